@@ -1,0 +1,165 @@
+"""The configuration of a run: one frozen pydantic model a section, unknown keys refused.
+
+Where values come from, later ones winning: these defaults, the task's own ``defaults``, ``--config FILE.yaml``, the
+command line. The resolved whole is saved as ``config.yaml`` in the run's folder. Loading and merging stand in
+`config_load`; no config object travels inward past the runner and the engines.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+Positive = Annotated[int, Field(gt=0)]
+Natural = Annotated[int, Field(ge=0)]
+Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+class Section(BaseModel):
+    """Base of all sections, also of a plugin's own ``Config``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+
+class DataColumns(Section):
+    """Column names of the data; the defaults are those of verl, Search-R1 and RL-Factory. Dots reach into structs."""
+
+    id: str = "extra_info.index"
+    prompt: str = "prompt"
+    answer: str = "reward_model.ground_truth.target"
+    slice: str = "data_source"
+
+
+class DataConfig(Section):
+    """The user's own data, instead of the task's built-in samples."""
+
+    train: Path | None = None
+    eval: Path | None = None
+    columns: DataColumns = DataColumns()
+
+
+class ChatConfig(Section):
+    format: str = "auto"  # a registered chat format, or chosen from the model
+    thinking: bool = True  # where the family can switch it
+
+
+class RolloutConfig(Section):
+    """One attempt's limits, and how it samples while training."""
+
+    max_turns: Positive = 8
+    max_tool_calls: Positive = 16  # over the trajectory
+    max_turn_tokens: Positive = 512  # sampled in one turn
+    max_tokens: Positive = 4096  # context and sampled, over the trajectory
+    temperature: Annotated[float, Field(ge=0.0)] = 1.0
+    top_p: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
+    deterministic: bool = False  # tool results are taken in call order: same seed, same run, to the last bit (CPU)
+    slots: Positive = 128  # trajectories decoded at once, per process
+
+
+class ToolLimits(Section):
+    """How one tool is called."""
+
+    deadline_s: Annotated[float, Field(gt=0.0)] = 30.0  # over all attempts of a call
+    retries: Natural = 2  # after the first attempt, only for idempotent tools and infra faults
+    concurrency: Positive = 64
+    max_result_tokens: Positive = 1024  # longer results are cut, visibly
+    cache: bool = False  # in memory, by canonical arguments; never for stateful tools
+    breaker_failures: Positive = 20  # infra faults in a row that open the circuit
+    breaker_reset_s: Annotated[float, Field(gt=0.0)] = 10.0
+
+
+class ToolsConfig(ToolLimits):
+    """Limits of every tool, and by name where one differs."""
+
+    total_concurrency: Positive = 512
+    overrides: dict[str, dict[str, Any]] = {}  # tool name -> ToolLimits fields
+
+
+class LoraConfig(Section):
+    rank: Positive = 16
+    alpha: Positive = 32
+    dropout: Fraction = 0.0
+    targets: str = "all-linear"
+
+
+class TrainConfig(Section):
+    """The update. The defaults suit a full fine-tune of a pretrained model; tasks with a tiny model bring their own."""
+
+    steps: Natural = 100
+    prompts_per_step: Positive = 16
+    group_size: Annotated[int, Field(ge=2)] = 8
+    advantage: str = "grpo"  # grpo, dr_grpo, rloo
+    lr: Annotated[float, Field(gt=0.0)] = 1e-6  # AdamW
+    muon_lr: Annotated[float, Field(ge=0.0)] = 0.0  # 0: AdamW for everything; else Muon for hidden matrices
+    weight_decay: Annotated[float, Field(ge=0.0)] = 0.0
+    warmup_steps: Natural = 0
+    schedule: Literal["constant", "cosine", "linear"] = "constant"
+    updates_per_step: Positive = 1  # optimizer steps that share one step's trajectories
+    clip_low: Fraction = 0.2
+    clip_high: Annotated[float, Field(ge=0.0)] = 0.28
+    kl: Annotated[float, Field(ge=0.0)] = 0.0  # weight of the KL to the start model
+    max_grad_norm: Annotated[float, Field(gt=0.0)] = 1.0
+    microbatch_tokens: Positive = 16384
+    staleness: Natural = 0  # how many updates the sampling weights may lag behind; 0 is on-policy
+    truncate_weight: Annotated[float, Field(gt=0.0)] = 2.0  # cap of the importance weights when staleness > 0
+    max_skipped: Positive = 5  # skipped steps in a row (NaN, exploding gradient) before the run stops
+    explode_norm: Annotated[float, Field(gt=0.0)] = 1e4  # a gradient norm above this skips the step
+    workers: Natural = 0  # data-parallel CPU processes; 0: chosen from the model's size and the cores
+    gradient_checkpointing: bool = False
+    lora: LoraConfig | None = None
+
+
+class EvalConfig(Section):
+    every: Natural = 10  # steps; 0: only before and after
+    limit: Natural = 200  # samples; 0: all
+    sampled: bool = True  # also at temperature 1, before and after
+    attempts: Positive = 1  # per sample when sampled; pass@k needs at least k
+
+
+class CheckpointConfig(Section):
+    every: Natural = 20  # steps; 0: only at the end
+    keep: Positive = 2
+
+
+class RewardConfig(BaseModel):
+    """One scorer or verifier: its name, its weight, and options of its own beside them."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    name: str
+    weight: float = 1.0
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+
+def _rewards(value: Any) -> Any:
+    """``{exact_match: 1.0}`` is short for ``[{name: exact_match, weight: 1.0}]``."""
+    if isinstance(value, dict):
+        return [{"name": name, "weight": weight} for name, weight in value.items()]
+    return value
+
+
+class RunConfig(Section):
+    """Everything that a run is."""
+
+    plugin: str
+    engine: str = "local"
+    model: str | None = None  # a folder or a hub id; none: the task's own tiny model
+    seed: int = 0
+    device: str = "auto"  # auto, cpu, cuda, cuda:N
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    out: Path | None = None  # default: runs/<time>-<plugin>
+    loggers: tuple[str, ...] = ()  # tensorboard, wandb, trackio; metrics.jsonl always
+    rewards: Annotated[tuple[RewardConfig, ...] | None, BeforeValidator(_rewards)] = None  # none: the task's
+    task: dict[str, Any] = {}  # the plugin's own section, checked by its Config
+    data: DataConfig = DataConfig()
+    chat: ChatConfig = ChatConfig()
+    rollout: RolloutConfig = RolloutConfig()
+    tools: ToolsConfig = ToolsConfig()
+    train: TrainConfig = TrainConfig()
+    eval: EvalConfig = EvalConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()

@@ -1,0 +1,91 @@
+"""Every error that rlfactory raises on purpose, under one root.
+
+Each class is also the standard-library error that a caller without knowledge of rlfactory would expect, so
+``except ValueError`` keeps working. A message says what was wrong, what was found, what was expected and what to do.
+The command line shows `RlfactoryError`s without a traceback and exits with `exit_code`; anything else is a bug of ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class RlfactoryError(Exception):
+    """The root. ``exit_code`` is what the command line exits with: 2 for what the user can mend, 1 for the rest."""
+
+    exit_code = 1
+
+
+class UsageError(RlfactoryError, ValueError):
+    """The user asked for something that cannot be: a bad option, an unknown name, a missing file."""
+
+    exit_code = 2
+
+
+class ConfigError(UsageError):
+    """A configuration key or value that does not fit the schema."""
+
+
+class DataError(UsageError):
+    """Data that cannot be read as samples or as a corpus."""
+
+
+class PluginError(UsageError, ImportError):
+    """A plugin that cannot be found, chosen or loaded."""
+
+
+class PluginConflictError(PluginError):
+    """Two distributions give the same name."""
+
+
+class PluginVersionError(PluginError):
+    """A plugin that speaks another version of the plugin API."""
+
+
+class MissingExtraError(UsageError, ImportError):
+    """An optional package is needed and not installed; the message holds the pip command."""
+
+
+class ChatFormatError(UsageError):
+    """No chat format is known for a model, or one does not do what the model's own template does."""
+
+
+class ModelError(UsageError):
+    """A model that cannot be loaded or trained by the chosen engine."""
+
+
+class BackendError(RlfactoryError, ConnectionError):
+    """A service that a run needs (retriever, judge, endpoint) does not answer at start-up."""
+
+    exit_code = 2
+
+
+class CheckpointError(RlfactoryError, OSError):
+    """A checkpoint that cannot be written or read."""
+
+    exit_code = 2
+
+
+class TrainingError(RlfactoryError, RuntimeError):
+    """Training cannot go on, for example after too many skipped steps in a row."""
+
+
+class ToolError(RlfactoryError):
+    """Raised *by a tool* to say no: its text goes to the model as the call's result (fault kind ``tool``)."""
+
+
+class VerifierError(RlfactoryError):
+    """Raised by a verifier or scorer that could not find out: the trajectory is masked, never scored 0."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The end of an error message about an unknown name: the closest known names, or all of them.
+
+    Returns text such as ``"Did you mean 'lr'?"``; never empty.
+    """
+    names = sorted(set(known))
+    close = get_close_matches(name, names, n=3, cutoff=0.6)
+    if close:
+        return "Did you mean " + " or ".join(repr(item) for item in close) + "?"
+    return "Known: " + (", ".join(names) if names else "none") + "."

@@ -1,0 +1,61 @@
+"""The hooks that a plugin implements, and the version of this contract.
+
+Each hook is called with ``register(name, factory)``. Factories are called later, and only for the names that a run
+uses, so a hook body must do nothing heavy: import inside the factory. The core's own parts register through the same
+hooks (`builtin`). What each factory is called with stands in its hook's docstring.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import pluggy
+
+PROJECT = "rlfactory"  # pluggy's project name and the entry-point group
+API_VERSION = "1.0"  # a plugin's RLFACTORY_API specifier must contain it
+
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)
+
+
+class Register(Protocol):
+    """Given to each hook; the registry knows which distribution is calling."""
+
+    def __call__(self, name: str, factory: Callable[..., Any]) -> None: ...
+
+
+class Hookspecs:
+    """pluggy reads these; nobody calls them directly."""
+
+    @hookspec
+    def rlfactory_tasks(self, register: Register) -> None:
+        """``factory(config: dict) -> Task``; a `Task` subclass is such a factory."""
+
+    @hookspec
+    def rlfactory_envs(self, register: Register) -> None:
+        """``factory(sample, manager, context, **options) -> Env``."""
+
+    @hookspec
+    def rlfactory_tool_managers(self, register: Register) -> None:
+        """``factory(tools, config: ToolsConfig, max_calls: int) -> ToolManager``."""
+
+    @hookspec
+    def rlfactory_reward_scorers(self, register: Register) -> None:
+        """``factory(**options) -> RewardScorer | GroupScorer``; options stand beside name and weight in the config."""
+
+    @hookspec
+    def rlfactory_verifiers(self, register: Register) -> None:
+        """``factory(**options) -> Verifier``. A verifier named as a reward scores 1 for passed and 0 for failed."""
+
+    @hookspec
+    def rlfactory_chat_formats(self, register: Register) -> None:
+        """``factory(tokenizer, thinking: bool) -> ChatFormat`` with ``factory.matches(chat_template: str) -> bool``."""
+
+    @hookspec
+    def rlfactory_engines(self, register: Register) -> None:
+        """``factory() -> Engine``."""
+
+    @hookspec
+    def rlfactory_commands(self, register: Register) -> None:
+        """``factory() -> click.Command``, reached as ``rlfactory NAME …``; NAME is the plugin's own name."""

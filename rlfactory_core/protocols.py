@@ -1,0 +1,177 @@
+"""Behaviour: what a part must do to take its place. Implementations need not inherit from these.
+
+Nothing here knows an engine, a model family or a task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from rlfactory_core.types import (
+    Group,
+    Message,
+    Sample,
+    SampledTokens,
+    SamplingParams,
+    Score,
+    StopReason,
+    ToolCall,
+    ToolResult,
+    ToolSpec,
+    Trajectory,
+    Verdict,
+)
+
+if TYPE_CHECKING:
+    from rlfactory_core.config import RunConfig
+
+
+@dataclass(frozen=True, slots=True)
+class ToolContext:
+    """Who calls: one object per trajectory, handed to tools that ask for it; the model never sees it."""
+
+    trajectory_id: str
+    sample: Sample
+    state: dict[str, Any] = field(default_factory=dict)  # the trajectory's own scratch space
+
+
+@runtime_checkable
+class Tool(Protocol):
+    """One callable tool. ``call`` may raise `ToolError` to say no; any other exception is a tool fault too."""
+
+    spec: ToolSpec
+    idempotent: bool  # may be retried
+    stateful: bool  # results depend on more than the arguments: never cached
+
+    async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> str: ...
+
+    async def close(self) -> None: ...
+
+
+class ToolManager(Protocol):
+    """Owns the tools' life cycle and the one call contract: validation, deadlines, limits, fault attribution."""
+
+    @property
+    def specs(self) -> tuple[ToolSpec, ...]: ...
+
+    async def invoke(self, calls: Sequence[ToolCall], context: ToolContext) -> tuple[ToolResult, ...]:
+        """All calls of a turn in parallel; results in the calls' order. Never raises for what the model wrote."""
+        ...
+
+    def take_metrics(self) -> Mapping[str, float]:
+        """Numbers since the last take, such as ``tool/search/latency_p50_s``."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class EnvStart:
+    """How an episode begins."""
+
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSpec, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EnvStep:
+    """What the environment answers to an assistant message."""
+
+    messages: tuple[Message, ...] = ()  # the observation; may be empty only when done
+    stop: StopReason | None = None  # set: the episode is over
+    reward: float = 0.0
+    results: tuple[ToolResult, ...] = ()
+
+
+class Env(Protocol):
+    """A single-use episode."""
+
+    async def start(self) -> EnvStart: ...
+
+    async def step(self, message: Message) -> EnvStep: ...
+
+    async def close(self) -> None: ...
+
+
+class ChatFormat(Protocol):
+    """One model family: how messages become token ids and sampled ids become messages."""
+
+    name: str
+    stop_token_ids: tuple[int, ...]
+
+    def initial_ids(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> tuple[int, ...]:
+        """The whole prompt, generation prompt included."""
+        ...
+
+    def observation_ids(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        """What the chat template puts between a sampled stop token and the next sampled id."""
+        ...
+
+    def parse(self, sampled_ids: Sequence[int]) -> Message:
+        """Never raises: what is not a call becomes text or a `ToolCall` with an ``error``."""
+        ...
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids, special tokens included, for people to read."""
+        ...
+
+
+class Sampler(Protocol):
+    """Gives tokens. Token-in, token-out: ids are never decoded on the way."""
+
+    async def sample(self, ids: Sequence[int], params: SamplingParams, *, session: str) -> SampledTokens:
+        """Continue ``ids``.
+
+        ``session`` names the trajectory: a sampler may keep its cache under that name, and the next call's ids then
+        begin with all the ids of this call and its answer.
+        """
+        ...
+
+    async def release(self, session: str) -> None:
+        """The trajectory is over; unknown sessions are ignored."""
+        ...
+
+
+class RewardScorer(Protocol):
+    """Gives a trajectory its (unweighted) score. Raise `VerifierError` where it cannot be found out."""
+
+    async def score(self, trajectory: Trajectory) -> Score: ...
+
+
+class GroupScorer(Protocol):
+    """Scores all attempts at one sample against each other; one score per trajectory, in order."""
+
+    async def score_group(self, group: Group) -> Sequence[Score]: ...
+
+
+class Verifier(Protocol):
+    """Finds out by executing or asking. ``passed=None`` or `VerifierError`: could not be found out."""
+
+    async def verify(self, trajectory: Trajectory) -> Verdict: ...
+
+
+class TaskLike(Protocol):
+    """What the runner and the engines need of a task; `rlfactory_core.Task` is the base class with the defaults."""
+
+    tools: Sequence[Any]
+    rewards: Mapping[str, float]
+
+    def samples(self, split: str) -> Iterable[Sample]: ...
+
+    def make_env(self, sample: Sample, manager: ToolManager, context: ToolContext) -> Env: ...
+
+
+class Engine(Protocol):
+    """Owns the weights and the training loop. `prepare` refuses, before anything costly, what it cannot do."""
+
+    name: str
+
+    def prepare(self, config: RunConfig) -> RunConfig:
+        """Check and complete the configuration for this engine and machine (device, worker count)."""
+        ...
+
+    def train(self, config: RunConfig, run_dir: str, *, resume: bool) -> None: ...
+
+    def evaluate(self, config: RunConfig, run_dir: str) -> None: ...

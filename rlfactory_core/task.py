@@ -1,0 +1,56 @@
+"""What ``--plugin NAME`` runs: the base class that a task's author fills in, everything with a default."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from rlfactory_core.config import Section
+from rlfactory_core.config_load import validate_section
+from rlfactory_core.env import ToolEnv
+from rlfactory_core.protocols import Env, ToolContext, ToolManager
+from rlfactory_core.tiny import TinyModelRecipe
+from rlfactory_core.types import Sample
+
+
+class Task:
+    """Tools, data and rewards.
+
+    Args:
+        config: the run's ``task`` section as plain data; checked against the class's own ``Config``.
+
+    Raises:
+        ConfigError: a key that ``Config`` does not know (with the nearest name), or a value that does not fit.
+    """
+
+    class Config(Section):
+        """The task's own options: ``--NAME VALUE`` or ``task.NAME=VALUE`` on the command line."""
+
+    tools: Sequence[Any] = ()  # functions marked with @tool, or Tool objects
+    rewards: Mapping[str, float] = {"exact_match": 1.0}  # scorer or verifier -> weight
+    defaults: ClassVar[Mapping[str, Any]] = {}  # of the run's configuration, as nested plain data
+
+    def __init__(self, config: Mapping[str, Any] | None = None) -> None:
+        self.config = validate_section(type(self).Config, config or {}, prefix="task")
+
+    def samples(self, split: str) -> Iterable[Sample]:
+        """The built-in data of a split, ``train`` or ``eval``, in a fixed order; empty where the task has none."""
+        return ()
+
+    async def open(self) -> None:
+        """Reach for what the tools need (an index, a server). Raise `BackendError` where it does not answer."""
+
+    async def close(self) -> None:
+        """Let go of it; called once, also after a failure."""
+
+    def make_env(self, sample: Sample, manager: ToolManager, context: ToolContext) -> Env:
+        """A new episode for one attempt at a sample."""
+        return ToolEnv(sample, manager, context)
+
+    def tiny_model(self, seed: int) -> TinyModelRecipe | None:
+        """The recipe of the embedded engine's default model; None: the user has to name a model."""
+        return None
+
+    def controls(self) -> Mapping[str, Sequence[Any]]:
+        """Named replacements of ``tools`` for a control evaluation at the end, such as a search that finds nothing."""
+        return {}
