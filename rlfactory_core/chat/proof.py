@@ -7,6 +7,7 @@ result, odd white space, other scripts, text that looks like special tokens.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
@@ -14,14 +15,17 @@ from rlfactory_core.errors import ChatFormatError
 from rlfactory_core.protocols import ChatFormat
 from rlfactory_core.types import Message, ToolCall, ToolSpec
 
+_END = "<|im_end|>"
+_BLOCK = re.compile(r"(<\|im_start\|>assistant\n)<think>\n.*?</think>\n\n", re.DOTALL)
 _AROUND = 8  # tokens shown on both sides of the first difference
 
 
 class ProvableFormat(ChatFormat, Protocol):
     """What the proof needs beyond a `ChatFormat`."""
 
-    template_thinks: bool  # the template knows thinking blocks, and drops those that `proof` says
-    thinking_open: bool  # the generation prompt itself opens the thinking block
+    template_thinks: bool  # the template knows thinking blocks
+    thinking: bool  # it lets the model fill them
+    thinking_open: bool  # the generation prompt itself opens the block
 
     def render(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, generation_prompt: bool = True
@@ -34,14 +38,14 @@ def prove_append_equals_render(chat: ProvableFormat, conversations: Iterable[Seq
     """Check on ``conversations`` (default: built in) that appended ids are those of the full render.
 
     Two equalities a conversation: the ids put together turn by turn are the tokenizer's ids of their own text, and
-    that text is the template's render of all messages. Where the template rewrites history (`template_thinks`) the
-    second holds up to the thinking blocks that it drops: those of turns before the last user message, and empty ones
-    of turns that are not the last.
+    that text is the template's render of all messages. Templates with thinking blocks rewrite those of the past: they
+    drop what lies before the last user message, and drop or add empty ones. There the second equality holds letter by
+    letter while a single user message is answered by turns that all think, and elsewhere up to the thinking blocks.
 
     Raises:
         ChatFormatError: at the first differing token, with both texts around it.
     """
-    for messages in conversations if conversations is not None else _conversations(chat.template_thinks):
+    for messages in conversations if conversations is not None else _conversations(chat.thinking):
         _prove(chat, messages)
     _prove_contents_are_plain(chat)
 
@@ -59,39 +63,33 @@ def written(chat: ProvableFormat, message: Message) -> str:
 
 
 def _prove(chat: ProvableFormat, messages: Sequence[Message]) -> None:
-    tools = _TOOLS
-    last_user = max(index for index, message in enumerate(messages) if message.role == "user")
-    starts = [index for index, message in enumerate(messages) if message.role == "assistant"]
     ids: list[int] = []
-    text = ""
     done = 0
-    for start in starts:
-        new = messages[done:start]
-        context = chat.initial_ids(new, tools) if done == 0 else chat.observation_ids(new)
-        sampled = chat.encode(written(chat, messages[start]) + "<|im_end|>")
-        ids += [*context, *sampled]
-        dropped = start < last_user or (not messages[start].reasoning and start != len(messages) - 1)
-        text += _turn_text(chat, context, sampled, dropped=chat.template_thinks and dropped)
-        done = start + 1
-    if done < len(messages):
-        context = chat.observation_ids(messages[done:])
-        ids += context
-        text += chat.decode(context)
-    _compare(chat, ids, chat.encode(chat.decode(ids)), "the tokenizer's ids of the same text")
-    rendered = chat.render(messages, tools, generation_prompt=done < len(messages))
-    rendered = rendered if done < len(messages) else rendered.removesuffix("\n")
+    for index, message in enumerate(messages):
+        if message.role != "assistant":
+            continue
+        new = messages[done:index]
+        ids += chat.observation_ids(new) if done else chat.initial_ids(new, _TOOLS)
+        ids += chat.encode(written(chat, message) + _END)
+        done = index + 1
+    open_ended = done < len(messages)
+    if open_ended:
+        ids += chat.observation_ids(messages[done:])
+    text = chat.decode(ids)
+    _compare(chat, ids, chat.encode(text), "the tokenizer's ids of the same text")
+    rendered = chat.render(messages, _TOOLS, generation_prompt=open_ended)
+    if not open_ended:
+        rendered = rendered.removesuffix("\n")
+    if chat.template_thinks and not _history_stands(chat, messages):
+        text, rendered = _BLOCK.sub(r"\1", text), _BLOCK.sub(r"\1", rendered)
     _compare(chat, chat.encode(text), chat.encode(rendered), "the chat template's render")
 
 
-def _turn_text(chat: ProvableFormat, context: Sequence[int], sampled: Sequence[int], *, dropped: bool) -> str:
-    """A turn's text, its thinking block left out where the template drops it."""
-    before, after = chat.decode(context), chat.decode(sampled)
-    if not dropped:
-        return before + after
-    prompt_end = before.rfind("<|im_start|>assistant\n") + len("<|im_start|>assistant\n")
-    answer = before[prompt_end:] + after
-    block, closed, rest = answer.partition("</think>\n\n")
-    return before[:prompt_end] + (rest if closed and block.startswith("<think>") else answer)
+def _history_stands(chat: ProvableFormat, messages: Sequence[Message]) -> bool:
+    """Whether a template that thinks has nothing to rewrite in this conversation."""
+    turns = [message for message in messages if message.role == "assistant"]
+    one_user = sum(message.role == "user" for message in messages) == 1
+    return one_user and all(turn.reasoning for turn in turns) and chat.thinking
 
 
 def _prove_contents_are_plain(chat: ProvableFormat) -> None:

@@ -3,10 +3,9 @@
 Covers every tokenizer whose own template writes these (Qwen3, Qwen3-2507 instruct and thinking, Qwen2.5, Hermes): the
 frames are taken from the tokenizer's template, nothing is assumed about its text.
 
-What the thinking template does to history, and we do not: it drops the reasoning of assistant turns that lie before
-the last user message, and the empty thinking block (``thinking=False``) of every turn but the last. Sampled ids are
-never rewritten here, so later turns are conditioned on what was really sampled; `proof` checks that nothing else
-differs.
+What the thinking template does to history, and we do not: it drops the thinking blocks of assistant turns that lie
+before the last user message, and the empty block (``thinking=False``) of every turn but the last. Sampled ids are never
+rewritten here, so later turns are conditioned on what was really sampled; `proof` checks that nothing else differs.
 """
 
 from __future__ import annotations
@@ -52,6 +51,7 @@ class Qwen3Format:
         end = backend.token_to_id("<|endoftext|>")
         self.stop_token_ids: tuple[int, ...] = (stop,) if end is None else (stop, end)
         self.template_thinks = "<think>" in template
+        self.thinking = self.template_thinks and (thinking or "enable_thinking" not in template)
         self._tokenizer = tokenizer
         self._backend = backend
         self._encoder = FrameEncoder(backend)
