@@ -1,0 +1,260 @@
+"""The run's folder: where every file of a run stands, and how each is written so that a crash never spoils it.
+
+Whole files are written beside their place and renamed into it; ``metrics.jsonl`` grows by one flushed line a step, and
+a line torn by a crash is dropped when read. Checkpoints have code of their own; only their place is given here.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from rlfactory_core.errors import CheckpointError, DataError, UsageError, nearest
+from rlfactory_core.reporting.trajectories import StoredTrajectory
+from rlfactory_core.types import Trajectory
+
+RUNS = Path("runs")  # where runs stand unless told otherwise, relative to the working directory
+
+
+class RunFolder:
+    """One run's files.
+
+    Args:
+        path: an existing folder; `create` and `open` are the ways to get one.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config = path / "config.yaml"
+        self.plugins_lock = path / "plugins.lock.json"
+        self.metrics = path / "metrics.jsonl"
+        self.summary = path / "summary.json"
+        self.report = path / "report.html"
+        self.trajectories = path / "trajectories"
+        self.checkpoints = path / "checkpoints"
+
+    @property
+    def name(self) -> str:
+        return self.path.resolve().name
+
+    @classmethod
+    def create(cls, plugin: str, out: Path | None = None, *, root: Path = RUNS) -> RunFolder:
+        """A new, empty folder: ``out``, or ``root/<YYYYmmdd-HHMMSS>-<plugin>`` with a number added where taken.
+
+        Raises:
+            UsageError: ``out`` already holds something, or the folder cannot be made.
+        """
+        try:
+            path = _fresh(plugin, root) if out is None else _given(out)
+            folder = cls(path)
+            folder.trajectories.mkdir()
+            folder.checkpoints.mkdir()
+        except OSError as error:
+            raise UsageError(
+                f"cannot make a run folder in {out or root}: {error.strerror}. Choose another place with --out."
+            ) from error
+        return folder
+
+    @classmethod
+    def open(cls, run: str | Path, *, root: Path = RUNS) -> RunFolder:
+        """An existing run, by its path or by its name under ``root``.
+
+        Raises:
+            UsageError: there is no such run; names the nearest, or the newest ones.
+        """
+        for path in (Path(run), root / run):
+            if _is_run(path):
+                return cls(path)
+        known = sorted((path.name for path in root.iterdir() if _is_run(path)), reverse=True) if root.is_dir() else []
+        why = "it is a folder, but holds no config.yaml" if Path(run).is_dir() else "there is no such folder"
+        hint = nearest(Path(run).name, known)
+        if not hint.startswith("Did you mean"):
+            newest = ", ".join(known[:3])
+            hint = f"The newest under {root}/: {newest}." if newest else f"There are none under {root}/ yet."
+        raise UsageError(f"no run at '{run}': {why}. Expected a run's folder, or its name under {root}/. {hint}")
+
+    def write_config(self, config: Mapping[str, Any]) -> None:
+        """Save the resolved configuration (plain data) as YAML."""
+        import yaml
+
+        write_atomic(self.config, yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True))
+
+    def read_config(self) -> dict[str, Any]:
+        """The resolved configuration as plain data.
+
+        Raises:
+            DataError: the file is missing or not YAML.
+        """
+        import yaml
+
+        try:
+            config: dict[str, Any] = yaml.safe_load(self.config.read_text(encoding="utf-8")) or {}
+        except (OSError, yaml.YAMLError) as error:
+            raise DataError(f"cannot read {self.config}: {error}") from error
+        return config
+
+    def write_plugins_lock(self, lock: Mapping[str, Any]) -> None:
+        write_atomic(self.plugins_lock, _json(lock, indent=2) + "\n")
+
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
+        write_atomic(self.summary, _json(summary, indent=2) + "\n")
+
+    def read_summary(self) -> dict[str, Any]:
+        """``summary.json``; empty where the run has not ended."""
+        if not self.summary.exists():
+            return {}
+        try:
+            summary: dict[str, Any] = json.loads(self.summary.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise DataError(f"{self.summary} is not JSON: {error}") from error
+        return summary
+
+    def append_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Add one line; numbers that JSON lacks (NaN, infinities) become null."""
+        values = {name: _finite(value) for name, value in metrics.items() if name != "step"}
+        with _writing(self.metrics), self.metrics.open("a", encoding="utf-8") as file:
+            file.write(_json({"step": step, **values}) + "\n")
+
+    def read_metrics(self) -> list[dict[str, float | None]]:
+        """All lines in order; a last line torn by a crash is left out.
+
+        Raises:
+            DataError: another line is broken; names it.
+        """
+        return list(self._metrics_rows())
+
+    def cut_after(self, step: int) -> None:
+        """Drop what a resumed run will do again: metrics and trajectories of the steps after ``step``."""
+        rows = [row for row in self._metrics_rows() if (row.get("step") or 0) <= step]
+        if self.metrics.exists():
+            write_atomic(self.metrics, "".join(_json(row) + "\n" for row in rows))
+        for later in self.trajectory_steps():
+            if later > step:
+                self.trajectory_file(later).unlink()
+
+    def trajectory_file(self, step: int | str) -> Path:
+        """Of a step, or of an evaluation by name: ``eval-before``, ``eval-after``."""
+        return self.trajectories / (f"step-{step:06d}.jsonl" if isinstance(step, int) else f"{step}.jsonl")
+
+    def trajectory_steps(self) -> list[int]:
+        """The steps whose trajectories are saved, in order."""
+        found = (re.fullmatch(r"step-(\d+)\.jsonl", path.name) for path in self.trajectories.glob("step-*.jsonl"))
+        return sorted(int(match[1]) for match in found if match)
+
+    def write_trajectories(
+        self, step: int | str, trajectories: Iterable[Trajectory], decode: Callable[[Sequence[int]], str]
+    ) -> Path:
+        """Save trajectories with their texts; ``decode`` is the chat format's. Returns the file."""
+        path = self.trajectory_file(step)
+        lines = (_json(StoredTrajectory.of(item, decode).to_dict()) + "\n" for item in trajectories)
+        write_atomic(path, "".join(lines))
+        return path
+
+    def read_trajectories(self, step: int | str) -> Iterator[StoredTrajectory]:
+        """The saved trajectories of a step or evaluation, one after the other; none where there is no file.
+
+        Raises:
+            DataError: a line is not a trajectory, or is of a newer format.
+        """
+        path = self.trajectory_file(step)
+        if not path.exists():
+            return
+        with path.open(encoding="utf-8") as file:
+            for number, line in enumerate(file, 1):
+                try:
+                    yield StoredTrajectory.from_dict(json.loads(line))
+                except (ValueError, KeyError, TypeError) as error:
+                    raise DataError(f"{path}, line {number}: not a trajectory ({error})") from error
+
+    def _metrics_rows(self) -> Iterator[dict[str, float | None]]:
+        if not self.metrics.exists():
+            return
+        lines = self.metrics.read_text(encoding="utf-8").split("\n")
+        for number, line in enumerate(lines, 1):
+            if not line:
+                continue
+            try:
+                yield json.loads(line)
+            except ValueError as error:
+                if number == len(lines):  # no newline after it: torn while being written
+                    return
+                raise DataError(f"{self.metrics}, line {number}: not JSON ({error})") from error
+
+
+def write_atomic(path: Path, text: str) -> None:
+    """Write beside, flush to disk, rename: at any moment the file is the whole old one or the whole new one.
+
+    Raises:
+        CheckpointError: it cannot be written (disk full, no permission); the old file is intact.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with _writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with temporary.open("w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise CheckpointError(
+            f"cannot write {path}: {error.strerror or error}. "
+            "Make room or allow writing there, then go on with --resume."
+        ) from error
+
+
+def _json(data: Mapping[str, Any], indent: int | None = None) -> str:
+    separators = (",", ":") if indent is None else (",", ": ")
+    return json.dumps(data, ensure_ascii=False, indent=indent, separators=separators, default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    """What a sample's metadata may hold beyond JSON; numpy's and torch's numbers have ``item``."""
+    if hasattr(value, "item"):
+        return value.item()
+    return list(value) if isinstance(value, (set, frozenset)) else str(value)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _is_run(path: Path) -> bool:
+    return (path / "config.yaml").is_file() or (path / "metrics.jsonl").is_file()
+
+
+def _fresh(plugin: str, root: Path) -> Path:
+    stem = f"{time.strftime('%Y%m%d-%H%M%S')}-{re.sub(r'[^A-Za-z0-9._-]+', '-', plugin).strip('-.') or 'run'}"
+    root.mkdir(parents=True, exist_ok=True)
+    number = 1
+    while True:
+        path = root / (stem if number == 1 else f"{stem}-{number}")
+        try:
+            path.mkdir()
+        except FileExistsError:  # made by a run that started in the same second
+            number += 1
+        else:
+            return path
+
+
+def _given(out: Path) -> Path:
+    out.mkdir(parents=True, exist_ok=True)
+    if any(out.iterdir()):
+        raise UsageError(f"{out} is not empty. Choose another --out, or go on with that run: --resume {out}")
+    return out

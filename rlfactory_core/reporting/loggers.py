@@ -1,0 +1,155 @@
+"""Where metrics go: always ``metrics.jsonl``, and by name to TensorBoard, Weights & Biases or trackio.
+
+The trackers are optional packages, imported when a run names them; `check_loggers` refuses before anything costly.
+Each keeps its files inside the run's folder or takes the folder's name as the run's, so a resumed run goes on there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
+from typing import Any, Protocol
+
+from rlfactory_core.errors import MissingExtraError, UsageError, nearest
+from rlfactory_core.reporting.folder import RunFolder
+
+PROJECT = "rlfactory"  # the project's name at trackers that have projects
+
+
+class MetricsLogger(Protocol):
+    """Takes each step's metrics."""
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class JsonlLogger:
+    """``metrics.jsonl``: one line a step."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        self._folder.append_metrics(step, metrics)
+
+    def close(self) -> None:
+        """Every line is on disk already."""
+
+
+class TensorBoardLogger:
+    """Event files in the run's ``tensorboard/``, written with TensorBoard's own writer, which needs no torch."""
+
+    def __init__(self, folder: RunFolder, config: Mapping[str, Any], resume_step: int | None) -> None:
+        from tensorboard.compat.proto import event_pb2, summary_pb2
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+        self._event, self._summary = event_pb2.Event, summary_pb2.Summary
+        self._writer = EventFileWriter(str(folder.path / "tensorboard"))
+        if resume_step is not None:  # tells TensorBoard to forget later steps of the run that was cut off
+            start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+            self._writer.add_event(self._event(step=resume_step + 1, session_log=start))
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        import time
+
+        values = [self._summary.Value(tag=name, simple_value=value) for name, value in _numbers(metrics).items()]
+        self._writer.add_event(self._event(wall_time=time.time(), step=step, summary=self._summary(value=values)))
+        self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class WandbLogger:
+    """Weights & Biases; mode, entity and key come from its own environment variables (``WANDB_MODE=offline``)."""
+
+    def __init__(self, folder: RunFolder, config: Mapping[str, Any], resume_step: int | None) -> None:
+        import wandb
+
+        self._run = wandb.init(
+            project=PROJECT, name=folder.name, id=folder.name, dir=str(folder.path), config=dict(config), resume="allow"
+        )
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        self._run.log(_numbers(metrics), step=step)
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+class TrackioLogger:
+    """trackio; where it stores comes from its own environment variables (``TRACKIO_DIR``)."""
+
+    def __init__(self, folder: RunFolder, config: Mapping[str, Any], resume_step: int | None) -> None:
+        import trackio
+
+        self._run = trackio.init(project=PROJECT, name=folder.name, config=dict(config), resume="allow", embed=False)
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        self._run.log(_numbers(metrics), step=step)
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+_TRACKERS: Mapping[str, Callable[[RunFolder, Mapping[str, Any], int | None], MetricsLogger]] = {
+    "tensorboard": TensorBoardLogger,
+    "wandb": WandbLogger,
+    "trackio": TrackioLogger,
+}
+
+
+class Loggers:
+    """Several loggers as one."""
+
+    def __init__(self, loggers: Sequence[MetricsLogger]) -> None:
+        self._loggers = tuple(loggers)
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        for logger in self._loggers:
+            logger.log(step, metrics)
+
+    def close(self) -> None:
+        for logger in self._loggers:
+            logger.close()
+
+
+def check_loggers(names: Sequence[str]) -> None:
+    """Refuse before a run starts.
+
+    Raises:
+        UsageError: an unknown name; gives the nearest.
+        MissingExtraError: a known one whose package is not installed; gives the command.
+    """
+    for name in names:
+        if name not in _TRACKERS:
+            raise UsageError(f"unknown logger '{name}'. {nearest(name, _TRACKERS)} (metrics.jsonl is always written.)")
+        if find_spec(name) is None:
+            raise MissingExtraError(
+                f"logger '{name}' needs the package {name}, which is not installed. Install it: python -m pip install {name}"
+            )
+
+
+def open_loggers(
+    names: Sequence[str], folder: RunFolder, config: Mapping[str, Any], resume_step: int | None = None
+) -> Loggers:
+    """``metrics.jsonl`` and the named trackers.
+
+    Args:
+        config: the resolved configuration as plain data, shown by trackers that show one.
+        resume_step: the last step that a resumed run keeps; later ones are cut from the folder. None: a new run.
+
+    Raises:
+        UsageError, MissingExtraError: as `check_loggers`.
+    """
+    check_loggers(names)
+    if resume_step is not None:
+        folder.cut_after(resume_step)
+    return Loggers([JsonlLogger(folder), *(_TRACKERS[name](folder, config, resume_step) for name in names)])
+
+
+def _numbers(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Trackers draw gaps better than NaN."""
+    return {name: float(value) for name, value in metrics.items() if math.isfinite(value)}

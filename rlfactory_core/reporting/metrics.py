@@ -1,0 +1,76 @@
+"""A step's trajectories as flat numbers.
+
+Names, in this order:
+
+- ``reward``, ``reward_std``: over trajectories that are not masked; NaN where all are.
+- ``<component>``, ``<component>/<slice>``: mean of each score component (unweighted), such as ``exact_match`` and
+  ``exact_match/two_hop``; masked trajectories are left out. A component named like one of the others here is reported
+  as ``score/<component>``.
+- ``tool_calls``, ``turns``, ``sampled_tokens``: means a trajectory.
+- ``stop/<reason>``: share of the trajectories, for every `StopReason`.
+- ``faults/<kind>``: number of faults, for every `FaultKind`.
+- ``masked``: trajectories left out of the update because an infra or verifier fault spoilt them.
+- ``equal_groups``: groups whose rewards are all equal, which carry no gradient (fewer than two unmasked ones: too).
+
+A name that ends in ``_s`` is wall-clock time or a rate, here and wherever metrics are made: two runs that do the same
+differ only in those.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from math import nan, sqrt
+
+from rlfactory_core.types import FaultKind, Group, StopReason, Trajectory
+
+_OWN_NAMES = {"step", "reward", "reward_std", "tool_calls", "turns", "sampled_tokens", "masked", "equal_groups"}
+
+
+def group_metrics(groups: Sequence[Group]) -> dict[str, float]:
+    """All metrics of the module's docstring, for one step's groups or one evaluation's."""
+    trajectories = [trajectory for group in groups for trajectory in group.trajectories]
+    kept = [trajectory for trajectory in trajectories if not trajectory.masked]
+    rewards = [trajectory.reward for trajectory in kept]
+    metrics = {"reward": _mean(rewards), "reward_std": _std(rewards), **component_means(kept)}
+    metrics["tool_calls"] = _mean([trajectory.num_tool_calls for trajectory in trajectories])
+    metrics["turns"] = _mean([len(trajectory.turns) for trajectory in trajectories])
+    metrics["sampled_tokens"] = _mean([trajectory.num_sampled for trajectory in trajectories])
+    stops = Counter(trajectory.stop for trajectory in trajectories)
+    metrics.update({f"stop/{reason.value}": stops[reason] / max(len(trajectories), 1) for reason in StopReason})
+    faults = Counter(fault.kind for trajectory in trajectories for fault in trajectory.faults)
+    metrics.update({f"faults/{kind.value}": float(faults[kind]) for kind in FaultKind})
+    metrics["masked"] = float(len(trajectories) - len(kept))
+    metrics["equal_groups"] = float(sum(map(_all_equal, groups)))
+    return metrics
+
+
+def component_means(trajectories: Iterable[Trajectory]) -> dict[str, float]:
+    """Mean of each score component, overall and by the samples' slices; names in alphabetical order."""
+    values: defaultdict[str, list[float]] = defaultdict(list)
+    for trajectory in trajectories:
+        for name, value in trajectory.score.components.items() if trajectory.score else ():
+            whole = f"score/{name}" if name in _OWN_NAMES else name
+            values[whole].append(value)
+            if trajectory.sample.slice:
+                values[f"{whole}/{trajectory.sample.slice}"].append(value)
+    return {name: _mean(values[name]) for name in sorted(values)}
+
+
+def is_wall_clock(name: str) -> bool:
+    """True for seconds and rates, in which two equal runs differ."""
+    return name.endswith("_s")
+
+
+def _all_equal(group: Group) -> bool:
+    rewards = [trajectory.reward for trajectory in group.trajectories if not trajectory.masked]
+    return len(rewards) < 2 or max(rewards) - min(rewards) < 1e-8
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else nan
+
+
+def _std(values: Sequence[float]) -> float:
+    mean = _mean(values)
+    return sqrt(_mean([(value - mean) ** 2 for value in values])) if values else nan
