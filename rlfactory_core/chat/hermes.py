@@ -28,6 +28,18 @@ def _no_constant(name: str) -> NoReturn:
 _JSON = json.JSONDecoder(parse_constant=_no_constant)
 
 
+class _Text(str):
+    """JSON errors count the lines before them, which over many bad calls would be quadratic in the text."""
+
+    __slots__ = ()
+
+    def count(self, *_: Any) -> int:
+        return 0
+
+    def rfind(self, *_: Any) -> int:
+        return 0
+
+
 def parse_hermes(text: str, *, thinking_open: bool = False) -> Message:
     """Read one assistant turn, given without its stop token.
 
@@ -41,6 +53,7 @@ def parse_hermes(text: str, *, thinking_open: bool = False) -> Message:
     reasoning: list[str] = []
     content: list[str] = []
     calls: list[ToolCall] = []
+    text = _Text(text)
     position = 0
     if thinking_open:
         position = _end_of_thinking(text, 0, reasoning)

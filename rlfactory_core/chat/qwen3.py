@@ -114,12 +114,9 @@ class Qwen3Format:
         return self._render(entries, [template_tool(tool) for tool in tools], generation_prompt)
 
     def _render(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]], generation_prompt: bool) -> str:
-        text: Any = self._tokenizer.apply_chat_template(
-            messages,
-            tools=tools or None,
-            add_generation_prompt=generation_prompt,
-            tokenize=False,
-            **self._options,
+        offered: Any = tools or None
+        text = self._tokenizer.apply_chat_template(
+            messages, tools=offered, add_generation_prompt=generation_prompt, tokenize=False, **self._options
         )
         return str(text)
 
