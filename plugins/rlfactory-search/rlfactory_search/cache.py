@@ -1,0 +1,99 @@
+"""What is built once and used again: a folder per content hash, written whole or not at all.
+
+Several processes may build the same thing at once (data-parallel workers do): each builds in a folder of its own, and
+the first rename wins.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from rlfactory_core.errors import DataError
+
+_CHUNK = 1 << 20
+_SETTLED_NS = 2_000_000_000  # a file younger than this may still change within one tick of the clock
+
+
+def cache_root() -> Path:
+    """``$RLFACTORY_CACHE`` or ``~/.cache/rlfactory``."""
+    return Path(os.environ.get("RLFACTORY_CACHE") or Path.home() / ".cache" / "rlfactory")
+
+
+def digest(parts: Iterable[str | bytes]) -> str:
+    """A name for what these parts determine: 32 hexadecimal digits; part boundaries count."""
+    total = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        total.update(len(data).to_bytes(8, "little"))
+        total.update(data)
+    return total.hexdigest()
+
+
+def file_digest(path: Path, root: Path) -> str:
+    """The content hash of a file, 32 hexadecimal digits.
+
+    Remembered under ``root`` by path, size and modification time, so that a corpus of many gigabytes is read once and
+    not at every start.
+    """
+    stat = path.stat()
+    seen = {"path": str(path.resolve()), "size": stat.st_size, "mtime_ns": stat.st_mtime_ns}
+    memo = root / "digests" / f"{digest([str(path.resolve())])}.json"
+    try:
+        known = json.loads(memo.read_text())
+        if {key: known[key] for key in seen} == seen:
+            return str(known["digest"])
+    except (OSError, ValueError, KeyError, TypeError):
+        pass  # not there or damaged: computed anew
+    total = hashlib.blake2b(digest_size=16)
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            total.update(chunk)
+    found = total.hexdigest()
+    if time.time_ns() - stat.st_mtime_ns > _SETTLED_NS:
+        with suppress(OSError):  # only remembered to save time
+            _write_atomically(memo, json.dumps({**seen, "digest": found}))
+    return found
+
+
+def _write_atomically(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    with os.fdopen(handle, "w") as file:
+        file.write(text)
+    os.replace(name, path)
+
+
+def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
+    """``folder``, built by ``build(temporary folder)`` unless it is there. A folder that is there is complete.
+
+    Raises:
+        DataError: the folder's parent cannot be written to.
+    """
+    if folder.is_dir():
+        return folder
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
+    except OSError as error:
+        raise DataError(
+            f"The cache {folder.parent} cannot be written to ({error.strerror}). "
+            "Point RLFACTORY_CACHE at a folder that can."
+        ) from error
+    try:
+        build(temporary)
+        try:
+            os.rename(temporary, folder)
+        except OSError:
+            if not folder.is_dir():  # otherwise another process was faster, and built the same
+                raise
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return folder

@@ -1,0 +1,108 @@
+"""A retrieval server with exactly Search-R1's API, in front of any retriever.
+
+``POST /retrieve {"queries": [...], "topk": 3, "return_scores": true}`` answers
+``{"result": [[{"document": {"id", "contents"}, "score"}, ...], ...]}``, one list a query; without ``return_scores``
+the lists hold the bare documents. Bad input gets status 422 and a text that says what is wrong; a retriever that is
+itself out of reach 503. ``GET /health`` answers ``{"status": "ok"}``.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from json import JSONDecodeError
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from rlfactory_core.errors import ToolUnavailableError, UsageError
+from rlfactory_search.retrievers.base import Hit, Retriever
+
+_DEFAULT_TOPK = 3
+_MAX_TOPK = 1000
+_MAX_QUERIES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    queries: list[str]
+    topk: int
+    return_scores: bool
+
+
+def create_app(retriever: Retriever) -> Starlette:
+    """The ASGI application; the retriever is opened and closed by the caller."""
+
+    async def retrieve(request: Request) -> Response:
+        try:
+            question = _question(await request.json())
+        except (JSONDecodeError, UnicodeDecodeError) as error:
+            return _refused(f"The body is not JSON: {error}.")
+        except UsageError as error:
+            return _refused(str(error))
+        try:
+            results = await retriever.search(question.queries, question.topk)
+        except ToolUnavailableError as error:
+            return JSONResponse({"detail": str(error)}, status_code=503)
+        return JSONResponse({"result": [[_row(hit, question.return_scores) for hit in hits] for hits in results]})
+
+    async def health(_: Request) -> Response:
+        return JSONResponse({"status": "ok"})
+
+    return Starlette(routes=[Route("/retrieve", retrieve, methods=["POST"]), Route("/health", health, methods=["GET"])])
+
+
+def _question(body: Any) -> _Question:
+    if not isinstance(body, dict):
+        raise UsageError(f"The body is {type(body).__name__}, expected an object with the key 'queries'.")
+    queries = body.get("queries")
+    if not isinstance(queries, list) or not queries or not all(isinstance(query, str) for query in queries):
+        raise UsageError("'queries' must be a list of at least one text.")
+    if len(queries) > _MAX_QUERIES:
+        raise UsageError(f"'queries' holds {len(queries)} texts, at most {_MAX_QUERIES} are answered at once.")
+    topk = body.get("topk")
+    topk = _DEFAULT_TOPK if topk is None else topk
+    if not isinstance(topk, int) or isinstance(topk, bool) or not 1 <= topk <= _MAX_TOPK:
+        raise UsageError(f"'topk' is {topk!r}, expected a whole number from 1 to {_MAX_TOPK}.")
+    return_scores = body.get("return_scores", False)
+    if not isinstance(return_scores, bool):
+        raise UsageError(f"'return_scores' is {return_scores!r}, expected true or false.")
+    return _Question(queries, topk, return_scores)
+
+
+def _refused(detail: str) -> Response:
+    return JSONResponse({"detail": detail}, status_code=422)
+
+
+def _row(hit: Hit, return_scores: bool) -> dict[str, Any]:
+    document = {"id": hit.id, "contents": hit.contents}
+    return {"document": document, "score": hit.score} if return_scores else document
+
+
+async def serve(retriever: Retriever, host: str, port: int, started: Callable[[str], None]) -> None:
+    """Serve until interrupted; requests under way are answered first.
+
+    Args:
+        retriever: open; closed by the caller.
+        port: 0 takes a free one.
+        started: called with the address once requests are accepted.
+
+    Raises:
+        UsageError: the address cannot be bound.
+    """
+    try:
+        listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        raise UsageError(
+            f"Cannot listen on {host}:{port}: {error.strerror}. Choose another --host or --port."
+        ) from error
+    config = uvicorn.Config(create_app(retriever), log_level="warning", timeout_graceful_shutdown=10)
+    with listener:
+        shown = f"[{host}]" if ":" in host else host
+        started(f"http://{shown}:{listener.getsockname()[1]}/retrieve")
+        await uvicorn.Server(config).serve(sockets=[listener])
