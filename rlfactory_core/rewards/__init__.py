@@ -1,0 +1,7 @@
+"""Rewards: answer comparison, the rule scorers built on it, and the layer that runs and weighs all scorers."""
+
+from rlfactory_core.rewards.answers import exact_match, extract_answer, f1, normalize
+from rlfactory_core.rewards.layer import RewardLayer
+from rlfactory_core.rewards.scorers import F1, ExactMatch, Format
+
+__all__ = ["F1", "ExactMatch", "Format", "RewardLayer", "exact_match", "extract_answer", "f1", "normalize"]
