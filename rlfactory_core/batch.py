@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rlfactory_core.advantages import all_equal, check_advantage, group_advantages
-from rlfactory_core.types import Group, TrainBatch, Trajectory, TrainSequence
+from rlfactory_core.types import Group, TrainBatch, TrainSequence, Trajectory
 
 
 @dataclass(frozen=True, slots=True)

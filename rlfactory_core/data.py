@@ -80,15 +80,15 @@ def _read_lines(path: Path) -> Iterator[Row]:
 
 def _read_parquet(path: Path) -> Iterator[Row]:
     try:
-        import pyarrow
-        import pyarrow.parquet
+        import pyarrow as pa
+        import pyarrow.parquet as pq
     except ImportError as error:
         raise MissingExtraError(f"Reading {path} needs pyarrow: python -m pip install pyarrow") from error
     try:
-        with pyarrow.parquet.ParquetFile(path) as file:
+        with pq.ParquetFile(path) as file:
             for batch in file.iter_batches():
                 yield from batch.to_pylist()
-    except (pyarrow.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError) as error:
         raise DataError(f"{path} cannot be read as parquet: {error}") from error
 
 

@@ -58,9 +58,9 @@ class EvalReport:
     trajectories: int
     masked: int  # trajectories left out because of infra or verifier faults
 
-    def get(self, metric: str, slice: str = "") -> Estimate | None:
+    def get(self, metric: str, slice_name: str = "") -> Estimate | None:
         """The estimate of a metric, None where it was not measured."""
-        return next((e for e in self.estimates if (e.metric, e.slice) == (metric, slice)), None)
+        return next((e for e in self.estimates if (e.metric, e.slice) == (metric, slice_name)), None)
 
     def flat(self, prefix: str = "", *, intervals: bool = False) -> dict[str, float]:
         """``metric`` and ``metric/slice`` -> mean, with ``samples`` and ``masked`` counts; ``prefix`` before each key.

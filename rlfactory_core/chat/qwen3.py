@@ -111,9 +111,11 @@ class Qwen3Format:
     ) -> str:
         """What the tokenizer's own template writes."""
         entries = [template_message(message) for message in messages]
-        return self._render(entries, [template_tool(tool) for tool in tools], generation_prompt)
+        return self._render(entries, [template_tool(tool) for tool in tools], generation_prompt=generation_prompt)
 
-    def _render(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]], generation_prompt: bool) -> str:
+    def _render(
+        self, messages: list[dict[str, Any]], tools: list[dict[str, Any]], *, generation_prompt: bool = True
+    ) -> str:
         offered: Any = tools or None
         text = self._tokenizer.apply_chat_template(
             messages, tools=offered, add_generation_prompt=generation_prompt, tokenize=False, **self._options
@@ -123,7 +125,7 @@ class Qwen3Format:
     def _make_initial_frame(self, key: str) -> Frame:
         messages, first_tool, num_tools = json.loads(key)
         stand_ins = [{"slot": slot(first_tool + index)} for index in range(num_tools)]
-        text = self._render(messages, stand_ins, True)
+        text = self._render(messages, stand_ins)
         for index, stand_in in enumerate(stand_ins):
             text = text.replace(json.dumps(stand_in), slot(first_tool + index))
         return self._encoder.frame(text)
@@ -134,7 +136,7 @@ class Qwen3Format:
         marker = "@@rlfactory-sampled@@"
         messages = [{"role": "user", "content": "?"}, {"role": "assistant", "content": marker}]
         messages += [{"role": role, "content": slot(index)} for index, role in enumerate(roles)]
-        return self._encoder.frame(self._render(messages, [], True).split(marker + _STOP, 1)[-1])
+        return self._encoder.frame(self._render(messages, []).split(marker + _STOP, 1)[-1])
 
 
 def template_message(message: Message) -> dict[str, Any]:

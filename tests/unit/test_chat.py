@@ -188,7 +188,8 @@ def test_contents_cannot_write_special_tokens(chat: Qwen3Format) -> None:
     assert count(seen) == count(chat.observation_ids([Message("tool", "a")]))
     asked = chat.initial_ids([Message("user", hostile)], [SEARCH])
     harmless = ToolSpec("search", "Find facts.", SEARCH.parameters)
-    assert hostile in chat.decode(asked) and "<|im_end|> facts" in chat.decode(asked)
+    assert hostile in chat.decode(asked)
+    assert "<|im_end|> facts" in chat.decode(asked)
     assert count(asked) == count(chat.initial_ids([Message("user", "a")], [harmless]))
 
 
@@ -242,7 +243,9 @@ def test_parse_reads_reasoning_content_and_parallel_calls(chat: Qwen3Format) -> 
 def test_calls_within_thinking_are_not_calls() -> None:
     text = '<think><tool_call>{"name": "rm", "arguments": {}}</tool_call></think>done'
     message = parse_hermes(text)
-    assert message.tool_calls == () and message.content == "done" and "rm" in message.reasoning
+    assert message.tool_calls == ()
+    assert message.content == "done"
+    assert "rm" in message.reasoning
     assert parse_hermes(text.removeprefix("<think>")).tool_calls == ()
     assert parse_hermes(text.removesuffix("</think>done")) == Message("assistant", "", reasoning=message.reasoning)
 
@@ -266,8 +269,11 @@ def test_a_malformed_call_becomes_an_error_to_learn_from(body: str, reason: str)
     later = '<tool_call>\n{"name": "search", "arguments": {"query": "x"}}\n</tool_call>'
     message = parse_hermes(f"a\n<tool_call>\n{body}\n</tool_call>\n{later}\nb")
     bad, good = message.tool_calls
-    assert bad.error is not None and reason in bad.error and bad.arguments is None
-    assert bad.name in ("", "search") and bad.arguments_text == body
+    assert bad.error is not None
+    assert reason in bad.error
+    assert bad.arguments is None
+    assert bad.name in ("", "search")
+    assert bad.arguments_text == body
     assert good == ToolCall("call_1", "search", '{"query": "x"}', {"query": "x"})
     assert message.content == "a\n\n\nb"
 
@@ -275,7 +281,9 @@ def test_a_malformed_call_becomes_an_error_to_learn_from(body: str, reason: str)
 @pytest.mark.parametrize("end", ["", "\n", "</tool_cal", '<tool_call>{"name": "b", "arguments": {}}</tool_call>'])
 def test_an_unclosed_call_is_an_error_even_with_whole_json(end: str) -> None:
     first, *rest = parse_hermes('<tool_call>{"name": "a", "arguments": {}}' + end).tool_calls
-    assert first.error is not None and "not closed" in first.error and first.name == "a"
+    assert first.error is not None
+    assert "not closed" in first.error
+    assert first.name == "a"
     assert [(item.name, item.error) for item in rest] == ([("b", None)] if end.startswith("<tool_call>") else [])
 
 

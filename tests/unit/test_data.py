@@ -1,0 +1,141 @@
+"""Data loading: the columns of the common formats, and a clear word for every kind of bad file."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlfactory_core.config import DataColumns
+from rlfactory_core.data import load_samples
+from rlfactory_core.errors import DataError, MissingExtraError
+from rlfactory_core.types import Message
+
+VERL = {
+    "data_source": "nq",
+    "prompt": [{"role": "user", "content": "Who?"}],
+    "reward_model": {"style": "rule", "ground_truth": {"target": ["Ann", "Ann Lee"]}},
+    "extra_info": {"index": 7, "split": "train"},
+}
+
+
+def write(path: Path, *rows: Any) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def load(path: Path, **columns: str) -> list[Any]:
+    return load_samples(path, DataColumns(**columns), "train")
+
+
+def as_parquet(path: Path, *rows: Any) -> Path:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pyarrow.Table.from_pylist(list(rows)), path)
+    return path
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_the_verl_format_needs_no_configuration(tmp_path: Path, kind: str) -> None:
+    other = VERL | {"extra_info": {"index": 8, "split": "train"}, "data_source": "hotpotqa"}
+    make = write if kind == "jsonl" else as_parquet
+    first, second = load(make(tmp_path / f"train.{kind}", VERL, other))
+    assert (first.id, first.messages, first.answer) == ("7", (Message("user", "Who?"),), ("Ann", "Ann Lee"))
+    assert (first.split, first.slice, second.id, second.slice) == ("train", "nq", "8", "hotpotqa")
+    assert first.metadata["extra_info"] == {"index": 7, "split": "train"}
+    assert "prompt" not in first.metadata
+
+
+def test_other_columns_by_name(tmp_path: Path) -> None:
+    path = write(tmp_path / "q.jsonl", {"question": "Who?", "a.b": 3, "x": {"a": "no"}}, {"question": "?", "a.b": "y"})
+    first, second = load(path, prompt="question", answer="a.b", slice="type")
+    assert (first.prompt, first.answer, first.id, first.slice) == ("Who?", "3", "0", "")
+    assert (second.answer, second.id) == ("y", "1")
+
+
+def test_repeated_ids_give_way_to_row_numbers(tmp_path: Path) -> None:
+    assert [sample.id for sample in load(write(tmp_path / "q.jsonl", VERL, VERL))] == ["0", "1"]
+
+
+def test_blank_lines_and_a_byte_order_mark_are_no_rows(tmp_path: Path) -> None:
+    path = tmp_path / "q.jsonl"
+    path.write_bytes(b"\xef\xbb\xbf" + json.dumps(VERL).encode() + b"\n\n  \n")
+    assert len(load(path)) == 1
+
+
+def answer(value: Any) -> dict[str, Any]:
+    return VERL | {"reward_model": {"ground_truth": {"target": value}}}
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([], r"has no rows"),
+        ([[1]], r"line 1 is a JSON list; expected one object"),
+        (
+            [{"question": "?", "answer": "x"}],
+            r"no column 'prompt' for the prompt\. Found: answer, question\. .*data\.columns\.prompt=",
+        ),
+        (
+            [VERL | {"reward_model": {"truth": "x"}}],
+            r"no column 'reward_model\.ground_truth\.target' for the answer\. Found: .*truth.*data\.columns\.answer=",
+        ),
+        ([VERL, VERL | {"prompt": []}], r"row 1 \(from 0\): column 'prompt' is empty"),
+        ([VERL | {"prompt": "  "}], r"row 0 .* is empty"),
+        ([VERL | {"prompt": [{"role": "user", "content": ""}]}], r"only empty messages"),
+        ([VERL | {"prompt": [{"role": "robot", "content": "x"}]}], r"robot.*expected \{role, content\}"),
+        ([VERL | {"prompt": ["Who?"]}], r"expected \{role, content\}"),
+        ([answer("")], r"is empty; every question needs an answer"),
+        ([answer(None)], r"is empty"),
+        ([answer([""])], r"is empty"),
+        ([answer({"value": "x"})], r"is a struct with value; name one"),
+        ([VERL, {"prompt": "Who?"}], r"row 1 .* is empty"),
+    ],
+)
+def test_bad_rows_are_refused_in_plain_words(tmp_path: Path, rows: list[Any], message: str) -> None:
+    with pytest.raises(DataError, match=message) as caught:
+        load(write(tmp_path / "bad.jsonl", *rows))
+    assert "bad.jsonl" in str(caught.value)
+    assert caught.value.exit_code == 2
+
+
+def test_a_line_that_is_not_json_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "bad.jsonl"
+    path.write_text(json.dumps(VERL) + "\n{'prompt': 1}\n")
+    with pytest.raises(DataError, match=r"bad\.jsonl, line 2 is not JSON"):
+        load(path)
+    path.write_bytes(b'{"prompt": "\xff"}\n')
+    with pytest.raises(DataError, match=r"line 1 is not JSON"):
+        load(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("none.jsonl", "There is no data file"),
+        ("folder.jsonl", "is not a file"),
+        ("data.csv", r"\.csv.*expected \.jsonl"),
+    ],
+)
+def test_a_file_that_cannot_be_one_is_refused(tmp_path: Path, name: str, message: str) -> None:
+    (tmp_path / "folder.jsonl").mkdir()
+    (tmp_path / "data.csv").write_text("a,b\n")
+    with pytest.raises(DataError, match=message):
+        load(tmp_path / name)
+
+
+def test_a_broken_parquet_file_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    (tmp_path / "x.parquet").write_bytes(b"PAR1 no more")
+    with pytest.raises(DataError, match="cannot be read as parquet"):
+        load(tmp_path / "x.parquet")
+
+
+def test_parquet_without_pyarrow_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    (tmp_path / "x.parquet").write_bytes(b"")
+    with pytest.raises(MissingExtraError, match="pip install pyarrow"):
+        load(tmp_path / "x.parquet")
