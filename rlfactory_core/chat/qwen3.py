@@ -68,7 +68,10 @@ class Qwen3Format:
         return all(text in plain for text in needed) and "<function=" not in plain
 
     def initial_ids(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> tuple[int, ...]:
-        """The prompt as the tokenizer's template writes it; contents and tool descriptions as plain text."""
+        """The prompt as the tokenizer's template writes it; contents and tool descriptions as plain text.
+
+        Assistant turns within a prompt are taken as the model's own text: their special tokens stay special.
+        """
         contents: list[str] = []
         shape: list[dict[str, Any]] = []
         for message in messages:
