@@ -17,7 +17,6 @@ from rich.text import Text
 from rlfactory_core.reporting.progress import NullProgress, StageState, seconds_text
 
 _NAME_WIDTH = 16
-_LAST_NUMBERS = 4  # shown behind a finished stage
 
 
 class RichProgress(NullProgress):
@@ -47,7 +46,7 @@ class RichProgress(NullProgress):
             self._live.start()
 
     def on_end(self, stage: StageState, failed: bool) -> None:
-        self._console.print(_finished(stage, failed))
+        self._console.print(_finished(stage, failed, self._console.width))
 
     def close(self) -> None:
         super().close()
@@ -83,13 +82,16 @@ def _times(stage: StageState) -> Text:
     return text
 
 
-def _finished(stage: StageState, failed: bool) -> Text:
+def _finished(stage: StageState, failed: bool, width: int) -> Text:
+    """One line: as many numbers as fit, held-out ones first."""
     mark, style = ("✗", "red") if failed else ("✓", "green")
     line = Text.assemble((mark, style), " ", f"{stage.name:<{_NAME_WIDTH}}")
     line.append(f" {seconds_text(stage.seconds):>9}", style="dim")
     count = stage.count_text if failed or not stage.total else f"{stage.done:,} {stage.unit}s" if stage.unit else ""
     if count:
         line.append(f"  {count}", style="dim")
-    for label, value in stage.number_texts()[:_LAST_NUMBERS]:
+    for label, value in sorted(stage.number_texts(), key=lambda number: not number[0].startswith("held-out")):
+        if line.cell_len + len(label) + len(value) + 3 > width:
+            break
         line.append(f"  {label} ", style="dim").append(value)
     return line

@@ -1,0 +1,175 @@
+"""``rlfactory trace RUN``: trajectories in the terminal, the model's own tokens bright, masked ones dim."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, TextIO
+
+import click
+
+from rlfactory_core.errors import UsageError, nearest
+from rlfactory_core.reporting.folder import RunFolder
+from rlfactory_core.reporting.progress import number_label, number_text, seconds_text
+from rlfactory_core.reporting.trajectories import StoredTrajectory
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from rlfactory_core.types import Message, ToolResult, Trajectory
+
+_FOLD_LINES = 12  # a longer masked stretch is shown by its first and last lines unless --full
+
+
+@click.command()
+@click.argument("run")
+@click.option("--step", help="A step's number, or `before` or `after` for the evaluations. Default: the last step.")
+@click.option("--best", "order", flag_value="best", help="Highest rewards first.")
+@click.option("--worst", "order", flag_value="worst", help="Lowest rewards first.")
+@click.option("--limit", type=click.IntRange(min=1), default=3, show_default=True, help="How many to show.")
+@click.option("--sample", help="Only attempts at the sample with this id.")
+@click.option("--full", is_flag=True, help="Show long prompts and tool results whole.")
+def trace(run: str, step: str | None, order: str | None, limit: int, sample: str | None, full: bool) -> None:
+    """Show trajectories of RUN, a run's folder or its name under runs/.
+
+    Tokens that are masked from the loss (prompts, tool results) are dim; without a terminal their lines begin with
+    `|` and the model's own with `>`.
+    """
+    folder = RunFolder.open(run)
+    file = _choose(folder, step)
+    stored = list(folder.read_trajectories(file))
+    if sample is not None:
+        stored = _of_sample(stored, sample, file)
+    if order is not None:
+        stored.sort(key=lambda item: item.trajectory.reward, reverse=order == "best")
+    show(stored[:limit], sys.stdout, where=f"{folder.name}, {_title(file)}", total=len(stored), full=full)
+
+
+def show(stored: Sequence[StoredTrajectory], stream: TextIO, *, where: str, total: int, full: bool = False) -> None:
+    """Write trajectories to a stream; styled where it is a terminal."""
+    from rich.console import Console
+
+    terminal = stream.isatty()
+    console = Console(file=stream, highlight=False, soft_wrap=True, no_color=None if terminal else True)
+    for item in stored:
+        for line in trajectory_lines(item, marks=not terminal, full=full):
+            console.print(line, soft_wrap=True)
+        console.print()
+    more = f"; --limit {total} shows all" if total > len(stored) else ""
+    console.print(f"{len(stored)} of {total} trajectories of {where}{more}.", style="dim", markup=False)
+
+
+def trajectory_lines(stored: StoredTrajectory, *, marks: bool, full: bool) -> Iterator[Text]:
+    """A trajectory as styled lines; ``marks`` puts ``|`` and ``>`` before masked and own text."""
+    from rich.text import Text
+
+    trajectory = stored.trajectory
+    yield _head(trajectory)
+    answer = trajectory.sample.answer
+    if answer is not None:
+        yield Text.assemble(("answer  ", "dim"), answer if isinstance(answer, str) else str(answer))
+    for turn, text in zip(trajectory.turns, stored.texts, strict=True):
+        own = text.sampled or _message_text(turn.message)
+        for line in _fold(text.context, full):
+            yield Text(("| " if marks else "") + line, style="dim")
+        for line in own.rstrip("\n").split("\n"):
+            yield Text(("> " if marks else "") + line, style="bold" if not marks else "")
+        for call in turn.message.tool_calls:
+            if call.error:
+                yield Text(f"  ! {call.name or 'call'}: {call.error}", style="yellow")
+        for result in turn.results:
+            yield _result(result)
+        if turn.reward:
+            yield Text(f"  step reward {number_text(turn.reward)}", style="magenta")
+    yield from _foot(trajectory)
+
+
+def _head(trajectory: Trajectory) -> Text:
+    from rich.text import Text
+
+    sample = trajectory.sample
+    head = Text.assemble(("── ", "cyan"), (sample.id, "bold cyan"))
+    if sample.slice:
+        head.append(f"  {number_label(sample.slice)}", style="cyan")
+    head.append(f"  attempt {trajectory.attempt}", style="dim")
+    return head.append(f"  reward {number_text(trajectory.reward)}", style="bold")
+
+
+def _foot(trajectory: Trajectory) -> Iterator[Text]:
+    from rich.text import Text
+
+    if trajectory.score is not None:
+        parts = [f"{number_label(name)} {number_text(value)}" for name, value in trajectory.score.components.items()]
+        if trajectory.score.turns:
+            parts.append("by turn " + " ".join(map(number_text, trajectory.score.turns)))
+        yield Text("rewards  " + ", ".join(parts), style="magenta")
+        for name, verdict in trajectory.score.verdicts.items():
+            if verdict.reasons:
+                yield Text(f"  {name}: {'; '.join(verdict.reasons)}", style="dim")
+    for fault in trajectory.faults:
+        where = f"turn {fault.turn + 1}" if fault.turn >= 0 else "scoring"
+        yield Text(f"fault    {fault.kind.value}, {fault.source}, {where}: {fault.message}", style="red")
+    if trajectory.masked:
+        yield Text("masked   left out of the update", style="red")
+    counts = f"{len(trajectory.turns)} turns, {trajectory.num_tool_calls} tool calls, {trajectory.num_sampled} sampled "
+    yield Text(
+        f"stop     {number_label(trajectory.stop.value)}, {counts}of {len(trajectory.ids)} tokens, "
+        f"{seconds_text(trajectory.seconds)}",
+        style="dim",
+    )
+
+
+def _result(result: ToolResult) -> Text:
+    from rich.text import Text
+
+    notes = [f"{result.latency_s * 1000:.0f} ms", f"{result.size_bytes} bytes"]
+    notes += [f"{result.attempts} attempts"] if result.attempts > 1 else []
+    notes += ["cached"] if result.cached else []
+    notes += ["cut"] if result.truncated else []
+    line = Text(f"  ← {result.name}  {', '.join(notes)}", style="green" if result.fault is None else "yellow")
+    return line if result.fault is None else line.append(f", {result.fault.value} fault", style="red")
+
+
+def _fold(text: str, full: bool) -> list[str]:
+    lines = text.rstrip("\n").split("\n") if text else []
+    if full or len(lines) <= _FOLD_LINES:
+        return lines
+    head, tail = _FOLD_LINES // 3, _FOLD_LINES // 2
+    return [*lines[:head], f"… {len(lines) - head - tail} more lines (--full) …", *lines[-tail:]]
+
+
+def _message_text(message: Message) -> str:
+    """For samplers that give no token ids (a remote endpoint)."""
+    parts = [message.reasoning, message.content]
+    parts += [f"{call.name}({call.arguments_text})" for call in message.tool_calls]
+    return "\n".join(part for part in parts if part)
+
+
+def _choose(folder: RunFolder, step: str | None) -> int | str:
+    """The step or evaluation to show."""
+    steps = folder.trajectory_steps()
+    evaluations = [name for name in ("before", "after") if folder.trajectory_file(f"eval-{name}").exists()]
+    if step is None:
+        if steps:
+            return steps[-1]
+        if evaluations:
+            return f"eval-{evaluations[-1]}"
+        raise UsageError(f"{folder.path} holds no trajectories yet: none were saved before the run stopped.")
+    if step in evaluations:
+        return f"eval-{step}"
+    if step.isdecimal() and int(step) in steps:
+        return int(step)
+    known = ", ".join([*evaluations, *map(str, steps)]) or "none"
+    raise UsageError(f"no trajectories of step '{step}' in {folder.path}. Saved: {known}.")
+
+
+def _of_sample(stored: Sequence[StoredTrajectory], sample: str, file: int | str) -> list[StoredTrajectory]:
+    found = [item for item in stored if item.trajectory.sample.id == sample]
+    if not found:
+        hint = nearest(sample, list({item.trajectory.sample.id for item in stored})[:20])
+        raise UsageError(f"no attempt at sample '{sample}' in {_title(file)}. {hint}")
+    return found
+
+
+def _title(file: int | str) -> str:
+    return f"step {file}" if isinstance(file, int) else f"the evaluation {str(file).removeprefix('eval-')} training"

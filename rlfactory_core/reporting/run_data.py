@@ -1,0 +1,176 @@
+"""A run's folder, read once and put as questions that a report asks: series, results before and after, example pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from rlfactory_core.reporting.folder import RunFolder
+from rlfactory_core.reporting.progress import seconds_text
+from rlfactory_core.reporting.trajectories import StoredTrajectory
+
+Points = Sequence[tuple[float, float]]
+"""``(step, value)``, by step."""
+
+_MAX_READ = 1000  # evaluation trajectories looked at for examples
+
+
+@dataclass(frozen=True, slots=True)
+class EvalRow:
+    """One line of the results: a metric overall or on a slice. None: not measured."""
+
+    slice: str  # empty: overall
+    greedy: tuple[float | None, float | None]  # before, after
+    sampled: tuple[float | None, float | None]  # at temperature 1
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """The same sample before and after training; either may be missing."""
+
+    before: StoredTrajectory | None
+    after: StoredTrajectory | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunData:
+    """What a report is made of; any part may be empty (a run that was stopped early)."""
+
+    name: str
+    config: Mapping[str, Any]
+    summary: Mapping[str, Any]
+    metrics: Sequence[Mapping[str, float | None]]
+    pairs: Sequence[Pair]
+
+    @classmethod
+    def read(cls, folder: RunFolder, pairs: int = 3) -> RunData:
+        """Read a run's folder, with up to ``pairs`` example samples before and after."""
+        return cls(
+            name=folder.name,
+            config=folder.read_config() if folder.config.exists() else {},
+            summary=folder.read_summary(),
+            metrics=folder.read_metrics(),
+            pairs=example_pairs(
+                islice(folder.read_trajectories("eval-before"), _MAX_READ),
+                islice(folder.read_trajectories("eval-after"), _MAX_READ),
+                pairs,
+            ),
+        )
+
+    def series(self, name: str) -> Points:
+        """A metric over steps, without the steps that lack it.
+
+        Evaluations (``eval/…``) also take their ends from the summary where the metrics do not hold them.
+        """
+        points = {float(row.get("step") or 0): value for row in self.metrics if (value := row.get(name)) is not None}
+        if name.startswith("eval/"):
+            key = name.removeprefix("eval/")
+            before, after = eval_value(self.summary, "before", key), eval_value(self.summary, "after", key)
+            if before is not None:
+                points.setdefault(0.0, before)
+            if after is not None:
+                points.setdefault(float(self.summary.get("steps") or 0), after)
+        return sorted(points.items())
+
+    def names(self, prefix: str) -> list[str]:
+        """All metrics that begin with ``prefix``, in order of appearance; ends in the summary included."""
+        found = dict.fromkeys(name for row in self.metrics for name in row if name.startswith(prefix))
+        if prefix.startswith("eval/"):
+            key = prefix.removeprefix("eval/")
+            for when in ("before", "after"):
+                keys = (self.summary.get("eval") or {}).get(when) or {}
+                found.update(dict.fromkeys(f"eval/{name}" for name in keys if name.startswith(key)))
+        return list(found)
+
+
+def eval_value(summary: Mapping[str, Any], when: str, key: str) -> float | None:
+    """One number of ``summary.json``'s evaluations; None where it was not measured. ``when``: before or after."""
+    value = ((summary.get("eval") or {}).get(when) or {}).get(key)
+    return None if value is None else float(value)
+
+
+def eval_rows(summary: Mapping[str, Any], metric: str = "exact_match") -> list[EvalRow]:
+    """Overall first, then each slice in order of appearance."""
+    evaluations = summary.get("eval") or {}
+    keys = [key for when in ("before", "after") for key in evaluations.get(when) or {}]
+    slices = dict.fromkeys(
+        key.removeprefix("sampled/").removeprefix(f"{metric}/")
+        for key in keys
+        if key.removeprefix("sampled/").startswith(f"{metric}/")
+    )
+    rows = []
+    for name in ("", *slices):
+        key = f"{metric}/{name}" if name else metric
+        greedy = eval_value(summary, "before", key), eval_value(summary, "after", key)
+        sampled = eval_value(summary, "before", f"sampled/{key}"), eval_value(summary, "after", f"sampled/{key}")
+        if any(value is not None for value in (*greedy, *sampled)):
+            rows.append(EvalRow(name, greedy, sampled))
+    return rows
+
+
+def eval_extras(summary: Mapping[str, Any]) -> list[tuple[str, float | None, float | None]]:
+    """What was measured beside, such as pass@4: name, before, after."""
+    evaluations = summary.get("eval") or {}
+    names = dict.fromkeys(key for when in ("before", "after") for key in evaluations.get(when) or {} if "@" in key)
+    return [(name, eval_value(summary, "before", name), eval_value(summary, "after", name)) for name in names]
+
+
+def control_results(summary: Mapping[str, Any], metric: str = "exact_match") -> list[tuple[str, float]]:
+    """Each control's name and its result after training."""
+    after = (summary.get("eval") or {}).get("after") or {}
+    parts = ((key.split("/"), value) for key, value in after.items() if key.startswith("control/"))
+    return [(key[1], float(value)) for key, value in parts if key[2:] == [metric]]
+
+
+def example_pairs(
+    before: Iterable[StoredTrajectory], after: Iterable[StoredTrajectory], limit: int
+) -> list[Pair]:
+    """Samples to show, those with the largest gain first, one of each slice before a second of any."""
+    firsts, lasts = _by_sample(before), _by_sample(after)
+    pairs = [Pair(firsts.get(key), lasts.get(key)) for key in {**lasts, **firsts}]
+    pairs.sort(key=_gain, reverse=True)
+    chosen: list[tuple[int, Pair]] = []
+    seen: dict[str, int] = {}
+    for pair in pairs:
+        turn = seen.get(_slice(pair), 0)
+        seen[_slice(pair)] = turn + 1
+        chosen.append((turn, pair))
+    chosen.sort(key=lambda item: item[0])
+    return [pair for _, pair in chosen[:limit]]
+
+
+def _by_sample(trajectories: Iterable[StoredTrajectory]) -> dict[str, StoredTrajectory]:
+    found: dict[str, StoredTrajectory] = {}
+    for stored in trajectories:
+        found.setdefault(stored.trajectory.sample.id, stored)
+    return found
+
+
+def _gain(pair: Pair) -> float:
+    """Pairs with both sides come first."""
+    if pair.before is None or pair.after is None:
+        return float("-inf")
+    return pair.after.trajectory.reward - pair.before.trajectory.reward
+
+
+def _slice(pair: Pair) -> str:
+    stored = pair.after or pair.before
+    return stored.trajectory.sample.slice if stored else ""
+
+
+def headline(summary: Mapping[str, Any], steps: int) -> str:
+    """The run in one sentence. ``steps`` are those in the metrics, for a run that has no summary yet."""
+    before, after = eval_value(summary, "before", "exact_match"), eval_value(summary, "after", "exact_match")
+    done = summary.get("steps")
+    length = f"{done:,} steps" if done is not None else f"{steps:,} steps"
+    if summary.get("seconds"):
+        length += f" and {seconds_text(summary['seconds'])}"
+    if before is not None and after is not None:
+        verb = "rose" if after > before + 0.005 else "fell" if after < before - 0.005 else "stayed: it went"
+        return f"Held-out exact match (greedy) {verb} from {before:.2f} to {after:.2f} in {length}."
+    if after is not None:
+        return f"Held-out exact match (greedy) is {after:.2f}."
+    ended = "The run ended" if summary else "The run has not ended; so far it took"
+    return f"{ended}{' after' if summary else ''} {length}, without an evaluation after training."

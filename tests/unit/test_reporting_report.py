@@ -1,0 +1,113 @@
+"""report.html: whole, self-contained, safe with what models write, and useful for a run that was stopped early."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from reporting_examples import SUMMARY, decode, finished_run, make_trajectory
+
+from rlfactory_core.reporting.charts import Chart, Line
+from rlfactory_core.reporting.folder import RunFolder
+from rlfactory_core.reporting.report import Section, write_report
+from rlfactory_core.reporting.run_data import RunData, eval_rows, headline
+
+VOID = {"meta", "br", "link", "img", "input", "hr"}
+
+
+class Outline(HTMLParser):
+    """Checks that tags nest, and collects what would be requested."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.links: list[str] = []
+        self.figures = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.links += [value or "" for name, value in attrs if name in ("src", "href", "srcset")]
+        self.figures += tag == "figure"
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """SVG's self-closed elements."""
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def page(folder: RunFolder) -> tuple[str, Outline]:
+    html = write_report(folder).read_text(encoding="utf-8")
+    outline = Outline()
+    outline.feed(html)
+    assert outline.open == []
+    assert outline.links == [] and not re.search(r"url\(|@import|fetch\(|https?://", html)
+    return html, outline
+
+
+def test_the_whole_page(tmp_path: Path) -> None:
+    html, outline = page(finished_run(tmp_path))
+    assert "rose from 0.50 to 0.98 in 60 steps and 2:07 min" in html
+    titles = re.findall(r"<h2>(.*?)</h2>", html)
+    assert titles == ["Results", "Learning", "Sample trajectories", "Behaviour", "Speed", "Update"]
+    for text in ("two hop", "empty search", "pass@4", "41 policy", "Tool calls", "Throughput", "masked from the loss"):
+        assert text in html
+    assert outline.figures >= 12
+
+
+@pytest.mark.parametrize("lines", [0, 1, 2])
+def test_a_run_that_stopped_early_has_a_page_too(tmp_path: Path, lines: int) -> None:
+    folder = RunFolder.create("search", root=tmp_path)
+    for step in range(1, lines + 1):
+        folder.append_metrics(step, {"reward": 0.0, "exact_match": float("nan")})
+    html, outline = page(folder)
+    assert ("Nothing to show yet" in html) == (lines == 0)
+    assert outline.figures == min(lines, 1)
+    assert "has not ended" in html
+
+
+def test_an_evaluation_alone_and_a_loss_are_said_as_such() -> None:
+    assert headline({"eval": {"after": {"exact_match": 0.5}}}, 0) == "Held-out exact match (greedy) is 0.50."
+    worse = {"steps": 2, "eval": {"before": {"exact_match": 0.5}, "after": {"exact_match": 0.25}}}
+    assert headline(worse, 2) == "Held-out exact match (greedy) fell from 0.50 to 0.25 in 2 steps."
+
+
+def test_what_a_model_writes_cannot_become_markup(tmp_path: Path) -> None:
+    folder = RunFolder.create("search", root=tmp_path)
+    attack = "</pre><script>alert(1)</script>"
+    folder.write_trajectories("eval-after", [make_trajectory(answer=attack)], decode)
+    html, _ = page(folder)
+    assert "<script>alert" not in html and "&lt;script&gt;alert(1)" in html
+
+
+def test_a_plugin_adds_a_section(tmp_path: Path) -> None:
+    folder = finished_run(tmp_path)
+    html = write_report(folder, [lambda run: Section("Retrieval", "<p>recall 0.9</p>"), lambda run: None]).read_text()
+    assert "<h2>Retrieval</h2><p>recall 0.9</p>" in html
+
+
+def test_held_out_series_take_their_ends_from_the_summary(tmp_path: Path) -> None:
+    run = RunData.read(finished_run(tmp_path))
+    points = run.series("eval/exact_match/two_hop")
+    assert points[0] == (0.0, 0.0) and [x for x, _ in points] == [0, 10, 20, 30, 40, 50, 60]
+    assert [row.slice for row in eval_rows(SUMMARY)] == ["", "one_hop", "two_hop"]
+
+
+def test_examples_prefer_the_samples_that_gained_most_one_of_each_slice(tmp_path: Path) -> None:
+    folder = RunFolder.create("search", root=tmp_path)
+    gains = {"a": ("one_hop", 0.0), "b": ("two_hop", 1.0), "c": ("two_hop", 0.9)}
+    folder.write_trajectories("eval-before", [make_trajectory(0.0, sample=k, slice=s) for k, (s, _) in gains.items()], decode)
+    folder.write_trajectories("eval-after", [make_trajectory(g, sample=k, slice=s) for k, (s, g) in gains.items()], decode)
+    pairs = RunData.read(folder).pairs
+    assert [pair.after.trajectory.sample.id for pair in pairs if pair.after] == ["b", "a", "c"]
+
+
+@pytest.mark.parametrize("values", [[0.0], [5.0, 5.0], [-3.0, 1e7], [1e-9, 2e-9], [-0.5, -0.25]])
+def test_charts_stay_within_their_frame(values: list[float]) -> None:
+    html = Chart("x", [Line("y", list(enumerate(values)), dots=True)], low=None).html()
+    for x, y in re.findall(r'cx="([-\d.]+)" cy="([-\d.]+)"', html):
+        assert 40 <= float(x) <= 560 and 5 <= float(y) <= 210
+    assert "nan" not in html and html.count("<text") < 25

@@ -1,0 +1,96 @@
+"""``rlfactory trace``: what is shown, in which order, and the errors."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from reporting_examples import decode, finished_run, infra_fault, make_trajectory
+from rich.console import Console
+
+from rlfactory_core.cli.trace import show, trace, trajectory_lines
+from rlfactory_core.errors import UsageError
+from rlfactory_core.reporting.folder import RunFolder
+from rlfactory_core.reporting.trajectories import StoredTrajectory
+
+
+def run(*arguments: str) -> str:
+    result = CliRunner().invoke(trace, arguments, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return finished_run(tmp_path)
+
+
+def test_the_last_step_plain_with_marks_for_masked_and_own(folder: RunFolder) -> None:
+    text = run(str(folder.path), "--limit", "1")
+    assert "── q1  two hop  attempt 0  reward 0.000" in text
+    assert "\n| <|im_start|>system\n" in text and "\n> <tool_call>search Orla Finn</tool_call>\n" in text
+    assert "  ← search  12 ms, 27 bytes" in text
+    assert "rewards  exact match 0.000, format 1.000" in text
+    assert "stop     final answer, 2 turns, 1 tool calls, 60 sampled of" in text
+    assert "1 of 4 trajectories of" in text and "--limit 4 shows all" in text
+    assert "\x1b[" not in text
+
+
+def test_best_worst_and_one_sample(folder: RunFolder) -> None:
+    heads = [line for line in run(str(folder.path), "--best", "--limit", "4").splitlines() if line.startswith("──")]
+    assert [line[-5:] for line in heads] == ["0.300", "0.200", "0.100", "0.000"]
+    worst = run(str(folder.path), "--worst", "--limit", "1")
+    assert "reward 0.000" in worst
+    after = run(str(folder.path), "--step", "after", "--sample", "q1")
+    assert "1 of 1 trajectories" in after and "the evaluation after training" in after
+
+
+def test_own_tokens_stand_out_and_masked_ones_are_dim_in_a_terminal() -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    stored = StoredTrajectory.of(make_trajectory(), decode)
+    lines = {line.plain: str(line.style) for line in trajectory_lines(stored, marks=False, full=False)}
+    assert lines["You may search.<|im_end|>"] == "dim"
+    assert lines["<answer>Tarn</answer>"] == "bold"
+    out = Terminal()
+    show([stored], out, where="here", total=1)
+    assert "reward 1.000" in out.getvalue()
+
+
+def test_faults_and_masking_are_named() -> None:
+    stored = StoredTrajectory.of(make_trajectory(0.0, faults=(infra_fault(),)), decode)
+    console = Console(file=io.StringIO(), record=True, width=120)
+    for line in trajectory_lines(stored, marks=True, full=False):
+        console.print(line)
+    text = console.export_text()
+    assert "fault    infra, search, turn 1: no answer within 30 s" in text
+    assert "masked   left out of the update" in text
+
+
+def test_a_long_prompt_is_folded_unless_full(tmp_path: Path) -> None:
+    folder = RunFolder.create("search", root=tmp_path)
+    stored = make_trajectory()
+    folder.write_trajectories(1, [stored], lambda ids: "\n".join(f"line {index}" for index in range(40)))
+    folder.write_config({})
+    assert "30 more lines (--full)" in run(str(folder.path))
+    assert "more lines" not in run(str(folder.path), "--full")
+
+
+def test_errors_say_what_there_is(folder: RunFolder, tmp_path: Path) -> None:
+    for arguments, message in (
+        (["--step", "11"], "Saved: before, after, 10"),
+        (["--step", "soon"], "Saved: before, after, 10"),
+        (["--sample", "q9"], "q1"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            run(str(folder.path), *arguments)
+    empty = RunFolder.create("search", root=tmp_path / "other")
+    empty.write_config({})
+    with pytest.raises(UsageError, match="no trajectories yet"):
+        run(str(empty.path))
+    with pytest.raises(UsageError, match="no run at"):
+        run(str(tmp_path / "absent"))
