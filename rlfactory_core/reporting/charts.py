@@ -65,8 +65,8 @@ class Chart:
         ys = [y for line in lines for _, y in line.points]
         x_ticks = _ticks(min(xs), max(xs), 6, whole=True)
         y_ticks = _ticks(min(ys) if self.low is None else min(self.low, *ys), self.high or max(ys), 5)
-        x_low, x_high = min(xs), max(max(xs), min(xs) + 1)
-        y_low, y_high = y_ticks[0], max(y_ticks[-1], max(ys))
+        x_low, x_high = min(xs), max(*xs, min(xs) + 1)
+        y_low, y_high = y_ticks[0], max(y_ticks[-1], *ys)
 
         def place(x: float, y: float) -> tuple[float, float]:
             right = _LEFT + (x - x_low) / (x_high - x_low) * (_WIDTH - _LEFT - _RIGHT)
@@ -77,7 +77,8 @@ class Chart:
         for index, line in enumerate(lines):
             parts += _curve(line, index % 6, place)
         data = [
-            {"label": line.label, "points": [[*place(x, y), x, number_text(y)] for x, y in line.points]} for line in lines
+            {"label": line.label, "points": [[*place(x, y), x, number_text(y)] for x, y in line.points]}
+            for line in lines
         ]
         return (
             f'<svg viewBox="0 0 {_WIDTH:.0f} {_HEIGHT:.0f}" role="img" aria-label="{escape(self.title)} over steps" '

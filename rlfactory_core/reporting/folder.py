@@ -168,10 +168,7 @@ class RunFolder:
             return
         with path.open(encoding="utf-8") as file:
             for number, line in enumerate(file, 1):
-                try:
-                    yield StoredTrajectory.from_dict(json.loads(line))
-                except (ValueError, KeyError, TypeError) as error:
-                    raise DataError(f"{path}, line {number}: not a trajectory ({error})") from error
+                yield _trajectory(line, f"{path}, line {number}")
 
     def _metrics_rows(self) -> Iterator[dict[str, float | None]]:
         if not self.metrics.exists():
@@ -217,6 +214,13 @@ def _writing(path: Path) -> Iterator[None]:
             f"cannot write {path}: {error.strerror or error}. "
             "Make room or allow writing there, then go on with --resume."
         ) from error
+
+
+def _trajectory(line: str, place: str) -> StoredTrajectory:
+    try:
+        return StoredTrajectory.from_dict(json.loads(line))
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{place}: not a trajectory ({error})") from error
 
 
 def _json(data: Mapping[str, Any], indent: int | None = None) -> str:

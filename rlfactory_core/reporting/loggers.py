@@ -7,7 +7,7 @@ Each keeps its files inside the run's folder or takes the folder's name as the r
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any, Protocol
 
@@ -41,7 +41,7 @@ class JsonlLogger:
 class TensorBoardLogger:
     """Event files in the run's ``tensorboard/``, written with TensorBoard's own writer, which needs no torch."""
 
-    def __init__(self, folder: RunFolder, config: Mapping[str, Any], resume_step: int | None) -> None:
+    def __init__(self, folder: RunFolder, resume_step: int | None) -> None:
         from tensorboard.compat.proto import event_pb2, summary_pb2
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
@@ -65,7 +65,7 @@ class TensorBoardLogger:
 class WandbLogger:
     """Weights & Biases; mode, entity and key come from its own environment variables (``WANDB_MODE=offline``)."""
 
-    def __init__(self, folder: RunFolder, config: Mapping[str, Any], resume_step: int | None) -> None:
+    def __init__(self, folder: RunFolder, config: Mapping[str, Any]) -> None:
         import wandb
 
         self._run = wandb.init(
@@ -82,7 +82,7 @@ class WandbLogger:
 class TrackioLogger:
     """trackio; where it stores comes from its own environment variables (``TRACKIO_DIR``)."""
 
-    def __init__(self, folder: RunFolder, config: Mapping[str, Any], resume_step: int | None) -> None:
+    def __init__(self, folder: RunFolder, config: Mapping[str, Any]) -> None:
         import trackio
 
         self._run = trackio.init(project=PROJECT, name=folder.name, config=dict(config), resume="allow", embed=False)
@@ -94,11 +94,7 @@ class TrackioLogger:
         self._run.finish()
 
 
-_TRACKERS: Mapping[str, Callable[[RunFolder, Mapping[str, Any], int | None], MetricsLogger]] = {
-    "tensorboard": TensorBoardLogger,
-    "wandb": WandbLogger,
-    "trackio": TrackioLogger,
-}
+TRACKERS = ("tensorboard", "wandb", "trackio")  # each is also the name of its package
 
 
 class Loggers:
@@ -124,11 +120,12 @@ def check_loggers(names: Sequence[str]) -> None:
         MissingExtraError: a known one whose package is not installed; gives the command.
     """
     for name in names:
-        if name not in _TRACKERS:
-            raise UsageError(f"unknown logger '{name}'. {nearest(name, _TRACKERS)} (metrics.jsonl is always written.)")
+        if name not in TRACKERS:
+            raise UsageError(f"unknown logger '{name}'. {nearest(name, TRACKERS)} (metrics.jsonl is always written.)")
         if find_spec(name) is None:
             raise MissingExtraError(
-                f"logger '{name}' needs the package {name}, which is not installed. Install it: python -m pip install {name}"
+                f"logger '{name}' needs the package {name}, which is not installed. "
+                f"Install it: python -m pip install {name}"
             )
 
 
@@ -147,7 +144,13 @@ def open_loggers(
     check_loggers(names)
     if resume_step is not None:
         folder.cut_after(resume_step)
-    return Loggers([JsonlLogger(folder), *(_TRACKERS[name](folder, config, resume_step) for name in names)])
+    return Loggers([JsonlLogger(folder), *(_tracker(name, folder, config, resume_step) for name in names)])
+
+
+def _tracker(name: str, folder: RunFolder, config: Mapping[str, Any], resume_step: int | None) -> MetricsLogger:
+    if name == "tensorboard":
+        return TensorBoardLogger(folder, resume_step)
+    return WandbLogger(folder, config) if name == "wandb" else TrackioLogger(folder, config)
 
 
 def _numbers(metrics: Mapping[str, float]) -> dict[str, float]:

@@ -8,8 +8,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import isnan
 from types import TracebackType
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class Progress(Protocol):
@@ -37,7 +41,7 @@ class Progress(Protocol):
         """End the stage and the display; may be called again."""
         ...
 
-    def __enter__(self) -> Progress: ...
+    def __enter__(self) -> Self: ...
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -74,7 +78,7 @@ class NullProgress:
 
     def on_end(self, stage: StageState, failed: bool) -> None: ...
 
-    def __enter__(self) -> NullProgress:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -144,7 +148,7 @@ def number_label(name: str) -> str:
 
 def number_text(value: float) -> str:
     """About three digits, thousands as k and M."""
-    if value != value:
+    if isnan(value):
         return "-"
     for limit, unit in ((1e6, "M"), (1e4, "k")):
         if abs(value) >= limit:

@@ -42,11 +42,15 @@ def write_report(folder: RunFolder, extra: Iterable[SectionMaker] = ()) -> Path:
     """
     run = RunData.read(folder)
     made = (make(run) for make in (results, learning, examples, behaviour, speed, update, *extra))
-    page = _environment().get_template("report.jinja").render(
-        run=run,
-        facts=_facts(run),
-        headline=headline(run.summary, len(run.metrics)),
-        sections=[section for section in made if section is not None],
+    page = (
+        _environment()
+        .get_template("report.jinja")
+        .render(
+            run=run,
+            facts=_facts(run),
+            headline=headline(run.summary, len(run.metrics)),
+            sections=[section for section in made if section is not None],
+        )
     )
     write_atomic(folder.report, page)
     return folder.report
@@ -65,11 +69,11 @@ def learning(run: RunData) -> Section | None:
     """Held-out exact match by slice, and the training reward."""
     held_out = [Line("overall", run.series("eval/exact_match"), smooth=False, dots=True)]
     held_out += [
-        Line(_words(name.rsplit("/", 1)[1]), run.series(name), smooth=False, dots=True)
+        Line(number_label(name.rsplit("/", 1)[1]), run.series(name), smooth=False, dots=True)
         for name in run.names("eval/exact_match/")
     ]
     trained = [Line("overall", run.series("exact_match"))]
-    trained += [Line(_words(name.split("/", 1)[1]), run.series(name)) for name in run.names("exact_match/")]
+    trained += [Line(number_label(name.split("/", 1)[1]), run.series(name)) for name in run.names("exact_match/")]
     return _charts(
         "Learning",
         Chart("Held-out exact match", held_out, "greedy, on questions that are never trained on", high=1.0),
@@ -81,7 +85,7 @@ def learning(run: RunData) -> Section | None:
 
 def behaviour(run: RunData) -> Section | None:
     """What the trajectories look like: calls, turns, lengths, ends, faults."""
-    stops = [Line(_words(name.split("/", 1)[1]), _if_any(run.series(name))) for name in run.names("stop/")]
+    stops = [Line(number_label(name.split("/", 1)[1]), _if_any(run.series(name))) for name in run.names("stop/")]
     faults = [Line(name.split("/", 1)[1], _if_any(run.series(name)), smooth=False) for name in run.names("faults/")]
     masked = Line("masked trajectories", _if_any(run.series("masked")), smooth=False)
     return _charts(
@@ -123,7 +127,9 @@ def update(run: RunData) -> Section | None:
         points = run.series(name)
         constant = len({value for _, value in points}) < 2
         if not constant:  # a flat line is said by the configuration
-            charts.append(Chart(_words(name).capitalize().replace("Kl", "KL"), [Line(name, points)], note, low=low))
+            charts.append(
+                Chart(number_label(name).capitalize().replace("Kl", "KL"), [Line(name, points)], note, low=low)
+            )
     return _charts("Update", *charts)
 
 
@@ -145,20 +151,16 @@ def _facts(run: RunData) -> list[tuple[str, str]]:
     """The run's particulars: label and value."""
     merged = {**{key: run.config.get(key) for key in ("plugin", "engine", "model", "seed")}, **run.summary}
     facts = [(key, str(merged[key])) for key in ("plugin", "engine", "model", "seed") if merged.get(key) is not None]
-    facts.append(("steps", f"{merged.get('steps', max((row.get('step') or 0 for row in run.metrics), default=0)):,.0f}"))
+    last_step = max((row.get("step") or 0 for row in run.metrics), default=0)
+    facts.append(("steps", f"{merged.get('steps', last_step):,.0f}"))
     if merged.get("seconds") is not None:
         facts.append(("time", seconds_text(merged["seconds"])))
-    for key in ("sampled_tokens", "trained_tokens"):
-        if merged.get(key) is not None:
-            facts.append((_words(key), number_text(merged[key])))
+    tokens = [(key, merged.get(key)) for key in ("sampled_tokens", "trained_tokens")]
+    facts += [(number_label(key), number_text(count)) for key, count in tokens if count is not None]
     faults = {kind: count for kind, count in (merged.get("faults") or {}).items() if count}
     if run.summary:
         facts.append(("faults", ", ".join(f"{count:g} {kind}" for kind, count in faults.items()) or "none"))
     return facts
-
-
-def _words(name: str) -> str:
-    return number_label(name)
 
 
 def _macro(name: str, *arguments: Any) -> str:
@@ -175,5 +177,5 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         undefined=StrictUndefined,
     )
-    environment.filters.update(words=_words, number=number_text, seconds=seconds_text)
+    environment.filters.update(words=number_label, number=number_text, seconds=seconds_text)
     return environment

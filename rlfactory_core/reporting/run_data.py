@@ -1,4 +1,4 @@
-"""A run's folder, read once and put as questions that a report asks: series, results before and after, example pairs."""
+"""A run's folder, read once, as answers to what a report asks: series, results before and after, examples."""
 
 from __future__ import annotations
 
@@ -124,9 +124,7 @@ def control_results(summary: Mapping[str, Any], metric: str = "exact_match") -> 
     return [(key[1], float(value)) for key, value in parts if key[2:] == [metric]]
 
 
-def example_pairs(
-    before: Iterable[StoredTrajectory], after: Iterable[StoredTrajectory], limit: int
-) -> list[Pair]:
+def example_pairs(before: Iterable[StoredTrajectory], after: Iterable[StoredTrajectory], limit: int) -> list[Pair]:
     """Samples to show, those with the largest gain first, one of each slice before a second of any."""
     firsts, lasts = _by_sample(before), _by_sample(after)
     pairs = [Pair(firsts.get(key), lasts.get(key)) for key in {**lasts, **firsts}]

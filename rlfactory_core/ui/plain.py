@@ -16,7 +16,12 @@ class PlainProgress(NullProgress):
     """
 
     def __init__(
-        self, stream: TextIO, *, every_s: float = 3.0, quiet_s: float = 30.0, clock: Callable[[], float] = time.monotonic
+        self,
+        stream: TextIO,
+        *,
+        every_s: float = 3.0,
+        quiet_s: float = 30.0,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(clock)
         self._stream = stream

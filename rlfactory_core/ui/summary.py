@@ -1,4 +1,4 @@
-"""The end of a run in plain words: what it learned, an example before and after, where everything is, what to do next."""
+"""The end of a run in plain words: what it learned, an example, where everything is, what to do next."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def _results(run: RunData, rows: Iterable[EvalRow]) -> Table:
         name = Text(number_label(row.slice) if row.slice else "overall", style="" if row.slice else "bold")
         cells = [_change(*row.greedy), *([_change(*row.sampled)] if sampled else [])]
         table.add_row(name, *cells)
-    for name, before, after in eval_extras(run.summary):
-        table.add_row(number_label(name), *([""] if sampled else []), _change(before, after))
+    for metric, before, after in eval_extras(run.summary):
+        table.add_row(number_label(metric), *([""] if sampled else []), _change(before, after))
     return table
 
 
@@ -101,10 +101,11 @@ def _episode(label: str, stored: StoredTrajectory) -> Text:
     trajectory = stored.trajectory
     lines = [Text.assemble((label, "bold"), (f"  reward {number_text(trajectory.reward)}", "dim"))]
     for turn in trajectory.turns:
-        for call in turn.message.tool_calls:
-            lines.append(Text.assemble("  ", (f"{call.name or '?'} ", "cyan"), _short(call.arguments_text)))
-        for result in turn.results:
-            lines.append(Text(f"    {_short(result.content)}", style="dim"))
+        lines += [
+            Text.assemble("  ", (f"{call.name or '?'} ", "cyan"), _short(call.arguments_text))
+            for call in turn.message.tool_calls
+        ]
+        lines += [Text(f"    {_short(result.content)}", style="dim") for result in turn.results]
         if turn.message.content.strip() and not turn.message.tool_calls:
             lines.append(Text(f"  {_short(turn.message.content)}"))
     return Text("\n").join(lines)

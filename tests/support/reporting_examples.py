@@ -24,7 +24,8 @@ from rlfactory_core.types import (
 )
 
 PROMPT = "<|im_start|>system\nYou may search.<|im_end|>\n<|im_start|>user\nWhere is Orla Finn's firm?<|im_end|>\n"
-TEXTS = (PROMPT, "<tool_call>search Orla Finn</tool_call>", "<tool_response>Orla Finn leads Velk Works.</tool_response>")
+CALL = "<tool_call>search Orla Finn</tool_call>"
+TEXTS = (PROMPT, CALL, "<tool_response>Orla Finn leads Velk Works.</tool_response>")
 
 
 def decode(ids: Sequence[int]) -> str:
@@ -40,7 +41,7 @@ def make_trajectory(
     reward: float = 1.0,
     *,
     sample: str = "q1",
-    slice: str = "two_hop",
+    hops: str = "two_hop",
     attempt: int = 0,
     answer: str = "Tarn",
     faults: tuple[Fault, ...] = (),
@@ -59,7 +60,9 @@ def make_trajectory(
                 reasoning="I look it up.",
                 tool_calls=(ToolCall(f"c{index}", "search", query, {"query": "Orla Finn"}),),
             ),
-            results=(ToolResult(f"c{index}", "search", "Orla Finn leads Velk Works.", latency_s=0.0125, size_bytes=27),),
+            results=(
+                ToolResult(f"c{index}", "search", "Orla Finn leads Velk Works.", latency_s=0.0125, size_bytes=27),
+            ),
             sample_s=0.25,
             tools_s=0.0125,
         )
@@ -77,7 +80,7 @@ def make_trajectory(
     components = {"exact_match": float(reward >= 1), "format": 1.0}
     verdicts = {"exact_match": Verdict(reward >= 1, ("compared",), {"gold": "Tarn"})}
     return Trajectory(
-        sample=Sample(sample, "Where is Orla Finn's firm?", "Tarn", {"hops": [1, 2]}, "eval", slice),
+        sample=Sample(sample, "Where is Orla Finn's firm?", "Tarn", {"hops": [1, 2]}, "eval", hops),
         attempt=attempt,
         turns=(*searches, last),
         stop=StopReason.FINAL_ANSWER,
@@ -172,8 +175,9 @@ def write_run(folder: RunFolder, steps: int = 60) -> None:
             metrics["eval/exact_match/two_hop"] = 0.97 * learned
         folder.append_metrics(step, metrics)
     folder.write_trajectories(10, [make_trajectory(0.1 * i, attempt=i) for i in range(4)], decode)
-    before = [make_trajectory(0.1, sample=f"q{i}", answer="Velk Works", slice=s) for i, s in enumerate(("one_hop", "two_hop"))]
-    after = [make_trajectory(1.1, sample=f"q{i}", calls=2, slice=s) for i, s in enumerate(("one_hop", "two_hop"))]
+    slices = ("one_hop", "two_hop")
+    before = [make_trajectory(0.1, sample=f"q{i}", answer="Velk Works", hops=s) for i, s in enumerate(slices)]
+    after = [make_trajectory(1.1, sample=f"q{i}", calls=2, hops=s) for i, s in enumerate(slices)]
     folder.write_trajectories("eval-before", before, decode)
     folder.write_trajectories("eval-after", after, decode)
     folder.write_summary(SUMMARY)

@@ -19,7 +19,8 @@ def test_create_makes_unique_folders_named_by_time_and_plugin(tmp_path: Path) ->
     first, second = (RunFolder.create("my/search", root=tmp_path) for _ in range(2))
     assert first.path != second.path
     assert first.name.split("-", 2)[2].startswith("my-search")
-    assert first.trajectories.is_dir() and first.checkpoints.is_dir()
+    assert first.trajectories.is_dir()
+    assert first.checkpoints.is_dir()
 
 
 def test_create_refuses_a_folder_that_holds_something(tmp_path: Path) -> None:
@@ -93,7 +94,8 @@ def test_trajectories_come_back_as_they_were_with_their_texts(tmp_path: Path) ->
         [token for token, mask in zip(written[0].ids, written[0].loss_mask, strict=True) if mask]
     )
     row = json.loads(path.read_text().splitlines()[1])
-    assert row["masked"] is True and row["faults"][0]["kind"] == "infra"
+    assert row["masked"] is True
+    assert row["faults"][0]["kind"] == "infra"
 
 
 def test_a_trajectory_of_a_newer_format_is_refused_with_its_place(tmp_path: Path) -> None:

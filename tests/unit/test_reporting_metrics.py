@@ -18,13 +18,14 @@ from rlfactory_core.types import Group
 
 
 def test_means_by_slice_counts_and_equal_groups() -> None:
-    groups = [make_group([1.0, 0.0], slice="two_hop"), make_group([1.0, 1.0], slice="one_hop", sample="q2")]
+    groups = [make_group([1.0, 0.0], hops="two_hop"), make_group([1.0, 1.0], hops="one_hop", sample="q2")]
     metrics = group_metrics(groups)
     assert metrics["reward"] == pytest.approx(0.75)
     assert metrics["reward_std"] == pytest.approx(0.4330127)
     assert (metrics["exact_match"], metrics["exact_match/one_hop"], metrics["exact_match/two_hop"]) == (0.75, 1.0, 0.5)
     assert (metrics["format"], metrics["tool_calls"], metrics["turns"]) == (1.0, 1.0, 2.0)
-    assert metrics["stop/final_answer"] == 1.0 and metrics["stop/length"] == 0.0
+    assert metrics["stop/final_answer"] == 1.0
+    assert metrics["stop/length"] == 0.0
     assert (metrics["equal_groups"], metrics["masked"]) == (1.0, 0.0)
 
 
@@ -40,7 +41,8 @@ def test_names_are_the_same_in_every_step() -> None:
     first, second = group_metrics([make_group([1.0, 0.0])]), group_metrics([make_group([0.0, 0.0])])
     assert list(first) == list(second)
     assert not any(is_wall_clock(name) for name in first)
-    assert is_wall_clock("rollout_s") and is_wall_clock("sampled_tokens_s")
+    assert is_wall_clock("rollout_s")
+    assert is_wall_clock("sampled_tokens_s")
 
 
 def test_128_trajectories_take_under_5_ms() -> None:
@@ -108,7 +110,8 @@ def test_wandb_offline_keeps_the_run_in_the_folder(tmp_path: Path, monkeypatch: 
     loggers.log(1, {"reward": 0.5})
     loggers.close()
     files = list((folder.path / "wandb").glob("offline-run-*/*.wandb"))
-    assert len(files) == 1 and files[0].stat().st_size > 0
+    assert len(files) == 1
+    assert files[0].stat().st_size > 0
 
 
 @_installed("trackio")
@@ -124,4 +127,6 @@ def test_trackio_stores_the_run_locally(tmp_path: Path, monkeypatch: pytest.Monk
     assert len(databases) == 1
     with sqlite3.connect(databases[0]) as connection:
         rows = connection.execute("select run_name, step, metrics from metrics").fetchall()
-    assert len(rows) == 1 and rows[0][:2] == (folder.name, 1) and "0.5" in rows[0][2]
+    assert len(rows) == 1
+    assert rows[0][:2] == (folder.name, 1)
+    assert "0.5" in rows[0][2]

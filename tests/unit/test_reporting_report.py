@@ -44,7 +44,8 @@ def page(folder: RunFolder) -> tuple[str, Outline]:
     outline = Outline()
     outline.feed(html)
     assert outline.open == []
-    assert outline.links == [] and not re.search(r"url\(|@import|fetch\(|https?://", html)
+    assert outline.links == []
+    assert not re.search(r"url\(|@import|fetch\(|https?://", html)
     return html, outline
 
 
@@ -80,7 +81,8 @@ def test_what_a_model_writes_cannot_become_markup(tmp_path: Path) -> None:
     attack = "</pre><script>alert(1)</script>"
     folder.write_trajectories("eval-after", [make_trajectory(answer=attack)], decode)
     html, _ = page(folder)
-    assert "<script>alert" not in html and "&lt;script&gt;alert(1)" in html
+    assert "<script>alert" not in html
+    assert "&lt;script&gt;alert(1)" in html
 
 
 def test_a_plugin_adds_a_section(tmp_path: Path) -> None:
@@ -92,15 +94,18 @@ def test_a_plugin_adds_a_section(tmp_path: Path) -> None:
 def test_held_out_series_take_their_ends_from_the_summary(tmp_path: Path) -> None:
     run = RunData.read(finished_run(tmp_path))
     points = run.series("eval/exact_match/two_hop")
-    assert points[0] == (0.0, 0.0) and [x for x, _ in points] == [0, 10, 20, 30, 40, 50, 60]
+    assert points[0] == (0.0, 0.0)
+    assert [x for x, _ in points] == [0, 10, 20, 30, 40, 50, 60]
     assert [row.slice for row in eval_rows(SUMMARY)] == ["", "one_hop", "two_hop"]
 
 
 def test_examples_prefer_the_samples_that_gained_most_one_of_each_slice(tmp_path: Path) -> None:
     folder = RunFolder.create("search", root=tmp_path)
     gains = {"a": ("one_hop", 0.0), "b": ("two_hop", 1.0), "c": ("two_hop", 0.9)}
-    folder.write_trajectories("eval-before", [make_trajectory(0.0, sample=k, slice=s) for k, (s, _) in gains.items()], decode)
-    folder.write_trajectories("eval-after", [make_trajectory(g, sample=k, slice=s) for k, (s, g) in gains.items()], decode)
+    before = [make_trajectory(0.0, sample=name, hops=hops) for name, (hops, _) in gains.items()]
+    after = [make_trajectory(gain, sample=name, hops=hops) for name, (hops, gain) in gains.items()]
+    folder.write_trajectories("eval-before", before, decode)
+    folder.write_trajectories("eval-after", after, decode)
     pairs = RunData.read(folder).pairs
     assert [pair.after.trajectory.sample.id for pair in pairs if pair.after] == ["b", "a", "c"]
 
@@ -109,5 +114,7 @@ def test_examples_prefer_the_samples_that_gained_most_one_of_each_slice(tmp_path
 def test_charts_stay_within_their_frame(values: list[float]) -> None:
     html = Chart("x", [Line("y", list(enumerate(values)), dots=True)], low=None).html()
     for x, y in re.findall(r'cx="([-\d.]+)" cy="([-\d.]+)"', html):
-        assert 40 <= float(x) <= 560 and 5 <= float(y) <= 210
-    assert "nan" not in html and html.count("<text") < 25
+        assert 40 <= float(x) <= 560
+        assert 5 <= float(y) <= 210
+    assert "nan" not in html
+    assert html.count("<text") < 25

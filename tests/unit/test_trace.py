@@ -30,11 +30,13 @@ def folder(tmp_path: Path) -> RunFolder:
 def test_the_last_step_plain_with_marks_for_masked_and_own(folder: RunFolder) -> None:
     text = run(str(folder.path), "--limit", "1")
     assert "── q1  two hop  attempt 0  reward 0.000" in text
-    assert "\n| <|im_start|>system\n" in text and "\n> <tool_call>search Orla Finn</tool_call>\n" in text
+    assert "\n| <|im_start|>system\n" in text
+    assert "\n> <tool_call>search Orla Finn</tool_call>\n" in text
     assert "  ← search  12 ms, 27 bytes" in text
     assert "rewards  exact match 0.000, format 1.000" in text
     assert "stop     final answer, 2 turns, 1 tool calls, 60 sampled of" in text
-    assert "1 of 4 trajectories of" in text and "--limit 4 shows all" in text
+    assert "1 of 4 trajectories of" in text
+    assert "--limit 4 shows all" in text
     assert "\x1b[" not in text
 
 
@@ -44,7 +46,8 @@ def test_best_worst_and_one_sample(folder: RunFolder) -> None:
     worst = run(str(folder.path), "--worst", "--limit", "1")
     assert "reward 0.000" in worst
     after = run(str(folder.path), "--step", "after", "--sample", "q1")
-    assert "1 of 1 trajectories" in after and "the evaluation after training" in after
+    assert "1 of 1 trajectories" in after
+    assert "the evaluation after training" in after
 
 
 def test_own_tokens_stand_out_and_masked_ones_are_dim_in_a_terminal() -> None:

@@ -68,27 +68,39 @@ def test_plain_lines_fast_and_slow_stages() -> None:
 
 def test_an_interrupted_stage_is_not_called_done() -> None:
     clock, out = Clock(), io.StringIO()
-    with pytest.raises(KeyboardInterrupt), PlainProgress(out, clock=clock) as progress:
-        progress.stage("training", 10, "step")
-        progress.advance(3)
-        raise KeyboardInterrupt
+
+    def work() -> None:
+        with PlainProgress(out, clock=clock) as progress:
+            progress.stage("training", 10, "step")
+            progress.advance(3)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
     assert out.getvalue().splitlines()[-1] == "  stopped after 0.0 s, step 3/10"
 
 
 def test_rich_keeps_finished_stages_and_gives_the_terminal_back() -> None:
     clock, out = Clock(), io.StringIO()
     console = Console(file=out, force_terminal=True, width=100, color_system=None)
-    with pytest.raises(KeyboardInterrupt), RichProgress(out, console=console, clock=clock) as progress:
-        progress.stage("warm start", 400, "step")
-        clock.now += 48.0
-        progress.advance(400, **{"loss": 0.2, "eval/exact_match": 0.5})
-        progress.stage("training", 60, "step")
-        clock.now += 30.0
-        progress.advance(12, reward=0.25, sampled_tokens_s=8123.0)
-        raise KeyboardInterrupt
+
+    def work() -> None:
+        with RichProgress(out, console=console, clock=clock) as progress:
+            progress.stage("warm start", 400, "step")
+            clock.now += 48.0
+            progress.advance(400, **{"loss": 0.2, "eval/exact_match": 0.5})
+            progress.stage("training", 60, "step")
+            clock.now += 30.0
+            progress.advance(12, reward=0.25, sampled_tokens_s=8123.0)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
     text = out.getvalue()
-    assert "✓ warm start" in text and "48 s  400 steps  held-out exact match 0.500  loss 0.200" in text
-    assert "✗ training" in text and "step 12/60" in text
+    assert "✓ warm start" in text
+    assert "48 s  400 steps  held-out exact match 0.500  loss 0.200" in text
+    assert "✗ training" in text
+    assert "step 12/60" in text
     assert text.count("\x1b[?25l") == text.count("\x1b[?25h") == 1  # the cursor is hidden, and shown again
 
 
@@ -127,7 +139,15 @@ def test_null_progress_takes_everything() -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0.0, "0.000"), (12, "12"), (0.5, "0.500"), (8123.4, "8,123"), (12345.0, "12.3k"), (2.5e6, "2.5M"), (1e-6, "1.0e-06")],
+    [
+        (0.0, "0.000"),
+        (12, "12"),
+        (0.5, "0.500"),
+        (8123.4, "8,123"),
+        (12345.0, "12.3k"),
+        (2.5e6, "2.5M"),
+        (1e-6, "1.0e-06"),
+    ],
 )
 def test_numbers_for_people(value: float, text: str) -> None:
     assert number_text(value) == text
@@ -149,7 +169,8 @@ def test_the_summary_says_what_was_learned_and_what_to_do_next(tmp_path: Path) -
     assert "rose from 0.50 to 0.98" in text
     assert "two hop                0.000 → 0.970   0.050 → 0.910" in text
     assert "Control empty search: exact match 0.005" in text
-    assert "<answer>Velk Works</answer>" in text and "<answer>Tarn</answer>" in text
+    assert "<answer>Velk Works</answer>" in text
+    assert "<answer>Tarn</answer>" in text
     assert f"rlfactory trace {folder.path} --worst\n" in text  # one line, however long
     assert f"rlfactory eval --plugin search --model {folder.path}\n" in text
     assert "\x1b[" not in text
@@ -158,4 +179,5 @@ def test_the_summary_says_what_was_learned_and_what_to_do_next(tmp_path: Path) -
 def test_the_summary_of_a_run_without_anything(tmp_path: Path) -> None:
     out = io.StringIO()
     print_summary(RunFolder.create("search", root=tmp_path), out)
-    assert "has not ended" in out.getvalue() and "rlfactory eval" not in out.getvalue()
+    assert "has not ended" in out.getvalue()
+    assert "rlfactory eval" not in out.getvalue()
