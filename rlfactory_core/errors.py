@@ -71,8 +71,22 @@ class TrainingError(RlfactoryError, RuntimeError):
     """Training cannot go on, for example after too many skipped steps in a row."""
 
 
+class RunStopped(RlfactoryError):
+    """The user stopped the run; what was done is saved, and the message says how to go on."""
+
+    exit_code = 130
+
+
 class ToolError(RlfactoryError):
     """Raised *by a tool* to say no: its text goes to the model as the call's result (fault kind ``tool``)."""
+
+
+class ToolArgumentsError(ToolError, ValueError):
+    """Raised *by a tool* over arguments that fit its JSON schema and are wrong all the same (fault kind ``policy``)."""
+
+
+class ToolUnavailableError(RlfactoryError, ConnectionError):
+    """Raised by a tool whose backend is down: an infra fault, the trajectory is masked."""
 
 
 class VerifierError(RlfactoryError):

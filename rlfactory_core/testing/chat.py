@@ -1,0 +1,49 @@
+"""A chat format over bytes: whole conversations as token ids without a tokenizer or a model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from rlfactory_core.chat.hermes import parse_hermes
+from rlfactory_core.types import Message, Role, ToolSpec
+
+_ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool")
+_STOP = 256
+_FIRST_ROLE = 257  # one token a role opens its turn
+
+
+class ToyChatFormat:
+    """A `ChatFormat` whose tokens are UTF-8 bytes, a stop token and one token a role.
+
+    Calls are written as in Qwen3: ``<tool_call>{"name": …, "arguments": {…}}</tool_call>``.
+    """
+
+    name = "toy"
+    stop_token_ids: tuple[int, ...] = (_STOP,)
+
+    def initial_ids(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> tuple[int, ...]:
+        offered = [{"name": tool.name, "parameters": dict(tool.parameters)} for tool in tools]
+        head = self._turn(Message("system", json.dumps(offered))) if offered else ()
+        return head + self._turns(messages)
+
+    def observation_ids(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        return self._turns(messages)
+
+    def parse(self, sampled_ids: Sequence[int]) -> Message:
+        return parse_hermes(bytes(i for i in sampled_ids if i < _STOP).decode(errors="replace"), thinking_open=False)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        marks = {_STOP: "<stop>"} | {_FIRST_ROLE + i: f"<{role}>" for i, role in enumerate(_ROLES)}
+        return b"".join(marks[i].encode() if i in marks else bytes((i,)) for i in ids).decode(errors="replace")
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """A sampled turn's ids: the text's bytes and the stop token."""
+        return (*text.encode(), _STOP)
+
+    def _turn(self, message: Message) -> tuple[int, ...]:
+        return (_FIRST_ROLE + _ROLES.index(message.role), *self.encode(message.content))
+
+    def _turns(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        ids = [i for message in messages for i in self._turn(message)]
+        return (*ids, _FIRST_ROLE + _ROLES.index("assistant"))

@@ -1,0 +1,53 @@
+"""A sampler that says what it is told to, and checks how it is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from rlfactory_core.types import SampledTokens, SamplingParams
+
+
+class ScriptedSampler:
+    """A `Sampler` without a model.
+
+    It holds its caller to the protocol: within a session each call's ids must begin with the last call's ids and its
+    answer.
+
+    Args:
+        script: the turns' texts, the same in every session, or a function of session and turn number.
+        encode: a turn's text as ids, the stop token last; `ToyChatFormat.encode`, for example.
+        logprob: the log-prob of every token.
+    """
+
+    def __init__(
+        self,
+        script: Sequence[str] | Callable[[str, int], str],
+        encode: Callable[[str], Sequence[int]],
+        *,
+        logprob: float = -0.5,
+    ) -> None:
+        self._script = script
+        self._encode = encode
+        self._logprob = logprob
+        self._contexts: dict[str, tuple[int, ...]] = {}
+        self._turns: dict[str, int] = {}
+        self.params: list[SamplingParams] = []  # of every call, in order
+        self.released: list[str] = []  # sessions, in order
+
+    async def sample(self, ids: Sequence[int], params: SamplingParams, *, session: str) -> SampledTokens:
+        """The script's next text, cut at ``max_tokens``."""
+        known = self._contexts.get(session, ())
+        if tuple(ids[: len(known)]) != known:
+            raise AssertionError(f"session {session!r}: the ids do not begin with those of its last call and answer")
+        turn = self._turns.get(session, 0)
+        self._turns[session] = turn + 1
+        self.params.append(params)
+        whole = tuple(self._encode(self._script(session, turn) if callable(self._script) else self._script[turn]))
+        said = whole[: params.max_tokens]
+        self._contexts[session] = (*ids, *said)
+        return SampledTokens(said, (self._logprob,) * len(said), "stop" if said == whole else "length")
+
+    async def release(self, session: str) -> None:
+        self._contexts.pop(session, None)
+        self._turns.pop(session, None)
+        self.released.append(session)

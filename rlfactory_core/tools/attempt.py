@@ -1,0 +1,111 @@
+"""One attempt at one tool: the deadline that really cancels, and whose fault a failure is.
+
+This is the boundary at which a tool's exceptions end. What the model sees of them never holds a traceback, a path or
+the text of an exception that its author did not mean for the model; that goes to the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+from collections.abc import Iterator, Mapping
+from concurrent.futures import BrokenExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass
+from typing import Any
+
+from rlfactory_core.errors import ToolArgumentsError, ToolError
+from rlfactory_core.protocols import Tool, ToolContext
+from rlfactory_core.tools.results import to_text
+from rlfactory_core.types import FaultKind
+
+_log = logging.getLogger(__name__)
+
+_INFRA = (
+    ConnectionError,  # ToolUnavailableError too
+    TimeoutError,
+    asyncio.TimeoutError,  # these two are TimeoutError from Python 3.11 on
+    FutureTimeoutError,
+    socket.gaierror,
+    socket.herror,
+    BrokenExecutor,
+    MemoryError,
+)
+_INFRA_ERRNO = {
+    getattr(errno, name)
+    for name in ("EHOSTDOWN", "EHOSTUNREACH", "ENETDOWN", "ENETUNREACH", "ENETRESET", "ENOBUFS", "EMFILE", "ENFILE")
+    if hasattr(errno, name)
+}
+_GRACE_S = 1.0  # for a cancelled tool to tidy up
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one attempt came to."""
+
+    content: str
+    fault: FaultKind | None = None
+
+
+async def attempt(tool: Tool, arguments: Mapping[str, Any], context: ToolContext, seconds: float) -> Answer:
+    """Call the tool, for at most ``seconds``. Raises only `asyncio.CancelledError`, when it is cancelled itself."""
+    # A task of its own tells a tool that cancels itself from a caller that cancels us.
+    task = asyncio.ensure_future(_answer(tool, arguments, context))
+    try:
+        await asyncio.wait((task,), timeout=seconds)
+    finally:
+        timed_out = not task.done()
+        if timed_out:
+            await _cancel(task, tool)
+    if timed_out:
+        _log.warning("tool %s did not answer within its deadline", tool.spec.name)
+        return Answer(f"Error: {tool.spec.name} did not answer in time.", FaultKind.INFRA)
+    if task.cancelled():
+        _log.warning("tool %s cancelled itself", tool.spec.name)
+        return _unavailable(tool.spec.name)
+    return task.result()
+
+
+async def _answer(tool: Tool, arguments: Mapping[str, Any], context: ToolContext) -> Answer:
+    try:
+        return Answer(to_text(await tool.call(arguments, context)))
+    except (Exception, SystemExit) as error:  # noqa: BLE001 the boundary; SystemExit would end the event loop
+        return _attribute(tool.spec.name, error)
+
+
+def _attribute(name: str, error: BaseException) -> Answer:
+    if isinstance(error, ToolError):
+        _log.debug("tool %s refused", name, exc_info=error)
+        kind = FaultKind.POLICY if isinstance(error, ToolArgumentsError) else FaultKind.TOOL
+        return Answer(f"Error: {error}", kind)
+    _log.warning("tool %s failed", name, exc_info=error)
+    if any(_is_infra(link) for link in _chain(error)):
+        return _unavailable(name)
+    return Answer(f"Error: {name} failed ({type(error).__name__}).", FaultKind.TOOL)
+
+
+def _unavailable(name: str) -> Answer:
+    return Answer(f"Error: {name} is not available now.", FaultKind.INFRA)
+
+
+def _is_infra(error: BaseException) -> bool:
+    return isinstance(error, _INFRA) or (isinstance(error, OSError) and error.errno in _INFRA_ERRNO)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """The error and what it came from: HTTP clients wrap a refused connection in errors of their own."""
+    link: BaseException | None = error
+    seen: set[int] = set()
+    while link is not None and id(link) not in seen:
+        seen.add(id(link))
+        yield link
+        link = link.__cause__ or link.__context__
+
+
+async def _cancel(task: asyncio.Task[Answer], tool: Tool) -> None:
+    task.cancel()
+    await asyncio.wait((task,), timeout=_GRACE_S)
+    if not task.done():
+        _log.error("tool %s ignores its cancellation and keeps running", tool.spec.name)

@@ -1,0 +1,124 @@
+"""From a Python function to what the model is told about it: names, types, defaults and descriptions.
+
+Types go through pydantic, which also turns the model's JSON into the Python values that the function's hints promise
+(enums, dates, nested models). Descriptions come from Google or NumPy style docstrings.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, cast, get_type_hints
+
+import docstring_parser
+from pydantic import ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+from typing_extensions import NotRequired, TypedDict
+
+from rlfactory_core.errors import ToolArgumentsError, UsageError
+from rlfactory_core.protocols import ToolContext
+from rlfactory_core.types import ToolSpec
+
+_UNNAMED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD, inspect.Parameter.POSITIONAL_ONLY)
+
+
+class _Untitled(GenerateJsonSchema):
+    """Titles repeat the names and cost the model tokens."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What a function tool needs to know about its function."""
+
+    spec: ToolSpec
+    context_parameter: str | None  # the `ToolContext` parameter, injected and hidden from the model
+    adapter: TypeAdapter[dict[str, Any]]
+
+    def convert(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """JSON values to what the function's hints promise; omitted arguments stay omitted.
+
+        Raises:
+            ToolArgumentsError: a value that the hints refuse.
+        """
+        try:
+            return self.adapter.validate_python(arguments)
+        except ValidationError as error:
+            problems = error.errors(include_url=False, include_context=False, include_input=False)
+            lines = (f"{'.'.join(map(str, item['loc'])) or 'arguments'}: {item['msg']}" for item in problems[:3])
+            raise ToolArgumentsError("wrong arguments: " + "; ".join(lines)) from error
+
+
+def read_signature(fn: Callable[..., Any], name: str | None = None, description: str | None = None) -> Signature:
+    """Read a function's or bound method's signature, hints and docstring.
+
+    Raises:
+        UsageError: a signature that no JSON object of named arguments can fill.
+    """
+    where = f"tool {getattr(fn, '__qualname__', repr(fn))}"
+    if not (inspect.isfunction(fn) or inspect.ismethod(fn)):
+        raise UsageError(f"{where} is a {type(fn).__name__}; a tool is made from a function or a bound method.")
+    hints = _hints(fn, where)
+    documented = docstring_parser.parse(inspect.getdoc(fn) or "")
+    texts = {item.arg_name.split(":")[0].strip(): item.description or "" for item in documented.params}
+    context_parameter: str | None = None
+    fields: dict[str, Any] = {}
+    for parameter in inspect.signature(fn).parameters.values():
+        hint = hints.get(parameter.name, Any)
+        if hint is ToolContext:
+            context_parameter = parameter.name
+        else:
+            fields[parameter.name] = _field(parameter, hint, texts.get(parameter.name, ""), where)
+    adapter = _adapter(fields, where)
+    parameters = adapter.json_schema(schema_generator=_Untitled)
+    for schema in (parameters, *parameters.get("$defs", {}).values()):
+        schema.pop("title", None)
+    parameters.setdefault("properties", {})
+    if description is None:
+        description = "\n\n".join(filter(None, (documented.short_description, documented.long_description)))
+    spec = ToolSpec(name=name or fn.__name__, description=description, parameters=parameters)
+    return Signature(spec, context_parameter, adapter)
+
+
+def _hints(fn: Callable[..., Any], where: str) -> dict[str, Any]:
+    try:
+        return get_type_hints(fn, include_extras=True)
+    except NameError as error:
+        raise UsageError(
+            f"{where}: the type {error.name!r} in its hints is not known at run time. Import it at the top of the "
+            "module, not under TYPE_CHECKING and not inside a function."
+        ) from error
+
+
+def _field(parameter: inspect.Parameter, hint: Any, text: str, where: str) -> Any:
+    """The annotation of one key of the arguments' TypedDict."""
+    if parameter.kind in _UNNAMED:
+        raise UsageError(f"{where}: parameter {parameter} has no name that the model could use; spell it out.")
+    if parameter.name in ("self", "cls") and parameter.annotation is parameter.empty:
+        raise UsageError(f"{where} is not bound to its object: make the tool from it, as in tool(self.search).")
+    if parameter.default is parameter.empty:
+        return Annotated[hint, Field(description=text or None)]
+    if parameter.default is None:
+        hint = hint | None
+    extra: dict[str, Any] | None
+    try:
+        extra = {"default": to_jsonable_python(parameter.default)}
+    except PydanticSerializationError:
+        extra = None  # a default that JSON cannot say stays the function's own affair
+    return NotRequired[Annotated[hint, Field(description=text or None, json_schema_extra=extra)]]
+
+
+def _adapter(fields: dict[str, Any], where: str) -> TypeAdapter[dict[str, Any]]:
+    arguments = cast(Any, TypedDict)("Arguments", fields)
+    arguments.__pydantic_config__ = ConfigDict(extra="forbid", arbitrary_types_allowed=False)
+    try:
+        return TypeAdapter(arguments)
+    except PydanticUserError as error:
+        raise UsageError(
+            f"{where}: a parameter's type cannot be written as JSON ({error.message.splitlines()[0]}). Use plain types, "
+            "lists, dicts, enums, dataclasses or pydantic models."
+        ) from error
