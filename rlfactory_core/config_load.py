@@ -24,6 +24,7 @@ Key = tuple[str, ...]
 _FLOAT = re.compile(
     r"[-+]?(\.[0-9]+|[0-9]+\.[0-9]*)([eE][-+]?[0-9]+)?$|[-+]?[0-9]+[eE][-+]?[0-9]+$|[-+]?\.(inf|Inf|INF)$|\.(nan|NaN|NAN)$"
 )
+_BOOL = re.compile(r"(true|True|TRUE|false|False|FALSE)$")
 _INT = re.compile(r"[-+]?(0|[1-9][0-9]*)$")
 _FLOAT_TAG = "tag:yaml.org,2002:float"
 
@@ -42,7 +43,7 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"(true|True|TRUE|false|False|FALSE)$"), list("tTfF"))
+_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", _BOOL, list("tTfF"))
 _Loader.add_implicit_resolver("tag:yaml.org,2002:null", re.compile(r"(~|null|Null|NULL|)$"), ["~", "n", "N", ""])
 _Loader.add_implicit_resolver("tag:yaml.org,2002:int", _INT, list("-+0123456789"))
 _Loader.add_implicit_resolver(_FLOAT_TAG, _FLOAT, list("-+.0123456789"))
@@ -111,7 +112,7 @@ def load_yaml(path: Path) -> dict[str, Any]:
         ConfigError: a file that is missing, not YAML or not a mapping; the message has the line.
     """
     try:
-        data = yaml.load(path.read_text(encoding="utf-8"), _Loader)
+        data = _parse(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"Cannot read the configuration {path}: {error.strerror}.") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -141,14 +142,18 @@ def dump_config(config: RunConfig) -> str:
     return yaml.dump(config.model_dump(mode="json"), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
 
 
+def _parse(text: str) -> Any:
+    return _Loader(text).get_single_data()
+
+
 def _parse_value(key: str, text: str) -> Any:
     """Flow style is parsed; anything else is one scalar, so that ``#`` and ``: `` in a text mean nothing."""
     if text[:1] in ("[", "{", '"', "'"):
         try:
-            return yaml.load(text, _Loader)
+            return _parse(text)
         except yaml.YAMLError as error:
             raise ConfigError(f"{key}: {text!r} is not a YAML value: {' '.join(str(error).split())}.") from error
-    loader = _Loader("")
+    loader: Any = _Loader("")
     tag = loader.resolve(yaml.ScalarNode, text, (True, False))
     return loader.construct_object(yaml.ScalarNode(tag, text))
 

@@ -1,0 +1,62 @@
+"""What the core itself gives, through the same hooks as any plugin. Each part is imported when it is first made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from rlfactory_core.hookspecs import Register, hookimpl
+
+
+RLFACTORY_API = ">=1,<2"
+
+
+@dataclass(frozen=True, slots=True)
+class Lazy:
+    """A factory that imports the class it stands for when it is called."""
+
+    target: str  # module:attribute
+
+    def load(self) -> Any:
+        module, _, attribute = self.target.partition(":")
+        return getattr(import_module(module), attribute)
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        return self.load()(*args, **options)
+
+
+class LazyChatFormat(Lazy):
+    """Also asks the class whether it fits a model's chat template."""
+
+    __slots__ = ()
+
+    def matches(self, chat_template: str) -> bool:
+        return bool(self.load().matches(chat_template))
+
+
+@hookimpl
+def rlfactory_envs(register: Register) -> None:
+    register("tool", Lazy("rlfactory_core.env:ToolEnv"))
+
+
+@hookimpl
+def rlfactory_tool_managers(register: Register) -> None:
+    register("default", Lazy("rlfactory_core.tools.manager:DefaultToolManager"))
+
+
+@hookimpl
+def rlfactory_reward_scorers(register: Register) -> None:
+    register("exact_match", Lazy("rlfactory_core.rewards.scorers:ExactMatch"))
+    register("f1", Lazy("rlfactory_core.rewards.scorers:F1"))
+    register("format", Lazy("rlfactory_core.rewards.scorers:Format"))
+
+
+@hookimpl
+def rlfactory_chat_formats(register: Register) -> None:
+    register("qwen3", LazyChatFormat("rlfactory_core.chat.qwen3:Qwen3Format"))
+
+
+@hookimpl
+def rlfactory_engines(register: Register) -> None:
+    register("local", Lazy("rlfactory_core.engines.local.engine:LocalEngine"))

@@ -1,0 +1,114 @@
+"""``rlfactory``: the main group, its lazily imported commands, plugins' commands, and where errors become words."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import NoReturn
+
+import click
+
+from rlfactory_core import __version__
+from rlfactory_core.errors import RlfactoryError, UsageError, nearest
+from rlfactory_core.plugins.discovery import discover, matching
+
+DEBUG_VARIABLE = "RLFACTORY_DEBUG"
+STOPPED = 130  # what a shell says of a program that Ctrl-C ended
+
+
+@dataclass(frozen=True, slots=True)
+class LazyCommand:
+    """Where a command stands, and what ``rlfactory --help`` says of it without importing it."""
+
+    target: str  # module:attribute
+    help: str
+
+
+COMMANDS = {
+    "run": LazyCommand("rlfactory_core.cli.run:run", "Train a model on a plugin's task."),
+    "eval": LazyCommand("rlfactory_core.cli.evaluate:evaluate", "Measure a model on a plugin's held-out samples."),
+    "trace": LazyCommand("rlfactory_core.cli.trace:trace", "Show a run's trajectories."),
+    "plugins": LazyCommand("rlfactory_core.cli.plugins:plugins", "List, describe and check the installed plugins."),
+    "doctor": LazyCommand("rlfactory_core.cli.doctor:doctor", "Say what this machine and installation can do."),
+}
+
+
+class MainGroup(click.Group):
+    """Knows its commands by name, and looks for any other among the plugins."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
+        if cmd_name not in COMMANDS:
+            return plugin_command(cmd_name)
+        module, _, attribute = COMMANDS[cmd_name].target.partition(":")
+        command = getattr(import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, command.help) for name, command in COMMANDS.items()])
+
+
+def plugin_command(name: str) -> click.Command:
+    """The command that the plugin called ``name`` brings.
+
+    Raises:
+        UsageError: no command and no plugin of that name, or a plugin without commands.
+        PluginError: a plugin that cannot be loaded.
+    """
+    entries = discover()
+    if not matching(entries, name):
+        known = [*COMMANDS, *(entry.name for entry in entries)]
+        raise UsageError(f"There is no command '{name}'. {nearest(name, known)}")
+    from rlfactory_core.plugins.registry import Registry
+
+    plugin = Registry(entries).load(name)
+    for item in plugin.registrations:
+        if item.kind == "command" and item.name == plugin.entry.name:
+            command = item.factory()
+            assert isinstance(command, click.Command), f"{plugin.entry} gives {command!r} as its command"
+            return command
+    raise UsageError(f"The plugin {plugin.entry} has no commands. To run its task: `rlfactory run --plugin {name}`.")
+
+
+@click.group(
+    cls=MainGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="A plugin may bring commands under its own name: rlfactory PLUGIN …",
+)
+@click.version_option(__version__, prog_name="rlfactory")
+@click.option("--debug", is_flag=True, help=f"Show tracebacks of errors; also {DEBUG_VARIABLE}=1.")
+def cli(debug: bool) -> None:
+    """Reinforcement-learning post-training of LLMs on multi-turn tool use, one plugin a task."""
+    if debug:
+        os.environ[DEBUG_VARIABLE] = "1"  # worker processes inherit it
+
+
+def invoke(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit code. The boundary where errors become words."""
+    try:
+        result = cli.main(arguments, prog_name="rlfactory", standalone_mode=False)
+    except RlfactoryError as error:
+        if os.environ.get(DEBUG_VARIABLE, "0") not in ("", "0"):
+            traceback.print_exc()
+        click.echo(f"error: {error}", err=True)
+        return error.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("stopped", err=True)
+        return STOPPED
+    return result if isinstance(result, int) else 0
+
+
+def main() -> NoReturn:
+    """The console script."""
+    sys.exit(invoke())

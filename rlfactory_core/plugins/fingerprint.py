@@ -1,0 +1,77 @@
+"""Whether two machines run the same plugin: its version, and a hash of each of its files.
+
+Versions alone do not tell: an editable install keeps its version while its files change.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from rlfactory_core.errors import PluginError
+from rlfactory_core.plugins.discovery import PluginEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """What a driver tells its workers about one plugin. Pickles, and is plain data under ``dataclasses.asdict``."""
+
+    plugin: str  # what `Registry.load` takes
+    distribution: str
+    version: str
+    files: Mapping[str, str]  # path from the package's folder on -> SHA-256 in hex
+
+    @property
+    def digest(self) -> str:
+        """All of it in 16 hex digits."""
+        lines = [self.distribution, self.version, *(f"{name} {self.files[name]}" for name in sorted(self.files))]
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+    def difference(self, worker: Fingerprint) -> str | None:
+        """What is not the same on a worker, in words; None where nothing is. ``self`` is the driver's."""
+        ours, theirs = f"{self.distribution} {self.version}", f"{worker.distribution} {worker.version}"
+        if ours != theirs:
+            return f"the driver has {ours}, this worker {theirs}"
+        for name in sorted({*self.files, *worker.files}):
+            if name not in worker.files:
+                return f"the file {name} is missing here"
+            if name not in self.files:
+                return f"the file {name} is not on the driver"
+            if self.files[name] != worker.files[name]:
+                return f"the file {name} differs"
+        return None
+
+
+def fingerprint(entry: PluginEntry) -> Fingerprint:
+    """Hash the one file, or every file of the package that the entry point's module is in."""
+    if entry.file:
+        files = {Path(entry.file).name: _sha256(Path(entry.file))}
+    else:
+        files = {name: _sha256(path) for name, path in _package_files(entry)}
+    return Fingerprint(entry.qualified, entry.distribution, entry.version, files)
+
+
+def _package_files(entry: PluginEntry) -> Iterator[tuple[str, Path]]:
+    """The outermost package that is not a namespace shared with other distributions."""
+    parts = entry.module.split(".")
+    for depth in range(1, len(parts) + 1):
+        spec = find_spec(".".join(parts[:depth]))
+        if spec is None or spec.origin is None:
+            continue
+        origin = Path(spec.origin)
+        if not spec.submodule_search_locations:
+            yield origin.name, origin
+            return
+        for path in sorted(origin.parent.rglob("*")):
+            inside = path.relative_to(origin.parent.parent)
+            if path.is_file() and "__pycache__" not in inside.parts:
+                yield inside.as_posix(), path
+        return
+    raise PluginError(f"The files of the plugin {entry} cannot be found: no package {parts[0]!r} can be imported.")
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

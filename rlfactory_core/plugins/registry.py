@@ -1,0 +1,184 @@
+"""The names that a run can use, and from which plugin each comes.
+
+Only what a run names is loaded: its plugin, the built-ins, and a plugin that gives another name in the configuration.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from rlfactory_core import __version__
+from rlfactory_core.errors import PluginConflictError, PluginError, nearest
+from rlfactory_core.plugins.discovery import PluginEntry, choose, conflict, discover, is_disabled, is_from, matching
+from rlfactory_core.plugins.fingerprint import Fingerprint, fingerprint
+from rlfactory_core.plugins.loading import Kind, LoadedPlugin, Registration, load_plugin, words
+from rlfactory_core.plugins.single_file import file_entry, is_file
+
+BUILTIN = PluginEntry("builtin", "rlfactory-core", __version__, "rlfactory_core.builtin", "What the core itself gives")
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenPlugin:
+    """A plugin in quarantine: it is an error only for who names it."""
+
+    entry: PluginEntry
+    error: PluginError
+
+    @property
+    def traceback(self) -> str:
+        """Where it failed."""
+        cause = self.error.__cause__ or self.error
+        return "".join(traceback.format_exception(type(cause), cause, cause.__traceback__))
+
+
+class Registry:
+    """Loads plugins by name, keeps the broken ones apart, and finds factories.
+
+    Args:
+        entries: the installed plugins; found by `discover` where not given.
+    """
+
+    def __init__(self, entries: Sequence[PluginEntry] | None = None) -> None:
+        self.entries = tuple(discover() if entries is None else entries)
+        self._loaded: dict[PluginEntry, LoadedPlugin] = {BUILTIN: load_plugin(BUILTIN)}
+        self._broken: dict[PluginEntry, BrokenPlugin] = {}
+        self._used: dict[PluginEntry, None] = {BUILTIN: None}
+
+    @property
+    def broken(self) -> tuple[BrokenPlugin, ...]:
+        """The plugins that were tried and could not be loaded."""
+        return tuple(self._broken.values())
+
+    def load(self, spec: str) -> LoadedPlugin:
+        """Load a plugin by ``NAME``, ``DISTRIBUTION:NAME`` or file.
+
+        Raises:
+            PluginError: unknown (with the nearest name), disabled, or broken.
+            PluginConflictError: several distributions give the name.
+            PluginVersionError: it speaks another plugin API.
+        """
+        entry = self._entry(spec)
+        self._try(entry)
+        if entry in self._broken:
+            raise self._broken[entry].error
+        self._used[entry] = None
+        return self._loaded[entry]
+
+    def task(self, spec: str) -> Registration:
+        """The task that ``--plugin SPEC`` runs: a plugin's task of the plugin's name, or its only one, or else a task
+        of that name in any plugin. Raises what `load` raises."""
+        if not is_file(spec) and not matching(self.entries, spec):
+            others = self._search(spec, ("task",))
+            if others:
+                return self._only(others)
+        return self._given(self.load(spec))
+
+    def find(self, name: str, *kinds: Kind) -> Registration:
+        """The registration of ``NAME`` or ``DISTRIBUTION:NAME`` among these kinds.
+
+        Looks among what is loaded, then in the plugin of that name, then in all others.
+
+        Raises:
+            PluginConflictError: several distributions give the name.
+            PluginError: none does; the message has the nearest name and the plugins that could not be loaded.
+        """
+        found = self._search(name, kinds)
+        if found:
+            return self._only(found)
+        known = (item.name for plugin in self._loaded.values() for item in plugin.registrations if item.kind in kinds)
+        message = f"No {' or '.join(words(kind) for kind in kinds)} '{name}' is registered. {nearest(name, known)}"
+        if self._broken:
+            failed = ", ".join(str(entry) for entry in self._broken)
+            message += f" Not searched, because they cannot be loaded: {failed}; see `rlfactory plugins doctor`."
+        raise PluginError(message)
+
+    def registered(self, kind: Kind) -> tuple[Registration, ...]:
+        """What the plugins that are loaded so far give of a kind."""
+        return tuple(item for plugin in self._loaded.values() for item in plugin.registrations if item.kind == kind)
+
+    def load_all(self) -> tuple[LoadedPlugin, ...]:
+        """Try every plugin that is not disabled; what fails is in `broken`."""
+        for entry in self.entries:
+            if not is_disabled(entry):
+                self._try(entry)
+        return tuple(self._loaded.values())
+
+    def conflicts(self) -> tuple[PluginConflictError, ...]:
+        """For every name that more than one of the loaded plugins gives, the error that a run naming it would get."""
+        givers: dict[tuple[Kind | Literal["plugin"], str], list[PluginEntry]] = {}
+        for plugin in self._loaded.values():
+            givers.setdefault(("plugin", plugin.entry.name), []).append(plugin.entry)
+            for item in plugin.registrations:
+                givers.setdefault((item.kind, item.name), []).append(plugin.entry)
+        return tuple(conflict(words(kind), name, found) for (kind, name), found in givers.items() if len(found) > 1)
+
+    def fingerprints(self) -> tuple[Fingerprint, ...]:
+        """Of the core and of every plugin in use, for ``plugins.lock.json`` and for workers."""
+        return tuple(fingerprint(entry) for entry in self._used)
+
+    def load_for_worker(self, fingerprints: Iterable[Fingerprint]) -> None:
+        """In a worker process: load the driver's plugins from this machine, and refuse any that is not the same.
+
+        To be called before anything is unpickled that a one-file plugin defines.
+
+        Raises:
+            PluginError: a plugin is missing, broken or differs; the message says which file.
+        """
+        for driver in fingerprints:
+            plugin = self.load(driver.plugin)
+            difference = driver.difference(fingerprint(plugin.entry))
+            if difference:
+                raise PluginError(
+                    f"The plugin {plugin.entry} is not the driver's: {difference}. "
+                    "Install the same version, with the same files, on every machine of the run."
+                )
+
+    def _entry(self, spec: str) -> PluginEntry:
+        if spec in (BUILTIN.name, BUILTIN.qualified):
+            return BUILTIN
+        return file_entry(spec) if is_file(spec) else choose(self.entries, spec)
+
+    def _try(self, entry: PluginEntry) -> None:
+        if entry in self._loaded or entry in self._broken:
+            return
+        try:
+            self._loaded[entry] = load_plugin(entry)
+        except PluginError as error:
+            self._broken[entry] = BrokenPlugin(entry, error)
+
+    def _given(self, plugin: LoadedPlugin) -> Registration:
+        tasks = {item.name: item for item in plugin.registrations if item.kind == "task"}
+        if plugin.entry.name in tasks:
+            return tasks[plugin.entry.name]
+        if len(tasks) == 1:
+            return next(iter(tasks.values()))
+        if not tasks:
+            raise PluginError(f"The plugin {plugin.entry} has no task to run: it registers only other parts.")
+        raise PluginError(f"The plugin {plugin.entry} has several tasks. Choose one: --plugin {' or '.join(tasks)}.")
+
+    def _search(self, name: str, kinds: Sequence[Kind]) -> list[Registration]:
+        found = self._matches(name, kinds)
+        if found:
+            return found
+        own = [entry for entry in matching(self.entries, name) if not is_disabled(entry)]
+        if len(own) == 1:
+            self._try(own[0])
+        found = self._matches(name, kinds)
+        if not found:
+            self.load_all()
+        return found or self._matches(name, kinds)
+
+    def _matches(self, spec: str, kinds: Sequence[Kind]) -> list[Registration]:
+        distribution, _, name = spec.rpartition(":")
+        candidates = (item for plugin in self._loaded.values() for item in plugin.registrations)
+        return [i for i in candidates if i.kind in kinds and i.name == name and is_from(i.plugin, distribution)]
+
+    def _only(self, found: Sequence[Registration]) -> Registration:
+        if len({item.plugin for item in found}) > 1:
+            first = found[0]
+            raise conflict(words(first.kind), first.name, [item.plugin for item in found])
+        self._used[found[0].plugin] = None
+        return found[0]
