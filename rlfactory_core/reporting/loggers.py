@@ -85,13 +85,14 @@ class TrackioLogger:
     def __init__(self, folder: RunFolder, config: Mapping[str, Any]) -> None:
         import trackio
 
-        self._run = trackio.init(project=PROJECT, name=folder.name, config=dict(config), resume="allow", embed=False)
+        self._trackio = trackio
+        trackio.init(project=PROJECT, name=folder.name, config=dict(config), resume="allow", embed=False)
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        self._run.log(_numbers(metrics), step=step)
+        self._trackio.log(_numbers(metrics), step=step)
 
     def close(self) -> None:
-        self._run.finish()
+        self._trackio.finish()  # not the run's own, after which trackio would finish it again at exit
 
 
 TRACKERS = ("tensorboard", "wandb", "trackio")  # each is also the name of its package

@@ -8,7 +8,6 @@ from typing import TextIO
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.padding import Padding
 from rich.progress_bar import ProgressBar
 from rich.spinner import Spinner
 from rich.table import Table
@@ -66,10 +65,15 @@ class RichProgress(NullProgress):
         row.add_column(no_wrap=True)
         cells.append(_times(stage))
         row.add_row(*cells)
+        if not stage.numbers:
+            return row
         numbers = Text("   ").join(
             Text.assemble((f"{label} ", "dim"), (value, "bold")) for label, value in stage.number_texts()
         )
-        return Group(row, Padding(numbers, (0, 0, 0, 2))) if stage.numbers else row
+        line = Text("  ").append_text(numbers)
+        # Never up to the edge: the terminal's own echo of Ctrl-C would wrap, and the display miss its place.
+        line.truncate(self._console.width - 4, overflow="ellipsis")
+        return Group(row, line)
 
 
 def _times(stage: StageState) -> Text:

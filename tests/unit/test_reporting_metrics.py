@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import math
 import time
 from pathlib import Path
@@ -129,4 +130,4 @@ def test_trackio_stores_the_run_locally(tmp_path: Path, monkeypatch: pytest.Monk
         rows = connection.execute("select run_name, step, metrics from metrics").fetchall()
     assert len(rows) == 1
     assert rows[0][:2] == (folder.name, 1)
-    assert "0.5" in rows[0][2]
+    assert json.loads(rows[0][2])["reward"] == 0.5
