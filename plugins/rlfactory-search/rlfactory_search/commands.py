@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rlfactory_core.errors import MissingExtraError
-
 if TYPE_CHECKING:
     from rlfactory_search.retrievers import Retriever
 
@@ -43,12 +41,7 @@ def search() -> None:
 @click.option("--port", default=8000, show_default=True, help="0 takes a free port.")
 def serve(host: str, port: int, **options: Any) -> None:
     """Offer Search-R1's /retrieve API from a corpus, until Ctrl-C."""
-    try:
-        from rlfactory_search import server
-    except ImportError as error:
-        raise MissingExtraError(
-            f"Serving needs {error.name}, which is not installed. Run: python -m pip install 'rlfactory-search[serve]'"
-        ) from error
+    from rlfactory_search import server
 
     def started(url: str) -> None:
         click.echo(f"Serving on {url} (Ctrl-C stops)")

@@ -23,14 +23,15 @@ _FORMAT = '{"id": "0", "contents": "title\\ntext"}'
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One passage; the first line of ``contents`` is its title."""
+    """One passage; the first line of ``contents`` is its title, which Search-R1's corpora put in quotes."""
 
     id: str
     contents: str
 
     @property
     def title(self) -> str:
-        return self.contents.partition("\n")[0].strip('"')
+        line = self.contents.partition("\n")[0]
+        return line[1:-1] if len(line) > 1 and line[0] == line[-1] == '"' else line
 
     @property
     def text(self) -> str:

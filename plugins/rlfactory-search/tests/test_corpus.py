@@ -22,6 +22,17 @@ def test_documents_are_read_by_number(write_corpus: Callable[..., Path]) -> None
     assert [document.id for document in corpus] == ["d0", "d1"]
 
 
+def test_a_title_loses_the_quotes_around_it_and_no_others() -> None:
+    titles = ['"Alû"', '""Weird Al" Yankovic"', '"Heroes" (album)', '"', ""]
+    assert [Document("0", f"{title}\nx").title for title in titles] == [
+        "Alû",
+        '"Weird Al" Yankovic',
+        '"Heroes" (album)',
+        '"',
+        "",
+    ]
+
+
 def test_blank_lines_and_a_missing_last_newline_do_not_count(tmp_path: Path) -> None:
     path = tmp_path / "docs.jsonl"
     path.write_text('\n{"id": 1, "contents": "a"}\r\n  \n{"id": 2, "contents": "b"}')

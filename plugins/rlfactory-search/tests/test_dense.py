@@ -41,9 +41,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def find(corpus: Corpus, model: Path, queries: Sequence[str], k: int = 2, **options: str) -> list[list[Hit]]:
+def find(corpus: Corpus, model: Path, queries: Sequence[str], k: int = 2, passage_prefix: str = "") -> list[list[Hit]]:
     async def go() -> list[list[Hit]]:
-        retriever = make_retriever("dense", corpus=corpus, model=model, **options)
+        retriever = make_retriever("dense", corpus=corpus, model=model, passage_prefix=passage_prefix)
         await retriever.open()
         try:
             return await retriever.search(queries, k)

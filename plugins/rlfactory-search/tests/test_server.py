@@ -14,12 +14,11 @@ from typing import Any
 
 import httpx
 import pytest
+from rlfactory_search import server
 from rlfactory_search.corpus import Document, MemoryCorpus
 from rlfactory_search.retrievers import Hit, make_retriever
 
 from rlfactory_core.errors import BackendError, ToolUnavailableError, UsageError
-
-server = pytest.importorskip("rlfactory_search.server", reason="needs rlfactory-search[serve]")
 
 FACTS = ("Mira Tolvan\nMira Tolvan works for Bracken Ltd.", "Bracken Ltd\nBracken Ltd is based in Oslune.")
 SERVE = "from rlfactory_search.commands import search; search(['serve', *__import__('sys').argv[1:]])"
