@@ -37,7 +37,7 @@ class RichProgress(NullProgress):
     def say(self, text: str) -> None:
         self._console.print(Text(text))
 
-    def on_stage(self, stage: StageState) -> None:  # noqa: ARG002 - the live display reads it when it redraws
+    def on_stage(self, stage: StageState) -> None:
         if self._live is None:
             self._live = Live(console=self._console, get_renderable=self._render, refresh_per_second=5, transient=True)
             self._live.start()
