@@ -38,7 +38,7 @@ class Hookspecs:
 
     @hookspec
     def rlfactory_tool_managers(self, register: Register) -> None:
-        """``factory(tools, config: ToolsConfig, max_calls: int) -> ToolManager``."""
+        """``factory(tools, config: ToolsConfig, count_tokens: Callable[[str], int]) -> ToolManager``."""
 
     @hookspec
     def rlfactory_reward_scorers(self, register: Register) -> None:

@@ -5,7 +5,7 @@ Nothing here knows an engine, a model family or a task.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -26,6 +26,9 @@ from rlfactory_core.types import (
 
 if TYPE_CHECKING:
     from rlfactory_core.config import RunConfig
+    from rlfactory_core.plugins.registry import Registry
+    from rlfactory_core.reporting.folder import RunFolder
+    from rlfactory_core.reporting.progress import Progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +120,10 @@ class ChatFormat(Protocol):
         """The text of ids, special tokens included, for people to read."""
         ...
 
+    def encode(self, text: str) -> tuple[int, ...]:
+        """The ids of a text in which special tokens are meant as such: demonstrations, proofs, counting."""
+        ...
+
 
 class Sampler(Protocol):
     """Gives tokens. Token-in, token-out: ids are never decoded on the way."""
@@ -163,15 +170,42 @@ class TaskLike(Protocol):
     def make_env(self, sample: Sample, manager: ToolManager, context: ToolContext) -> Env: ...
 
 
-class Engine(Protocol):
-    """Owns the weights and the training loop. `prepare` refuses, before anything costly, what it cannot do."""
+@dataclass(frozen=True, slots=True)
+class EngineRun:
+    """One run, as an engine gets it.
 
-    name: str
+    Args:
+        resume: go on from the folder's latest checkpoint.
+        stop_asked: true once the user wants the run to stop after the step under way, saved.
+    """
+
+    config: RunConfig
+    registry: Registry
+    folder: RunFolder
+    progress: Progress
+    resume: bool = False
+    stop_asked: Callable[[], bool] = lambda: False
+
+
+class Engine(Protocol):
+    """Owns the weights and the training loop; writes metrics, trajectories and checkpoints into the run's folder."""
 
     def prepare(self, config: RunConfig) -> RunConfig:
-        """Check and complete the configuration for this engine and machine (device, worker count)."""
+        """The configuration completed for this machine (device, worker processes).
+
+        Raises:
+            UsageError: what this engine cannot do, before anything costly happens.
+        """
         ...
 
-    def train(self, config: RunConfig, run_dir: str, *, resume: bool) -> None: ...
+    def train(self, run: EngineRun) -> dict[str, Any]:
+        """Train, evaluate before and after; returns what ``summary.json`` holds.
 
-    def evaluate(self, config: RunConfig, run_dir: str) -> None: ...
+        Raises:
+            RunStopped: the user stopped it; everything up to the last whole step is saved.
+        """
+        ...
+
+    def evaluate(self, run: EngineRun) -> dict[str, Any]:
+        """Only evaluate; returns the flat map of the results."""
+        ...

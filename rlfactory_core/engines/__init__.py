@@ -1,0 +1,1 @@
+"""Engines own the weights: one package each."""

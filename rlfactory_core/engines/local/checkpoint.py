@@ -1,0 +1,111 @@
+"""Checkpoints: a Hugging Face folder and the trainer's state, written so that a crash or a full disk spoils nothing.
+
+A checkpoint is written under a temporary name, synced, and renamed into place; only then ``latest`` moves and old
+checkpoints go. Randomness needs no saving: every seed follows from the run's seed, the step and the sample.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rlfactory_core.errors import CheckpointError
+
+STATE_FILE = "trainer_state.pt"
+LATEST = "latest"
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerState:
+    """What a resume needs besides the weights."""
+
+    step: int  # steps that are done
+    optimizer: dict[str, Any]
+    totals: dict[str, float]  # running sums for the summary: seconds, tokens, faults
+
+
+def save_checkpoint(folder: Path, model: Any, tokenizer: Any, state: TrainerState, *, keep: int) -> Path:
+    """Write ``step-N``, point ``latest`` at it and delete all but the newest ``keep``.
+
+    Raises:
+        CheckpointError: the disk is full or not writable; earlier checkpoints are as they were.
+    """
+    final = folder / f"step-{state.step}"
+    temporary = folder / f".{final.name}.partial"
+    try:
+        _remove(temporary)
+        write_model(temporary, model, tokenizer)
+        torch.save(asdict(state), temporary / STATE_FILE)
+        _sync(temporary)
+        _remove(final)
+        temporary.rename(final)
+        _point(folder / LATEST, final.name)
+    except (OSError, RuntimeError) as error:  # torch.save turns a full disk into a RuntimeError
+        _remove(temporary)
+        raise CheckpointError(
+            f"The checkpoint of step {state.step} could not be written to {folder}: {error}. Earlier checkpoints are "
+            "intact. Make room (or lower checkpoint.keep) and go on with --resume."
+        ) from error
+    for old in sorted(_steps(folder))[:-keep]:
+        _remove(folder / f"step-{old}")
+    return final
+
+
+def write_model(folder: Path, model: Any, tokenizer: Any) -> None:
+    """A Hugging Face folder: config, weights, tokenizer with its chat template; LoRA is merged into the weights."""
+    folder.mkdir(parents=True)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def latest_checkpoint(folder: Path) -> Path:
+    """The newest whole checkpoint.
+
+    Raises:
+        CheckpointError: there is none.
+    """
+    steps = sorted(_steps(folder))
+    if not steps:
+        raise CheckpointError(f"There is no checkpoint in {folder}: the run ended before its first one. Start it anew.")
+    return folder / f"step-{steps[-1]}"
+
+
+def load_state(checkpoint: Path) -> TrainerState:
+    """Raises `CheckpointError` where the file is missing or torn."""
+    try:
+        return TrainerState(**torch.load(checkpoint / STATE_FILE, map_location="cpu", weights_only=True))
+    except (OSError, RuntimeError, TypeError, EOFError) as error:
+        raise CheckpointError(f"The trainer's state in {checkpoint} cannot be read: {error}") from error
+
+
+def _steps(folder: Path) -> list[int]:
+    names = (path.name.removeprefix("step-") for path in folder.glob("step-*") if path.is_dir())
+    return [int(name) for name in names if name.isdigit()]
+
+
+def _point(link: Path, target: str) -> None:
+    fresh = link.with_name(f".{link.name}.partial")
+    with suppress(FileNotFoundError):
+        fresh.unlink()
+    fresh.symlink_to(target, target_is_directory=True)
+    os.replace(fresh, link)
+
+
+def _sync(folder: Path) -> None:
+    """To disk, so that a power cut after the rename leaves whole files."""
+    for path in [*folder.rglob("*"), folder]:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _remove(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,109 @@
+"""The task's own tiny model, warm-started and cached: what a run without ``--model`` starts from.
+
+The cache is keyed by a hash of everything that goes into the model: the recipe, the seed, the number of processes, and
+the source of the code that trains it. A second run finds it and starts training at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rlfactory_core import __version__
+from rlfactory_core.chat.qwen3 import Qwen3Format
+from rlfactory_core.engines.local import tiny_model, warmstart
+from rlfactory_core.engines.local.checkpoint import write_model
+from rlfactory_core.engines.local.policy import RaggedPolicy
+from rlfactory_core.engines.local.warmstart import Encoder, WarmStart
+from rlfactory_core.engines.local.workers import Workers
+from rlfactory_core.reporting.progress import Progress
+from rlfactory_core.tiny import TinyModelRecipe
+from rlfactory_core.types import ToolSpec
+
+
+@dataclass(frozen=True, slots=True)
+class DefaultModel:
+    """Model and tokenizer on the CPU, and whether they came from the cache."""
+
+    model: Any
+    tokenizer: Any
+    cached: bool
+
+
+def cache_root() -> Path:
+    """``$RLFACTORY_CACHE``, else ``$XDG_CACHE_HOME/rlfactory``, else ``~/.cache/rlfactory``."""
+    if own := os.environ.get("RLFACTORY_CACHE"):
+        return Path(own)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rlfactory"
+
+
+def recipe_hash(recipe: TinyModelRecipe, tools: Sequence[ToolSpec], seed: int, size: int) -> str:
+    """What the cached model depends on, as 16 hex digits."""
+    sources = [Path(module.__file__ or "").read_text(encoding="utf-8") for module in (tiny_model, warmstart)]
+    stages = [(stage.max_steps, stage.batch, stage.target, stage.context_weight) for stage in recipe.stages]
+    facts = {
+        "recipe": [recipe.fingerprint, dict(recipe.architecture), recipe.vocab_size, stages],
+        "rates": [recipe.lr, recipe.muon_lr, recipe.warmup_steps],
+        "tools": [[tool.name, tool.description, dict(tool.parameters)] for tool in tools],
+        "run": [seed, size, __version__, torch.__version__],
+        "sources": sources,
+    }
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def build_default_model(
+    recipe: TinyModelRecipe, tools: Sequence[ToolSpec], seed: int, workers: Workers, progress: Progress
+) -> DefaultModel:
+    """From the cache, or built and warm-started by all processes together, then cached."""
+    folder = cache_root() / "models" / recipe_hash(recipe, tools, seed, workers.size)
+    if workers.broadcast(folder.is_dir()):
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+        return DefaultModel(model, AutoTokenizer.from_pretrained(folder), cached=True)
+    progress.stage("warm start: tokenizer")
+    tokenizer = tiny_model.build_tokenizer(recipe.vocabulary(), recipe.vocab_size)
+    model = tiny_model.build_model(recipe, tokenizer, seed)
+    chat = Qwen3Format(tokenizer)
+    encoder = Encoder(chat, tools, tokenizer.eos_token_id)
+    WarmStart(RaggedPolicy(model), recipe, encoder, workers, seed).run(_report(recipe, progress))
+    if workers.first:
+        _store(folder, model, tokenizer)
+    return DefaultModel(model, tokenizer, cached=False)
+
+
+def _report(recipe: TinyModelRecipe, progress: Progress) -> warmstart.Report:
+    shown = [-1]
+
+    def report(stage: int, step: int, loss: float, accuracy: float) -> None:
+        if shown[0] != stage:
+            shown[0] = stage
+            goal = "until it copies" if recipe.stages[stage].target else "noisy demonstrations"
+            progress.stage(f"warm start: {goal}", recipe.stages[stage].max_steps, "step")
+        numbers = {"loss": loss}
+        if accuracy == accuracy:  # not NaN
+            numbers["probe"] = accuracy
+        progress.advance(1, **numbers)
+
+    return report
+
+
+def _store(folder: Path, model: Any, tokenizer: Any) -> None:
+    """Written aside and renamed: two runs that build the same model do not meet."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".building-") as scratch:
+        made = Path(scratch) / "model"
+        write_model(made, model, tokenizer)
+        if folder.exists():
+            shutil.rmtree(made)
+        else:
+            made.rename(folder)

@@ -1,0 +1,95 @@
+"""Models from a folder or the hub: loading, LoRA, and the choice between the ragged and the padded forward."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rlfactory_core.config import LoraConfig
+from rlfactory_core.engines.local.policy import PaddedPolicy, Policy, RaggedPolicy
+from rlfactory_core.engines.local.probe import ProbeReport, probe
+from rlfactory_core.errors import MissingExtraError, ModelError
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A policy, its tokenizer, and how the ragged forward did on it."""
+
+    policy: Policy
+    tokenizer: Any
+    probe: ProbeReport
+
+
+def choose_device(name: str) -> torch.device:
+    """``auto`` is the first GPU where there is one.
+
+    Raises:
+        ModelError: the named device does not exist.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ModelError(f"Device '{name}' cannot be used: {str(error).splitlines()[0]} Try --device cpu.") from error
+    return device
+
+
+def choose_dtype(name: str, device: torch.device) -> torch.dtype:
+    """``auto`` is bfloat16 on a GPU and float32 on the CPU."""
+    if name == "auto":
+        return torch.bfloat16 if device.type == "cuda" else torch.float32
+    return torch.float32 if name == "float32" else torch.bfloat16
+
+
+def load_pretrained(model: str, device: torch.device, dtype: torch.dtype) -> tuple[Any, Any]:
+    """A causal LM without dropout, and its tokenizer.
+
+    Raises:
+        ModelError: it cannot be found or read.
+    """
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+    if not Path(model).exists() and (model.startswith((".", "/")) or model.count("/") > 1):
+        raise ModelError(f"There is no model folder '{model}'. Give a folder with config.json, or a hub id.")
+    try:
+        config = AutoConfig.from_pretrained(model)
+        for key in list(vars(config)):
+            if key.endswith(("dropout", "pdrop")) and isinstance(getattr(config, key), float):
+                setattr(config, key, 0.0)
+        tokenizer = AutoTokenizer.from_pretrained(model)
+        loaded = AutoModelForCausalLM.from_pretrained(model, config=config, dtype=dtype)
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ModelError(f"The model '{model}' cannot be loaded: {reason}") from error
+    return loaded.to(device).eval(), tokenizer
+
+
+def make_policy(model: Any) -> tuple[Policy, ProbeReport]:
+    """Ragged where the probe finds it equal to the model's own eager forward, padded elsewhere."""
+    report = probe(model)
+    return (RaggedPolicy(model) if report.passed else PaddedPolicy(model)), report
+
+
+def add_lora(model: Any, config: LoraConfig) -> Any:
+    """Freeze the weights and train low-rank adapters (Hu et al. 2021, arXiv 2106.09685) through peft.
+
+    Raises:
+        MissingExtraError: peft is not installed.
+    """
+    try:
+        from peft import LoraConfig as PeftConfig
+        from peft import inject_adapter_in_model
+    except ImportError as error:
+        raise MissingExtraError(
+            "LoRA needs peft, which is not installed: pip install 'rlfactory-core[lora]'"
+        ) from error
+    targets = config.targets if config.targets == "all-linear" else config.targets.split(",")
+    options = PeftConfig(
+        r=config.rank, lora_alpha=config.alpha, lora_dropout=config.dropout, target_modules=targets, task_type="CAUSAL_LM"
+    )
+    return inject_adapter_in_model(options, model)

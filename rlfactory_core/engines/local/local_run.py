@@ -1,0 +1,270 @@
+"""One process of one run: its parts, put together in order, and what is done with them."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import time
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from typing import Any
+
+from rlfactory_core.chat.proof import prove_append_equals_render
+from rlfactory_core.engines.local.checkpoint import TrainerState, latest_checkpoint, load_state, save_checkpoint
+from rlfactory_core.engines.local.decoder import SlotDecoder
+from rlfactory_core.engines.local.default_model import build_default_model
+from rlfactory_core.engines.local.evaluate import EvalPass, evaluate
+from rlfactory_core.engines.local.loading import choose_device, choose_dtype, load_pretrained, make_policy
+from rlfactory_core.engines.local.loss import LossOptions
+from rlfactory_core.engines.local.optim import Optimizer, OptimizerOptions
+from rlfactory_core.engines.local.pack import common_prefix
+from rlfactory_core.engines.local.policy import Policy
+from rlfactory_core.engines.local.sampler import LocalSampler
+from rlfactory_core.engines.local.trainer import Observer, StepResult, Trainer
+from rlfactory_core.engines.local.update import Learner
+from rlfactory_core.engines.local.workers import Workers
+from rlfactory_core.errors import ModelError
+from rlfactory_core.evaluation import summarise
+from rlfactory_core.protocols import EngineRun
+from rlfactory_core.reporting.loggers import MetricsLogger, open_loggers
+from rlfactory_core.task_runtime import TaskRuntime
+from rlfactory_core.types import Group, Sample
+
+PREFIX_SAMPLES = 64  # prompts that are compared to find the shared prefix
+
+
+class LocalRun:
+    """``await open()``, then `train` or `evaluate`, then ``await close()``; all processes do the same."""
+
+    def __init__(self, run: EngineRun, workers: Workers, compute: Executor) -> None:
+        self.run, self.config, self.workers, self.compute = run, run.config, workers, compute
+        self.progress = run.progress
+        self.runtime = TaskRuntime(run.config, run.registry)
+        self.state: TrainerState | None = None
+        self.totals: Counter[str] = Counter()
+        self.started = time.perf_counter()
+
+    async def open(self) -> None:
+        """Everything that can fail for a reason of the user's fails here, the cheap first."""
+        self.samples = self.runtime.samples("train")
+        evaluation = self.runtime.samples("eval")
+        self.eval_samples = evaluation[: self.config.eval.limit or None]
+        await self.runtime.open()
+        model = self._load_model()
+        self.runtime.use_tokenizer(self.tokenizer)
+        prove_append_equals_render(self.runtime.chat)
+        device = choose_device(self.config.device)
+        self.policy, report = make_policy(model.to(device))
+        if self.workers.first and (self.config.model is not None or not report.passed):
+            self.progress.say(report.line())
+        done = self.state.step if self.state else 0
+        decoder = SlotDecoder(
+            self.policy,
+            slots=self.config.rollout.slots,
+            prefix=self._shared_prefix(),
+            stop_token_ids=self.runtime.chat.stop_token_ids,
+            version=done,
+        )
+        deterministic, slots = self.config.rollout.deterministic, self.config.rollout.slots
+        self.sampler = LocalSampler(decoder, self.compute, deterministic=deterministic, slots=slots)
+        await self.sampler.__aenter__()
+
+    def _load_model(self) -> Any:
+        """The run's start model, or its latest checkpoint on a resume; sets ``tokenizer`` and ``state``."""
+        dtype = choose_dtype(self.config.dtype, choose_device(self.config.device))
+        if self.run.resume:
+            checkpoint = latest_checkpoint(self.run.folder.checkpoints)
+            self.state = load_state(checkpoint)
+            model, self.tokenizer = load_pretrained(str(checkpoint), choose_device("cpu"), dtype)
+            return model
+        return self._start_model(dtype)
+
+    def _start_model(self, dtype: Any) -> Any:
+        if self.config.model is not None:
+            model, self.tokenizer = load_pretrained(self.config.model, choose_device("cpu"), dtype)
+            return model
+        recipe = self.runtime.task.tiny_model(self.config.seed)
+        if recipe is None:
+            raise ModelError(
+                f"Plugin '{self.config.plugin}' brings no model of its own. Name one with --model (a folder or a hub id)."
+            )
+        specs = [tool.spec for tool in self.runtime.task.tools]
+        built = build_default_model(recipe, specs, self.config.seed, self.workers, self.progress)
+        self.tokenizer = built.tokenizer
+        if built.cached:
+            self.progress.say("the warm-started model is in the cache")
+        return built.model.to(dtype)
+
+    def _shared_prefix(self) -> Sequence[int]:
+        samples = [*self.samples[:PREFIX_SAMPLES], *self.eval_samples[:PREFIX_SAMPLES]]
+        specs = self.runtime.manager.specs
+        prompts = [self.runtime.chat.initial_ids(sample.messages, specs) for sample in samples]
+        return prompts[0][: common_prefix(prompts)] if len(prompts) > 1 else ()
+
+    async def close(self) -> None:
+        if hasattr(self, "sampler"):
+            await self.sampler.__aexit__(None, None, None)
+        await self.runtime.close()
+
+    # --- training -------------------------------------------------------------------------------------------------
+
+    async def train(self) -> dict[str, Any]:
+        """Returns the summary on rank 0, an empty one elsewhere."""
+        first = 1
+        if self.state is not None:
+            first, self.totals = self.state.step + 1, Counter(self.state.totals)
+            before = self.run.folder.read_summary().get("eval", {}).get("before", {}) if self.workers.first else {}
+            if self.workers.first:
+                self.run.folder.cut_after(self.state.step)
+        else:
+            before = await self.evaluate_all("before")
+            if self.workers.first:
+                self.run.folder.write_summary(self._summary(0, before, {}))
+        learner = self._learner()
+        last = self.config.train.steps
+        logger = self._open_logger(first - 1)
+        try:
+            await self._loop(learner, logger, first, last)
+        finally:
+            if logger is not None:
+                logger.close()
+        after = await self.evaluate_all("after")
+        return self._summary(last, before, after) if self.workers.first else {}
+
+    async def _loop(self, learner: Learner, logger: MetricsLogger | None, first: int, last: int) -> None:
+        def on_step(result: StepResult) -> None:
+            assert logger is not None
+            self._count(result)
+            logger.log(result.step, result.metrics)
+            trajectories = (t for group in result.groups for t in group.trajectories)
+            self.run.folder.write_trajectories(result.step, trajectories, self.runtime.chat.decode)
+            self.progress.advance(1, **_shown(result.metrics))
+
+        def save(step: int) -> None:
+            state = TrainerState(step, learner.optimizer.state_dict(), dict(self.totals))
+            keep = self.config.checkpoint.keep
+            save_checkpoint(self.run.folder.checkpoints, self.policy.model, self.tokenizer, state, keep=keep)
+
+        observer = Observer(self.progress, on_step, save, self.run.stop_asked)
+        self.progress.stage("train", last, "step")
+        self.progress.advance(first - 1)
+        trainer = Trainer(
+            self.config,
+            self.runtime,
+            self.sampler,
+            learner,
+            self.workers,
+            self.compute,
+            observer,
+            self.samples,
+            self.eval_samples,
+        )
+        await trainer.run(first, last)
+        every = self.config.checkpoint.every
+        if self.workers.first and last >= first and (not every or last % every):
+            await trainer.on_compute(lambda: save(last))
+
+    def _learner(self) -> Learner:
+        train = self.config.train
+        reference = self._reference() if train.kl > 0 else None
+        options = OptimizerOptions(
+            lr=train.lr,
+            muon_lr=train.muon_lr,
+            weight_decay=train.weight_decay,
+            max_grad_norm=train.max_grad_norm,
+            explode_norm=train.explode_norm,
+            warmup_steps=train.warmup_steps,
+            total_steps=train.steps * train.updates_per_step,
+            schedule=train.schedule,
+        )
+        optimizer = Optimizer(self.policy.model, options)
+        if self.state is not None:
+            optimizer.load_state_dict(self.state.optimizer)
+        truncate = train.truncate_weight if train.staleness else None
+        loss = LossOptions(train.clip_low, train.clip_high, train.kl, truncate)
+        temperature = self.config.rollout.temperature
+        return Learner(self.policy, optimizer, self.workers, loss, reference=reference, temperature=temperature)
+
+    def _reference(self) -> Policy:
+        """The start model, frozen."""
+        if self.state is None:
+            model = copy.deepcopy(self.policy.model)
+        else:
+            model = self._start_model(next(self.policy.model.parameters()).dtype).to(self.policy.device)
+        return make_policy(model.requires_grad_(False))[0]
+
+    def _open_logger(self, done: int) -> MetricsLogger | None:
+        if not self.workers.first:
+            return None
+        config = self.config.model_dump(mode="json")
+        return open_loggers(self.config.loggers, self.run.folder, config, resume_step=done or None)
+
+    def _count(self, result: StepResult) -> None:
+        trajectories = [t for group in result.groups for t in group.trajectories]
+        self.totals["sampled_tokens"] += sum(t.num_sampled for t in trajectories)
+        self.totals["trained_tokens"] += int(result.metrics["trained_tokens"])
+        self.totals["train_s"] += result.metrics["step_s"]  # type: ignore[assignment]
+        for trajectory in trajectories:
+            for fault in trajectory.faults:
+                self.totals[f"faults/{fault.kind.value}"] += 1
+
+    def _summary(self, steps: int, before: dict[str, float], after: dict[str, float]) -> dict[str, Any]:
+        faults = {name.removeprefix("faults/"): n for name, n in self.totals.items() if name.startswith("faults/")}
+        return {
+            "plugin": self.config.plugin,
+            "engine": self.config.engine,
+            "model": self.config.model or "the plugin's own tiny model",
+            "seed": self.config.seed,
+            "steps": steps,
+            "seconds": round(time.perf_counter() - self.started, 3),
+            "train_seconds": round(self.totals["train_s"], 3),
+            "workers": self.workers.size,
+            "policy": self.policy.kind,
+            "sampled_tokens": self.totals["sampled_tokens"],
+            "trained_tokens": self.totals["trained_tokens"],
+            "faults": faults,
+            "eval": {"before": before, "after": after},
+        }
+
+    # --- evaluation -----------------------------------------------------------------------------------------------
+
+    async def evaluate(self) -> dict[str, Any]:
+        """Returns the flat results with confidence intervals on rank 0."""
+        return await self.evaluate_all("after", intervals=True)
+
+    async def evaluate_all(self, when: str, *, intervals: bool = False) -> dict[str, float]:
+        """Greedy, sampled and, afterwards, with the task's controls; the flat map on rank 0, an empty one elsewhere."""
+        if not self.eval_samples:
+            return {}
+        passes = [("", EvalPass(f"eval-{when}"))]
+        if self.config.eval.sampled:
+            sampled = EvalPass(f"eval-{when}-sampled", temperature=1.0, attempts=self.config.eval.attempts)
+            passes.append(("sampled/", sampled))
+        if when == "after":
+            controls = self.runtime.task.controls()
+            passes += [(f"control/{name}/", EvalPass(f"control-{name}", control=name)) for name in controls]
+        self.progress.stage(f"evaluate {when}", len(passes), "pass")
+        results: dict[str, float] = {}
+        for prefix, how in passes:
+            groups = await self._evaluate_pass(self.eval_samples, how)
+            if self.workers.first:
+                flat = summarise(groups).flat(prefix, intervals=intervals)
+                results |= flat
+                trajectories = (t for group in groups for t in group.trajectories)
+                self.run.folder.write_trajectories(how.name, trajectories, self.runtime.chat.decode)
+                self.progress.advance(1, **{f"{prefix}exact_match": flat.get(f"{prefix}exact_match", float("nan"))})
+        return results
+
+    async def _evaluate_pass(self, samples: Sequence[Sample], how: EvalPass) -> list[Group]:
+        """All processes' groups on rank 0."""
+        share = await evaluate(samples, how, self.runtime, self.sampler, self.workers, self.config.seed)
+        loop = asyncio.get_running_loop()
+        gathered = await loop.run_in_executor(self.compute, lambda: self.workers.gather(share))
+        return [group for part in gathered for group in part]
+
+
+def _shown(metrics: dict[str, float]) -> dict[str, float]:
+    """What the progress display shows of a step."""
+    names = ("reward", "exact_match", "eval/exact_match", "sampled_tokens_s")
+    return {name: metrics[name] for name in names if name in metrics}

@@ -1,0 +1,231 @@
+"""The four ways to lay tokens out for one forward pass: prefix, prefill, decode and train.
+
+A trajectory is the shared prefix (P tokens, computed once) and its own tokens. Positions count both. Padding exists
+only inside attention, where rows of unequal length meet; linear layers see real tokens only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from rlfactory_core.engines.local.cache import SlotCache
+
+NEG_INF = float("-inf")
+
+
+def _repeat(x: Tensor, times: int, dim: int) -> Tensor:
+    """Give each kv head to the query heads that share it."""
+    return x if times == 1 else x.repeat_interleave(times, dim)
+
+
+def _tokens_first(x: Tensor) -> Tensor:
+    """[1, heads, N, dim] -> [N, heads, dim], a view."""
+    return x[0].transpose(0, 1)
+
+
+def _causal(q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None) -> Tensor:
+    """Plain causal attention of one row, q and k of equal length: [1, heads, N, dim]."""
+    repeat, length = q.shape[1] // k.shape[1], q.shape[2]
+    mask = None
+    if window and window < length:
+        i = torch.arange(length, device=q.device)
+        distance = i[:, None] - i[None]
+        mask = (distance >= 0) & (distance < window)
+    return F.scaled_dot_product_attention(
+        q, _repeat(k, repeat, 1), _repeat(v, repeat, 1), attn_mask=mask, is_causal=mask is None, scale=scale
+    )
+
+
+class PrefixPlan:
+    """Computes the shared prefix and stores its keys and values."""
+
+    def __init__(self, cache: SlotCache) -> None:
+        self.cache = cache
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None) -> Tensor:
+        self.cache.write_prefix(layer, k[0], v[0])
+        return _causal(q, k, v, scale, window).transpose(1, 2)
+
+
+class DecodePlan:
+    """One new token for each of the slots 0..n-1, at its own length.
+
+    Args:
+        lengths: [n] own tokens that the slot holds already.
+    """
+
+    def __init__(self, cache: SlotCache, lengths: Tensor) -> None:
+        self.cache = cache
+        self.lengths = lengths
+        self.n = len(lengths)
+        self.prefix = cache.prefix_length
+        self.longest = int(lengths.max()) + 1
+        self.positions = (lengths + self.prefix)[None]
+        self.slot = torch.arange(self.n, device=lengths.device)
+        self.key = torch.arange(self.longest, device=lengths.device)
+        self._unseen = (self.key > lengths[:, None])[:, None, None]  # [n, 1, 1, longest]
+        self._bias: Tensor | None = None
+        self._window_bias: dict[int, tuple[Tensor, Tensor]] = {}
+        self._write_index: dict[int, Tensor] = {}
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None) -> Tensor:
+        n, prefix, longest = self.n, self.prefix, self.longest
+        store = self.cache.layer(layer, k[0], v[0])
+        q, k, v = _tokens_first(q), _tokens_first(k), _tokens_first(v)
+        heads, dim = q.shape[1:]
+        kv_heads, v_dim = k.shape[1], v.shape[2]
+        repeat = heads // kv_heads
+        index = self._index(kv_heads)
+        store.keys.view(-1, dim).index_copy_(0, index, k.reshape(n * kv_heads, dim))
+        store.values.view(-1, v_dim).index_copy_(0, index, v.reshape(n * kv_heads, v_dim))
+
+        q = (q * scale).view(n, kv_heads, repeat, dim)
+        keys, values = store.keys[:n, :, :longest], store.values[:n, :, :longest]
+        own_bias, prefix_bias = self._biases(q.dtype, window)
+        own = torch.matmul(q, keys.transpose(2, 3)) + own_bias
+        if not prefix:
+            return torch.matmul(torch.softmax(own, -1), values).reshape(1, n, heads, v_dim)
+        # The prefix is the same for all rows: one matrix product per kv head instead of one per row.
+        flat = q.transpose(0, 1).reshape(kv_heads, n * repeat, dim)
+        shared = torch.bmm(flat, store.prefix_keys.transpose(1, 2)).view(kv_heads, n, repeat, prefix).transpose(0, 1)
+        if prefix_bias is not None:
+            shared = shared + prefix_bias
+        weights = torch.softmax(torch.cat([shared, own], -1), -1)
+        flat = weights[..., :prefix].transpose(0, 1).reshape(kv_heads, n * repeat, prefix)
+        out = torch.matmul(weights[..., prefix:], values)
+        out = out + torch.bmm(flat, store.prefix_values).view(kv_heads, n, repeat, v_dim).transpose(0, 1)
+        return out.reshape(1, n, heads, v_dim)
+
+    def _index(self, kv_heads: int) -> Tensor:
+        """Where the new keys go in the flattened storage."""
+        if kv_heads not in self._write_index:
+            head = torch.arange(kv_heads, device=self.slot.device)
+            row = (self.slot[:, None] * kv_heads + head[None]) * self.cache.capacity
+            self._write_index[kv_heads] = (row + self.lengths[:, None]).view(-1)
+        return self._write_index[kv_heads]
+
+    def _biases(self, dtype: torch.dtype, window: int | None) -> tuple[Tensor, Tensor | None]:
+        if self._bias is None:
+            zeros = torch.zeros(self._unseen.shape, dtype=dtype, device=self.slot.device)
+            self._bias = zeros.masked_fill_(self._unseen, NEG_INF)
+        if not window or window >= self.prefix + self.longest:
+            return self._bias, None
+        if window not in self._window_bias:
+            position = self.lengths + self.prefix
+            prefix_key = torch.arange(self.prefix, device=self.slot.device)
+            far_prefix = (position[:, None] - prefix_key[None] >= window)[:, None, None]
+            far_own = (self.lengths[:, None] - self.key[None] >= window)[:, None, None]
+            shared = torch.zeros(far_prefix.shape, dtype=dtype, device=self.slot.device)
+            self._window_bias[window] = (
+                self._bias.masked_fill(far_own, NEG_INF),
+                shared.masked_fill_(far_prefix, NEG_INF),
+            )
+        return self._window_bias[window]
+
+
+class PrefillPlan:
+    """Appends new tokens to some slots; the tokens of all of them stand one after the other in one row.
+
+    Args:
+        rows: [B] slots, each named once.
+        history: [B] own tokens that each slot holds already.
+        lengths: B counts of new tokens, each at least 1.
+    """
+
+    def __init__(self, cache: SlotCache, rows: Tensor, history: Tensor, lengths: Sequence[int]) -> None:
+        device = rows.device
+        self.cache, self.rows = cache, rows
+        self.prefix = cache.prefix_length
+        self.batch, self.width = len(lengths), max(lengths)
+        count = torch.tensor(lengths, device=device)
+        batch_row = torch.repeat_interleave(torch.arange(self.batch, device=device), count)
+        start = count.cumsum(0) - count
+        column = torch.arange(len(batch_row), device=device) - start[batch_row]
+        self.index = batch_row * self.width + column  # of each token in the padded [B, width]
+        self.full = len(batch_row) == self.batch * self.width
+        self.token_row = rows[batch_row]
+        self.token_slot = history[batch_row] + column
+        self.positions = (self.token_slot + self.prefix)[None]
+        self.last = count.cumsum(0) - 1  # [B] index of each row's last token
+        self.longest = int((history + count).max())
+        key = torch.arange(self.prefix + self.longest, device=device)[None, None]
+        query = (history[:, None] + torch.arange(self.width, device=device)[None] + self.prefix)[:, :, None]
+        self.distance = (query - key)[:, None]  # [B, 1, width, keys]
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None) -> Tensor:
+        batch, width, prefix, longest = self.batch, self.width, self.prefix, self.longest
+        store = self.cache.layer(layer, k[0], v[0])
+        q, k, v = _tokens_first(q), _tokens_first(k), _tokens_first(v)
+        heads, repeat = q.shape[1], q.shape[1] // k.shape[1]
+        store.keys[self.token_row, :, self.token_slot] = k
+        store.values[self.token_row, :, self.token_slot] = v
+        keys, values = store.keys[self.rows, :, :longest], store.values[self.rows, :, :longest]
+        if prefix:
+            keys = torch.cat([store.prefix_keys[None].expand(batch, -1, -1, -1), keys], 2)
+            values = torch.cat([store.prefix_values[None].expand(batch, -1, -1, -1), values], 2)
+        mask = self.distance >= 0
+        if window and window < prefix + longest:
+            mask = mask & (self.distance < window)
+        padded = q
+        if not self.full:
+            padded = q.new_zeros(batch * width, *q.shape[1:]).index_copy_(0, self.index, q)
+        out = F.scaled_dot_product_attention(
+            padded.reshape(batch, width, heads, -1).transpose(1, 2),
+            _repeat(keys, repeat, 1),
+            _repeat(values, repeat, 1),
+            attn_mask=mask,
+            scale=scale,
+        )
+        out = out.transpose(1, 2).reshape(batch * width, heads, -1)
+        return (out if self.full else out[self.index])[None]
+
+
+class TrainPlan:
+    """Differentiable: ``[prefix | sequence 0 | sequence 1 | …]`` in one row, the prefix computed once.
+
+    Args:
+        prefix: P tokens that all sequences share, 0 for none.
+        lengths: own tokens of each sequence, after the prefix.
+    """
+
+    def __init__(self, prefix: int, lengths: Sequence[int], device: torch.device) -> None:
+        self.prefix, self.batch, self.width = prefix, len(lengths), max(lengths)
+        count = torch.tensor(lengths, device=device)
+        row = torch.repeat_interleave(torch.arange(self.batch, device=device), count)
+        column = torch.arange(len(row), device=device) - (count.cumsum(0) - count)[row]
+        self.index = row * self.width + column
+        self.full = len(row) == self.batch * self.width
+        self.positions = torch.cat([torch.arange(prefix, device=device), column + prefix])[None]
+        query = torch.arange(self.width, device=device)[:, None] + prefix
+        self.distance = query - torch.arange(prefix + self.width, device=device)[None]
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None) -> Tensor:
+        prefix, batch, width = self.prefix, self.batch, self.width
+        heads, repeat = q.shape[1], q.shape[1] // k.shape[1]
+        keys, values = self._pad(k), self._pad(v)
+        if prefix:
+            keys = torch.cat([k[:, :, :prefix].expand(batch, -1, -1, -1), keys], 2)
+            values = torch.cat([v[:, :, :prefix].expand(batch, -1, -1, -1), values], 2)
+        mask = self.distance >= 0
+        if window and window < prefix + width:
+            mask = mask & (self.distance < window)
+        out = F.scaled_dot_product_attention(
+            self._pad(q), _repeat(keys, repeat, 1), _repeat(values, repeat, 1), attn_mask=mask, scale=scale
+        )
+        out = out.transpose(1, 2).reshape(batch * width, heads, -1)
+        out = out if self.full else out[self.index]
+        if prefix:
+            head = _causal(q[:, :, :prefix], k[:, :, :prefix], v[:, :, :prefix], scale, window)
+            out = torch.cat([_tokens_first(head), out])
+        return out[None]
+
+    def _pad(self, x: Tensor) -> Tensor:
+        """[1, H, P+N, dim] -> the sequences' own tokens as [B, H, width, dim]."""
+        own = _tokens_first(x)[self.prefix :]
+        if not self.full:
+            own = own.new_zeros(self.batch * self.width, *own.shape[1:]).index_copy(0, self.index, own)
+        return own.reshape(self.batch, self.width, *own.shape[1:]).transpose(1, 2)

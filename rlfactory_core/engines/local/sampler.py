@@ -1,0 +1,146 @@
+"""The embedded engine's `Sampler`: asynchronous requests in front of a synchronous `Decoder`.
+
+All tensor work runs on one *compute thread*, so decoding and updating never touch the weights at once, while the event
+loop stays free for tools. Between two bursts of decoding the loop hands in what has arrived: results of finished tools,
+fresh trajectories for free slots.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Executor
+from contextlib import suppress
+from types import TracebackType
+
+from rlfactory_core.engines.local.decoder import Decoder, Finished, Request
+from rlfactory_core.types import SampledTokens, SamplingParams
+
+BURST = 16  # decode steps at most before the event loop is asked for news
+MIN_PREFILL = 8  # this many waiting turns are worth a prefill of their own …
+PATIENCE = 4  # … and fewer wait at most this many decode steps
+
+
+class LocalSampler:
+    """Use as ``async with LocalSampler(decoder, compute) as sampler``.
+
+    Args:
+        compute: an executor with exactly one thread.
+        deterministic: take turns in lockstep, in the order in which `expect` named the sessions: the same requests then
+            give the same tokens to the last bit, however long tools take.
+    """
+
+    def __init__(self, decoder: Decoder, compute: Executor, *, deterministic: bool = False, slots: int = 128) -> None:
+        self.decoder = decoder
+        self.sampled_tokens = 0
+        self._compute = compute
+        self._deterministic = deterministic
+        self._slots = slots
+        self._waiting: dict[str, Request] = {}
+        self._answers: dict[str, asyncio.Future[SampledTokens]] = {}
+        self._released: list[str] = []
+        self._expected: dict[str, None] = {}  # an ordered set
+        self._news = asyncio.Event()
+        self._patience = 0
+        self._loop_task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> LocalSampler:
+        self._loop_task = asyncio.create_task(self._run())
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        assert self._loop_task is not None
+        self._loop_task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._loop_task
+
+    def expect(self, sessions: Iterable[str]) -> None:
+        """Deterministic mode: these sessions will come, in this order; each until it is released."""
+        self._expected.update(dict.fromkeys(sessions))
+
+    async def sample(self, ids: Sequence[int], params: SamplingParams, *, session: str) -> SampledTokens:
+        if self._loop_task is None or self._loop_task.done():
+            await self._raise_failure()
+        answer: asyncio.Future[SampledTokens] = asyncio.get_running_loop().create_future()
+        self._waiting[session] = Request(session, tuple(ids), params)
+        self._answers[session] = answer
+        self._news.set()
+        return await answer
+
+    async def release(self, session: str) -> None:
+        self._released.append(session)
+        self._expected.pop(session, None)
+        self._waiting.pop(session, None)
+        self._answers.pop(session, None)
+        self._news.set()
+
+    async def _raise_failure(self) -> None:
+        if self._loop_task is None:
+            raise RuntimeError("LocalSampler is used outside of its 'async with' block")
+        await self._loop_task
+        raise RuntimeError("LocalSampler was closed")
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            while True:
+                self._news.clear()
+                admitted = self._choose()
+                released, self._released = self._released, []
+                if not admitted and not released and not self.decoder.active:
+                    await self._news.wait()
+                    await asyncio.sleep(0)  # let those that arrive together be admitted together
+                    continue
+                finished = await loop.run_in_executor(self._compute, self._burst, admitted, released)
+                self._deliver(finished)
+                await asyncio.sleep(0)
+        except Exception as error:
+            for answer in self._answers.values():
+                if not answer.done():
+                    answer.set_exception(error)
+            raise
+
+    def _choose(self) -> list[Request]:
+        """The waiting turns to prefill now; they leave the queue."""
+        waiting = list(self._waiting.values())
+        if self._deterministic:
+            waiting = self._wave()
+        elif self.decoder.active and len(waiting) < MIN_PREFILL and 4 * len(waiting) < self.decoder.active:
+            self._patience += 1
+            if self._patience <= PATIENCE:
+                return []
+        if not waiting:
+            return []
+        self._patience = 0
+        chosen = self.decoder.admissible(waiting)
+        for request in chosen:
+            del self._waiting[request.session]
+        return chosen
+
+    def _wave(self) -> list[Request]:
+        """In lockstep: nothing, or one turn of every trajectory that holds or gets a slot."""
+        if self.decoder.active:
+            return []
+        live = list(self._expected)[: self._slots]
+        if any(session not in self._waiting for session in live):
+            return []
+        return [self._waiting[session] for session in live]
+
+    def _burst(self, admitted: list[Request], released: list[str]) -> Finished:
+        """On the compute thread: prefill, then decode until something ends or news may be waiting."""
+        decoder = self.decoder
+        for session in released:
+            decoder.release(session)
+        finished = decoder.admit(admitted) if admitted else []
+        for _ in range(BURST):
+            if not decoder.active or (finished and not self._deterministic) or (self._news.is_set() and not self._deterministic):
+                break
+            finished += decoder.step()
+        return finished
+
+    def _deliver(self, finished: Finished) -> None:
+        for request, tokens in finished:
+            self.sampled_tokens += len(tokens.token_ids)
+            answer = self._answers.pop(request.session, None)
+            if answer is not None and not answer.done():
+                answer.set_result(tokens)

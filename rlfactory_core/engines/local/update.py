@@ -1,0 +1,116 @@
+"""One training step's update: a few optimizer steps on one step's trajectories."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from rlfactory_core.engines.local.loss import LossOptions, policy_loss
+from rlfactory_core.engines.local.optim import Optimizer
+from rlfactory_core.engines.local.pack import Packed, pack
+from rlfactory_core.engines.local.policy import Policy, token_logprobs
+from rlfactory_core.engines.local.workers import Workers
+from rlfactory_core.types import TrainBatch
+
+FIELDS = ("loss", "clipped", "kl", "mismatch", "weight", "entropy")
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateMetrics:
+    """Means over all trained tokens of all processes."""
+
+    loss: float
+    clip_fraction: float
+    kl: float
+    mismatch_kl: float
+    mean_weight: float
+    entropy: float
+    grad_norm: float  # mean over the optimizer steps
+    trained_tokens: int
+    context_tokens: int  # all tokens that went through the model on this process
+    skipped: int  # optimizer steps not taken: NaN or exploding gradient
+
+
+class Learner:
+    """Holds what an update needs.
+
+    Args:
+        reference: the start model, frozen, for the KL term; None without one.
+        temperature: at which the trajectories were sampled.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        optimizer: Optimizer,
+        workers: Workers,
+        options: LossOptions,
+        *,
+        reference: Policy | None = None,
+        temperature: float = 1.0,
+    ) -> None:
+        self.policy, self.optimizer, self.workers = policy, optimizer, workers
+        self.options, self.reference, self.temperature = options, reference, temperature
+
+    def pack(self, batch: TrainBatch) -> list[Packed]:
+        ragged = self.policy.kind == "ragged"
+        return [pack(sequences, self.policy.device, share_prefix=ragged) for sequences in batch.microbatches]
+
+    @torch.no_grad()
+    def old_logprobs(self, packed: Packed) -> Tensor:
+        """Under the weights as they are now, [T]."""
+        return token_logprobs(self.policy.target_logits(packed), packed.target_ids, self.temperature)[0]
+
+    def step(self, microbatches: Sequence[Packed], old: Sequence[Tensor | None]) -> tuple[list[float], float, bool]:
+        """One optimizer step; all processes call it together, also those without a micro-batch.
+
+        Returns:
+            Sums of `FIELDS` and the token count over all processes, the gradient norm, and whether the step was taken.
+        """
+        self.policy.model.train()
+        tokens = self.workers.sum([float(sum(len(packed.targets) for packed in microbatches))])[0]
+        if not tokens:
+            return [0.0] * (len(FIELDS) + 1), 0.0, True
+        sums = torch.zeros(len(FIELDS))
+        for packed, before in zip(microbatches, old, strict=True):
+            sums += self._backward(packed, before, tokens)
+        self.workers.reduce_gradients(self.optimizer.parameters)
+        norm, taken = self.optimizer.step()
+        return [*self.workers.sum(sums.tolist()), tokens], norm, taken
+
+    def _backward(self, packed: Packed, before: Tensor | None, tokens: float) -> Tensor:
+        logprobs, entropy = token_logprobs(self.policy.target_logits(packed), packed.target_ids, self.temperature)
+        reference = None
+        if self.reference is not None:
+            with torch.no_grad():
+                logits = self.reference.target_logits(packed)
+            reference = token_logprobs(logits, packed.target_ids, self.temperature)[0]
+        sums = policy_loss(
+            logprobs, packed.logprobs, packed.advantages, self.options, old=before, reference=reference
+        )
+        (sums.loss / tokens).backward()  # type: ignore[no-untyped-call]
+        parts = (sums.loss.detach(), sums.clipped, sums.kl, sums.mismatch, sums.weight, entropy.sum())
+        return torch.stack([part.float().cpu() for part in parts])
+
+
+def summarise(steps: Sequence[tuple[list[float], float, bool]], context_tokens: int) -> UpdateMetrics:
+    """Fold the results of `Learner.step` into one step's metrics."""
+    totals = [sum(column) for column in zip(*(sums for sums, _, _ in steps), strict=True)]
+    tokens = totals[-1]
+    mean = {name: total / tokens if tokens else 0.0 for name, total in zip(FIELDS, totals[:-1], strict=True)}
+    norms = [norm for sums, norm, _ in steps if sums[-1]]
+    return UpdateMetrics(
+        loss=mean["loss"],
+        clip_fraction=mean["clipped"],
+        kl=mean["kl"],
+        mismatch_kl=mean["mismatch"],
+        mean_weight=mean["weight"],
+        entropy=mean["entropy"],
+        grad_norm=sum(norms) / len(norms) if norms else 0.0,
+        trained_tokens=int(tokens),
+        context_tokens=context_tokens,
+        skipped=sum(not taken for _, _, taken in steps),
+    )

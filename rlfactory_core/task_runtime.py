@@ -1,0 +1,142 @@
+"""A task made ready to be played: its samples, tools, rewards and chat format behind one method, `play`.
+
+Every engine uses this, in each of its worker processes: what a trajectory is does not depend on who samples its tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rlfactory_core.chat.select import choose_format
+from rlfactory_core.config import RewardConfig, RunConfig
+from rlfactory_core.data import load_samples
+from rlfactory_core.errors import ConfigError, DataError
+from rlfactory_core.plugins.loading import Kind
+from rlfactory_core.plugins.registry import Registry
+from rlfactory_core.protocols import ChatFormat, Sampler, ToolManager
+from rlfactory_core.rewards.layer import RewardLayer
+from rlfactory_core.rollout import RolloutLimits, rollout_group
+from rlfactory_core.types import Group, Sample
+
+
+class TaskRuntime:
+    """Make it, ``await open()``, set the ``chat`` format, `play`, ``await close()``.
+
+    Raises:
+        ConfigError: the task's own options do not fit.
+        PluginError: a name in the configuration that no plugin gives.
+    """
+
+    def __init__(self, config: RunConfig, registry: Registry) -> None:
+        self.config, self.registry = config, registry
+        self.task = registry.task(config.plugin).factory(dict(config.task))
+        self.rewards = RewardLayer(self._scorers())
+        limits = config.rollout
+        self.limits = RolloutLimits(
+            limits.max_turns, limits.max_tool_calls, limits.max_turn_tokens, limits.max_tokens
+        )
+        self._chat: ChatFormat | None = None
+        self._managers: dict[str, ToolManager] = {}
+
+    def _scorers(self) -> dict[str, tuple[Any, float]]:
+        wanted: Sequence[RewardConfig] = self.config.rewards or tuple(
+            RewardConfig(name=name, weight=weight) for name, weight in self.task.rewards.items()
+        )
+        if not wanted:
+            raise ConfigError("The run has no reward: rewards is empty, and at least one scorer is needed.")
+        kinds: tuple[Kind, ...] = ("reward_scorer", "verifier")
+        return {r.name: (self.registry.find(r.name, *kinds).factory(**r.options), r.weight) for r in wanted}
+
+    @property
+    def chat(self) -> ChatFormat:
+        if self._chat is None:
+            raise RuntimeError("TaskRuntime.use_tokenizer was not called")
+        return self._chat
+
+    def use_tokenizer(self, tokenizer: Any) -> None:
+        """Choose the chat format; raises `ChatFormatError` where none is known or it does not do what it should."""
+        formats = {item.name: item.factory for item in self.registry.registered("chat_format")}
+        chat = self.config.chat
+        self._chat = choose_format(formats, tokenizer, name=chat.format, thinking=chat.thinking)
+
+    def samples(self, split: str) -> list[Sample]:
+        """The user's data where it is given, else the task's own.
+
+        Raises:
+            DataError: the file cannot be read, or there are no samples.
+        """
+        path = self.config.data.train if split == "train" else self.config.data.eval
+        own = self.config.data.train is not None or self.config.data.eval is not None
+        if path is not None:
+            samples = load_samples(path, self.config.data.columns, split)
+        else:
+            samples = [] if own else list(self.task.samples(split))
+        if not samples and split == "train":
+            raise DataError(
+                f"Plugin '{self.config.plugin}' has no training samples of its own here. Give some: --data train.jsonl"
+            )
+        return samples
+
+    async def open(self) -> None:
+        """Reach for the task's resources and start its tools."""
+        await self.task.open()
+        self._managers["tools"] = self._manager(self.task.tools)
+
+    def _manager(self, tools: Sequence[Any]) -> ToolManager:
+        make = self.registry.find("default", "tool_manager").factory
+        manager: ToolManager = make(tools, self.config.tools, count_tokens=self._count_tokens)
+        return manager
+
+    def _count_tokens(self, text: str) -> int:
+        return len(self.chat.encode(text))
+
+    @property
+    def manager(self) -> ToolManager:
+        return self._managers["tools"]
+
+    def control_manager(self, name: str) -> ToolManager:
+        """The tools of one of the task's controls."""
+        if name not in self._managers:
+            self._managers[name] = self._manager(self.task.controls()[name])
+        return self._managers[name]
+
+    async def close(self) -> None:
+        for manager in self._managers.values():
+            await manager.close()
+        await self.task.close()
+
+    async def play(
+        self,
+        sample: Sample,
+        sampler: Sampler,
+        *,
+        attempts: int,
+        temperature: float,
+        seed: int,
+        session: str,
+        manager: ToolManager | None = None,
+    ) -> Group:
+        """Roll out and score all attempts at a sample, concurrently; the sampler sees ``session/0``, ``session/1``, …
+
+        Args:
+            manager: replaces the task's own tools.
+        """
+        tools = manager or self.manager
+        group = await rollout_group(
+            sample,
+            attempts,
+            make_env=lambda sample, context: self.task.make_env(sample, tools, context),
+            chat=self.chat,
+            sampler=sampler,
+            limits=self.limits,
+            temperature=temperature,
+            top_p=self.config.rollout.top_p if temperature > 0 else 1.0,
+            seed=seed,
+            session=session,
+        )
+        return await self.rewards.score_group(group)
+
+    def take_metrics(self) -> Mapping[str, float]:
+        """The tools' numbers since the last take."""
+        return self.manager.take_metrics()
