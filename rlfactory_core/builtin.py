@@ -8,7 +8,6 @@ from typing import Any
 
 from rlfactory_core.hookspecs import Register, hookimpl
 
-
 RLFACTORY_API = ">=1,<2"
 
 

@@ -97,7 +97,7 @@ def _entry(point: EntryPoint) -> PluginEntry:
     if distribution is None:  # metadata without a name; nothing to choose or to report it by
         return PluginEntry(point.name, "unknown", "", point.value)
     metadata = distribution.metadata
-    summary = metadata.get("Summary") or ""
+    summary = (metadata.get_all("Summary") or [""])[0]
     return PluginEntry(point.name, metadata["Name"], distribution.version, point.value, summary)
 
 

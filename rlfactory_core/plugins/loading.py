@@ -103,8 +103,8 @@ def _call_hooks(entry: PluginEntry, module: ModuleType) -> tuple[Registration, .
         getattr(manager.hook, f"rlfactory_{kind}s")(register=register)
     if not found:
         raise PluginError(
-            f"The plugin {entry} registers nothing. Expected functions such as `@hookimpl def rlfactory_tasks(register): "
-            f"register({entry.name!r}, MyTask)` in {entry.file or entry.module}."
+            f"The plugin {entry} registers nothing. Expected functions in {entry.file or entry.module} such as "
+            f"`@hookimpl def rlfactory_tasks(register): register({entry.name!r}, MyTask)`."
         )
     return tuple(found.values())
 
