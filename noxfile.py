@@ -1,0 +1,101 @@
+"""What CI runs, and what a contributor runs by name: ``nox`` for everything, ``nox -s fast`` while working."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import nox
+
+TORCH = "torch==2.13.0"  # the newest that is tested; pip takes a CPU wheel of it where one is offered
+PYPROJECT = nox.project.load_toml("pyproject.toml")
+SEARCH = "plugins/rlfactory-search"
+SHARED = Path(".nox/everything").resolve()  # one environment for the sessions that need it all: torch is large
+
+nox.needs_version = ">=2025.2.9"
+nox.options.reuse_existing_virtualenvs = True
+nox.options.sessions = ["lint", "types", "wheels", "docs", "minimums", "tests"]
+
+
+def group(*names: str) -> list[str]:
+    """The requirements of dependency groups."""
+    return [line for name in names for line in nox.project.dependency_groups(PYPROJECT, name)]
+
+
+def run_with_everything(session: nox.Session, *command: str) -> None:
+    """Run a command in the shared environment, made and brought up to date first."""
+    python = str(SHARED / "bin" / "python")
+    if not SHARED.exists():
+        session.run(sys.executable, "-m", "venv", str(SHARED))
+    session.run(
+        python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
+        TORCH, "-e", ".[local,lora]", "-e", SEARCH, *group("test", "types"),
+    )  # fmt: skip
+    session.run(*command, env={"PATH": f"{SHARED / 'bin'}{os.pathsep}{os.environ['PATH']}", "VIRTUAL_ENV": str(SHARED)})
+
+
+@nox.session(venv_backend="none")
+def fast(session: nox.Session) -> None:
+    """The tests that take seconds."""
+    run_with_everything(session, "pytest", "-q", "-m", "not slow", *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def tests(session: nox.Session) -> None:
+    """All tests of the core and of the plugins in this repository."""
+    run_with_everything(session, "pytest", "--ignore=tests/docs", *session.posargs)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Style, and the direction of imports."""
+    session.install(*group("lint"))
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+    session.run("lint-imports", env={"PYTHONPATH": "."})
+
+
+@nox.session(venv_backend="none")
+def types(session: nox.Session) -> None:
+    """mypy, strictly, on the core and the plugins."""
+    run_with_everything(session, "mypy")
+
+
+@nox.session(venv_backend="none")
+def docs(session: nox.Session) -> None:
+    """Every Python example and every cheap command in the documents does what it says."""
+    run_with_everything(session, "pytest", "-q", "tests/docs", *session.posargs)
+
+
+@nox.session
+def minimums(session: nox.Session) -> None:
+    """The oldest declared release of each base dependency still works."""
+    oldest = [line.split(",")[0].replace(">=", "==") for line in PYPROJECT["project"]["dependencies"]]
+    session.install(TORCH, "-e", ".[local]", *oldest, *group("test"))
+    session.run("pytest", "-q", "-m", "not slow", "tests/unit", *session.posargs)
+
+
+@nox.session(reuse_venv=False)
+def wheels(session: nox.Session) -> None:
+    """The built wheels work where the source tree is not, and the base install needs no torch."""
+    dist = Path(session.create_tmp(), "dist").resolve()
+    session.install("build")
+    for project in (".", SEARCH):
+        session.run("python", "-m", "build", "--quiet", "--wheel", "--outdir", str(dist), project)
+    core, search = (str(next(dist.glob(f"{name}-*.whl"))) for name in ("rlfactory_core", "rlfactory_search"))
+    session.install(core)
+    session.install("--no-deps", "--force-reinstall", search)
+    session.chdir(dist)
+    session.run("rlfactory", "--version")
+    listed = session.run("rlfactory", "plugins", "list", silent=True)
+    if "search" not in str(listed):
+        session.error(f"`rlfactory plugins list` does not show search:\n{listed}")
+
+
+@nox.session(venv_backend="none")
+def bench(session: nox.Session) -> None:
+    """Run benchmarks by name, for example ``nox -s bench -- search_learns``; all of them take an hour."""
+    names = session.posargs or sorted(path.stem for path in Path("benchmarks").glob("[a-z]*.py"))
+    for name in names:
+        run_with_everything(session, "python", f"benchmarks/{name}.py")
