@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 from rlfactory_core.protocols import EnvStart, EnvStep, ToolContext, ToolManager
 from rlfactory_core.types import FaultKind, Message, Sample, StopReason, ToolResult
 
-_ANSWER = re.compile(r"<answer>.*?</answer>", re.DOTALL)
-
 
 def has_answer_tag(content: str) -> bool:
     """Whether a whole ``<answer>…</answer>`` stands in the text."""
-    return _ANSWER.search(content) is not None
+    start = content.find("<answer>")
+    return start >= 0 and "</answer>" in content[start:]
 
 
 class ToolEnv:

@@ -38,11 +38,10 @@ class ToyChatFormat:
         return b"".join(marks[i].encode() if i in marks else bytes((i,)) for i in ids).decode(errors="replace")
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """A sampled turn's ids: the text's bytes and the stop token."""
-        return (*text.encode(), _STOP)
+        return tuple(text.encode())
 
     def _turn(self, message: Message) -> tuple[int, ...]:
-        return (_FIRST_ROLE + _ROLES.index(message.role), *self.encode(message.content))
+        return (_FIRST_ROLE + _ROLES.index(message.role), *self.encode(message.content), _STOP)
 
     def _turns(self, messages: Sequence[Message]) -> tuple[int, ...]:
         ids = [i for message in messages for i in self._turn(message)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from rlfactory_core.protocols import ChatFormat
 from rlfactory_core.types import SampledTokens, SamplingParams
 
 
@@ -15,19 +16,19 @@ class ScriptedSampler:
 
     Args:
         script: the turns' texts, the same in every session, or a function of session and turn number.
-        encode: a turn's text as ids, the stop token last; `ToyChatFormat.encode`, for example.
+        chat: encodes the texts and gives the stop token that ends each of them.
         logprob: the log-prob of every token.
     """
 
     def __init__(
         self,
         script: Sequence[str] | Callable[[str, int], str],
-        encode: Callable[[str], Sequence[int]],
+        chat: ChatFormat,
         *,
         logprob: float = -0.5,
     ) -> None:
         self._script = script
-        self._encode = encode
+        self._chat = chat
         self._logprob = logprob
         self._contexts: dict[str, tuple[int, ...]] = {}
         self._turns: dict[str, int] = {}
@@ -42,7 +43,8 @@ class ScriptedSampler:
         turn = self._turns.get(session, 0)
         self._turns[session] = turn + 1
         self.params.append(params)
-        whole = tuple(self._encode(self._script(session, turn) if callable(self._script) else self._script[turn]))
+        text = self._script(session, turn) if callable(self._script) else self._script[turn]
+        whole = (*self._chat.encode(text), self._chat.stop_token_ids[0])
         said = whole[: params.max_tokens]
         self._contexts[session] = (*ids, *said)
         return SampledTokens(said, (self._logprob,) * len(said), "stop" if said == whole else "length")

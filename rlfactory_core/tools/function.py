@@ -82,7 +82,8 @@ class FunctionTool(Generic[P, R]):
             return to_text(await fn(**values))
         if self._pool is None:
             self._pool = BlockingPool(self.spec.name)
-        return to_text(await self._pool.run(functools.partial(fn, **values)))
+        value = await self._pool.run(functools.partial(fn, **values))
+        return to_text(await value if inspect.isawaitable(value) else value)  # a wrapper around an async function
 
     async def close(self) -> None:
         """End the idle threads. A later call starts new ones."""

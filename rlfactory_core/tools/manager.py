@@ -160,7 +160,7 @@ class DefaultToolManager:
         if call.arguments is None:
             return "the call has no arguments"
         problem = managed.checker.problem(call.arguments)
-        return None if problem is None else f"wrong arguments for {call.name}: {problem}."
+        return None if problem is None else f"wrong arguments for {call.name}: {problem}"
 
     async def _run(self, managed: _Managed, arguments: Mapping[str, Any], context: ToolContext) -> tuple[Answer, int]:
         """The answer, and after how many attempts."""

@@ -42,7 +42,7 @@ def _head_by_bytes(text: str, max_tokens: int) -> str:
 
 def _head(text: str, max_tokens: int, count_tokens: CountTokens) -> str:
     """By bisection: token counts grow with the text, near enough, but not in step with it."""
-    if len(text) * 4 <= max_tokens:  # a token has at least one byte, a character at most four
+    if (len(text) if text.isascii() else len(text.encode())) <= max_tokens:  # a token has at least one byte
         return text
     low, high = 0, min(len(text), max_tokens * _MAX_CHARS_PER_TOKEN)
     if count_tokens(text[:high]) <= max_tokens:

@@ -119,6 +119,6 @@ def _adapter(fields: dict[str, Any], where: str) -> TypeAdapter[dict[str, Any]]:
         return TypeAdapter(arguments)
     except PydanticUserError as error:
         raise UsageError(
-            f"{where}: a parameter's type cannot be written as JSON ({error.message.splitlines()[0]}). Use plain types, "
-            "lists, dicts, enums, dataclasses or pydantic models."
+            f"{where}: a parameter's type cannot be written as JSON ({error.message.splitlines()[0]}). "
+            "Use plain types, lists, dicts, enums, dataclasses or pydantic models."
         ) from error

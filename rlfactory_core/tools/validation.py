@@ -71,7 +71,7 @@ def _say(error: ValidationError) -> Iterator[str]:
     elif error.validator == "additionalProperties" and rule is False:
         for name in instance:
             if name not in properties:
-                yield f"unknown argument {shown(name)}{within}. {nearest(name[:_MAX_SHOWN], properties)}".rstrip(".")
+                yield f"unknown argument {shown(name)}{within}. {nearest(name[:_MAX_SHOWN], properties)}"
     elif error.validator == "type":
         kinds = rule if isinstance(rule, str) else " or ".join(rule)
         yield f"{subject} must be of type {kinds}, not {shown(instance)}"

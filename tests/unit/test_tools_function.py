@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
+import datetime as dt
 import enum
 import pickle
 import threading
@@ -27,7 +27,7 @@ class Unit(enum.Enum):
 
 class Place(BaseModel):
     city: str
-    days: list[datetime.date] = []
+    days: list[dt.date] = []
 
 
 @tool
@@ -134,7 +134,7 @@ def test_a_value_that_only_the_hints_refuse_says_where() -> None:
 
 def test_it_stays_a_function() -> None:
     assert google(Place(city="Rome")) == "Rome [] CELSIUS None"
-    assert google.__doc__ is not None and google.__doc__.startswith("Forecast")
+    assert str(google.__doc__).startswith("Forecast")
     assert isinstance(google, Tool)
 
 
@@ -174,6 +174,14 @@ def test_blocking_functions_leave_the_event_loop_free() -> None:
             await wait.close()
 
     assert asyncio.run(run()) == "tool-wait"
+
+
+def test_a_plain_wrapper_around_an_async_function_is_awaited() -> None:
+    @tool
+    def wrapped(query: str) -> Any:
+        return numpy_style(query, context=CONTEXT)
+
+    assert call(wrapped, query="q") == '{"query":"q","k":3,"who":"t"}'
 
 
 def test_threads_are_used_again_and_end_with_close() -> None:
@@ -221,5 +229,5 @@ def test_types_that_json_cannot_say() -> None:
 def test_hints_that_are_unknown_at_run_time() -> None:
     def takes(path: NowhereKnown) -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
-    with pytest.raises(UsageError, match="'NowhereKnown'.*TYPE_CHECKING"):
+    with pytest.raises(UsageError, match=r"'NowhereKnown'.*TYPE_CHECKING"):
         tool(takes)
