@@ -30,7 +30,7 @@ class Hookspecs:
 
     @hookspec
     def rlfactory_tasks(self, register: Register) -> None:
-        """``factory(config: dict) -> Task``; a `Task` subclass is such a factory."""
+        """``factory(config: dict, seed: int) -> Task``; a `Task` subclass is such a factory."""
 
     @hookspec
     def rlfactory_envs(self, register: Register) -> None:

@@ -5,10 +5,11 @@ Nothing here knows an engine, a model family or a task.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from rlfactory_core.stopping import StopButton
 from rlfactory_core.types import (
     Group,
     Message,
@@ -176,7 +177,7 @@ class EngineRun:
 
     Args:
         resume: go on from the folder's latest checkpoint.
-        stop_asked: true once the user wants the run to stop after the step under way, saved.
+        stop: to be armed by a loop that looks at it; pressed once the user wants a stop after the step under way.
     """
 
     config: RunConfig
@@ -184,7 +185,7 @@ class EngineRun:
     folder: RunFolder
     progress: Progress
     resume: bool = False
-    stop_asked: Callable[[], bool] = lambda: False
+    stop: StopButton = field(default_factory=StopButton)
 
 
 class Engine(Protocol):

@@ -18,6 +18,7 @@ class Task:
 
     Args:
         config: the run's ``task`` section as plain data; checked against the class's own ``Config``.
+        seed: the run's, for data that is generated.
 
     Raises:
         ConfigError: a key that ``Config`` does not know (with the nearest name), or a value that does not fit.
@@ -29,13 +30,18 @@ class Task:
     tools: Sequence[Any] = ()  # functions marked with @tool, or Tool objects
     rewards: Mapping[str, float] = {"exact_match": 1.0}  # scorer or verifier -> weight
     defaults: ClassVar[Mapping[str, Any]] = {}  # of the run's configuration, as nested plain data
+    tiny_defaults: ClassVar[Mapping[str, Any]] = {}  # more of them, for a run of the task's own tiny model
 
-    def __init__(self, config: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, config: Mapping[str, Any] | None = None, seed: int = 0) -> None:
         self.config = validate_section(type(self).Config, config or {}, prefix="task")
+        self.seed = seed
 
     def samples(self, split: str) -> Iterable[Sample]:
         """The built-in data of a split, ``train`` or ``eval``, in a fixed order; empty where the task has none."""
         return ()
+
+    def check(self, samples: Sequence[Sample]) -> None:
+        """Refuse, with a `UsageError`, samples that this task cannot play; called before anything costly."""
 
     async def open(self) -> None:
         """Reach for what the tools need (an index, a server). Raise `BackendError` where it does not answer."""
@@ -47,7 +53,7 @@ class Task:
         """A new episode for one attempt at a sample."""
         return ToolEnv(sample, manager, context)
 
-    def tiny_model(self, seed: int) -> TinyModelRecipe | None:
+    def tiny_model(self) -> TinyModelRecipe | None:
         """The recipe of the embedded engine's default model; None: the user has to name a model."""
         return None
 

@@ -30,7 +30,7 @@ class TaskRuntime:
 
     def __init__(self, config: RunConfig, registry: Registry) -> None:
         self.config, self.registry = config, registry
-        self.task = registry.task(config.plugin).factory(dict(config.task))
+        self.task = registry.task(config.plugin).factory(dict(config.task), config.seed)
         self.rewards = RewardLayer(self._scorers())
         limits = config.rollout
         self.limits = RolloutLimits(
@@ -76,6 +76,7 @@ class TaskRuntime:
             raise DataError(
                 f"Plugin '{self.config.plugin}' has no training samples of its own here. Give some: --data train.jsonl"
             )
+        self.task.check(samples)
         return samples
 
     async def open(self) -> None:

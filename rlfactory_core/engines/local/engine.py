@@ -14,6 +14,7 @@ import torch
 from rlfactory_core.config import RunConfig
 from rlfactory_core.engines.local.loading import choose_device
 from rlfactory_core.engines.local.processes import worker_processes
+from rlfactory_core.engines.local.quiet import quiet_transformers
 from rlfactory_core.engines.local.local_run import LocalRun
 from rlfactory_core.engines.local.workers import Workers
 from rlfactory_core.errors import ConfigError, UsageError
@@ -94,12 +95,16 @@ async def _run(program: Any, run: EngineRun, workers: Workers) -> dict[str, Any]
     threads = 1 if workers.size > 1 or run.config.model is None else _cores()
     with ThreadPoolExecutor(1, "rlfactory-compute", initializer=torch.set_num_threads, initargs=(threads,)) as compute:
         torch.set_num_threads(threads)
-        local = LocalRun(run, workers, compute)
-        try:
-            await local.open()
-            return await (local.train() if program is train_program else local.evaluate())
-        finally:
-            await local.close()
+        with quiet_transformers():
+            return await _use(LocalRun(run, workers, compute), program)
+
+
+async def _use(local: LocalRun, program: Any) -> dict[str, Any]:
+    try:
+        await local.open()
+        return await (local.train() if program is train_program else local.evaluate())
+    finally:
+        await local.close()
 
 
 def _cores() -> int:

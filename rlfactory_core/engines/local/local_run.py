@@ -84,7 +84,7 @@ class LocalRun:
         if self.config.model is not None:
             model, self.tokenizer = load_pretrained(self.config.model, choose_device("cpu"), dtype)
             return model
-        recipe = self.runtime.task.tiny_model(self.config.seed)
+        recipe = self.runtime.task.tiny_model()
         if recipe is None:
             raise ModelError(
                 f"Plugin '{self.config.plugin}' brings no model of its own. Name one with --model (a folder or a hub id)."
@@ -146,7 +146,8 @@ class LocalRun:
             keep = self.config.checkpoint.keep
             save_checkpoint(self.run.folder.checkpoints, self.policy.model, self.tokenizer, state, keep=keep)
 
-        observer = Observer(self.progress, on_step, save, self.run.stop_asked)
+        self.run.stop.armed = True
+        observer = Observer(self.progress, on_step, save, lambda: self.run.stop.pressed)
         self.progress.stage("train", last, "step")
         self.progress.advance(first - 1)
         trainer = Trainer(

@@ -1,0 +1,103 @@
+"""Demonstrations for the warm start: how one looks things up, first done right, then done carelessly.
+
+The careless demonstrator stops after the first of two hops, asks clumsily, copies the wrong name and slips in the
+format. A model that imitates it can do every step and seldom does all of them: what GRPO has to teach is left to GRPO.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rlfactory_core import Message
+from rlfactory_search.worlds import RELATION, RELATIONS, Question, World
+
+Search = Callable[[World, str], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Carelessness:
+    """Probabilities, for each hop or turn."""
+
+    stop_early: float = 0.0
+    clumsy_query: float = 0.0
+    wrong_copy: float = 0.0
+    format_slip: float = 0.0
+
+
+def call_text(query: str) -> str:
+    """A tool call as Qwen3 writes it."""
+    call = json.dumps({"name": "search", "arguments": {"query": query}})
+    return f"<tool_call>\n{call}\n</tool_call>"
+
+
+def answer_text(answer: str) -> str:
+    return f"<answer> {answer} </answer>"
+
+
+def good_query(relation: str, subject: str) -> str:
+    return f"{RELATION[relation].keywords} {subject}"
+
+
+@dataclass(frozen=True, slots=True)
+class Demonstrator:
+    """Writes one episode a call, drawing the question from ``worlds``.
+
+    Args:
+        search: what the tool answers to a query in a world.
+        two_hop: the share of questions that take two facts.
+    """
+
+    worlds: Sequence[World]
+    search: Search
+    two_hop: float
+    care: Carelessness = Carelessness()
+
+    def __call__(self, rng: random.Random) -> tuple[Message, ...]:
+        world = rng.choice(self.worlds)
+        hops = 2 if rng.random() < self.two_hop else 1
+        question = rng.choice(world.questions)
+        while question.hops != hops:
+            question = rng.choice(world.questions)
+        return self.episode(world, question, rng)
+
+    def episode(self, world: World, question: Question, rng: random.Random) -> tuple[Message, ...]:
+        messages = [Message("user", question.text)]
+        subject = question.path[0]
+        for hop, relation in enumerate(question.relations):
+            query = good_query(relation, subject)
+            if rng.random() < self.care.clumsy_query:
+                query = self._clumsy(world, relation, subject, rng)
+            call = call_text(query)
+            if rng.random() < self.care.format_slip:
+                messages.append(Message("assistant", call.replace("}}", "}")))
+                return tuple(messages)
+            result = self.search(world, query)
+            messages += [Message("assistant", call), Message("tool", result, name="search")]
+            subject = question.path[hop + 1]
+            if subject not in result or rng.random() < self.care.wrong_copy:
+                subject = _any_object(result, rng)
+            if hop + 1 < question.hops and rng.random() < self.care.stop_early:
+                break
+        answer = answer_text(subject)
+        if rng.random() < self.care.format_slip:
+            answer = answer.replace(" </answer>", "")
+        return (*messages, Message("assistant", answer))
+
+    def _clumsy(self, world: World, relation: str, subject: str, rng: random.Random) -> str:
+        words = rng.choice(world.documents).rstrip(".").split()
+        return rng.choice(
+            [
+                good_query(relation, subject.split()[-1]),
+                good_query(rng.choice(RELATIONS).name, subject),
+                good_query(relation, rng.choice(words)),
+            ]
+        )
+
+
+def _any_object(result: str, rng: random.Random) -> str:
+    """What one of the found facts is about: its last words."""
+    line = rng.choice(result.splitlines() or ["nothing"])
+    return line.rsplit(" in ", 1)[-1].rsplit(" for ", 1)[-1].rstrip(".")

@@ -1,0 +1,29 @@
+"""What rlfactory finds under the entry point ``search``; nothing heavy is imported here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlfactory_core import hookimpl
+
+RLFACTORY_API = ">=1,<2"
+
+
+@hookimpl
+def rlfactory_tasks(register: Any) -> None:
+    def make(config: dict[str, Any], seed: int) -> Any:
+        from rlfactory_search.task import SearchTask
+
+        return SearchTask(config, seed)
+
+    register("search", make)
+
+
+@hookimpl
+def rlfactory_commands(register: Any) -> None:
+    def make() -> Any:
+        from rlfactory_search.commands import search
+
+        return search
+
+    register("search", make)

@@ -1,0 +1,133 @@
+"""The search task: questions, a ``search`` tool over a corpus, and the exact match of the answer as the reward."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+from rlfactory_core import Sample, Section, Task, ToolContext, tool
+from rlfactory_core.errors import UsageError
+from rlfactory_core.tiny import TinyModelRecipe
+from rlfactory_search.corpus import FileCorpus
+from rlfactory_search.retrievers import Hit, Retriever, make_retriever
+from rlfactory_search.tiny import recipe
+from rlfactory_search.world_search import WorldSearch
+from rlfactory_search.worlds import Names, World
+
+TRAIN_WORLDS, TRAIN_SAMPLES = 8, 300  # worlds that GRPO trains on, and questions about each
+EVAL_SAMPLES = 100  # held-out questions of each kind
+TWO_HOP = 0.6  # share of the training questions
+
+
+class SearchTask(Task):
+    """With a corpus or a retrieval server, the user's own; else the built-in worlds of fictional facts."""
+
+    class Config(Section):
+        """Options: ``--corpus``, ``--retriever`` and so on, or ``task.NAME=VALUE``."""
+
+        corpus: Path | None = None  # Search-R1's JSONL: {"id", "contents"}
+        retriever: Literal["bm25", "dense", "http"] = "bm25"
+        retriever_model: str | None = None  # for dense: a sentence-transformers folder or hub id
+        query_prefix: str = ""  # for dense, as its model wants it
+        passage_prefix: str = ""
+        url: str | None = None  # for http: a server with Search-R1's /retrieve
+        deadline_s: float = 10.0  # for http: of one request
+        top_k: int = 3
+
+    config: Config
+    rewards = {"exact_match": 1.0, "format": 0.1}
+    defaults = {"rollout": {"max_turns": 4, "max_tool_calls": 3}}
+    tiny_defaults = {
+        "rollout": {"max_turn_tokens": 48, "max_tokens": 512},
+        "train": {"steps": 70, "updates_per_step": 4, "lr": 5e-4, "muon_lr": 2e-3, "microbatch_tokens": 16384},
+        "eval": {"every": 10},
+    }
+
+    def __init__(self, config: Mapping[str, Any] | None = None, seed: int = 0) -> None:
+        super().__init__(config, seed)
+        own = self.config.corpus is not None or self.config.retriever == "http"
+        self._retriever = self._make_retriever() if own else None
+        self._worlds = WorldSearch(self.config.top_k)
+        self.tools = [tool(self.search, name="search", idempotent=True, stateful=self._retriever is None)]
+
+    def _make_retriever(self) -> Retriever:
+        config = self.config
+        return make_retriever(
+            config.retriever,
+            corpus=FileCorpus(config.corpus) if config.corpus else None,
+            model=config.retriever_model,
+            url=config.url,
+            query_prefix=config.query_prefix,
+            passage_prefix=config.passage_prefix,
+            deadline_s=config.deadline_s,
+        )
+
+    async def open(self) -> None:
+        if self._retriever is not None:
+            await self._retriever.open()
+
+    async def close(self) -> None:
+        if self._retriever is not None:
+            await self._retriever.close()
+
+    async def search(self, query: str, context: ToolContext) -> str:
+        """Search the corpus.
+
+        Args:
+            query: what to look for.
+        """
+        if self._retriever is None:
+            return self._worlds.answer(self.world(context.sample.metadata["world"]), query)
+        (hits,) = await self._retriever.search([query], self.config.top_k)
+        return format_hits(hits)
+
+    async def search_nothing(self, query: str) -> str:
+        """Search the corpus.
+
+        Args:
+            query: what to look for.
+        """
+        return format_hits(())
+
+    def controls(self) -> Mapping[str, Sequence[Any]]:
+        return {"no_results": [tool(self.search_nothing, name="search", description="Search the corpus.")]}
+
+    def check(self, samples: Sequence[Sample]) -> None:
+        strangers = [sample.id for sample in samples if "world" not in sample.metadata]
+        if self._retriever is None and strangers:
+            raise UsageError(
+                f"The search tool has nothing to search for sample '{strangers[0]}': data of your own needs a corpus of "
+                "your own (--corpus docs.jsonl) or a retrieval server (--retriever http --url http://HOST:PORT/retrieve)."
+            )
+
+    @lru_cache(maxsize=64)  # noqa: B019 - one task lives as long as its process
+    def world(self, name: str) -> World:
+        return World.make(Names.make(self.seed), name)
+
+    def samples(self, split: str) -> Iterable[Sample]:
+        """Training questions from several worlds; evaluation questions from one that is used for nothing else."""
+        if self._retriever is not None:
+            return
+        rng = random.Random(f"samples {split} {self.seed}")
+        if split == "train":
+            for number in range(TRAIN_WORLDS):
+                yield from self.world(f"train-{number}").samples(split, rng, TRAIN_SAMPLES, TWO_HOP)
+            return
+        world = self.world("eval")
+        kinds = [rng.sample([q for q in world.questions if q.hops == hops], EVAL_SAMPLES) for hops in (1, 2)]
+        for index, pair in enumerate(zip(*kinds, strict=True)):
+            for question in pair:
+                yield world.sample(question, split, f"eval/{question.hops}-{index}")
+
+    def tiny_model(self) -> TinyModelRecipe | None:
+        if self._retriever is not None:
+            return None
+        return recipe(Names.make(self.seed), self._worlds, self.tools[0].spec)
+
+
+def format_hits(hits: Sequence[Hit]) -> str:
+    """What the model reads: the passages, numbered from 1."""
+    return "\n".join(f"{number}: {hit.contents}" for number, hit in enumerate(hits, 1)) or "No results."

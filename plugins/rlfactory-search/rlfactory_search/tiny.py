@@ -1,0 +1,77 @@
+"""The recipe of the built-in tiny model: how large it is and what it is shown before GRPO begins.
+
+Measured on two cores (see the README): the clean stage ends when held-out turns are copied right, after some 250 steps;
+the careless stage then makes it err at every step of the way, and stop after the first of two hops.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+
+from rlfactory_core.tiny import TinyModelRecipe, WarmStartStage
+from rlfactory_core.types import ToolSpec
+from rlfactory_search.demonstrations import Carelessness, Demonstrator
+from rlfactory_search.world_search import WorldSearch
+from rlfactory_search.worlds import Names, World
+
+VERSION = "1"  # of worlds, demonstrations and this file; raise it when they change
+DEMO_WORLDS = 16  # none of them is trained or evaluated on
+ARCHITECTURE = {
+    "hidden_size": 96,
+    "intermediate_size": 256,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "num_key_value_heads": 3,
+    "head_dim": 32,
+    "max_position_embeddings": 1024,
+}
+CARELESS = Carelessness(stop_early=0.7, clumsy_query=0.4, wrong_copy=0.15, format_slip=0.1)
+
+
+def recipe(names: Names, search: WorldSearch, tool: ToolSpec) -> TinyModelRecipe:
+    """The recipe over worlds made of ``names``."""
+    worlds = [World.make(names, f"demo-{number}") for number in range(DEMO_WORLDS)]
+    held_out = [World.make(names, "probe")]
+
+    def vocabulary() -> Iterator[str]:
+        rng = random.Random("vocabulary")
+        demonstrate = Demonstrator(worlds[:1], search.answer, two_hop=0.5)
+        schema = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
+        # Often enough that the system prompt becomes few tokens, and every name exactly one.
+        yield from [_SYSTEM.format(tool=json.dumps({"type": "function", "function": schema}))] * 30
+        for text in (*worlds[0].documents, *(question.text for question in worlds[0].questions)):
+            yield f" {text}"
+        for _ in range(300):
+            yield "\n".join(message.content for message in demonstrate(rng))
+        for word in names.words:
+            yield from [f" {word}"] * 12
+
+    return TinyModelRecipe(
+        architecture=ARCHITECTURE,
+        vocabulary=vocabulary,
+        vocab_size=2048,
+        stages=(
+            WarmStartStage(Demonstrator(worlds, search.answer, 0.35), 700, 16, target=0.95, context_weight=0.3),
+            WarmStartStage(Demonstrator(worlds, search.answer, 0.5, CARELESS), 150, 16, context_weight=0.3),
+        ),
+        probe=Demonstrator(held_out, search.answer, two_hop=0.5),
+        fingerprint=f"{VERSION} {names.words[:2]}",
+    )
+
+
+_SYSTEM = """system
+# Tools
+
+You may call one or more functions to assist with the user query.
+
+You are provided with function signatures within <tools></tools> XML tags:
+<tools>
+{tool}
+</tools>
+
+For each function call, return a json object with function name and arguments within <tool_call></tool_call> XML tags:
+<tool_call>
+{{"name": <function-name>, "arguments": <args-json-object>}}
+</tool_call>"""

@@ -1,0 +1,69 @@
+"""``rlfactory run``: train on a plugin's task, or go on with a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rlfactory_core.cli.options import task_options
+from rlfactory_core.errors import UsageError
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "help_option_names": ["-h", "--help"]})
+@click.option("--plugin", metavar="NAME|FILE.py", help="The task: an installed plugin's name, or a one-file plugin.")
+@click.option("--engine", help="What trains: local (default).")
+@click.option("--model", metavar="PATH|HUB_ID", help="A Hugging Face causal LM. Default: the task's own tiny model.")
+@click.option("--data", type=click.Path(path_type=Path), help="Training data of your own: JSONL or parquet.")
+@click.option("--eval-data", type=click.Path(path_type=Path), help="Held-out data of your own.")
+@click.option("--config", "file", type=click.Path(path_type=Path), help="A YAML file with any keys of the configuration.")
+@click.option("--steps", type=int, help="Training steps.")
+@click.option("--seed", type=int, help="Of everything random.")
+@click.option("--device", help="auto, cpu, cuda or cuda:N.")
+@click.option("--out", type=click.Path(path_type=Path), help="The run's folder. Default: runs/<time>-<plugin>.")
+@click.option("--logger", "loggers", multiple=True, help="tensorboard, wandb or trackio; may be repeated.")
+@click.option("--resume", "resumed", metavar="RUN", help="Go on with this run from its latest checkpoint.")
+@click.argument("rest", nargs=-1, type=click.UNPROCESSED, metavar="[--TASK-OPTION VALUE] [KEY=VALUE]...")
+def run(file: Path | None, resumed: str | None, rest: tuple[str, ...], **options: Any) -> None:
+    """Train a model on a plugin's task.
+
+    Any other --NAME VALUE is an option of the task (`rlfactory plugins info NAME` lists them), and KEY=VALUE sets any
+    key of the configuration, such as train.lr=3e-4.
+    """
+    from rlfactory_core import runner
+
+    overrides = task_options(list(rest))
+    if resumed is not None:
+        given = [name for name, value in options.items() if value not in (None, ())]
+        if "steps" in given:
+            overrides.append(f"train.steps={options['steps']}")
+            given.remove("steps")
+        if given or file:
+            wrong = ", ".join(f"--{name.replace('_', '-')}" for name in [*given, *(["config"] if file else [])])
+            raise UsageError(
+                f"--resume goes on with the run's own configuration; {wrong} cannot be given with it. "
+                "Change single keys with KEY=VALUE, such as train.steps=200."
+            )
+        runner.resume(resumed, overrides)
+        return
+    runner.run(runner.prepare(file, [_nested(options), *overrides]))
+
+
+def _nested(options: dict[str, Any]) -> dict[str, Any]:
+    """The command line's options as a part of the configuration; those that were not given are left out."""
+    places = {
+        "data": ("data", "train"),
+        "eval_data": ("data", "eval"),
+        "steps": ("train", "steps"),
+    }
+    nested: dict[str, Any] = {}
+    for name, value in options.items():
+        if value is None or value == ():
+            continue
+        *path, last = places.get(name, (name,))
+        target = nested
+        for part in path:
+            target = target.setdefault(part, {})
+        target[last] = list(value) if isinstance(value, tuple) else value
+    return nested

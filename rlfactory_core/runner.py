@@ -1,0 +1,129 @@
+"""From what the user asked for to a finished run: configuration, plugin, engine, folder, report."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from rlfactory_core.config import RunConfig
+from rlfactory_core.config_load import load_yaml, merge, parse_override, resolve_config, validate_section
+from rlfactory_core.errors import RunStopped, UsageError
+from rlfactory_core.plugins.registry import Registry
+from rlfactory_core.protocols import Engine, EngineRun
+from rlfactory_core.reporting.folder import RunFolder
+from rlfactory_core.reporting.loggers import check_loggers
+from rlfactory_core.reporting.report import write_report
+from rlfactory_core.stopping import stop_on_interrupt
+from rlfactory_core.ui.progress import make_progress
+from rlfactory_core.ui.summary import print_summary
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A run that is ready to start."""
+
+    config: RunConfig
+    registry: Registry
+    engine: Engine
+
+
+def prepare(file: Path | None, overrides: Sequence[str | Mapping[str, Any]]) -> Prepared:
+    """Resolve the configuration, load the plugin and let the engine check it.
+
+    Args:
+        file: the ``--config`` file.
+        overrides: ``key=value`` texts and nested plain data; later ones win.
+
+    Raises:
+        UsageError: whatever does not fit, before anything costly happens.
+    """
+    given = merge(load_yaml(file) if file else {}, *(parse_override(o) if isinstance(o, str) else o for o in overrides))
+    plugin = given.get("plugin")
+    if not isinstance(plugin, str):
+        raise UsageError("No plugin is named. Say which task to run: rlfactory run --plugin search")
+    registry = Registry()
+    task = registry.task(plugin).factory(given.get("task") or {}, 0)
+    tiny = task.tiny_defaults if given.get("model") is None else {}
+    return check(resolve_config(merge(task.defaults, tiny), None, [given]), registry)
+
+
+def check(config: RunConfig, registry: Registry) -> Prepared:
+    """Let the engine complete and check a resolved configuration."""
+    check_loggers(config.loggers)
+    engine: Engine = registry.find(config.engine, "engine").factory()
+    return Prepared(engine.prepare(config), registry, engine)
+
+
+def run(prepared: Prepared, stream: TextIO = sys.stdout) -> RunFolder:
+    """Train, then write ``summary.json`` and ``report.html`` and say how it went.
+
+    Raises:
+        RlfactoryError: the run cannot go on; a folder that holds nothing yet is removed again.
+        RunStopped: stopped with Ctrl-C after a whole step.
+    """
+    folder = RunFolder.create(_plugin_label(prepared.config.plugin), prepared.config.out)
+    with _removed_if_empty(folder):
+        folder.write_config(prepared.config.model_dump(mode="json"))
+        _lock(prepared, folder)
+        return _train(prepared, folder, stream, resume=False)
+
+
+def resume(name: str, overrides: Sequence[str] = (), stream: TextIO = sys.stdout) -> RunFolder:
+    """Go on with a run from its latest checkpoint, with its own configuration.
+
+    Args:
+        overrides: changes, such as ``train.steps=200`` for a longer run.
+
+    Raises:
+        UsageError: there is no such run, or its configuration does not fit any more.
+        CheckpointError: it has no checkpoint.
+    """
+    folder = RunFolder.open(name)
+    data = merge(folder.read_config(), *(parse_override(override) for override in overrides))
+    registry = Registry()
+    config = validate_section(RunConfig, data)
+    registry.task(config.plugin)
+    prepared = check(config, registry)
+    folder.write_config(prepared.config.model_dump(mode="json"))
+    return _train(prepared, folder, stream, resume=True)
+
+
+def _train(prepared: Prepared, folder: RunFolder, stream: TextIO, *, resume: bool) -> RunFolder:
+    with make_progress(stream) as progress:
+        progress.say(f"{'resuming' if resume else 'run'} {folder.path}")
+        with stop_on_interrupt(progress.say) as stop:
+            engine_run = EngineRun(prepared.config, prepared.registry, folder, progress, resume, stop)
+            try:
+                summary = prepared.engine.train(engine_run)
+            except RunStopped as stopped:
+                raise RunStopped(f"{stopped} Go on with: rlfactory run --resume {folder.path}") from None
+        folder.write_summary(summary)
+        write_report(folder)
+    print_summary(folder, stream)
+    return folder
+
+
+@contextmanager
+def _removed_if_empty(folder: RunFolder) -> Iterator[None]:
+    """A run that fails before its first result leaves no folder behind."""
+    try:
+        yield
+    except BaseException:
+        if not folder.summary.exists() and not folder.metrics.exists():
+            shutil.rmtree(folder.path, ignore_errors=True)
+        raise
+
+
+def _lock(prepared: Prepared, folder: RunFolder) -> None:
+    prints = prepared.registry.fingerprints()
+    folder.write_plugins_lock({print_.plugin: asdict(print_) for print_ in prints})
+
+
+def _plugin_label(plugin: str) -> str:
+    """``./my_task.py`` and ``dist:name`` as part of a folder's name."""
+    return Path(plugin).stem.rsplit(":", 1)[-1]
