@@ -78,17 +78,27 @@ def plugin_command(name: str) -> click.Command:
     raise UsageError(f"The plugin {plugin.entry} has no commands. To run its task: `rlfactory run --plugin {name}`.")
 
 
+def _set_debug(_context: click.Context, _parameter: click.Parameter, given: bool) -> None:
+    """In a callback, because it has to count already while the command is looked for."""
+    if given:
+        os.environ[DEBUG_VARIABLE] = "1"  # worker processes inherit it
+
+
 @click.group(
     cls=MainGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="A plugin may bring commands under its own name: rlfactory PLUGIN …",
 )
 @click.version_option(__version__, prog_name="rlfactory")
-@click.option("--debug", is_flag=True, help=f"Show tracebacks of errors; also {DEBUG_VARIABLE}=1.")
-def cli(debug: bool) -> None:
+@click.option(
+    "--debug",
+    is_flag=True,
+    expose_value=False,
+    callback=_set_debug,
+    help=f"Show tracebacks of errors; also {DEBUG_VARIABLE}=1.",
+)
+def cli() -> None:
     """Reinforcement-learning post-training of LLMs on multi-turn tool use, one plugin a task."""
-    if debug:
-        os.environ[DEBUG_VARIABLE] = "1"  # worker processes inherit it
 
 
 def invoke(arguments: Sequence[str] | None = None) -> int:

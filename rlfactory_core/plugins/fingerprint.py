@@ -67,7 +67,8 @@ def _package_files(entry: PluginEntry) -> Iterator[tuple[str, Path]]:
             return
         for path in sorted(origin.parent.rglob("*")):
             inside = path.relative_to(origin.parent.parent)
-            if path.is_file() and "__pycache__" not in inside.parts:
+            left_by_tools = any(part == "__pycache__" or part.startswith(".") for part in inside.parts)
+            if path.is_file() and not left_by_tools:
                 yield inside.as_posix(), path
         return
     raise PluginError(f"The files of the plugin {entry} cannot be found: no package {parts[0]!r} can be imported.")

@@ -1,0 +1,63 @@
+"""Exit codes, and a task's options as overrides."""
+
+from __future__ import annotations
+
+import click
+import pytest
+
+from rlfactory_core.cli import main as cli_main
+from rlfactory_core.cli.options import task_options
+from rlfactory_core.errors import TrainingError, UsageError
+
+
+def command_that(action: object) -> click.Command:
+    @click.command()
+    def command() -> None:
+        if isinstance(action, BaseException):
+            raise action
+
+    return command
+
+
+@pytest.mark.parametrize(
+    ("action", "code", "said"),
+    [
+        (None, 0, ""),
+        (UsageError("no such thing"), 2, "error: no such thing\n"),
+        (TrainingError("too many skipped steps"), 1, "error: too many skipped steps\n"),
+        (KeyboardInterrupt(), 130, "stopped\n"),
+    ],
+)
+def test_each_end_has_its_exit_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], action: object, code: int, said: str
+) -> None:
+    monkeypatch.setattr(cli_main.MainGroup, "get_command", lambda *_: command_that(action))
+    assert cli_main.invoke(["anything"]) == code
+    assert capsys.readouterr().err.strip() == said.strip()
+
+
+def test_a_bug_of_ours_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli_main.MainGroup, "get_command", lambda *_: command_that(ZeroDivisionError()))
+    with pytest.raises(ZeroDivisionError):
+        cli_main.invoke(["anything"])
+
+
+@pytest.mark.parametrize(
+    ("args", "overrides"),
+    [
+        (["--corpus", "docs.jsonl", "--top-k=3"], ["task.corpus=docs.jsonl", "task.top_k=3"]),
+        (["train.lr=3e-4", "--seeded", "--k", "-1"], ["train.lr=3e-4", "task.seeded=true", "task.k=-1"]),
+        (["--verbose"], ["task.verbose=true"]),
+        (["--retriever.url=http://h/?a=b"], ["task.retriever.url=http://h/?a=b"]),
+        (["--text", ""], ["task.text="]),
+        ([], []),
+    ],
+)
+def test_a_tasks_options_become_overrides(args: list[str], overrides: list[str]) -> None:
+    assert task_options(args) == overrides
+
+
+@pytest.mark.parametrize("word", ["search", "-k", "--", "-k=3"])
+def test_anything_else_is_refused(word: str) -> None:
+    with pytest.raises(UsageError, match="expected an option of the task"):
+        task_options([word])

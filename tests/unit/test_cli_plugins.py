@@ -1,0 +1,106 @@
+"""``rlfactory plugins``, plugins' own commands, and how errors look, each in a process of its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+Run = Callable[..., Any]
+Install = Callable[..., Path]
+
+
+def test_list_shows_names_distributions_and_states(install: Install, rlfactory: Run) -> None:
+    site = install("rlfactory_greeter", "rlfactory_greeter_twin", "rlfactory_broken", "rlfactory_manners")
+    done = rlfactory("plugins", "list", site=site, RLFACTORY_DISABLE_PLUGINS="manners")
+    assert done.returncode == 0
+    rows = [line.split() for line in done.stdout.splitlines()]
+    assert rows[0] == ["NAME", "DISTRIBUTION", "VERSION", "STATE", "SUMMARY"]
+    states = {row[1]: (row[0], row[2], row[3]) for row in rows[1:]}
+    assert states["rlfactory-greeter"] == ("greeter", "1.0", "conflict")
+    assert states["rlfactory-greeter-twin"] == ("greeter", "1.1", "conflict")
+    assert states["rlfactory-broken"] == ("broken", "0.3", "ok")  # nothing was imported, so nobody can know
+    assert states["rlfactory-manners"] == ("manners", "0.9", "disabled")
+
+
+def test_list_as_json(install: Install, rlfactory: Run) -> None:
+    rows = json.loads(rlfactory("plugins", "list", "--json", site=install("rlfactory_greeter")).stdout)
+    assert {
+        "name": "greeter",
+        "distribution": "rlfactory-greeter",
+        "version": "1.0",
+        "module": "rlfactory_greeter.plugin",
+        "summary": "Learn to greet",
+        "state": "ok",
+    } in rows
+
+
+def test_info_shows_what_a_plugin_gives(install: Install, rlfactory: Run) -> None:
+    done = rlfactory("plugins", "info", "greeter", site=install("rlfactory_greeter"))
+    assert done.returncode == 0
+    for words in ("Learn to greet", "rlfactory-greeter 1.0", ">=1,<2", "2, fingerprint", "politeness"):
+        assert words in done.stdout
+
+
+def test_info_shows_where_a_broken_plugin_breaks(install: Install, rlfactory: Run) -> None:
+    done = rlfactory("plugins", "info", "broken", site=install("rlfactory_broken"))
+    assert done.returncode == 1
+    assert "import a_module_that_is_not_there" in done.stdout
+
+
+def test_doctor_checks_every_plugin(install: Install, rlfactory: Run) -> None:
+    site = install("rlfactory_greeter", "rlfactory_manners", "rlfactory_broken", "rlfactory_future")
+    done = rlfactory("plugins", "doctor", site=site)
+    assert done.returncode == 1
+    assert "ok        'greeter' (rlfactory-greeter 1.0)" in done.stdout
+    assert "broken    The plugin 'broken' (rlfactory-broken 0.3) cannot be loaded" in done.stdout
+    assert "speaks plugin API >=2,<3" in done.stdout
+    assert "conflict  rlfactory-greeter 1.0 and rlfactory-manners 0.9 both give the reward scorer" in done.stdout
+
+
+def test_the_machines_doctor_counts_a_broken_plugin_as_a_problem(install: Install, rlfactory: Run) -> None:
+    done = rlfactory("doctor", site=install("rlfactory_broken"))
+    assert done.returncode == 1
+    assert "problem  plugins      rlfactory-broken:broken: see `rlfactory plugins doctor`" in done.stdout
+    assert rlfactory("doctor", RLFACTORY_DISABLE_PLUGINS="broken").returncode == 0
+
+
+def test_a_plugin_brings_its_own_command(install: Install, rlfactory: Run) -> None:
+    site = install("rlfactory_greeter")
+    assert rlfactory("greeter", "say", "Ada", site=site).stdout == "Hello Ada\n"
+    assert "Greet NAME" in rlfactory("greeter", "--help", site=site).stdout
+
+
+def test_a_plugin_without_a_command_says_what_it_is_for(install: Install, rlfactory: Run) -> None:
+    done = rlfactory("manners", "say", site=install("rlfactory_manners"))
+    assert done.returncode == 2
+    assert "has no commands. To run its task: `rlfactory run --plugin manners`" in done.stderr
+
+
+def test_an_unknown_command_gets_the_nearest_name(install: Install, rlfactory: Run) -> None:
+    done = rlfactory("greter", site=install("rlfactory_greeter"))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: There is no command 'greter'. Did you mean 'greeter'?\n"
+    assert "Did you mean 'plugins'?" in rlfactory("plugin").stderr
+
+
+def test_errors_have_no_traceback_unless_asked_for(install: Install, rlfactory: Run) -> None:
+    site = install("rlfactory_broken")
+    plain = rlfactory("broken", site=site)
+    assert plain.returncode == 2
+    assert plain.stderr.startswith("error: The plugin 'broken'")
+    assert "Traceback" not in plain.stderr
+    assert "Traceback" in rlfactory("--debug", "broken", site=site).stderr
+    assert "a_module_that_is_not_there" in rlfactory("broken", site=site, RLFACTORY_DEBUG="1").stderr
+
+
+def test_wrong_usage_exits_with_2(rlfactory: Run) -> None:
+    done = rlfactory("plugins", "list", "--jsn")
+    assert done.returncode == 2
+    assert "--jsn" in done.stderr
+
+
+def test_version_and_help(rlfactory: Run) -> None:
+    assert rlfactory("--version").stdout.startswith("rlfactory, version 0.")
+    assert "Train a model on a plugin's task." in rlfactory("--help").stdout
