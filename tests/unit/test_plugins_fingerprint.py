@@ -60,7 +60,7 @@ def in_worker(
 ) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
         [sys.executable, "-c", WORKER],
-        input=pickle.dumps((marks, payload)),
+        input=pickle.dumps((fingerprints, payload)),
         env={"PYTHONPATH": ":".join(str(path) for path in (*paths, ROOT))},
         capture_output=True,
         timeout=60,
