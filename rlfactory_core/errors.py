@@ -56,7 +56,10 @@ class ModelError(UsageError):
 
 
 class BackendError(RlfactoryError, ConnectionError):
-    """A service that a run needs (retriever, judge, endpoint) does not answer at start-up."""
+    """A service that a run needs (retriever, judge, endpoint) does not answer.
+
+    At start-up it ends the run; from a model's server in mid-run it masks the trajectory.
+    """
 
     exit_code = 2
 

@@ -1,32 +1,25 @@
 """The loop: generate, parse, invoke, and again. Token-in, token-out.
 
-Every engine rolls out through here, so that the same sampled ids give the same trajectory in all of them.
+Every engine rolls out through here, so that the same sampled ids give the same trajectory in all of them. How a model
+says its turns is a `Speaker`; the one here speaks in tokens, that of `chat_rollout` in messages.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import count
+from typing import Protocol, TypeVar
 
-from rlfactory_core.protocols import ChatFormat, Env, EnvStep, Sampler, ToolContext
-from rlfactory_core.types import (
-    Fault,
-    FaultKind,
-    Group,
-    Message,
-    Sample,
-    SampledTokens,
-    SamplingParams,
-    StopReason,
-    Trajectory,
-    Turn,
-)
+from rlfactory_core.errors import BackendError
+from rlfactory_core.protocols import ChatFormat, Env, EnvStart, EnvStep, Sampler, ToolContext
+from rlfactory_core.types import Fault, FaultKind, Group, Message, Sample, SamplingParams, StopReason, Trajectory, Turn
 
 MakeEnv = Callable[[Sample, ToolContext], Env]
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +30,26 @@ class RolloutLimits:
     max_tool_calls: int  # over the trajectory
     max_turn_tokens: int  # sampled in one turn
     max_tokens: int  # context and sampled, over the trajectory
+
+
+class Speaker(Protocol):
+    """The model's part in one episode."""
+
+    def start(self, start: EnvStart) -> None: ...
+
+    async def say(self, number: int) -> Turn | None:
+        """Turn ``number`` (from 0), still without the environment's answer; None where no room for a token is left.
+
+        Raises:
+            BackendError: the model's server gives no answer: an infra fault, which ends and masks the trajectory.
+        """
+        ...
+
+    def hear(self, messages: Sequence[Message]) -> None:
+        """The environment's answer to the last turn."""
+        ...
+
+    async def close(self) -> None: ...
 
 
 def derive_seed(*parts: int | str) -> int:
@@ -75,51 +88,8 @@ async def rollout(
         ValueError: a sampler that gives another number of log-probs than ids.
         Exception: whatever the sampler or a custom environment raises.
     """
-    started = time.perf_counter()
-    env = make_env(sample, ToolContext(session, sample))
-    turns: list[Turn] = []
-    faults: list[Fault] = []
-    try:
-        start = await env.start()
-        context = chat.initial_ids(start.messages, start.tools)
-        ids: list[int] = []
-        calls_left = limits.max_tool_calls
-        for number in count():
-            if len(ids) + len(context) >= limits.max_tokens:
-                stop = StopReason.LENGTH
-                break
-            ids += context
-            params = SamplingParams(
-                max_tokens=min(limits.max_turn_tokens, limits.max_tokens - len(ids)),
-                temperature=temperature,
-                top_p=top_p,
-                stop_token_ids=chat.stop_token_ids,
-                seed=derive_seed(seed, number),
-            )
-            before = time.perf_counter()
-            sampled = await sampler.sample(ids, params, session=session)
-            sample_s = time.perf_counter() - before
-            ids += sampled.token_ids
-            message = chat.parse(sampled.token_ids)
-            calls_left -= len(message.tool_calls)
-            before = time.perf_counter()
-            step = await _step(env, message, sampled, calls_left)
-            turns.append(_turn(context, sampled, message, step, sample_s, time.perf_counter() - before))
-            faults += _faults(step, number)
-            if step.stop is not None:
-                stop = step.stop
-                break
-            if number + 1 >= limits.max_turns:
-                stop = StopReason.MAX_TURNS
-                break
-            context = chat.observation_ids(step.messages)
-    finally:
-        try:
-            await sampler.release(session)
-        finally:
-            await env.close()
-    seconds = time.perf_counter() - started
-    return Trajectory(sample, attempt, tuple(turns), stop, tuple(faults), seconds=seconds, tools=start.tools)
+    speaker = _TokenSpeaker(chat, sampler, limits, temperature, top_p, seed, session)
+    return await play_episode(sample, attempt, make_env=make_env, speaker=speaker, limits=limits, session=session)
 
 
 async def rollout_group(
@@ -140,60 +110,145 @@ async def rollout_group(
     Attempt i samples with ``derive_seed(seed, sample.id, i)`` under the session ``"<session>/<i>"``. Where one raises,
     the others are cancelled and waited for.
     """
-    tasks = [
-        asyncio.ensure_future(
-            rollout(
-                sample,
-                attempt,
-                make_env=make_env,
-                chat=chat,
-                sampler=sampler,
-                limits=limits,
-                temperature=temperature,
-                top_p=top_p,
-                seed=derive_seed(seed, sample.id, attempt),
-                session=f"{session}/{attempt}",
-            )
+    trajectories = await gather_all(
+        rollout(
+            sample,
+            attempt,
+            make_env=make_env,
+            chat=chat,
+            sampler=sampler,
+            limits=limits,
+            temperature=temperature,
+            top_p=top_p,
+            seed=derive_seed(seed, sample.id, attempt),
+            session=f"{session}/{attempt}",
         )
         for attempt in range(attempts)
-    ]
+    )
+    return Group(sample, tuple(trajectories))
+
+
+async def play_episode(
+    sample: Sample, attempt: int, *, make_env: MakeEnv, speaker: Speaker, limits: RolloutLimits, session: str
+) -> Trajectory:
+    """The loop itself, for any speaker; closes the speaker and the environment once each, whatever happens."""
+    started = time.perf_counter()
+    env = make_env(sample, ToolContext(session, sample))
+    turns: list[Turn] = []
+    faults: list[Fault] = []
     try:
-        return Group(sample, tuple(await asyncio.gather(*tasks)))
+        start = await env.start()
+        speaker.start(start)
+        calls_left = limits.max_tool_calls
+        for number in count():
+            try:
+                turn = await speaker.say(number)
+            except BackendError as error:
+                faults.append(Fault(FaultKind.INFRA, "model", str(error), number))
+                stop = StopReason.FAULT
+                break
+            if turn is None:
+                stop = StopReason.LENGTH
+                break
+            calls_left -= len(turn.message.tool_calls)
+            before = time.perf_counter()
+            step = await _step(env, turn, calls_left)
+            tools_s = time.perf_counter() - before
+            turns.append(replace(turn, results=step.results, reward=step.reward, tools_s=tools_s))
+            faults += _faults(step, number)
+            if step.stop is not None:
+                stop = step.stop
+                break
+            if number + 1 >= limits.max_turns:
+                stop = StopReason.MAX_TURNS
+                break
+            speaker.hear(step.messages)
+    finally:
+        try:
+            await speaker.close()
+        finally:
+            await env.close()
+    seconds = time.perf_counter() - started
+    return Trajectory(sample, attempt, tuple(turns), stop, tuple(faults), seconds=seconds, tools=start.tools)
+
+
+async def gather_all(works: Iterable[Awaitable[Result]]) -> list[Result]:
+    """All results in order; where one raises, the others are cancelled and waited for."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        return list(await asyncio.gather(*tasks))
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _step(env: Env, message: Message, sampled: SampledTokens, calls_left: int) -> EnvStep:
+class _TokenSpeaker:
+    """Speaks through a sampler; keeps the ids, which only grow."""
+
+    def __init__(
+        self,
+        chat: ChatFormat,
+        sampler: Sampler,
+        limits: RolloutLimits,
+        temperature: float,
+        top_p: float,
+        seed: int,
+        session: str,
+    ) -> None:
+        self._chat, self._sampler, self._limits = chat, sampler, limits
+        self._temperature, self._top_p, self._seed, self._session = temperature, top_p, seed, session
+        self._ids: list[int] = []
+        self._context: tuple[int, ...] = ()  # what the next turn appends before it samples
+
+    def start(self, start: EnvStart) -> None:
+        self._context = self._chat.initial_ids(start.messages, start.tools)
+
+    async def say(self, number: int) -> Turn | None:
+        ids, context, limits = self._ids, self._context, self._limits
+        if len(ids) + len(context) >= limits.max_tokens:
+            return None
+        ids += context
+        params = SamplingParams(
+            max_tokens=min(limits.max_turn_tokens, limits.max_tokens - len(ids)),
+            temperature=self._temperature,
+            top_p=self._top_p,
+            stop_token_ids=self._chat.stop_token_ids,
+            seed=derive_seed(self._seed, number),
+        )
+        before = time.perf_counter()
+        sampled = await self._sampler.sample(ids, params, session=self._session)
+        sample_s = time.perf_counter() - before
+        if len(sampled.token_ids) != len(sampled.logprobs):
+            raise ValueError(
+                f"the sampler gave {len(sampled.token_ids)} ids and {len(sampled.logprobs)} log-probs; "
+                "each sampled id needs its own."
+            )
+        ids += sampled.token_ids
+        return Turn(
+            context_ids=context,
+            sampled_ids=sampled.token_ids,
+            logprobs=sampled.logprobs,
+            message=self._chat.parse(sampled.token_ids),
+            finish=sampled.finish,
+            version=sampled.version,
+            sample_s=sample_s,
+        )
+
+    def hear(self, messages: Sequence[Message]) -> None:
+        self._context = self._chat.observation_ids(messages)
+
+    async def close(self) -> None:
+        await self._sampler.release(self._session)
+
+
+async def _step(env: Env, turn: Turn, calls_left: int) -> EnvStep:
     """The environment's answer, or ours where a budget has run out."""
-    if sampled.finish == "length":
+    if turn.finish == "length":
         return EnvStep(stop=StopReason.LENGTH)
     if calls_left < 0:
         return EnvStep(stop=StopReason.TOOL_BUDGET)
-    return await env.step(message)
-
-
-def _turn(
-    context: tuple[int, ...], sampled: SampledTokens, message: Message, step: EnvStep, sample_s: float, tools_s: float
-) -> Turn:
-    if len(sampled.token_ids) != len(sampled.logprobs):
-        raise ValueError(
-            f"the sampler gave {len(sampled.token_ids)} ids and {len(sampled.logprobs)} log-probs; "
-            "each sampled id needs its own."
-        )
-    return Turn(
-        context_ids=context,
-        sampled_ids=sampled.token_ids,
-        logprobs=sampled.logprobs,
-        message=message,
-        results=step.results,
-        reward=step.reward,
-        finish=sampled.finish,
-        version=sampled.version,
-        sample_s=sample_s,
-        tools_s=tools_s,
-    )
+    return await env.step(turn.message)
 
 
 def _faults(step: EnvStep, turn: int) -> list[Fault]:
