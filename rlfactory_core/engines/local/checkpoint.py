@@ -9,12 +9,14 @@ from __future__ import annotations
 import os
 import shutil
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
+from rlfactory_core.engines.local.lora import merged_state_dict
 from rlfactory_core.errors import CheckpointError
 
 STATE_FILE = "trainer_state.pt"
@@ -28,6 +30,7 @@ class TrainerState:
     step: int  # steps that are done
     optimizer: dict[str, Any]
     totals: dict[str, float]  # running sums for the summary: seconds, tokens, faults
+    trainable: dict[str, Tensor] = field(default_factory=dict)  # LoRA only: the adapters, which go onto the start model
 
 
 def save_checkpoint(folder: Path, model: Any, tokenizer: Any, state: TrainerState, *, keep: int) -> Path:
@@ -41,12 +44,12 @@ def save_checkpoint(folder: Path, model: Any, tokenizer: Any, state: TrainerStat
     try:
         _remove(temporary)
         write_model(temporary, model, tokenizer)
-        torch.save(asdict(state), temporary / STATE_FILE)
+        torch.save({item.name: getattr(state, item.name) for item in fields(state)}, temporary / STATE_FILE)
         _sync(temporary)
         _remove(final)
         temporary.rename(final)
         _point(folder / LATEST, final.name)
-    except (OSError, RuntimeError) as error:  # torch.save turns a full disk into a RuntimeError
+    except Exception as error:  # torch, safetensors and tokenizers each have an error of their own for a full disk
         _remove(temporary)
         raise CheckpointError(
             f"The checkpoint of step {state.step} could not be written to {folder}: {error}. Earlier checkpoints are "
@@ -60,7 +63,7 @@ def save_checkpoint(folder: Path, model: Any, tokenizer: Any, state: TrainerStat
 def write_model(folder: Path, model: Any, tokenizer: Any) -> None:
     """A Hugging Face folder: config, weights, tokenizer with its chat template; LoRA is merged into the weights."""
     folder.mkdir(parents=True)
-    model.save_pretrained(folder)
+    model.save_pretrained(folder, state_dict=merged_state_dict(model))
     tokenizer.save_pretrained(folder)
 
 

@@ -62,13 +62,19 @@ class SlotDecoder:
 
     Args:
         slots: trajectories that are live (decoded or parked) at once.
-        prefix: tokens that (nearly) all prompts begin with, computed once for each version of the weights. A prompt that begins
-            otherwise waits until the slots are empty and the prefix is cut to what it shares.
+        prefix: tokens that (nearly) all prompts begin with, computed once for each version of the weights. A prompt
+            that begins otherwise waits until the slots are empty and the prefix is cut to what it shares.
         stop_token_ids: sampling one of these ends a turn.
     """
 
     def __init__(
-        self, policy: RaggedPolicy, *, slots: int, prefix: Sequence[int], stop_token_ids: Sequence[int], version: int = 0
+        self,
+        policy: RaggedPolicy,
+        *,
+        slots: int,
+        prefix: Sequence[int],
+        stop_token_ids: Sequence[int],
+        version: int = 0,
     ) -> None:
         self.policy, self.slots = policy, slots
         self.prefix = tuple(prefix)
@@ -90,27 +96,27 @@ class SlotDecoder:
         self._limit = self._zeros(slots, torch.long)
         self._temperature = self._zeros(slots, torch.float32)
         self._top_p = self._zeros(slots, torch.float32)
+        self._tokens = torch.zeros(slots, 0, dtype=torch.long, device=self._device)
+        self._logprobs = torch.zeros(slots, 0, device=self._device)
+        self._uniforms = torch.zeros(slots, 0, device=self._device)
         self._reserve_turn(64)
 
     def _zeros(self, slots: int, dtype: torch.dtype) -> Tensor:
         return torch.zeros(slots, dtype=dtype, device=self._device)
 
     def _reserve_turn(self, tokens: int) -> None:
-        """Room for turns of that many tokens; called only when no turn is under way or to grow what is there."""
-        old = self._tokens.shape[1] if hasattr(self, "_tokens") else 0
+        """Room for turns of that many tokens; what is there is kept."""
+        old = self._tokens.shape[1]
         if tokens <= old:
             return
-        shape = (self.slots, max(tokens, 2 * old))
 
-        def grown(store: Tensor | None, dtype: torch.dtype) -> Tensor:
-            new = torch.zeros(shape, dtype=dtype, device=self._device)
-            if store is not None:
-                new[:, :old] = store
+        def grown(store: Tensor) -> Tensor:
+            new = store.new_zeros(self.slots, max(tokens, 2 * old))
+            new[:, :old] = store
             return new
 
-        self._tokens = grown(self._tokens if old else None, torch.long)
-        self._logprobs = grown(self._logprobs if old else None, torch.float32)
-        self._uniforms = grown(self._uniforms if old else None, torch.float32)
+        self._tokens, self._logprobs = grown(self._tokens), grown(self._logprobs)
+        self._uniforms = grown(self._uniforms)
 
     # --- what may come in -----------------------------------------------------------------------------------------
 

@@ -1,26 +1,18 @@
-"""Models from a folder or the hub: loading, LoRA, and the choice between the ragged and the padded forward."""
+"""Models from a folder or the hub: loading, and the choice between the ragged and the padded forward."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from rlfactory_core.config import LoraConfig
+from rlfactory_core.engines.local.decoder import Decoder, SlotDecoder
+from rlfactory_core.engines.local.padded_decoder import PaddedDecoder
 from rlfactory_core.engines.local.policy import PaddedPolicy, Policy, RaggedPolicy
 from rlfactory_core.engines.local.probe import ProbeReport, probe
-from rlfactory_core.errors import MissingExtraError, ModelError
-
-
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """A policy, its tokenizer, and how the ragged forward did on it."""
-
-    policy: Policy
-    tokenizer: Any
-    probe: ProbeReport
+from rlfactory_core.errors import ModelError
 
 
 def choose_device(name: str) -> torch.device:
@@ -66,30 +58,24 @@ def load_pretrained(model: str, device: torch.device, dtype: torch.dtype) -> tup
     except (OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
         raise ModelError(f"The model '{model}' cannot be loaded: {reason}") from error
-    return loaded.to(device).eval(), tokenizer
+    return loaded.to(device).eval(), tokenizer  # type: ignore[arg-type]
 
 
-def make_policy(model: Any) -> tuple[Policy, ProbeReport]:
-    """Ragged where the probe finds it equal to the model's own eager forward, padded elsewhere."""
-    report = probe(model)
+def make_policy(model: Any, *, max_tokens: int = 4096) -> tuple[Policy, ProbeReport]:
+    """Ragged where the probe finds it equal to the model's own eager forward, padded elsewhere.
+
+    Args:
+        max_tokens: the longest trajectory of the run.
+    """
+    report = probe(model, max_tokens=max_tokens)
     return (RaggedPolicy(model) if report.passed else PaddedPolicy(model)), report
 
 
-def add_lora(model: Any, config: LoraConfig) -> Any:
-    """Freeze the weights and train low-rank adapters (Hu et al. 2021, arXiv 2106.09685) through peft.
-
-    Raises:
-        MissingExtraError: peft is not installed.
-    """
-    try:
-        from peft import LoraConfig as PeftConfig
-        from peft import inject_adapter_in_model
-    except ImportError as error:
-        raise MissingExtraError(
-            "LoRA needs peft, which is not installed: pip install 'rlfactory-core[lora]'"
-        ) from error
-    targets = config.targets if config.targets == "all-linear" else config.targets.split(",")
-    options = PeftConfig(
-        r=config.rank, lora_alpha=config.alpha, lora_dropout=config.dropout, target_modules=targets, task_type="CAUSAL_LM"
-    )
-    return inject_adapter_in_model(options, model)
+def make_decoder(
+    policy: Policy, *, slots: int, prefix: Sequence[int], stop_token_ids: Sequence[int], version: int = 0
+) -> Decoder:
+    """What samples from ``policy``; see `SlotDecoder` for the arguments."""
+    if isinstance(policy, RaggedPolicy):
+        return SlotDecoder(policy, slots=slots, prefix=prefix, stop_token_ids=stop_token_ids, version=version)
+    assert isinstance(policy, PaddedPolicy)
+    return PaddedDecoder(policy, slots=slots, version=version)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class LossOptions:
-    """``clip_low`` and ``clip_high`` bound the ratio to [1 - low, 1 + high]; 0.2 and 0.28 are DAPO's (arXiv 2503.14476)."""
+    """The ratio is bound to [1 - clip_low, 1 + clip_high]; 0.2 and 0.28 are DAPO's (arXiv 2503.14476)."""
 
     clip_low: float = 0.2
     clip_high: float = 0.28

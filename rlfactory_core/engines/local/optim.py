@@ -48,7 +48,8 @@ class Optimizer:
         outer = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
         head = getattr(model, "get_output_embeddings", lambda: None)()
         outer |= {id(head.weight)} if head is not None else set()
-        hidden, rest = [], []
+        hidden: list[nn.Parameter] = []
+        rest: list[nn.Parameter] = []
         for (_, live), master in zip(self._live, self._master, strict=True):
             muon = options.muon_lr > 0 and live.ndim == 2 and id(live) not in outer
             (hidden if muon else rest).append(master)

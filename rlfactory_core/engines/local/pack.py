@@ -34,7 +34,7 @@ class Packed:
         return self.flat_ids[self.targets]
 
 
-def common_prefix(sequences: Sequence[Sequence[int]], limit: int | None = None) -> int:
+def common_prefix(sequences: Sequence[tuple[int, ...]], limit: int | None = None) -> int:
     """How many leading tokens all sequences share, at most ``limit`` and one less than the shortest."""
     low, high = min(sequences), max(sequences)  # the two that differ first, by lexicographic order
     end = min(len(sequence) for sequence in sequences) - 1

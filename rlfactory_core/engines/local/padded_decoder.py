@@ -71,7 +71,7 @@ class PaddedDecoder:
         # `generate` fills what an explicit configuration leaves open from the model's own, and hub models bring
         # repetition penalties and the like: the sampled distribution would not be the trained one.
         own = model.generation_config
-        model.generation_config = GenerationConfig(
+        model.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]
             max_new_tokens=turns.width, do_sample=False, pad_token_id=0, use_cache=True
         )
         try:
@@ -92,7 +92,8 @@ class PaddedDecoder:
         low = min(3, config.vocab_size - 1)
         prompts = [torch.randint(low, config.vocab_size, (size,), generator=generator).tolist() for size in (5, 14)]
         requests = [Request(str(row), tuple(ids), SamplingParams(4, seed=row)) for row, ids in enumerate(prompts)]
-        sequences, sampled = [], []
+        sequences: list[TrainSequence] = []
+        sampled: list[float] = []
         for request, tokens in self._wave(requests):
             context, turn = [0] * len(request.ids), len(tokens.token_ids)
             zeros = (0.0,) * (len(context) + turn)
@@ -145,7 +146,7 @@ class _Turns:
         return SampledTokens(tuple(tokens), logprobs, "length" if end is None else "stop", version)
 
 
-class _Chooser(LogitsProcessor):  # type: ignore[misc]
+class _Chooser(LogitsProcessor):
     """Samples, and leaves `generate`'s argmax no choice."""
 
     def __init__(self, turns: _Turns) -> None:
@@ -156,7 +157,7 @@ class _Chooser(LogitsProcessor):  # type: ignore[misc]
         return torch.full_like(scores, float("-inf")).scatter_(1, chosen[:, None], 0.0)
 
 
-class _AllDone(StoppingCriteria):  # type: ignore[misc]
+class _AllDone(StoppingCriteria):
     def __init__(self, turns: _Turns) -> None:
         self.turns = turns
 

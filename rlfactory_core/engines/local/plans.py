@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
 
 from rlfactory_core.engines.local.cache import SlotCache
 
@@ -35,7 +35,7 @@ def _causal(q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None) -
         i = torch.arange(length, device=q.device)
         distance = i[:, None] - i[None]
         mask = (distance >= 0) & (distance < window)
-    return F.scaled_dot_product_attention(
+    return scaled_dot_product_attention(
         q, _repeat(k, repeat, 1), _repeat(v, repeat, 1), attn_mask=mask, is_causal=mask is None, scale=scale
     )
 
@@ -173,7 +173,7 @@ class PrefillPlan:
         padded = q
         if not self.full:
             padded = q.new_zeros(batch * width, *q.shape[1:]).index_copy_(0, self.index, q)
-        out = F.scaled_dot_product_attention(
+        out = scaled_dot_product_attention(
             padded.reshape(batch, width, heads, -1).transpose(1, 2),
             _repeat(keys, repeat, 1),
             _repeat(values, repeat, 1),
@@ -213,7 +213,7 @@ class TrainPlan:
         mask = self.distance >= 0
         if window and window < prefix + width:
             mask = mask & (self.distance < window)
-        out = F.scaled_dot_product_attention(
+        out = scaled_dot_product_attention(
             self._pad(q), _repeat(keys, repeat, 1), _repeat(values, repeat, 1), attn_mask=mask, scale=scale
         )
         out = out.transpose(1, 2).reshape(batch * width, heads, -1)

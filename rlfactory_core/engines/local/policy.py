@@ -38,7 +38,8 @@ class RaggedPolicy:
 
     @property
     def device(self) -> torch.device:
-        return next(self.model.parameters()).device
+        device: torch.device = next(self.model.parameters()).device
+        return device
 
     def forward(self, ids: Tensor, positions: Tensor, plan: attention.Plan, keep: Tensor) -> Tensor:
         """ids [N], positions [1, N] -> logits [len(keep), vocabulary] at the kept positions."""
@@ -65,7 +66,8 @@ class PaddedPolicy:
 
     @property
     def device(self) -> torch.device:
-        return next(self.model.parameters()).device
+        device: torch.device = next(self.model.parameters()).device
+        return device
 
     def target_logits(self, packed: Packed) -> Tensor:
         prefix, batch = len(packed.prefix), len(packed.lengths)

@@ -52,13 +52,14 @@ def probe(model: Any, *, max_tokens: int = 4096) -> ProbeReport:
     sequences = _sequences(model, max_tokens)
     try:
         model.set_attn_implementation("eager")
-        reference, gradient = _training_pass(PaddedPolicy(model), sequences, share=False)
+        reference, gradient = _training_pass(PaddedPolicy(model), [[sequence] for sequence in sequences])
         policy = RaggedPolicy(model)
-        trained, trained_gradient = _training_pass(policy, sequences, share=True)
+        trained, trained_gradient = _training_pass(policy, [sequences])
         sampled = _sampling_pass(policy, sequences)
     except Exception as error:  # noqa: BLE001 - foreign model code: whatever it raises, the padded forward is left
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        return ProbeReport(False, f"its forward pass fails with ours ({reason[:120]})", seconds=time.perf_counter() - start)
+        reason = f"its forward pass fails with ours ({reason[:120]})"
+        return ProbeReport(passed=False, reason=reason, seconds=time.perf_counter() - start)
     finally:
         model.set_attn_implementation("eager")
     errors = {
@@ -77,7 +78,7 @@ def _sequences(model: Any, max_tokens: int) -> list[TrainSequence]:
     """Three sequences of random ids with a common prefix; all own tokens but the first are targets."""
     config = model.config.get_text_config()
     windows = [getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size", "conv_L_cache")]
-    reach = max([32, *(int(w) for w in windows if isinstance(w, int))])
+    reach = max([32, *(w for w in windows if isinstance(w, int) and w < max_tokens)])
     limit = min(max_tokens, int(getattr(config, "max_position_embeddings", None) or max_tokens))
     longest = max(16, min(reach + 16, limit - PREFIX - 1))
     generator = torch.Generator().manual_seed(0)
@@ -96,15 +97,18 @@ def _sequences(model: Any, max_tokens: int) -> list[TrainSequence]:
 
 
 def _training_pass(
-    policy: RaggedPolicy | PaddedPolicy, sequences: list[TrainSequence], *, share: bool
+    policy: RaggedPolicy | PaddedPolicy, batches: list[list[TrainSequence]]
 ) -> tuple[Tensor, Tensor]:
-    """Log-probs of the targets, and the gradient of their weighted mean for the first matrix behind the embedding."""
-    packed = pack(sequences, policy.device, share_prefix=share)
-    logprobs, _ = token_logprobs(policy.target_logits(packed), packed.target_ids, 1.0)
+    """Log-probs of the targets, and the gradient of their weighted sum for the first matrix behind the embedding."""
     matrices = [p for p in policy.model.parameters() if p.ndim == 2 and p.requires_grad]
     inner = matrices[min(1, len(matrices) - 1)]  # behind the embedding: everything after it takes part
-    (gradient,) = torch.autograd.grad((logprobs * packed.advantages).mean(), [inner])
-    return logprobs.detach(), gradient.float()
+    found, gradient = [], torch.zeros_like(inner, dtype=torch.float32)
+    for sequences in batches:
+        packed = pack(sequences, policy.device)
+        logprobs, _ = token_logprobs(policy.target_logits(packed), packed.target_ids, 1.0)
+        gradient += torch.autograd.grad((logprobs * packed.advantages).sum(), [inner])[0]
+        found.append(logprobs.detach())
+    return torch.cat(found), gradient
 
 
 @torch.inference_mode()
@@ -123,7 +127,7 @@ def _sampling_pass(policy: RaggedPolicy, sequences: list[TrainSequence]) -> Tens
     plan = PrefillPlan(cache, rows, lengths, heads)
     flat = torch.tensor([token for ids, head in zip(own, heads, strict=True) for token in ids[:head]], device=device)
     everything = torch.arange(len(flat), device=device)
-    prefilled = policy.forward(flat, plan.positions, plan, everything).split(heads)
+    prefilled = torch.split(policy.forward(flat, plan.positions, plan, everything), heads)
     logits = [[part] for part in prefilled]
     lengths = torch.tensor(heads, device=device)
     for offset in range(DECODED - 1):

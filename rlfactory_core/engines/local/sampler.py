@@ -44,15 +44,21 @@ class LocalSampler:
         self._patience = 0
         self._loop_task: asyncio.Task[None] | None = None
 
-    async def __aenter__(self) -> LocalSampler:
+    async def __aenter__(self) -> LocalSampler:  # noqa: PYI034 - Self needs Python 3.11
         self._loop_task = asyncio.create_task(self._run())
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
         assert self._loop_task is not None
         self._loop_task.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._loop_task
+        try:
+            with suppress(asyncio.CancelledError):
+                await self._loop_task
+        finally:
+            for answer in self._answers.values():
+                answer.cancel()
 
     def expect(self, sessions: Iterable[str]) -> None:
         """Deterministic mode: these sessions will come, in this order; each until it is released."""
@@ -133,7 +139,8 @@ class LocalSampler:
             decoder.release(session)
         finished = decoder.admit(admitted) if admitted else []
         for _ in range(BURST):
-            if not decoder.active or (finished and not self._deterministic) or (self._news.is_set() and not self._deterministic):
+            news = not self._deterministic and (finished or self._news.is_set())
+            if news or not decoder.active:
                 break
             finished += decoder.step()
         return finished

@@ -70,13 +70,14 @@ class Learner:
         Returns:
             Sums of `FIELDS` and the token count over all processes, the gradient norm, and whether the step was taken.
         """
-        self.policy.model.train()
         tokens = self.workers.sum([float(sum(len(packed.targets) for packed in microbatches))])[0]
         if not tokens:
             return [0.0] * (len(FIELDS) + 1), 0.0, True
         sums = torch.zeros(len(FIELDS))
+        self.policy.model.train()
         for packed, before in zip(microbatches, old, strict=True):
             sums += self._backward(packed, before, tokens)
+        self.policy.model.eval()  # sampling must not see the adapters' dropout
         self.workers.reduce_gradients(self.optimizer.parameters)
         norm, taken = self.optimizer.step()
         return [*self.workers.sum(sums.tolist()), tokens], norm, taken

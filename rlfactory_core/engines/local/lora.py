@@ -1,0 +1,151 @@
+"""LoRA through peft: frozen weights, small trained adapters inside the model, exported merged.
+
+The model keeps its own class, so the ragged forward runs through the adapters as through any linear layer, and the
+start model of the KL term is the same model with its adapters switched off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlfactory_core.config import LoraConfig
+from rlfactory_core.engines.local.pack import Packed
+from rlfactory_core.engines.local.policy import Policy
+from rlfactory_core.errors import CheckpointError, ConfigError, MissingExtraError
+
+
+def add_lora(model: Any, config: LoraConfig, seed: int = 0) -> Any:
+    """Freeze the weights and train low-rank adapters (Hu et al. 2021, arXiv 2106.09685), initialised from ``seed``.
+
+    Returns:
+        The same model, changed in place; it computes what it computed before until the adapters are trained.
+
+    Raises:
+        MissingExtraError: peft is not installed.
+        ConfigError: ``train.lora.targets`` names no layer of this model.
+    """
+    try:
+        from peft import LoraConfig as PeftConfig
+        from peft import inject_adapter_in_model
+    except ImportError as error:
+        raise MissingExtraError(
+            "LoRA needs peft, which is not installed: pip install 'rlfactory-core[lora]'"
+        ) from error
+    targets = [name.strip() for name in config.targets.split(",")]
+    options = PeftConfig(
+        r=config.rank,
+        lora_alpha=config.alpha,
+        lora_dropout=config.dropout,
+        target_modules="all-linear" if targets == ["all-linear"] else targets,
+        task_type="CAUSAL_LM",
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        try:
+            return inject_adapter_in_model(options, model)
+        except ValueError as error:
+            raise ConfigError(
+                f"train.lora.targets={config.targets}: {str(error).strip().splitlines()[0]} Name layers of the model, "
+                "separated by commas, or 'all-linear'."
+            ) from error
+
+
+def has_lora(model: Any) -> bool:
+    return any(True for _ in _layers(model))
+
+
+def adapter_weights(model: Any) -> dict[str, Tensor]:
+    """Copies of what is trained, on the CPU; empty for a model without adapters."""
+    if not has_lora(model):
+        return {}
+    return {name: p.detach().cpu().clone() for name, p in model.named_parameters() if p.requires_grad}
+
+
+@torch.no_grad()
+def load_adapter_weights(model: Any, weights: Mapping[str, Tensor]) -> None:
+    """Put the copies of `adapter_weights` back into a model to which `add_lora` did the same.
+
+    Raises:
+        CheckpointError: they are those of other adapters.
+    """
+    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    ours = {name: tuple(p.shape) for name, p in trained.items()}
+    theirs = {name: tuple(tensor.shape) for name, tensor in weights.items()}
+    if ours != theirs:
+        raise CheckpointError(
+            f"The checkpoint holds {len(theirs)} adapter tensors that do not fit the {len(ours)} of this run: rank, "
+            "targets or the model have changed. Set train.lora and model as they were in the run's config.yaml."
+        )
+    for name, p in trained.items():
+        p.copy_(weights[name])
+
+
+@torch.no_grad()
+def merged_state_dict(model: Any) -> dict[str, Tensor] | None:
+    """The weights under the names of a model without adapters, the adapters added in; None without adapters.
+
+    The live model is not touched: only the adapted matrices are copied.
+    """
+    layers = dict(_layers(model))
+    if not layers:
+        return None
+    merged: dict[str, Tensor] = {}
+    for name, tensor in model.state_dict().items():
+        owner = next((path for path in _parents(name) if path in layers), None)
+        if owner is None:
+            merged[name] = tensor
+            continue
+        inner = name[len(owner) + 1 :]
+        if not inner.startswith("base_layer."):
+            continue  # the adapter's own
+        if inner == "base_layer.weight":
+            layer = layers[owner]
+            delta = sum(layer.get_delta_weight(adapter).float() for adapter in layer.active_adapters)
+            tensor = (tensor.float() + delta).to(tensor.dtype)  # noqa: PLW2901
+        merged[f"{owner}.{inner.removeprefix('base_layer.')}"] = tensor
+    return merged
+
+
+class StartPolicy:
+    """The model as it was before the adapters were trained: the KL term's reference, without a second copy."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy, self.kind, self.model = policy, policy.kind, policy.model
+
+    @property
+    def device(self) -> torch.device:
+        return self.policy.device
+
+    def target_logits(self, packed: Packed) -> Tensor:
+        with _adapters_off(self.model):
+            return self.policy.target_logits(packed)
+
+
+@contextmanager
+def _adapters_off(model: Any) -> Iterator[None]:
+    layers = [layer for _, layer in _layers(model)]
+    for layer in layers:
+        layer.enable_adapters(enabled=False)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.enable_adapters(enabled=True)  # which also makes them trainable again
+
+
+def _layers(model: Any) -> Iterator[tuple[str, Any]]:
+    for name, module in model.named_modules():
+        if hasattr(module, "base_layer") and hasattr(module, "get_delta_weight"):
+            yield name, module
+
+
+def _parents(name: str) -> Iterator[str]:
+    """``a.b.c`` -> ``a.b``, ``a``."""
+    while "." in name:
+        name = name.rpartition(".")[0]
+        yield name
