@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from rlfactory_core.config import RunConfig
 from rlfactory_core.config_load import load_yaml, merge, parse_override, resolve_config, validate_section
@@ -17,10 +16,9 @@ from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.protocols import Engine, EngineRun
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.loggers import check_loggers
+from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.reporting.report import write_report
 from rlfactory_core.stopping import stop_on_interrupt
-from rlfactory_core.ui.progress import make_progress
-from rlfactory_core.ui.summary import print_summary
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +57,8 @@ def check(config: RunConfig, registry: Registry) -> Prepared:
     return Prepared(engine.prepare(config), registry, engine)
 
 
-def run(prepared: Prepared, stream: TextIO = sys.stdout) -> RunFolder:
-    """Train, then write ``summary.json`` and ``report.html`` and say how it went.
+def run(prepared: Prepared, progress: Progress) -> RunFolder:
+    """Train, then write ``summary.json`` and ``report.html``.
 
     Raises:
         RlfactoryError: the run cannot go on; a folder that holds nothing yet is removed again.
@@ -70,10 +68,10 @@ def run(prepared: Prepared, stream: TextIO = sys.stdout) -> RunFolder:
     with _removed_if_empty(folder):
         folder.write_config(prepared.config.model_dump(mode="json"))
         _lock(prepared, folder)
-        return _train(prepared, folder, stream, resume=False)
+        return _train(prepared, folder, progress, resume=False)
 
 
-def resume(name: str, overrides: Sequence[str] = (), stream: TextIO = sys.stdout) -> RunFolder:
+def resume(name: str, overrides: Sequence[str], progress: Progress) -> RunFolder:
     """Go on with a run from its latest checkpoint, with its own configuration.
 
     Args:
@@ -90,21 +88,20 @@ def resume(name: str, overrides: Sequence[str] = (), stream: TextIO = sys.stdout
     registry.task(config.plugin)
     prepared = check(config, registry)
     folder.write_config(prepared.config.model_dump(mode="json"))
-    return _train(prepared, folder, stream, resume=True)
+    return _train(prepared, folder, progress, resume=True)
 
 
-def _train(prepared: Prepared, folder: RunFolder, stream: TextIO, *, resume: bool) -> RunFolder:
-    with make_progress(stream) as progress:
-        progress.say(f"{'resuming' if resume else 'run'} {folder.path}")
-        with stop_on_interrupt(progress.say) as stop:
-            engine_run = EngineRun(prepared.config, prepared.registry, folder, progress, resume, stop)
-            try:
-                summary = prepared.engine.train(engine_run)
-            except RunStopped as stopped:
-                raise RunStopped(f"{stopped} Go on with: rlfactory run --resume {folder.path}") from None
-        folder.write_summary(summary)
-        write_report(folder)
-    print_summary(folder, stream)
+def _train(prepared: Prepared, folder: RunFolder, progress: Progress, *, resume: bool) -> RunFolder:
+    progress.say(f"{'resuming' if resume else 'run'} {folder.path}")
+    with stop_on_interrupt(progress.say) as stop:
+        try:
+            summary = prepared.engine.train(
+                EngineRun(prepared.config, prepared.registry, folder, progress, resume, stop)
+            )
+        except RunStopped as stopped:
+            raise RunStopped(f"{stopped} Go on with: rlfactory run --resume {folder.path}") from None
+    folder.write_summary(summary)
+    write_report(folder)
     return folder
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -32,22 +33,34 @@ def run(file: Path | None, resumed: str | None, rest: tuple[str, ...], **options
     key of the configuration, such as train.lr=3e-4.
     """
     from rlfactory_core import runner
+    from rlfactory_core.ui.progress import make_progress
+    from rlfactory_core.ui.summary import print_summary
 
     overrides = task_options(list(rest))
-    if resumed is not None:
-        given = [name for name, value in options.items() if value not in (None, ())]
-        if "steps" in given:
-            overrides.append(f"train.steps={options['steps']}")
-            given.remove("steps")
-        if given or file:
-            wrong = ", ".join(f"--{name.replace('_', '-')}" for name in [*given, *(["config"] if file else [])])
-            raise UsageError(
-                f"--resume goes on with the run's own configuration; {wrong} cannot be given with it. "
-                "Change single keys with KEY=VALUE, such as train.steps=200."
-            )
-        runner.resume(resumed, overrides)
-        return
-    runner.run(runner.prepare(file, [_nested(options), *overrides]))
+    if resumed is None:
+        prepared = runner.prepare(file, [_nested(options), *overrides])
+        with make_progress(sys.stdout) as progress:
+            folder = runner.run(prepared, progress)
+    else:
+        overrides += _resume_overrides(file, options)
+        with make_progress(sys.stdout) as progress:
+            folder = runner.resume(resumed, overrides, progress)
+    print_summary(folder, sys.stdout)
+
+
+def _resume_overrides(file: Path | None, options: dict[str, Any]) -> list[str]:
+    """``--steps`` may be given with ``--resume``; any other option would contradict the run's own configuration."""
+    given = {name: value for name, value in options.items() if value not in (None, ())}
+    steps = given.pop("steps", None)
+    if file is not None:
+        given["config"] = file
+    if given:
+        wrong = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise UsageError(
+            f"--resume goes on with the run's own configuration; {wrong} cannot be given with it. "
+            "Change single keys with KEY=VALUE, such as train.steps=200."
+        )
+    return [] if steps is None else [f"train.steps={steps}"]
 
 
 def _nested(options: dict[str, Any]) -> dict[str, Any]:

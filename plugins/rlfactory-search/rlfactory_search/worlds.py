@@ -94,7 +94,7 @@ class Names:
                     made.append(word)
             return tuple(made)
 
-        return cls(words(40), words(40), words(30), words(40), words(12))
+        return cls(words(40), words(40), words(30), words(40), words(30))
 
     @property
     def words(self) -> tuple[str, ...]:
