@@ -1,0 +1,1 @@
+"""Models behind a server, spoken to in messages."""
