@@ -23,8 +23,8 @@ def group(*names: str) -> list[str]:
     return [line for name in names for line in nox.project.dependency_groups(PYPROJECT, name)]
 
 
-def run_with_everything(session: nox.Session, *command: str) -> None:
-    """Run a command in the shared environment, made and brought up to date first."""
+def run_with_everything(session: nox.Session, program: str, *arguments: str) -> None:
+    """Run a program in the shared environment, made and brought up to date first."""
     python = str(SHARED / "bin" / "python")
     if not SHARED.exists():
         session.run(sys.executable, "-m", "venv", str(SHARED))
@@ -32,7 +32,8 @@ def run_with_everything(session: nox.Session, *command: str) -> None:
         python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
         TORCH, "-e", ".[local,lora]", "-e", SEARCH, *group("test", "types"),
     )  # fmt: skip
-    session.run(*command, env={"PATH": f"{SHARED / 'bin'}{os.pathsep}{os.environ['PATH']}", "VIRTUAL_ENV": str(SHARED)})
+    path = f"{SHARED / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    session.run(str(SHARED / "bin" / program), *arguments, env={"PATH": path, "VIRTUAL_ENV": str(SHARED)})
 
 
 @nox.session(venv_backend="none")

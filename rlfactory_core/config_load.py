@@ -52,7 +52,6 @@ _Loader.add_implicit_resolver(_FLOAT_TAG, _FLOAT, list("-+.0123456789"))
 class _Dumper(yaml.SafeDumper):
     """Quotes a string that YAML 1.1 *or* 1.2 would read as something else, so that any reader gets it back."""
 
-
     def represent_str(self, data: str) -> yaml.ScalarNode:
         """Unicode's line breaks come back as plain ones unless they are escaped."""
         escaped = '"' if any(mark in data for mark in "\x85\u2028\u2029") else None
