@@ -65,8 +65,7 @@ class LocalSampler:
         self._expected.update(dict.fromkeys(sessions))
 
     async def sample(self, ids: Sequence[int], params: SamplingParams, *, session: str) -> SampledTokens:
-        if self._loop_task is None or self._loop_task.done():
-            await self._raise_failure()
+        self._check_running()
         answer: asyncio.Future[SampledTokens] = asyncio.get_running_loop().create_future()
         self._waiting[session] = Request(session, tuple(ids), params)
         self._answers[session] = answer
@@ -80,24 +79,29 @@ class LocalSampler:
         self._answers.pop(session, None)
         self._news.set()
 
-    async def _raise_failure(self) -> None:
+    def _check_running(self) -> None:
+        """Raises what the decoding loop died of."""
         if self._loop_task is None:
             raise RuntimeError("LocalSampler is used outside of its 'async with' block")
-        await self._loop_task
-        raise RuntimeError("LocalSampler was closed")
+        if self._loop_task.done():
+            if not self._loop_task.cancelled():
+                self._loop_task.result()
+            raise RuntimeError("LocalSampler was closed")
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         try:
             while True:
                 self._news.clear()
+                # Before anything is chosen, so that which slots are free does not depend on when the news came.
+                while self._released:
+                    self.decoder.release(self._released.pop(0))
                 admitted = self._choose()
-                released, self._released = self._released, []
-                if not admitted and not released and not self.decoder.active:
+                if not admitted and not self.decoder.active:
                     await self._news.wait()
                     await asyncio.sleep(0)  # let those that arrive together be admitted together
                     continue
-                finished = await loop.run_in_executor(self._compute, self._burst, admitted, released)
+                finished = await loop.run_in_executor(self._compute, self._burst, admitted)
                 self._deliver(finished)
                 await asyncio.sleep(0)
         except Exception as error:
@@ -132,11 +136,9 @@ class LocalSampler:
             return []
         return [self._waiting[session] for session in live]
 
-    def _burst(self, admitted: list[Request], released: list[str]) -> Finished:
+    def _burst(self, admitted: list[Request]) -> Finished:
         """On the compute thread: prefill, then decode until something ends or news may be waiting."""
         decoder = self.decoder
-        for session in released:
-            decoder.release(session)
         finished = decoder.admit(admitted) if admitted else []
         for _ in range(BURST):
             news = not self._deterministic and (finished or self._news.is_set())

@@ -1,0 +1,196 @@
+"""Decoding sessions over turns: the sampled log-probs are those of a plain forward pass, whatever else is going on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from tiny_models import VOCABULARY, eager_logprobs, make_model, random_ids
+
+from rlfactory_core.engines.local.decoder import Request, SlotDecoder
+from rlfactory_core.engines.local.policy import RaggedPolicy
+from rlfactory_core.engines.local.sampling import draw_uniforms, sample
+from rlfactory_core.types import SampledTokens, SamplingParams
+
+PREFIX = random_ids(12, 100)
+STOPS = (7, 8, 9, 10, 11, 12, 13, 14)
+
+
+def decoder(model: Any, *, slots: int = 4, prefix: Sequence[int] = PREFIX, stops: Sequence[int] = STOPS) -> SlotDecoder:
+    return SlotDecoder(RaggedPolicy(model), slots=slots, prefix=prefix, stop_token_ids=stops)
+
+
+def request(name: str, ids: Sequence[int], **params: Any) -> Request:
+    return Request(name, tuple(ids), SamplingParams(**{"max_tokens": 12, "stop_token_ids": STOPS, **params}))
+
+
+def run(engine: SlotDecoder, requests: Sequence[Request]) -> dict[str, SampledTokens]:
+    """Admit what fits, decode, refill, until all turns are over."""
+    waiting, answers = list(requests), {}
+    while waiting or engine.active:
+        admitted = engine.admissible(waiting)
+        waiting = [item for item in waiting if item not in admitted]
+        finished = engine.admit(admitted) if admitted else []
+        if engine.active:
+            finished += engine.step()
+        for item, tokens in finished:
+            assert item.session not in answers
+            answers[item.session] = tokens
+            if item.session.startswith("once"):
+                engine.release(item.session)
+    return answers
+
+
+def check_logprobs(model: Any, ids: Sequence[int], tokens: SampledTokens, temperature: float = 1.0) -> None:
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        expected = eager_logprobs(model, (*ids, *tokens.token_ids), temperature)[-len(tokens.token_ids) :]
+    assert torch.tensor(tokens.logprobs).sub(expected).abs().max() < 1e-4
+    model.set_attn_implementation("rlfactory_ragged")
+
+
+@pytest.mark.parametrize("name", ["qwen3", "gemma3"])
+def test_sessions_over_turns_equal_the_full_forward(name: str) -> None:
+    """Three turns of five sessions with observations between them, in six slots, past the sliding window."""
+    model = make_model(name)
+    engine = decoder(model, slots=6)
+    histories = {f"s{i}": (*PREFIX, *random_ids(3 + 4 * i, i)) for i in range(5)}
+    for turn in range(3):
+        names = list(histories)[turn % 2 :] + list(histories)[: turn % 2]  # sessions come back in another order
+        asked = {n: request(n, histories[n], seed=turn * 10 + i, temperature=1.3) for i, n in enumerate(names)}
+        for n, tokens in run(engine, list(asked.values())).items():
+            check_logprobs(model, histories[n], tokens, 1.3)
+            histories[n] = (*histories[n], *tokens.token_ids, *random_ids(2 + turn * 6, turn))
+
+
+def test_more_sessions_than_slots_and_release() -> None:
+    model = make_model("llama")
+    engine = decoder(model, slots=3)
+    requests = [request(f"once{i}", (*PREFIX, *random_ids(4 + i, i)), seed=i) for i in range(8)]
+    answers = run(engine, requests)
+    assert len(answers) == 8
+    for item in requests:
+        check_logprobs(model, item.ids, answers[item.session])
+
+
+def test_release_in_the_middle_of_a_turn_frees_the_slot() -> None:
+    model = make_model("llama")
+    engine = decoder(model, slots=2, stops=())
+    a, b, c = (request(n, (*PREFIX, *random_ids(5, i)), seed=i) for i, n in enumerate("abc"))
+    engine.admit([a, b])
+    assert engine.admissible([c]) == []
+    engine.release("a")
+    engine.release("unknown")
+    assert engine.active == 1
+    assert engine.admissible([c]) == [c]
+    answers = run(engine, [c])
+    assert set(answers) == {"b", "c"}
+    for item in (b, c):
+        check_logprobs(model, item.ids, answers[item.session])
+
+
+def test_stop_ids_limits_and_finish() -> None:
+    model = make_model("qwen3")
+    engine = decoder(model, slots=40, stops=tuple(range(60)))
+    params = {"stop_token_ids": tuple(range(60)), "temperature": 5.0}
+    asked = [request(f"s{i}", (*PREFIX, 5 + i), seed=i, max_tokens=1 + i % 9, **params) for i in range(40)]
+    answers = run(engine, asked)
+    for item in asked:
+        tokens = answers[item.session]
+        assert all(token >= 60 for token in tokens.token_ids[:-1])
+        assert (tokens.token_ids[-1] < 60) == (tokens.finish == "stop")
+        if tokens.finish == "length":
+            assert len(tokens.token_ids) == item.params.max_tokens
+    assert {tokens.finish for tokens in answers.values()} == {"stop", "length"}
+
+
+def test_greedy_takes_the_likeliest_token() -> None:
+    model = make_model("llama")
+    item = request("g", (*PREFIX, *random_ids(6, 1)), temperature=0.0)
+    tokens = run(decoder(model), [item])["g"]
+    check_logprobs(model, item.ids, tokens)
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        logits = model(torch.tensor([[*item.ids, *tokens.token_ids]]), use_cache=False).logits[0]
+    assert logits[len(item.ids) - 1 : -1].argmax(-1).tolist() == list(tokens.token_ids)
+
+
+def test_the_same_seed_gives_the_same_tokens_beside_whatever() -> None:
+    model = make_model("qwen3")
+    item = request("mine", (*PREFIX, *random_ids(9, 5)), seed=42)
+    alone = run(decoder(model), [item])["mine"]
+    others = [request(f"o{i}", (*PREFIX, *random_ids(30 - 9 * i, i)), seed=i, temperature=2.0) for i in range(3)]
+    engine = decoder(model)
+    engine.admit(others)
+    engine.step()
+    beside = run(engine, [item])["mine"]
+    assert beside.token_ids == alone.token_ids
+    assert beside.logprobs == pytest.approx(alone.logprobs, abs=1e-5)
+    elsewhere = run(decoder(model), [request("mine", item.ids, seed=43)])["mine"]
+    assert elsewhere.token_ids != alone.token_ids
+
+
+def test_a_prompt_without_the_prefix_waits_and_then_cuts_it() -> None:
+    model = make_model("llama")
+    engine = decoder(model)
+    usual = request("once-usual", (*PREFIX, *random_ids(5, 1)), seed=1)
+    stranger = request("once-stranger", (*PREFIX[:5], *random_ids(20, 2)), seed=2)
+    engine.admit([usual])
+    assert engine.admissible([stranger]) == []
+    answers = run(engine, [stranger])
+    assert engine.prefix == PREFIX[:5]
+    for item in (usual, stranger):
+        check_logprobs(model, item.ids, answers[item.session])
+    nothing_shared = request("once-other", random_ids(9, 77))
+    tokens = run(engine, [nothing_shared])["once-other"]
+    assert engine.prefix == ()
+    check_logprobs(model, nothing_shared.ids, tokens)
+
+
+def test_ids_that_do_not_continue_the_last_turn_are_refused() -> None:
+    engine = decoder(make_model("llama"))
+    first = request("s", (*PREFIX, *random_ids(8, 1)))
+    run(engine, [first])
+    with pytest.raises(ValueError, match="do not continue"):
+        engine.admit([request("s", first.ids[:-3])])
+
+
+def test_new_weights_reach_the_prefix_and_the_version() -> None:
+    model = make_model("llama")
+    engine = decoder(model)
+    run(engine, [request("once-a", (*PREFIX, 5))])
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(1.01)
+    engine.weights_changed(3)
+    item = request("once-b", (*PREFIX, 5, 6))
+    tokens = run(engine, [item])["once-b"]
+    assert tokens.version == 3
+    check_logprobs(model, item.ids, tokens)
+
+
+def test_top_p_keeps_the_smallest_nucleus() -> None:
+    logits = torch.tensor([[3.0, 2.0, 1.0, 0.0, -1.0]]).repeat(500, 1)
+    uniforms = torch.linspace(0, 0.999, 500)
+    probs = torch.softmax(logits[0], -1)
+    ones = torch.ones(500)
+    tokens, logprobs = sample(logits, uniforms, ones, ones * float(probs[0] + 0.5 * probs[1]))
+    assert set(tokens.tolist()) == {0, 1}
+    assert logprobs == pytest.approx(probs[tokens].log())  # of the whole distribution, not of the nucleus
+    share = float((tokens == 0).float().mean())
+    assert share == pytest.approx(float(probs[0] / (probs[0] + probs[1])), abs=0.01)
+    tiny, _ = sample(logits, uniforms, ones, ones * 1e-6)
+    assert set(tiny.tolist()) == {0}
+
+
+def test_sampling_follows_the_distribution_at_each_rows_temperature() -> None:
+    logits = torch.randn(1, VOCABULARY, generator=torch.Generator().manual_seed(0)).repeat(20_000, 1)
+    ones = torch.ones(len(logits))
+    for temperature in (0.5, 1.0, 2.0):
+        tokens, logprobs = sample(logits, draw_uniforms(1, len(logits)), ones * temperature, ones)
+        probs = torch.softmax(logits[0] / temperature, -1)
+        found = torch.bincount(tokens, minlength=VOCABULARY) / len(logits)
+        assert (found - probs).abs().sum() < 0.15
+        assert logprobs == pytest.approx(probs[tokens].log(), abs=1e-4)
