@@ -1,4 +1,4 @@
-"""The statistics of an evaluation: means per slice, pass@k, and how sure they are."""
+"""What an evaluation plays, and its statistics: means per slice, pass@k, and how sure they are."""
 
 from __future__ import annotations
 
@@ -13,6 +13,33 @@ from rlfactory_core.types import Group, Trajectory
 
 _Z95 = 1.959963984540054  # the normal distribution's 97.5 % quantile
 _RESAMPLES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class EvalPass:
+    """One pass over samples.
+
+    Args:
+        name: of its trajectory file; also goes into the seeds and sessions, so that passes share no randomness.
+        prefix: stands before the names of its results.
+        temperature: 0 is greedy.
+        attempts: per sample.
+        control: the name of a task's control, whose tools replace the task's own.
+    """
+
+    name: str
+    prefix: str = ""
+    temperature: float = 0.0
+    attempts: int = 1
+    control: str = ""
+
+
+def eval_passes(when: str, *, attempts: int, controls: Iterable[str]) -> list[EvalPass]:
+    """Greedy; sampled at temperature 1 where there are ``attempts``; greedy with each of the controls."""
+    passes = [EvalPass(f"eval-{when}")]
+    if attempts:
+        passes.append(EvalPass(f"eval-{when}-sampled", "sampled/", temperature=1.0, attempts=attempts))
+    return passes + [EvalPass(f"control-{name}", f"control/{name}/", control=name) for name in controls]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,16 +5,18 @@ Every engine uses this, in each of its worker processes: what a trajectory is do
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rlfactory_core.chat.select import choose_format
+from rlfactory_core.chat_rollout import chat_rollout_group
+from rlfactory_core.clients.base import ChatClient
 from rlfactory_core.config import RewardConfig, RunConfig
 from rlfactory_core.data import load_samples
 from rlfactory_core.errors import ConfigError, DataError
 from rlfactory_core.plugins.loading import Kind
 from rlfactory_core.plugins.registry import Registry
-from rlfactory_core.protocols import ChatFormat, Sampler, ToolManager
+from rlfactory_core.protocols import ChatFormat, Env, Sampler, ToolManager
 from rlfactory_core.rewards.layer import RewardLayer
 from rlfactory_core.rollout import RolloutLimits, rollout_group
 from rlfactory_core.types import Group, Sample
@@ -31,15 +33,17 @@ class TaskRuntime:
     def __init__(self, config: RunConfig, registry: Registry) -> None:
         self.config, self.registry = config, registry
         self.task = registry.task(config.plugin).factory(dict(config.task), config.seed)
-        self.rewards = RewardLayer(self._scorers())
-        limits = config.rollout
-        self.limits = RolloutLimits(
-            limits.max_turns, limits.max_tool_calls, limits.max_turn_tokens, limits.max_tokens
+        self._scorers = self._make_scorers()
+        self.rewards = RewardLayer(self._scorers)
+        self._make_env: Callable[..., Env] = (
+            registry.find(config.env, "env").factory if config.env else self.task.make_env
         )
+        limits = config.rollout
+        self.limits = RolloutLimits(limits.max_turns, limits.max_tool_calls, limits.max_turn_tokens, limits.max_tokens)
         self._chat: ChatFormat | None = None
         self._managers: dict[str, ToolManager] = {}
 
-    def _scorers(self) -> dict[str, tuple[Any, float]]:
+    def _make_scorers(self) -> dict[str, tuple[Any, float]]:
         wanted: Sequence[RewardConfig] = self.config.rewards or tuple(
             RewardConfig(name=name, weight=weight) for name, weight in self.task.rewards.items()
         )
@@ -49,6 +53,12 @@ class TaskRuntime:
         return {r.name: (self.registry.find(r.name, *kinds).factory(**r.options), r.weight) for r in wanted}
 
     @property
+    def success(self) -> str:
+        """The reward that tells whether an attempt succeeded: ``exact_match`` if there is one, else the weightiest."""
+        scorers = self._scorers
+        return "exact_match" if "exact_match" in scorers else max(scorers, key=lambda name: scorers[name][1])
+
+    @property
     def chat(self) -> ChatFormat:
         if self._chat is None:
             raise RuntimeError("TaskRuntime.use_tokenizer was not called")
@@ -56,8 +66,11 @@ class TaskRuntime:
 
     def use_tokenizer(self, tokenizer: Any) -> None:
         """Choose the chat format; raises `ChatFormatError` where none is known or it does not do what it should."""
-        formats = {item.name: item.factory for item in self.registry.registered("chat_format")}
         chat = self.config.chat
+        if chat.format != "auto":
+            formats = {chat.format: self.registry.find(chat.format, "chat_format").factory}
+        else:
+            formats = {item.name: item.factory for item in self.registry.registered("chat_format")}
         self._chat = choose_format(formats, tokenizer, name=chat.format, thinking=chat.thinking)
 
     def samples(self, split: str) -> list[Sample]:
@@ -79,18 +92,33 @@ class TaskRuntime:
         self.task.check(samples)
         return samples
 
+    def held_out(self, *, required: bool) -> list[Sample]:
+        """The evaluation's samples, at most ``eval.limit``.
+
+        Raises:
+            DataError: as `samples`; also where there are none and they are ``required``.
+        """
+        samples = self.samples("eval")[: self.config.eval.limit or None]
+        if required and not samples:
+            raise DataError(
+                f"There are no held-out samples to evaluate plugin '{self.config.plugin}' on. "
+                "Give some: --data test.jsonl"
+            )
+        return samples
+
     async def open(self) -> None:
         """Reach for the task's resources and start its tools."""
         await self.task.open()
         self._managers["tools"] = self._manager(self.task.tools)
 
     def _manager(self, tools: Sequence[Any]) -> ToolManager:
-        make = self.registry.find("default", "tool_manager").factory
+        make = self.registry.find(self.config.tools.manager, "tool_manager").factory
         manager: ToolManager = make(tools, self.config.tools, count_tokens=self._count_tokens)
         return manager
 
     def _count_tokens(self, text: str) -> int:
-        return len(self.chat.encode(text))
+        """With a remote model, whose tokenizer is not at hand, a token is taken as four bytes."""
+        return -(-len(text.encode()) // 4) if self._chat is None else len(self._chat.encode(text))
 
     @property
     def manager(self) -> ToolManager:
@@ -127,9 +155,35 @@ class TaskRuntime:
         group = await rollout_group(
             sample,
             attempts,
-            make_env=lambda sample, context: self.task.make_env(sample, tools, context),
+            make_env=lambda sample, context: self._make_env(sample, tools, context),
             chat=self.chat,
             sampler=sampler,
+            limits=self.limits,
+            temperature=temperature,
+            top_p=self.config.rollout.top_p if temperature > 0 else 1.0,
+            seed=seed,
+            session=session,
+        )
+        return await self.rewards.score_group(group)
+
+    async def play_chat(
+        self,
+        sample: Sample,
+        client: ChatClient,
+        *,
+        attempts: int,
+        temperature: float,
+        seed: int,
+        session: str,
+        manager: ToolManager | None = None,
+    ) -> Group:
+        """As `play`, in messages: for a model behind a server; needs no ``chat`` format."""
+        tools = manager or self.manager
+        group = await chat_rollout_group(
+            sample,
+            attempts,
+            make_env=lambda sample, context: self._make_env(sample, tools, context),
+            client=client,
             limits=self.limits,
             temperature=temperature,
             top_p=self.config.rollout.top_p if temperature > 0 else 1.0,

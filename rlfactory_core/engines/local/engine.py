@@ -13,9 +13,9 @@ import torch
 
 from rlfactory_core.config import RunConfig
 from rlfactory_core.engines.local.loading import choose_device
+from rlfactory_core.engines.local.local_run import LocalRun
 from rlfactory_core.engines.local.processes import worker_processes
 from rlfactory_core.engines.local.quiet import quiet_transformers
-from rlfactory_core.engines.local.local_run import LocalRun
 from rlfactory_core.engines.local.workers import Workers
 from rlfactory_core.errors import ConfigError, UsageError
 from rlfactory_core.plugins.fingerprint import Fingerprint
@@ -101,8 +101,9 @@ async def _run(program: Any, run: EngineRun, workers: Workers) -> dict[str, Any]
 
 async def _use(local: LocalRun, program: Any) -> dict[str, Any]:
     try:
-        await local.open()
-        return await (local.train() if program is train_program else local.evaluate())
+        training = program is train_program
+        await local.open(training=training)
+        return await (local.train() if training else local.evaluate())
     finally:
         await local.close()
 

@@ -4,31 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from rlfactory_core.engines.local.sampler import LocalSampler
 from rlfactory_core.engines.local.workers import Workers
+from rlfactory_core.evaluation import EvalPass
 from rlfactory_core.protocols import ToolManager
 from rlfactory_core.rollout import derive_seed
 from rlfactory_core.task_runtime import TaskRuntime
 from rlfactory_core.types import Group, Sample
-
-
-@dataclass(frozen=True, slots=True)
-class EvalPass:
-    """One pass over samples.
-
-    Args:
-        name: goes into the seeds and sessions, so that passes do not share randomness.
-        temperature: 0 is greedy.
-        attempts: per sample.
-        control: the name of a task's control, whose tools replace the task's own.
-    """
-
-    name: str
-    temperature: float = 0.0
-    attempts: int = 1
-    control: str = ""
 
 
 async def evaluate(

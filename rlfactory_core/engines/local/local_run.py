@@ -8,14 +8,15 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Executor
+from contextlib import AsyncExitStack
 from typing import Any
 
 from rlfactory_core.chat.proof import prove_append_equals_render
 from rlfactory_core.engines.local.checkpoint import TrainerState, latest_checkpoint, load_state, save_checkpoint
-from rlfactory_core.engines.local.decoder import SlotDecoder
 from rlfactory_core.engines.local.default_model import build_default_model
-from rlfactory_core.engines.local.evaluate import EvalPass, evaluate
-from rlfactory_core.engines.local.loading import choose_device, choose_dtype, load_pretrained, make_policy
+from rlfactory_core.engines.local.evaluate import evaluate
+from rlfactory_core.engines.local.loading import choose_device, choose_dtype, load_pretrained, make_decoder, make_policy
+from rlfactory_core.engines.local.lora import StartPolicy, adapter_weights, add_lora, load_adapter_weights
 from rlfactory_core.engines.local.loss import LossOptions
 from rlfactory_core.engines.local.optim import Optimizer, OptimizerOptions
 from rlfactory_core.engines.local.pack import common_prefix
@@ -25,7 +26,7 @@ from rlfactory_core.engines.local.trainer import Observer, StepResult, Trainer
 from rlfactory_core.engines.local.update import Learner
 from rlfactory_core.engines.local.workers import Workers
 from rlfactory_core.errors import ModelError
-from rlfactory_core.evaluation import summarise
+from rlfactory_core.evaluation import EvalPass, eval_passes, summarise
 from rlfactory_core.protocols import EngineRun
 from rlfactory_core.reporting.loggers import MetricsLogger, open_loggers
 from rlfactory_core.task_runtime import TaskRuntime
@@ -44,38 +45,46 @@ class LocalRun:
         self.state: TrainerState | None = None
         self.totals: Counter[str] = Counter()
         self.started = time.perf_counter()
+        self._sampling = AsyncExitStack()
 
-    async def open(self) -> None:
+    async def open(self, *, training: bool) -> None:
         """Everything that can fail for a reason of the user's fails here, the cheap first."""
-        self.samples = self.runtime.samples("train")
-        evaluation = self.runtime.samples("eval")
-        self.eval_samples = evaluation[: self.config.eval.limit or None]
+        self.samples = self.runtime.samples("train") if training else []
+        self.eval_samples = self.runtime.held_out(required=not training)
         await self.runtime.open()
         model = self._load_model()
         self.runtime.use_tokenizer(self.tokenizer)
         prove_append_equals_render(self.runtime.chat)
-        device = choose_device(self.config.device)
-        self.policy, report = make_policy(model.to(device))
+        device, train = choose_device(self.config.device), self.config.train
+        self.policy, report = make_policy(model.to(device), max_tokens=self.config.rollout.max_tokens)
         if self.workers.first and (self.config.model is not None or not report.passed):
             self.progress.say(report.line())
-        done = self.state.step if self.state else 0
-        decoder = SlotDecoder(
+        if train.lora is not None:
+            add_lora(self.policy.model, train.lora, self.config.seed)
+            if self.state is not None:
+                load_adapter_weights(self.policy.model, self.state.trainable)
+        if train.gradient_checkpointing:
+            self.policy.model.gradient_checkpointing_enable({"use_reentrant": False})
+        decoder = make_decoder(
             self.policy,
             slots=self.config.rollout.slots,
             prefix=self._shared_prefix(),
             stop_token_ids=self.runtime.chat.stop_token_ids,
-            version=done,
+            version=self.state.step if self.state else 0,
         )
         deterministic, slots = self.config.rollout.deterministic, self.config.rollout.slots
-        self.sampler = LocalSampler(decoder, self.compute, deterministic=deterministic, slots=slots)
-        await self.sampler.__aenter__()
+        sampler = LocalSampler(decoder, self.compute, deterministic=deterministic, slots=slots)
+        self.sampler = await self._sampling.enter_async_context(sampler)
 
     def _load_model(self) -> Any:
         """The run's start model, or its latest checkpoint on a resume; sets ``tokenizer`` and ``state``."""
-        dtype = choose_dtype(self.config.dtype, choose_device(self.config.device))
+        tiny = self.config.model is None and self.config.dtype == "auto"  # too small to gain by bf16, and it would lose
+        dtype = choose_dtype("float32" if tiny else self.config.dtype, choose_device(self.config.device))
         if self.run.resume:
             checkpoint = latest_checkpoint(self.run.folder.checkpoints)
             self.state = load_state(checkpoint)
+            if self.config.train.lora is not None:  # the checkpoint's weights have the adapters merged in
+                return self._start_model(dtype)
             model, self.tokenizer = load_pretrained(str(checkpoint), choose_device("cpu"), dtype)
             return model
         return self._start_model(dtype)
@@ -103,8 +112,7 @@ class LocalRun:
         return prompts[0][: common_prefix(prompts)] if len(prompts) > 1 else ()
 
     async def close(self) -> None:
-        if hasattr(self, "sampler"):
-            await self.sampler.__aexit__(None, None, None)
+        await self._sampling.aclose()
         await self.runtime.close()
 
     # --- training -------------------------------------------------------------------------------------------------
@@ -142,7 +150,8 @@ class LocalRun:
             self.progress.advance(1, **_shown(result.metrics))
 
         def save(step: int) -> None:
-            state = TrainerState(step, learner.optimizer.state_dict(), dict(self.totals))
+            trainable = adapter_weights(self.policy.model)
+            state = TrainerState(step, learner.optimizer.state_dict(), dict(self.totals), trainable)
             keep = self.config.checkpoint.keep
             save_checkpoint(self.run.folder.checkpoints, self.policy.model, self.tokenizer, state, keep=keep)
 
@@ -189,6 +198,8 @@ class LocalRun:
 
     def _reference(self) -> Policy:
         """The start model, frozen."""
+        if self.config.train.lora is not None:
+            return StartPolicy(self.policy)
         if self.state is None:
             model = copy.deepcopy(self.policy.model)
         else:
@@ -238,23 +249,21 @@ class LocalRun:
         """Greedy, sampled and, afterwards, with the task's controls; the flat map on rank 0, an empty one elsewhere."""
         if not self.eval_samples:
             return {}
-        passes = [("", EvalPass(f"eval-{when}"))]
-        if self.config.eval.sampled:
-            sampled = EvalPass(f"eval-{when}-sampled", temperature=1.0, attempts=self.config.eval.attempts)
-            passes.append(("sampled/", sampled))
-        if when == "after":
-            controls = self.runtime.task.controls()
-            passes += [(f"control/{name}/", EvalPass(f"control-{name}", control=name)) for name in controls]
+        attempts = self.config.eval.attempts if self.config.eval.sampled else 0
+        controls = self.runtime.task.controls() if when == "after" else ()
+        passes = eval_passes(when, attempts=attempts, controls=controls)
         self.progress.stage(f"evaluate {when}", len(passes), "pass")
         results: dict[str, float] = {}
-        for prefix, how in passes:
+        success = self.runtime.success
+        for how in passes:
             groups = await self._evaluate_pass(self.eval_samples, how)
             if self.workers.first:
-                flat = summarise(groups).flat(prefix, intervals=intervals)
+                flat = summarise(groups, success=success).flat(how.prefix, intervals=intervals)
                 results |= flat
                 trajectories = (t for group in groups for t in group.trajectories)
                 self.run.folder.write_trajectories(how.name, trajectories, self.runtime.chat.decode)
-                self.progress.advance(1, **{f"{prefix}exact_match": flat.get(f"{prefix}exact_match", float("nan"))})
+                key = f"{how.prefix}{success}"
+                self.progress.advance(1, **{key: flat.get(key, float("nan"))})
         return results
 
     async def _evaluate_pass(self, samples: Sequence[Sample], how: EvalPass) -> list[Group]:

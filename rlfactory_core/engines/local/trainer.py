@@ -16,11 +16,12 @@ from typing import TypeVar
 
 from rlfactory_core.batch import BatchStats, build_batches
 from rlfactory_core.config import RunConfig
-from rlfactory_core.engines.local.evaluate import EvalPass, evaluate
+from rlfactory_core.engines.local.evaluate import evaluate
 from rlfactory_core.engines.local.sampler import LocalSampler
 from rlfactory_core.engines.local.update import Learner, UpdateMetrics, summarise
 from rlfactory_core.engines.local.workers import Workers
 from rlfactory_core.errors import RunStopped, TrainingError
+from rlfactory_core.evaluation import EvalPass
 from rlfactory_core.reporting.metrics import component_means, group_metrics
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.rollout import derive_seed
