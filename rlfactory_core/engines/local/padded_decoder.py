@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from rlfactory_core.engines.local.decoder import Finished, Request
 from rlfactory_core.engines.local.pack import pack
 from rlfactory_core.engines.local.policy import PaddedPolicy, token_logprobs
 from rlfactory_core.engines.local.sampling import draw_uniforms, sample
+from rlfactory_core.errors import ModelError
 from rlfactory_core.types import SampledTokens, SamplingParams, TrainSequence
 
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.5, torch.float16: 0.1}  # of log-probs, the worst token
@@ -26,7 +27,8 @@ TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.5, torch.float16: 0.1}  # of
 class PaddedDecoder:
     """`decoder.Decoder` for a `PaddedPolicy`: `admit` samples whole turns, so nothing is ever left active.
 
-    Rows of unequal length share a wave only where the model is found to ignore padding on the left.
+    Which rows may share a wave is tried out on the model at the first call: any, where it ignores padding on the left;
+    those of equal length; or, in families whose states are kept for one row only, none.
 
     Args:
         slots: rows of a wave at most.
@@ -36,18 +38,21 @@ class PaddedDecoder:
 
     def __init__(self, policy: PaddedPolicy, *, slots: int, version: int = 0) -> None:
         self.policy, self.slots, self.version = policy, slots, version
-        self._ignores_padding: bool | None = None
+        self._shares: Literal["any", "equal", "none"] | None = None
 
     def admissible(self, waiting: Sequence[Request]) -> list[Request]:
         return list(waiting[: self.slots])
 
     def admit(self, requests: Sequence[Request]) -> Finished:
-        if self._ignores_padding is None:
-            self._ignores_padding = self._try_padding()
-        if self._ignores_padding:
+        """Raises `ModelError` where the model, sampling with its own cache, contradicts its own forward pass."""
+        if self._shares is None:
+            self._shares = self._try_waves()
+        if self._shares == "any":
             return self._wave(requests)
         by_length = sorted(requests, key=lambda request: len(request.ids))
         waves = [list(wave) for _, wave in groupby(by_length, lambda request: len(request.ids))]
+        if self._shares == "none":
+            waves = [[request] for request in requests]
         return [turn for wave in waves for turn in self._wave(wave)]
 
     def step(self) -> Finished:
@@ -85,12 +90,24 @@ class PaddedDecoder:
             model.generation_config = own
         return [(request, turns.result(row, self.version)) for row, request in enumerate(requests)]
 
-    def _try_padding(self) -> bool:
-        """Whether two prompts of unequal length, sampled in one wave, get the log-probs of the training forward."""
+    def _try_waves(self) -> Literal["any", "equal", "none"]:
+        if self._agrees(5, 14):
+            return "any"
+        if self._agrees(9, 9):
+            return "equal"
+        if self._agrees(9):
+            return "none"
+        raise ModelError(
+            f"{type(self.policy.model).__name__} cannot be trained: the log-probs of its own generation differ from those "
+            "of its forward pass. Use another model, or another version of transformers."
+        )
+
+    def _agrees(self, *lengths: int) -> bool:
+        """Whether prompts of these lengths, sampled in one wave, get the log-probs of the training forward."""
         config = self.policy.model.config.get_text_config()
         generator = torch.Generator().manual_seed(0)
         low = min(3, config.vocab_size - 1)
-        prompts = [torch.randint(low, config.vocab_size, (size,), generator=generator).tolist() for size in (5, 14)]
+        prompts = [torch.randint(low, config.vocab_size, (size,), generator=generator).tolist() for size in lengths]
         requests = [Request(str(row), tuple(ids), SamplingParams(4, seed=row)) for row, ids in enumerate(prompts)]
         sequences: list[TrainSequence] = []
         sampled: list[float] = []
