@@ -40,20 +40,32 @@ def prepare(file: Path | None, overrides: Sequence[str | Mapping[str, Any]]) -> 
     Raises:
         UsageError: whatever does not fit, before anything costly happens.
     """
-    given = merge(load_yaml(file) if file else {}, *(parse_override(o) if isinstance(o, str) else o for o in overrides))
+    registry = Registry()
+    return check(resolve(registry, file, overrides), registry)
+
+
+def resolve(
+    registry: Registry, file: Path | None, overrides: Sequence[str | Mapping[str, Any]], base: Mapping[str, Any] = {}
+) -> RunConfig:
+    """The whole configuration, on top of the task's own defaults; no engine has seen it yet.
+
+    Args:
+        base: plain data below the file, such as the configuration of an earlier run.
+    """
+    over = (parse_override(item) if isinstance(item, str) else item for item in overrides)
+    given = merge(base, load_yaml(file) if file else {}, *over)
     plugin = given.get("plugin")
     if not isinstance(plugin, str):
-        raise UsageError("No plugin is named. Say which task to run: rlfactory run --plugin search")
-    registry = Registry()
-    task = registry.task(plugin).factory(given.get("task") or {}, 0)
+        raise UsageError("No plugin is named. Say which task, for example: --plugin search")
+    task = registry.task(plugin).make(given.get("task") or {}, 0)
     tiny = task.tiny_defaults if given.get("model") is None else {}
-    return check(resolve_config(merge(task.defaults, tiny), None, [given]), registry)
+    return resolve_config(merge(task.defaults, tiny), None, [given])
 
 
 def check(config: RunConfig, registry: Registry) -> Prepared:
     """Let the engine complete and check a resolved configuration."""
     check_loggers(config.loggers)
-    engine: Engine = registry.find(config.engine, "engine").factory()
+    engine: Engine = registry.find(config.engine, "engine").make()
     return Prepared(engine.prepare(config), registry, engine)
 
 
@@ -64,10 +76,10 @@ def run(prepared: Prepared, progress: Progress) -> RunFolder:
         RlfactoryError: the run cannot go on; a folder that holds nothing yet is removed again.
         RunStopped: stopped with Ctrl-C after a whole step.
     """
-    folder = RunFolder.create(_plugin_label(prepared.config.plugin), prepared.config.out)
-    with _removed_if_empty(folder):
+    folder = RunFolder.create(plugin_label(prepared.config.plugin), prepared.config.out)
+    with removed_if_empty(folder):
         folder.write_config(prepared.config.model_dump(mode="json"))
-        _lock(prepared, folder)
+        lock_plugins(prepared.registry, folder)
         return _train(prepared, folder, progress, resume=False)
 
 
@@ -106,7 +118,7 @@ def _train(prepared: Prepared, folder: RunFolder, progress: Progress, *, resume:
 
 
 @contextmanager
-def _removed_if_empty(folder: RunFolder) -> Iterator[None]:
+def removed_if_empty(folder: RunFolder) -> Iterator[None]:
     """A run that fails before its first result leaves no folder behind."""
     try:
         yield
@@ -116,11 +128,12 @@ def _removed_if_empty(folder: RunFolder) -> Iterator[None]:
         raise
 
 
-def _lock(prepared: Prepared, folder: RunFolder) -> None:
-    prints = prepared.registry.fingerprints()
+def lock_plugins(registry: Registry, folder: RunFolder) -> None:
+    """Save which plugins are in use, file by file."""
+    prints = registry.fingerprints()
     folder.write_plugins_lock({print_.plugin: asdict(print_) for print_ in prints})
 
 
-def _plugin_label(plugin: str) -> str:
+def plugin_label(plugin: str) -> str:
     """``./my_task.py`` and ``dist:name`` as part of a folder's name."""
     return Path(plugin).stem.rsplit(":", 1)[-1]

@@ -12,11 +12,12 @@ from rlfactory_core.errors import UsageError, nearest
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.progress import number_label, number_text, seconds_text
 from rlfactory_core.reporting.trajectories import StoredTrajectory
+from rlfactory_core.types import Message
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from rlfactory_core.types import Message, ToolResult, Trajectory
+    from rlfactory_core.types import ToolResult, Trajectory
 
 _FOLD_LINES = 12  # a longer masked stretch is shown by its first and last lines unless --full
 
@@ -68,9 +69,12 @@ def trajectory_lines(stored: StoredTrajectory, *, marks: bool, full: bool) -> It
     answer = trajectory.sample.answer
     if answer is not None:
         yield Text.assemble(("answer  ", "dim"), answer if isinstance(answer, str) else str(answer))
+    heard = trajectory.sample.messages
     for turn, text in zip(trajectory.turns, stored.texts, strict=True):
         own = text.sampled or _message_text(turn.message)
-        for line in _fold(text.context, full):
+        context = text.context or "\n".join(f"[{message.role}] {message.content}" for message in heard)
+        heard = tuple(Message("tool", result.content) for result in turn.results)
+        for line in _fold(context, full):
             yield Text(("| " if marks else "") + line, style="dim")
         for line in own.rstrip("\n").split("\n"):
             yield Text(("> " if marks else "") + line, style="bold" if not marks else "")
@@ -111,12 +115,11 @@ def _foot(trajectory: Trajectory) -> Iterator[Text]:
         yield Text(f"fault    {fault.kind.value}, {fault.source}, {where}: {fault.message}", style="red")
     if trajectory.masked:
         yield Text("masked   left out of the update", style="red")
-    counts = f"{len(trajectory.turns)} turns, {trajectory.num_tool_calls} tool calls, {trajectory.num_sampled} sampled "
-    yield Text(
-        f"stop     {number_label(trajectory.stop.value)}, {counts}of {len(trajectory.ids)} tokens, "
-        f"{seconds_text(trajectory.seconds)}",
-        style="dim",
-    )
+    parts = [number_label(trajectory.stop.value), f"{len(trajectory.turns)} turns"]
+    parts.append(f"{trajectory.num_tool_calls} tool calls")
+    if trajectory.num_sampled:  # a remote endpoint gives no ids
+        parts.append(f"{trajectory.num_sampled} sampled of {len(trajectory.ids)} tokens")
+    yield Text(f"stop     {', '.join([*parts, seconds_text(trajectory.seconds)])}", style="dim")
 
 
 def _result(result: ToolResult) -> Text:

@@ -195,7 +195,8 @@ def write_atomic(path: Path, text: str) -> None:
     try:
         with _writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            with temporary.open("w", encoding="utf-8") as file:
+            # A model can write half a surrogate pair; escaped, it is JSON that reads back as it was.
+            with temporary.open("w", encoding="utf-8", errors="backslashreplace") as file:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())

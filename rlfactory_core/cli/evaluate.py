@@ -1,0 +1,87 @@
+"""``rlfactory eval``: measure a run, a model or an endpoint on a plugin's held-out samples."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rlfactory_core.cli.options import task_options
+
+if TYPE_CHECKING:
+    from rlfactory_core.runner_eval import Evaluation
+
+
+@click.command("eval", context_settings={"ignore_unknown_options": True, "help_option_names": ["-h", "--help"]})
+@click.option("--plugin", metavar="NAME|FILE.py", help="The task. Default: that of the run.")
+@click.option("--model", metavar="RUN|PATH|ID", help="A run, a model folder or hub id; with --api a served model's id.")
+@click.option("--api", metavar="URL", help="An OpenAI-compatible server, such as http://127.0.0.1:8000/v1.")
+@click.option("--samples", type=click.IntRange(min=0), help="How many held-out samples; 0: all.")
+@click.option("--attempts", type=click.IntRange(min=1), help="Per sample at temperature 1, for pass@k. Default: 4.")
+@click.option("--data", type=click.Path(path_type=Path), help="Held-out data of your own: JSONL or parquet.")
+@click.option("--config", "file", type=click.Path(path_type=Path), help="A YAML file with keys of the configuration.")
+@click.option("--seed", type=int, help="Of everything random.")
+@click.option("--device", help="auto, cpu, cuda or cuda:N.")
+@click.option("--out", type=click.Path(path_type=Path), help="Where to save. Default: runs/<time>-<plugin>-eval.")
+@click.option("--json", "as_json", is_flag=True, help="The results as JSON on standard output, progress on the other.")
+@click.argument("rest", nargs=-1, type=click.UNPROCESSED, metavar="[--TASK-OPTION VALUE] [KEY=VALUE]...")
+def evaluate(
+    plugin: str | None,
+    model: str | None,
+    api: str | None,
+    file: Path | None,
+    as_json: bool,
+    rest: tuple[str, ...],
+    **options: Any,
+) -> None:
+    """Measure a model on a plugin's held-out samples: greedy, sampled (pass@k) and with the task's controls.
+
+    A run brings its latest checkpoint, its plugin and its configuration. A server's key is read from
+    RLFACTORY_API_KEY or OPENAI_API_KEY. Any other --NAME VALUE is an option of the task, and KEY=VALUE sets any key of
+    the configuration, such as rollout.max_turns=6.
+    """
+    from rlfactory_core.runner_eval import evaluate_run
+    from rlfactory_core.ui.progress import make_progress
+
+    overrides: list[str | Mapping[str, Any]] = [_nested(options), *task_options(list(rest))]
+    with make_progress(sys.stderr if as_json else sys.stdout) as progress:
+        done = evaluate_run(plugin, model, api, file, overrides, progress)
+    if as_json:
+        click.echo(_json(done))
+        return
+    from rlfactory_core.ui.evaluation import print_evaluation
+
+    click.echo(f"\n{done.plugin}, {done.model}")
+    print_evaluation(done.results, sys.stdout)
+    click.echo(f"\neverything   {done.folder.path}\nlook closer  rlfactory trace {done.folder.path} --worst")
+
+
+def _nested(options: dict[str, Any]) -> dict[str, Any]:
+    """The command line's options as a part of the configuration; those that were not given are left out."""
+    places = {"samples": ("eval", "limit"), "attempts": ("eval", "attempts"), "data": ("data", "eval")}
+    nested: dict[str, Any] = {}
+    for name, value in options.items():
+        if value is None:
+            continue
+        if name in places:
+            section, key = places[name]
+            nested.setdefault(section, {})[key] = value
+        else:
+            nested[name] = value
+    return nested
+
+
+def _json(done: Evaluation) -> str:
+    import json
+
+    found = {
+        "plugin": done.plugin,
+        "model": done.model,
+        "seconds": done.seconds,
+        "folder": str(done.folder.path),
+        "results": dict(done.results),
+    }
+    return json.dumps(found, indent=2, ensure_ascii=False)
