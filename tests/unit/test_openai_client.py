@@ -1,0 +1,260 @@
+"""The client against a server on the loopback that does what real ones do, and what broken ones do."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from fake_openai import Reply, error, said, scripted, serve
+
+from rlfactory_core.clients.base import Completion
+from rlfactory_core.clients.openai import OpenAIClient
+from rlfactory_core.errors import BackendError, UsageError
+from rlfactory_core.types import Message, SamplingParams, ToolCall, ToolSpec
+
+LOOK = ToolSpec("look", "Look.", {"type": "object", "properties": {"where": {"type": "string"}}})
+ASK = (Message("system", "Be brief."), Message("user", "Who?"))
+PARAMS = SamplingParams(max_tokens=50, temperature=0.7, top_p=0.9, seed=2**62 + 5)
+
+
+@pytest.fixture(autouse=True)
+def no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RLFACTORY_API_KEY", "OPENAI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def client(url: str, model: str | None = None, **options: Any) -> OpenAIClient:
+    return OpenAIClient(url, model, **{"backoff_s": (0.001, 0.002), **options})
+
+
+async def ask(openai: OpenAIClient, *messages: Message, params: SamplingParams = PARAMS) -> Completion | None:
+    return await openai.complete(messages or ASK, [LOOK], params)
+
+
+def talk(openai: OpenAIClient, *messages: Message) -> Completion | None:
+    async def run() -> Completion | None:
+        await openai.open([LOOK])
+        try:
+            return await ask(openai, *messages)
+        finally:
+            await openai.close()
+
+    return asyncio.run(run())
+
+
+def test_a_question_as_it_is_sent_and_its_answer() -> None:
+    with serve(scripted(said("Him.", reasoning_content=" I think. "))) as server:
+        openai = client(server.url)
+        found = talk(openai)
+    assert found == Completion(Message("assistant", "Him.", reasoning="I think."), "stop", 100, 10)
+    assert openai.model == "toy"
+    (body,) = server.chats
+    assert body == {
+        "model": "toy",
+        "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Who?"}],
+        "temperature": 0.7,
+        "max_tokens": 50,
+        "top_p": 0.9,
+        "seed": 5,
+        "tools": [
+            {
+                "type": "function",
+                "function": {"name": "look", "description": "Look.", "parameters": dict(LOOK.parameters)},
+            }
+        ],
+    }
+
+
+@pytest.mark.parametrize(
+    ("written", "arguments"),
+    [
+        ('{"where": "left"}', {"where": "left"}),
+        ({"where": "left"}, {"where": "left"}),
+        ('"{\\"where\\": \\"left\\"}"', {"where": "left"}),
+        ("", {}),
+        (None, {}),
+        ('{"where": "le', None),
+        ("[1]", None),
+        ('{"where": NaN}', None),
+    ],
+)
+def test_arguments_are_read_tolerantly(written: Any, arguments: Mapping[str, Any] | None) -> None:
+    with serve(scripted(said(None, ("look", written)))) as server:
+        found = talk(client(server.url))
+    assert found is not None
+    (call,) = found.message.tool_calls
+    assert (call.id, call.name, call.arguments) == ("id0", "look", arguments)
+    assert (call.error is None) == (arguments is not None)
+
+
+def test_parallel_calls_get_ids_of_their_own() -> None:
+    calls: list[Any] = [{"function": {"name": "look", "arguments": "{}"}} for _ in range(2)]
+    with serve(scripted(said("", tool_calls=[*calls, {"id": "x"}, "oops"]))) as server:
+        found = talk(client(server.url))
+    assert found is not None
+    assert [call.id for call in found.message.tool_calls] == ["call_0", "call_1", "call_2", "call_3"]
+    assert [bool(call.error) for call in found.message.tool_calls] == [False, False, True, True]
+
+
+def test_a_conversation_goes_back_in_a_form_that_servers_can_read() -> None:
+    broken = ToolCall("c1", "look", '{"where"', error="bad")
+    history = (
+        *ASK,
+        Message("assistant", "", reasoning="Hm.", tool_calls=(ToolCall("c0", "look", "{}", {"where": "left"}), broken)),
+        Message("tool", "nothing", tool_call_id="c0", name="look"),
+    )
+
+    async def run(openai: OpenAIClient) -> None:
+        await openai.open()
+        await ask(openai)
+        await ask(openai, *history)
+        await openai.close()
+
+    with serve(scripted(said("a", reasoning="So."), said("b"))) as server:
+        asyncio.run(run(client(server.url)))
+    _, _, assistant, tool = server.chats[1]["messages"]
+    assert [call["function"]["arguments"] for call in assistant["tool_calls"]] == [
+        '{"where": "left"}',
+        '{"invalid": "{\\"where\\""}',
+    ]
+    assert assistant["reasoning"] == "Hm."  # under the name that this server uses
+    assert tool == {"role": "tool", "content": "nothing", "tool_call_id": "c0"}
+
+
+def test_thinking_that_a_server_leaves_in_the_content_is_taken_out() -> None:
+    with serve(scripted(said("<think>Hm.</think>\n\nHim.", finish="length"))) as server:
+        found = talk(client(server.url))
+    assert found is not None
+    assert (found.message.reasoning, found.message.content, found.finish) == ("Hm.", "Him.", "length")
+
+
+def test_half_a_character_breaks_nothing() -> None:
+    with serve(scripted(said("\ud83d", ("look", '{"where": "\ud83d"}')))) as server:
+        found = talk(client(server.url))
+    assert found is not None
+    assert found.message.content == "?"
+    found.message.tool_calls[0].arguments_text.encode()
+
+
+def test_passing_troubles_are_tried_again() -> None:
+    troubles = error(429, "slow down", Retry_After="0"), error(503, "loading"), Reply(0), said("At last.")
+    with serve(scripted(*troubles)) as server:
+        found = talk(client(server.url))
+    assert found is not None
+    assert found.message.content == "At last."
+    assert len(server.chats) == 4
+
+
+@pytest.mark.parametrize(
+    ("reply", "times", "message"),
+    [
+        (error(500, "out of memory"), 3, "HTTP status 500: out of memory"),
+        (error(400, "bad schema"), 1, "HTTP status 400: bad schema"),
+        (Reply(200, b"<html>"), 1, "did not answer with a chat completion"),
+        (Reply(200, {"choices": []}), 1, "did not answer with a chat completion"),
+        (Reply(200, {"choices": [{"message": "hi"}], "usage": []}), 1, "did not answer with a chat completion"),
+        (Reply(0), 3, "cannot be reached"),
+    ],
+)
+def test_lasting_troubles_are_a_backend_error(reply: Reply, times: int, message: str) -> None:
+    with serve(scripted(*[reply] * times)) as server, pytest.raises(BackendError, match=message):
+        talk(client(server.url, retries=2))
+    assert len(server.chats) == times
+
+
+def test_a_context_that_is_full_is_no_fault() -> None:
+    full = error(400, "This model's maximum context length is 4096 tokens. However, you requested 5000.")
+    with serve(scripted(full)) as server:
+        assert talk(client(server.url)) is None
+
+
+def test_a_server_that_hangs_meets_the_deadline() -> None:
+    over = threading.Event()
+
+    def answer(body: Mapping[str, Any]) -> Reply:
+        if body["messages"][0]["content"] != "Hello":
+            over.wait(10)
+        return said("Hi")
+
+    async def run(openai: OpenAIClient) -> None:
+        await openai.open()
+        openai._deadline_s = 0.05  # only now: the first question may take its time on a busy machine
+        try:
+            with pytest.raises(BackendError, match="gave no answer within"):
+                await ask(openai)
+        finally:
+            over.set()
+            await openai.close()
+
+    with serve(answer) as server:
+        asyncio.run(run(client(server.url)))
+
+
+def test_no_more_requests_at_once_than_allowed() -> None:
+    async def run(openai: OpenAIClient) -> None:
+        await openai.open()
+        await asyncio.gather(*(ask(openai) for _ in range(12)))
+        await openai.close()
+
+    with serve(lambda body: said("Hi")) as server:
+        asyncio.run(run(client(server.url, concurrency=3)))
+    assert len(server.chats) == 12
+    assert server.most_at_once <= 3
+
+
+def test_the_key_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "general")
+    monkeypatch.setenv("RLFACTORY_API_KEY", "own")
+    with serve(scripted(said("Hi"))) as server:
+        talk(client(server.url))
+    assert set(server.authorizations) == {"Bearer own"}
+
+
+def test_what_cannot_work_is_said_at_the_start() -> None:
+    def refuse(reply: Reply) -> Any:
+        return lambda body: reply
+
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))  # bound, not listening
+        with pytest.raises(BackendError, match=r"cannot be reached .* start it, or mend --api"):
+            talk(client(f"http://127.0.0.1:{unused.getsockname()[1]}"))
+    with serve(scripted(), models=["a", "b"]) as server, pytest.raises(UsageError, match=r"2 models.*--model.*a, b"):
+        talk(client(server.url))
+    unknown = refuse(error(404, "no such model"))
+    hint = r"no such model.*Did you mean 'qwen3-4b'"
+    with serve(unknown, models=["qwen3-4b"]) as server, pytest.raises(BackendError, match=hint):
+        talk(client(server.url, "qwen3-4"))
+    with serve(refuse(error(401, "who are you"))) as server, pytest.raises(BackendError, match="RLFACTORY_API_KEY"):
+        talk(client(server.url))
+    no_tools = error(400, '"auto" tool choice requires --enable-auto-tool-choice')
+    with serve(refuse(no_tools)) as server, pytest.raises(BackendError, match="Start the server with tool calling"):
+        talk(client(server.url))
+    with pytest.raises(UsageError, match="http://HOST:PORT/v1"):
+        client("localhost:8000")
+
+
+def test_a_server_without_a_list_of_models_is_believed() -> None:
+    with serve(scripted(said("Hi")), models=error(404, "not here")) as server:
+        assert talk(client(server.url, "mine")) is not None
+    assert server.chats[0]["model"] == "mine"
+
+
+def test_the_newer_name_of_the_token_limit_is_found_out() -> None:
+    def answer(body: Mapping[str, Any]) -> Reply:
+        if "max_tokens" in body:
+            return error(400, "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.")
+        return said("Hi")
+
+    with serve(answer) as server:
+        assert talk(client(server.url)) is not None
+    assert server.chats[-1]["max_completion_tokens"] == 50
+
+
+@pytest.mark.parametrize("address", ["", "/v1", "/v1/", "/v1/chat/completions"])
+def test_addresses_are_completed(address: str) -> None:
+    with serve(scripted(said("Hi"))) as server:
+        assert client(server.url.removesuffix("/v1") + address).base_url == server.url
