@@ -89,6 +89,7 @@ def test_tokens_are_summed() -> None:
     logprobs = behaviour + torch.tensor([0.0, 0.1, -0.5])
     advantages = torch.tensor([1.0, -1.0, -1.0])
     whole = policy_loss(logprobs, behaviour, advantages, LossOptions())
-    one = [policy_loss(logprobs[i : i + 1], behaviour[i : i + 1], advantages[i : i + 1], LossOptions()) for i in range(3)]
+    columns = zip(logprobs.split(1), behaviour.split(1), advantages.split(1), strict=True)
+    one = [policy_loss(*column, LossOptions()) for column in columns]
     assert whole.loss.item() == pytest.approx(sum(part.loss.item() for part in one))
     assert float(whole.clipped) == sum(float(part.clipped) for part in one) == 1.0

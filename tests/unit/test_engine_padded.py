@@ -104,7 +104,7 @@ def test_a_model_that_contradicts_itself_is_refused() -> None:
         return output
 
     model.forward = wrong_with_a_cache
-    with pytest.raises(ModelError, match="Bloom.*cannot be trained"):
+    with pytest.raises(ModelError, match=r"Bloom.*cannot be trained"):
         PaddedDecoder(PaddedPolicy(model), slots=8).admit([request("s", random_ids(5, 1))])
 
 

@@ -164,7 +164,7 @@ def test_a_cancelled_caller_frees_its_row_and_leaves_the_others_alone() -> None:
 
     async def work(sampler: LocalSampler) -> SampledTokens:
         forever = asyncio.create_task(sampler.sample((1,), SamplingParams(9), session="x" * 100_000))
-        while not decoder.active:
+        while not decoder.active:  # noqa: ASYNC110 - the decoder is not asyncio's
             await asyncio.sleep(0)
         forever.cancel()
         with pytest.raises(asyncio.CancelledError):

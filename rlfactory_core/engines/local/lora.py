@@ -6,6 +6,7 @@ start model of the KL term is the same model with its adapters switched off.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -89,25 +90,19 @@ def load_adapter_weights(model: Any, weights: Mapping[str, Tensor]) -> None:
 def merged_state_dict(model: Any) -> dict[str, Tensor] | None:
     """The weights under the names of a model without adapters, the adapters added in; None without adapters.
 
-    The live model is not touched: only the adapted matrices are copied.
+    The live model is not touched: adapted layers are merged in copies, one at a time.
     """
-    layers = dict(_layers(model))
-    if not layers:
+    adapted = dict(_layers(model))
+    if not adapted:
         return None
-    merged: dict[str, Tensor] = {}
-    for name, tensor in model.state_dict().items():
-        owner = next((path for path in _parents(name) if path in layers), None)
-        if owner is None:
-            merged[name] = tensor
-            continue
-        inner = name[len(owner) + 1 :]
-        if not inner.startswith("base_layer."):
-            continue  # the adapter's own
-        if inner == "base_layer.weight":
-            layer = layers[owner]
-            delta = sum(layer.get_delta_weight(adapter).float() for adapter in layer.active_adapters)
-            tensor = (tensor.float() + delta).to(tensor.dtype)  # noqa: PLW2901
-        merged[f"{owner}.{inner.removeprefix('base_layer.')}"] = tensor
+    outermost = [path for path in adapted if not any(parent in adapted for parent in _parents(path))]
+    inside = tuple(f"{path}." for path in outermost)
+    merged = {name: tensor for name, tensor in model.state_dict().items() if not name.startswith(inside)}
+    for path in outermost:
+        layer = copy.deepcopy(adapted[path])
+        for _, part in _layers(layer):
+            part.merge()
+        merged |= {f"{path}.{name}": tensor.cpu() for name, tensor in layer.get_base_layer().state_dict().items()}
     return merged
 
 

@@ -21,7 +21,7 @@ from rlfactory_core.engines.local.sampling import draw_uniforms, sample
 from rlfactory_core.errors import ModelError
 from rlfactory_core.types import SampledTokens, SamplingParams, TrainSequence
 
-TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.5, torch.float16: 0.1}  # of log-probs, the worst token
+TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.25, torch.float16: 0.05}  # of log-probs, the mean over tokens
 
 
 class PaddedDecoder:
@@ -98,8 +98,8 @@ class PaddedDecoder:
         if self._agrees(9):
             return "none"
         raise ModelError(
-            f"{type(self.policy.model).__name__} cannot be trained: the log-probs of its own generation differ from those "
-            "of its forward pass. Use another model, or another version of transformers."
+            f"{type(self.policy.model).__name__} cannot be trained: the log-probs of its own generation differ from "
+            "those of its forward pass. Use another model, or another version of transformers."
         )
 
     def _agrees(self, *lengths: int) -> bool:
@@ -120,7 +120,7 @@ class PaddedDecoder:
         packed = pack(sequences, self.policy.device, share_prefix=False)
         with torch.no_grad():
             trained = token_logprobs(self.policy.target_logits(packed), packed.target_ids, 1.0)[0]
-        error = float((trained.cpu() - torch.tensor(sampled)).abs().max())
+        error = float((trained.cpu() - torch.tensor(sampled)).abs().mean())
         return error <= TOLERANCE.get(next(self.policy.model.parameters()).dtype, 1e-4)  # False for NaN
 
 

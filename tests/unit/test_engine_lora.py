@@ -1,0 +1,204 @@
+"""LoRA: only adapters are trained, the start model is the same model without them, and what is saved is whole."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny_models import make_model, random_ids, train_sequence
+
+pytest.importorskip("peft")
+
+from transformers import AutoModelForCausalLM
+
+from rlfactory_core.config import LoraConfig
+from rlfactory_core.engines.local import lora
+from rlfactory_core.engines.local.checkpoint import (
+    TrainerState,
+    latest_checkpoint,
+    load_state,
+    save_checkpoint,
+)
+from rlfactory_core.engines.local.decoder import Request
+from rlfactory_core.engines.local.loading import make_decoder, make_policy
+from rlfactory_core.engines.local.lora import StartPolicy, add_lora, adapter_weights, load_adapter_weights
+from rlfactory_core.engines.local.loss import LossOptions
+from rlfactory_core.engines.local.optim import Optimizer, OptimizerOptions
+from rlfactory_core.engines.local.pack import Packed, pack
+from rlfactory_core.engines.local.policy import Policy, RaggedPolicy
+from rlfactory_core.engines.local.tiny_model import build_tokenizer
+from rlfactory_core.engines.local.update import Learner
+from rlfactory_core.engines.local.workers import Workers
+from rlfactory_core.errors import CheckpointError, ConfigError
+from rlfactory_core.types import SamplingParams, TrainBatch
+
+CONFIG = LoraConfig(rank=4, alpha=8)
+OPTIONS = OptimizerOptions(lr=0.02)
+
+
+def batch(model: Any = None) -> TrainBatch:
+    sequences = tuple(train_sequence(random_ids(n, n), [0] * 5 + [1] * (n - 5), n) for n in (30, 18, 22))
+    return TrainBatch((sequences,), 55)
+
+
+def packed() -> Packed:
+    return pack(batch().microbatches[0], torch.device("cpu"))
+
+
+def learner(policy: Policy, **options: Any) -> Learner:
+    reference = StartPolicy(policy)
+    loss = LossOptions(clip_low=1.0, clip_high=1e9, kl=0.1)
+    return Learner(policy, Optimizer(policy.model, OPTIONS), Workers(), loss, reference=reference, **options)
+
+
+def train(teacher: Learner, steps: int = 3) -> list[float]:
+    """Returns the KL of each step."""
+    found = []
+    for _ in range(steps):
+        microbatches = teacher.pack(batch())
+        anchor: list[torch.Tensor | None] = [teacher.old_logprobs(part) for part in microbatches]
+        sums, norm, taken = teacher.step(microbatches, anchor)
+        assert taken
+        assert norm > 0
+        found.append(sums[2])
+    return found
+
+
+@pytest.mark.parametrize("name", ["qwen3", "gpt2", "bloom"])
+def test_only_adapters_move_and_the_start_model_stays(name: str) -> None:
+    model = make_model(name)
+    start = copy.deepcopy(model)
+    start_policy, _ = make_policy(start)
+    with torch.no_grad():
+        before = start_policy.target_logits(packed())
+    policy, report = make_policy(add_lora(model, CONFIG))
+    assert report.passed == (name != "bloom")
+    assert {n.split(".")[-3].removesuffix("_proj") for n in adapter_weights(model)} <= {
+        *("lora_A", "lora_B", "q", "k", "v", "o", "gate", "up", "down"),
+        *("c_attn", "c_proj", "c_fc", "query_key_value", "dense", "dense_h_to_4h", "dense_4h_to_h"),
+    }
+    with torch.no_grad():
+        assert torch.equal(policy.target_logits(packed()), before)  # an untrained adapter changes nothing
+    frozen = {n: p.detach().clone() for n, p in model.named_parameters() if not p.requires_grad}
+    teacher = learner(policy)
+    kl = train(teacher)
+    assert kl[0] == pytest.approx(0.0, abs=1e-5)
+    assert kl[-1] > 0.01
+    trained = dict(model.named_parameters())
+    assert all(torch.equal(tensor, trained[n]) for n, tensor in frozen.items())
+    with torch.no_grad():
+        assert (policy.target_logits(packed()) - before).abs().max() > 0.1
+        assert torch.equal(StartPolicy(policy).target_logits(packed()), before)
+    assert set(adapter_weights(model)) == {n for n, p in model.named_parameters() if p.requires_grad} - set(frozen)
+
+
+def test_kl_gradients_are_those_of_a_second_copy() -> None:
+    """Switching adapters off within the step must not cost the step its gradient."""
+
+    def one_step(second_copy: bool) -> dict[str, torch.Tensor]:
+        model = make_model("qwen3")
+        start = RaggedPolicy(copy.deepcopy(model).requires_grad_(requires_grad=False))
+        teacher = learner(RaggedPolicy(add_lora(model, CONFIG)))
+        if second_copy:
+            teacher.reference = start
+        train(teacher, 3)
+        return adapter_weights(model)
+
+    ours, theirs = one_step(second_copy=False), one_step(second_copy=True)
+    assert all(torch.allclose(ours[name], theirs[name], atol=1e-5) for name in theirs)
+
+
+@pytest.mark.parametrize("name", ["qwen3", "gpt2", "bloom", "qwen3_moe"])
+def test_a_checkpoint_holds_the_merged_model_and_the_live_one_is_untouched(name: str, tmp_path: Path) -> None:
+    model = make_model(name)
+    plain_names = {*model.state_dict()}
+    policy, _ = make_policy(add_lora(model, CONFIG))
+    train(learner(policy))
+    before = {key: tensor.clone() for key, tensor in model.state_dict().items()}
+    state = TrainerState(1, {}, {}, trainable=adapter_weights(model))
+    made = save_checkpoint(tmp_path, model, build_tokenizer(["a b"], 300), state, keep=1)
+    after = model.state_dict()
+    assert set(before) == set(after)
+    assert all(torch.equal(tensor, after[key]) for key, tensor in before.items())
+    loaded = AutoModelForCausalLM.from_pretrained(made, attn_implementation="eager").eval()
+    assert {*loaded.state_dict()} == plain_names
+    assert not (made / "adapter_config.json").exists()
+    exported, _ = make_policy(loaded)
+    with torch.no_grad():
+        assert (exported.target_logits(packed()) - policy.target_logits(packed())).abs().max() < 1e-3
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_resumed_run_goes_on_as_if_nothing_had_happened(dtype: torch.dtype, tmp_path: Path) -> None:
+    whole = learner(RaggedPolicy(add_lora(make_model("qwen3").to(dtype), CONFIG, seed=5)))
+    train(whole, 4)
+
+    half = learner(RaggedPolicy(add_lora(make_model("qwen3").to(dtype), CONFIG, seed=5)))
+    train(half, 2)
+    weights = adapter_weights(half.policy.model)
+    state = TrainerState(2, half.optimizer.state_dict(), {}, trainable=weights)
+    save_checkpoint(tmp_path, half.policy.model, build_tokenizer(["a b"], 300), state, keep=1)
+    train(half, 1)  # the saved weights are copies
+
+    read = load_state(latest_checkpoint(tmp_path))
+    model = add_lora(make_model("qwen3").to(dtype), CONFIG, seed=6)
+    load_adapter_weights(model, read.trainable)
+    resumed = learner(RaggedPolicy(model))
+    resumed.optimizer.load_state_dict(read.optimizer)
+    train(resumed, 2)
+    expected = adapter_weights(whole.policy.model)
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in adapter_weights(model).items())
+
+
+def test_sampling_goes_through_the_adapters_without_their_dropout() -> None:
+    model = make_model("qwen3")
+    policy, _ = make_policy(add_lora(model, LoraConfig(rank=4, alpha=8, dropout=0.5)))
+    teacher = learner(policy)
+    microbatches = teacher.pack(batch())
+    for _ in range(2):
+        teacher.step(microbatches, [None])
+    item = Request("s", random_ids(20, 1), SamplingParams(10, seed=1))
+    decoder = make_decoder(policy, slots=1, prefix=(), stop_token_ids=())
+    finished = decoder.admit([item])
+    while not finished:
+        finished = decoder.step()
+    tokens = finished[0][1]
+    ids = (*item.ids, *tokens.token_ids)
+    own = pack([train_sequence(ids, [0] * 20 + [1] * 10)], torch.device("cpu"))
+    with torch.no_grad():
+        expected = policy.target_logits(own).log_softmax(-1).gather(1, own.target_ids[:, None])[:, 0]
+    assert (torch.tensor(tokens.logprobs) - expected).abs().max() < 1e-4
+
+
+def test_adapters_are_drawn_from_the_seed_alone() -> None:
+    def drawn(seed: int) -> dict[str, torch.Tensor]:
+        model = make_model("llama")
+        torch.manual_seed(torch.seed())
+        return adapter_weights(add_lora(model, CONFIG, seed))
+
+    first, again, other = drawn(1), drawn(1), drawn(2)
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert any(not torch.equal(first[name], other[name]) for name in first)
+
+
+def test_targets_by_name_and_unknown_ones() -> None:
+    model = add_lora(make_model("llama"), LoraConfig(targets="q_proj, v_proj"))
+    assert {name.split(".")[4] for name in adapter_weights(model)} == {"q_proj", "v_proj"}
+    with pytest.raises(ConfigError, match="wrong_proj"):
+        add_lora(make_model("llama"), LoraConfig(targets="wrong_proj"))
+
+
+def test_weights_of_other_adapters_are_refused() -> None:
+    weights = adapter_weights(add_lora(make_model("llama"), LoraConfig(rank=2)))
+    with pytest.raises(CheckpointError, match="rank"):
+        load_adapter_weights(add_lora(make_model("llama"), LoraConfig(rank=3)), weights)
+
+
+def test_a_model_without_adapters_has_nothing_to_merge() -> None:
+    model = make_model("llama")
+    assert lora.merged_state_dict(model) is None
+    assert adapter_weights(model) == {}
+    assert not lora.has_lora(model)
