@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from rlfactory_core.advantages import check_advantage
 from rlfactory_core.config import RunConfig
 from rlfactory_core.engines.local.loading import choose_device
 from rlfactory_core.engines.local.local_run import LocalRun
@@ -32,6 +33,7 @@ class LocalEngine:
 
     def prepare(self, config: RunConfig) -> RunConfig:
         device = choose_device(config.device)
+        check_advantage(config.train.advantage)
         if config.rollout.deterministic and config.train.staleness:
             raise ConfigError(
                 "rollout.deterministic=true needs train.staleness=0: overlapping rollouts with updates depends on time."

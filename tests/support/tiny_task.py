@@ -1,0 +1,136 @@
+"""A one-file plugin whose tiny model is warm-started in seconds: look a colour up instead of guessing it.
+
+What colour a thing has is drawn anew for every sample, so nothing can be known without the tool. The demonstrator
+mostly guesses; a policy that learns looks. The tool's schema is that of the search plugin, so a model made here can be
+run on that plugin too.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from rlfactory_core import Message, Sample, Section, Task, ToolContext, hookimpl, tool
+from rlfactory_core.tiny import TinyModelRecipe, WarmStartStage
+
+THINGS = ("Bale", "Doru", "Fimo", "Gatu", "Hepi", "Jalo", "Kemu", "Lora", "Mipa", "Nobe", "Pagu", "Rudo")
+SYSTEM = """system
+# Tools
+
+You may call one or more functions to assist with the user query.
+
+You are provided with function signatures within <tools></tools> XML tags:
+<tools>
+</tools>
+
+For each function call, return a json object with function name and arguments within <tool_call></tool_call> XML tags:
+{"name": <function-name>, "arguments": <args-json-object>}
+"""  # what the chat template says, so that it becomes few tokens
+COLOURS = ("red", "blue", "green", "black", "white", "pink", "brown", "gold")
+
+
+def question(thing: str) -> str:
+    return f"What colour is {thing}?"
+
+
+def call(thing: str) -> str:
+    arguments = {"name": "search", "arguments": {"query": thing}}
+    return f"<tool_call>\n{json.dumps(arguments)}\n</tool_call>"
+
+
+def answer(colour: str) -> str:
+    return f"<answer> {colour} </answer>"
+
+
+@dataclass(frozen=True)
+class Demonstrator:
+    """Looks the colour up, or guesses it: with probability ``guess``."""
+
+    guess: float
+
+    def __call__(self, rng: random.Random) -> tuple[Message, ...]:
+        thing, colour = rng.choice(THINGS), rng.choice(COLOURS)
+        asked = Message("user", question(thing))
+        if rng.random() < self.guess:
+            return asked, Message("assistant", answer(rng.choice(COLOURS)))
+        found = Message("tool", f"1: {colour}", name="search")
+        return asked, Message("assistant", call(thing)), found, Message("assistant", answer(colour))
+
+
+@tool(idempotent=True)
+async def search(query: str, context: ToolContext) -> str:
+    """Search the corpus.
+
+    Args:
+        query: what to look for.
+    """
+    thing, colour = context.sample.metadata["thing"], context.sample.metadata["colour"]
+    return f"1: {colour}" if query.strip() == thing else "No results."
+
+
+class Colours(Task):
+    class Config(Section):
+        samples: int = 400
+        break_rank: int = -1  # the data-parallel process whose tools fail to open
+
+    config: Config
+    tools: Sequence[object] = (search,)
+    rewards = {"exact_match": 1.0, "format": 0.1}
+    tiny_defaults = {
+        "rollout": {"max_turns": 3, "max_tool_calls": 2, "max_turn_tokens": 40, "max_tokens": 320},
+        "train": {"steps": 8, "prompts_per_step": 8, "group_size": 4, "lr": 1e-3, "muon_lr": 5e-3},
+        "eval": {"every": 0, "limit": 40},
+        "checkpoint": {"every": 2},
+    }
+
+    def samples(self, split: str) -> Iterable[Sample]:
+        rng = random.Random(f"colours {split} {self.seed}")
+        for number in range(self.config.samples):
+            thing, colour = rng.choice(THINGS), rng.choice(COLOURS)
+            facts = {"thing": thing, "colour": colour}
+            yield Sample(f"{split}-{number}", question(thing), colour, facts, split)
+
+    async def open(self) -> None:
+        import torch.distributed as dist
+
+        if dist.is_initialized() and dist.get_rank() == self.config.break_rank:
+            raise RuntimeError("the tools of this process do not open")
+
+    def tiny_model(self) -> TinyModelRecipe:
+        looks = Demonstrator(guess=0.0)
+        return TinyModelRecipe(
+            architecture={
+                "hidden_size": 48,
+                "intermediate_size": 96,
+                "num_hidden_layers": 1,
+                "num_attention_heads": 3,
+                "num_key_value_heads": 3,
+                "head_dim": 16,
+                "max_position_embeddings": 512,
+            },
+            vocabulary=vocabulary,
+            vocab_size=640,
+            stages=(
+                WarmStartStage(looks, 200, 8, target=0.95),
+                WarmStartStage(Demonstrator(guess=0.6), 40, 8),
+            ),
+            probe=looks,
+            fingerprint="colours 1",
+            muon_lr=0.01,
+        )
+
+
+def vocabulary() -> Iterator[str]:
+    rng = random.Random("vocabulary")
+    spec = search.spec
+    schema = {"name": spec.name, "description": spec.description, "parameters": dict(spec.parameters)}
+    yield from [SYSTEM, json.dumps({"type": "function", "function": schema})] * 30
+    for _ in range(200):
+        yield "\n".join(message.content for message in Demonstrator(guess=0.5)(rng))
+
+
+@hookimpl
+def rlfactory_tasks(register: object) -> None:
+    register("tiny_task", Colours)  # type: ignore[operator]
