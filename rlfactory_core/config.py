@@ -73,6 +73,7 @@ class ToolLimits(Section):
 class ToolsConfig(ToolLimits):
     """Limits of every tool, and by name where one differs."""
 
+    manager: str = "default"  # a registered tool manager
     total_concurrency: Positive = 512
     overrides: dict[str, dict[str, Any]] = {}  # tool name -> ToolLimits fields
 
@@ -155,6 +156,7 @@ class RunConfig(Section):
     out: Path | None = None  # default: runs/<time>-<plugin>
     loggers: tuple[str, ...] = ()  # tensorboard, wandb, trackio; metrics.jsonl always
     rewards: Annotated[tuple[RewardConfig, ...] | None, BeforeValidator(_rewards)] = None  # none: the task's
+    env: str | None = None  # a registered environment; none: the one that the task makes
     task: dict[str, Any] = {}  # the plugin's own section, checked by its Config
     data: DataConfig = DataConfig()
     chat: ChatConfig = ChatConfig()

@@ -34,7 +34,7 @@ class Hookspecs:
 
     @hookspec
     def rlfactory_envs(self, register: Register) -> None:
-        """``factory(sample, manager, context, **options) -> Env``."""
+        """``factory(sample, manager, context) -> Env``; ``env=NAME`` uses it instead of the task's own."""
 
     @hookspec
     def rlfactory_tool_managers(self, register: Register) -> None:

@@ -32,7 +32,7 @@ class TaskRuntime:
 
     def __init__(self, config: RunConfig, registry: Registry) -> None:
         self.config, self.registry = config, registry
-        self.task = registry.task(config.plugin).factory(dict(config.task), config.seed)
+        self.task = registry.task(config.plugin).make(dict(config.task), config.seed)
         self._scorers = self._make_scorers()
         self.rewards = RewardLayer(self._scorers)
         self._make_env: Callable[..., Env] = (
@@ -50,7 +50,7 @@ class TaskRuntime:
         if not wanted:
             raise ConfigError("The run has no reward: rewards is empty, and at least one scorer is needed.")
         kinds: tuple[Kind, ...] = ("reward_scorer", "verifier")
-        return {r.name: (self.registry.find(r.name, *kinds).factory(**r.options), r.weight) for r in wanted}
+        return {r.name: (self.registry.find(r.name, *kinds).make(**r.options), r.weight) for r in wanted}
 
     @property
     def success(self) -> str:

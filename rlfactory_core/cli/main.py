@@ -72,7 +72,7 @@ def plugin_command(name: str) -> click.Command:
     plugin = Registry(entries).load(name)
     for item in plugin.registrations:
         if item.kind == "command" and item.name == plugin.entry.name:
-            command = item.factory()
+            command = item.make()
             assert isinstance(command, click.Command), f"{plugin.entry} gives {command!r} as its command"
             return command
     raise UsageError(f"The plugin {plugin.entry} has no commands. To run its task: `rlfactory run --plugin {name}`.")

@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 import pluggy
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
-from rlfactory_core.errors import PluginError, PluginVersionError
+from rlfactory_core.errors import MissingExtraError, PluginError, PluginVersionError
 from rlfactory_core.hookspecs import API_VERSION, PROJECT, Hookspecs
 from rlfactory_core.plugins.discovery import PluginEntry
 from rlfactory_core.plugins.single_file import import_file
@@ -34,6 +34,25 @@ class Registration:
     name: str
     factory: Callable[..., Any]
     plugin: PluginEntry
+
+    def make(self, *args: Any, **options: Any) -> Any:
+        """Call the factory.
+
+        Raises:
+            MissingExtraError: it imports a package that is not installed; says what to install.
+        """
+        try:
+            return self.factory(*args, **options)
+        except ModuleNotFoundError as error:
+            if error.name is None or error.name.split(".")[0] == self.plugin.module.split(".")[0]:
+                raise  # a module of the plugin's own: its bug
+            remedy = f"pip install '{self.plugin.distribution}'"
+            if (self.kind, self.plugin.module) == ("engine", "rlfactory_core.builtin"):
+                remedy = "pip install 'rlfactory-core[local]'"
+            raise MissingExtraError(
+                f"The {words(self.kind)} '{self.name}' needs the package '{error.name}', which is not installed. "
+                f"Install it, for example with: {remedy}"
+            ) from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,11 +70,14 @@ def _initialise(model: nn.Module, seed: int) -> None:
     """Fan-in scaling, with the residual branches' outputs scaled down by depth (GPT-2's rule).
 
     transformers' constant 0.02 is made for widths in the thousands; at a width of 100 attention starts out nearly
-    uniform and copying takes several times as long to appear.
+    uniform and copying takes several times as long to appear. Query and key gains of 0.7 instead of 1 were found by
+    trial: copying then appears after 200 to 300 steps in every seed, where with 1 one seed in three took over 400.
     """
     generator = torch.Generator().manual_seed(seed)
     layers = int(model.config.num_hidden_layers)  # type: ignore[union-attr,arg-type]
     for name, parameter in model.named_parameters():
+        if name.endswith(("q_norm.weight", "k_norm.weight")):
+            parameter.fill_(0.7)
         if parameter.ndim != 2:
             continue
         if "embed" in name or "lm_head" in name:
