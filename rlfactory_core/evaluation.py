@@ -162,4 +162,6 @@ def _wilson(share: float, size: int) -> Interval:
     squared = _Z95 * _Z95
     centre = (share + squared / (2 * size)) / (1 + squared / size)
     half = _Z95 * sqrt(share * (1 - share) / size + squared / (4 * size * size)) / (1 + squared / size)
-    return Interval(max(0.0, centre - half), min(1.0, centre + half))
+    return Interval(
+        round(max(0.0, centre - half), 12), round(min(1.0, centre + half), 12)
+    )  # exactly 0 and 1 at the ends

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -100,12 +101,19 @@ def evaluate_run(
 
 
 def _run_of(model: str | None) -> RunFolder | None:
-    """The run that ``--model`` means; None where it means something else."""
+    """The run that ``--model`` means; None where it means something else.
+
+    Raises:
+        UsageError: it means no run, and looks very much like one.
+    """
     if model is None:
         return None
     for path in (Path(model), RUNS / model):
         if (path / "config.yaml").is_file():
             return RunFolder(path)
+    runs = [path.name for path in RUNS.glob("*/") if path.name]
+    if not Path(model).exists() and get_close_matches(model, runs, cutoff=0.85):  # a slip in a run's name, not a hub id
+        return RunFolder.open(model)
     return None
 
 

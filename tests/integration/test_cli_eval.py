@@ -129,6 +129,8 @@ def test_a_run_brings_its_plugin_and_its_configuration(plugin: str, capsys: pyte
     assert stored.trajectory.sample.prompt == "Where is Ann, please?"
     assert invoke(["eval", "--model", run.name]) == 2
     assert "has no checkpoint" in capsys.readouterr().err
+    assert invoke(["eval", "--model", run.name[:-1]]) == 2
+    assert f"Did you mean '{run.name}'" in capsys.readouterr().err
 
 
 def test_faults_in_mid_run_are_masked_and_said(plugin: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -252,7 +252,7 @@ class LocalRun:
         attempts = self.config.eval.attempts if self.config.eval.sampled else 0
         controls = self.runtime.task.controls() if when == "after" else ()
         passes = eval_passes(when, attempts=attempts, controls=controls)
-        self.progress.stage(f"evaluate {when}", len(passes), "pass")
+        self.progress.stage(f"evaluate {when}", len(passes), "round")
         results: dict[str, float] = {}
         success = self.runtime.success
         for how in passes:
