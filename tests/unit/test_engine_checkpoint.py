@@ -45,9 +45,7 @@ def test_a_checkpoint_is_a_hugging_face_folder_and_a_state(tmp_path: Path, model
     for p in model.parameters():
         p.grad = torch.ones_like(p)
     optimizer.step()
-    made = save_checkpoint(
-        tmp_path, model, tokenizer, TrainerState(3, optimizer.state_dict(), {"tokens": 7.0}), keep=2
-    )
+    made = save_checkpoint(tmp_path, model, tokenizer, TrainerState(3, optimizer.state_dict(), {"tokens": 7.0}), keep=2)
     assert made == tmp_path / "step-3"
     assert (tmp_path / "latest").resolve() == made.resolve()
     assert "rlfactory" not in (made / "config.json").read_text()

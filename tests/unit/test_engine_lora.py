@@ -24,7 +24,7 @@ from rlfactory_core.engines.local.checkpoint import (
 )
 from rlfactory_core.engines.local.decoder import Request
 from rlfactory_core.engines.local.loading import make_decoder, make_policy
-from rlfactory_core.engines.local.lora import StartPolicy, add_lora, adapter_weights, load_adapter_weights
+from rlfactory_core.engines.local.lora import StartPolicy, adapter_weights, add_lora, load_adapter_weights
 from rlfactory_core.engines.local.loss import LossOptions
 from rlfactory_core.engines.local.optim import Optimizer, OptimizerOptions
 from rlfactory_core.engines.local.pack import Packed, pack

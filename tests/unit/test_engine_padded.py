@@ -43,6 +43,7 @@ def test_sampled_and_trained_logprobs_equal_the_plain_forward(name: str) -> None
     """Rows of very unequal length, with limits, temperatures and seeds of their own; beyond windows."""
     model = make_model(name)
     policy = PaddedPolicy(model)
+    tolerance = 1e-3 if name == "mamba" else 1e-4  # its recurrence, step by step, adds up in another order
     asked = [
         request("short", random_ids(3, 1), seed=1, max_tokens=12),
         request("long", random_ids(60, 2), seed=2, temperature=0.6),
@@ -52,14 +53,14 @@ def test_sampled_and_trained_logprobs_equal_the_plain_forward(name: str) -> None
     sequences = []
     for item in asked:
         tokens = answers[item.session]
-        assert worst_error(model, item, tokens) < 1e-4
+        assert worst_error(model, item, tokens) < tolerance
         ids = (*item.ids, *tokens.token_ids)
         sequences.append(train_sequence(ids, [0] * len(item.ids) + [1] * len(tokens.token_ids)))
     packed = pack(sequences, policy.device, share_prefix=False)
     with torch.no_grad():
         trained, _ = token_logprobs(policy.target_logits(packed), packed.target_ids, 1.0)
         plain = [eager_logprobs(model, s.ids)[torch.tensor(s.loss_mask[1:]).bool()] for s in sequences]
-    assert (trained - torch.cat(plain)).abs().max() < 1e-4
+    assert (trained - torch.cat(plain)).abs().max() < tolerance
 
 
 def test_a_model_that_cannot_share_a_wave_is_run_row_by_row() -> None:

@@ -123,7 +123,7 @@ def test_packed_training_equals_eager(name: str, shared: bool) -> None:
     model = make_model(name)
     sequences = []
     for row, own in enumerate((62, 11, 30)):
-        ids = ((*PREFIX, *random_ids(own, row)) if shared else random_ids(len(PREFIX) + own, row))
+        ids = (*PREFIX, *random_ids(own, row)) if shared else random_ids(len(PREFIX) + own, row)
         # The second sequence's first own token is learnt: the shared prefix predicts it.
         mask = [0] * len(PREFIX) + [int(i % 5 < 3) if row != 1 else 1 for i in range(own)]
         sequences.append(train_sequence(ids, mask, row))
@@ -162,3 +162,20 @@ def test_one_sequence_and_one_token() -> None:
     model.set_attn_implementation("eager")
     expected = model(torch.tensor([random_ids(2, 1)]), use_cache=False).logits[0, :1]
     assert (logits - expected).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize("name", ["qwen3", "gemma3", "gpt2"])
+def test_gradient_checkpointing_changes_nothing(name: str) -> None:
+    """The layers are then run twice, the second time in the backward pass, with the same plan."""
+    model = make_model(name)
+    policy = RaggedPolicy(model.train())
+    packed = pack([train_sequence((*PREFIX, *random_ids(20, n)), [0] * 21 + [1] * 20, n) for n in (1, 2)], policy.device)
+
+    def gradients() -> list[torch.Tensor]:
+        logprobs, _ = token_logprobs(policy.target_logits(packed), packed.target_ids, 1.0)
+        loss = (logprobs * packed.advantages).sum()
+        return list(torch.autograd.grad(loss, [p for p in model.parameters() if p.requires_grad]))
+
+    plain = gradients()
+    model.gradient_checkpointing_enable()
+    assert all(torch.equal(a, b) for a, b in zip(plain, gradients(), strict=True))

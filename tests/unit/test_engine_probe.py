@@ -107,6 +107,32 @@ def test_a_model_that_raises_is_padded_not_fatal() -> None:
     assert "plan" in report.reason
 
 
+@pytest.mark.parametrize("name", ["qwen3", "qwen3_moe", "gemma3", "lfm2"])
+def test_half_precision_hides_nothing_and_comes_back_bit_by_bit(name: str) -> None:
+    """In bf16, what LFM2's convolutions do wrong is hardly more than a mixture's rounding."""
+    model = make_model(name).to(torch.bfloat16)
+    before = {key: tensor.clone() for key, tensor in model.state_dict().items()}
+    report = probe.probe(model)
+    assert report.passed == (name in RAGGED), report.reason
+    for key, tensor in model.state_dict().items():
+        assert tensor.dtype == before[key].dtype
+        assert torch.equal(tensor, before[key])
+
+
+def test_without_room_for_fp32_the_model_is_tried_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    errors, tried = probe._errors, []
+
+    def full(model: Any, sequences: Any) -> dict[str, float]:
+        tried.append(model.dtype)
+        if model.dtype == torch.float32:
+            raise torch.OutOfMemoryError
+        return errors(model, sequences)
+
+    monkeypatch.setattr(probe, "_errors", full)
+    assert probe.probe(make_model("qwen3").to(torch.bfloat16)).passed
+    assert tried == [torch.float32, torch.bfloat16]
+
+
 def test_nan_is_not_agreement() -> None:
     model = make_model("llama")
     with torch.no_grad():

@@ -21,7 +21,7 @@ from rlfactory_core.engines.local.sampling import draw_uniforms, sample
 from rlfactory_core.errors import ModelError
 from rlfactory_core.types import SampledTokens, SamplingParams, TrainSequence
 
-TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.25, torch.float16: 0.05}  # of log-probs, the mean over tokens
+TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.25, torch.float16: 0.05}  # of log-probs, the mean over tokens
 
 
 class PaddedDecoder:
@@ -76,7 +76,7 @@ class PaddedDecoder:
         # `generate` fills what an explicit configuration leaves open from the model's own, and hub models bring
         # repetition penalties and the like: the sampled distribution would not be the trained one.
         own = model.generation_config
-        model.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]
+        model.generation_config = GenerationConfig(
             max_new_tokens=turns.width, do_sample=False, pad_token_id=0, use_cache=True
         )
         try:
@@ -121,7 +121,7 @@ class PaddedDecoder:
         with torch.no_grad():
             trained = token_logprobs(self.policy.target_logits(packed), packed.target_ids, 1.0)[0]
         error = float((trained.cpu() - torch.tensor(sampled)).abs().mean())
-        return error <= TOLERANCE.get(next(self.policy.model.parameters()).dtype, 1e-4)  # False for NaN
+        return error <= TOLERANCE.get(next(self.policy.model.parameters()).dtype, 1e-3)  # False for NaN
 
 
 class _Turns:
