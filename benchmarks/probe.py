@@ -8,6 +8,7 @@ that the probe refuses is sampled with the padded decoder; the last column is it
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 
@@ -43,7 +44,7 @@ def row(name: str) -> str:
             expected = eager_logprobs(model, (*request.ids, *tokens.token_ids))[-len(tokens.token_ids) :]
             worst = max(worst, float((torch.tensor(tokens.logprobs) - expected).abs().max()))
     errors = (report.sampling_error, report.training_error, report.gradient_error)
-    cells = ["-" if error != error else f"{error:.1e}" for error in errors]  # noqa: PLR0124 - NaN
+    cells = ["-" if math.isnan(error) else f"{error:.1e}" for error in errors]
     kind = type(model).__name__.removesuffix("ForCausalLM").removesuffix("LMHeadModel")
     verdict = "ragged" if report.passed else f"padded: {report.reason}"
     return "| " + " | ".join([kind, verdict, *cells, f"{report.seconds:.2f}", f"{worst:.1e}"]) + " |"
@@ -57,8 +58,8 @@ def main() -> None:
         "# The load-time probe",
         "",
         "`python benchmarks/probe.py`: worst errors over all tokens, fp32. Sampling (prefix, prefill, decode) and",
-        "training (packed, shared prefix) are log-probs in nats against the model's own eager forward pass, the gradient",
-        "is relative to its largest entry. Sampled turns: log-probs that the decoder in use recorded, against the same",
+        "training (packed, shared prefix): log-probs in nats against the model's own eager forward pass. Gradient:",
+        "relative to its largest entry. Sampled turns: log-probs that the decoder in use recorded against the same",
         "forward pass.",
         "",
         TITLE,

@@ -169,7 +169,8 @@ def test_gradient_checkpointing_changes_nothing(name: str) -> None:
     """The layers are then run twice, the second time in the backward pass, with the same plan."""
     model = make_model(name)
     policy = RaggedPolicy(model.train())
-    packed = pack([train_sequence((*PREFIX, *random_ids(20, n)), [0] * 21 + [1] * 20, n) for n in (1, 2)], policy.device)
+    sequences = [train_sequence((*PREFIX, *random_ids(20, n)), [0] * 21 + [1] * 20, n) for n in (1, 2)]
+    packed = pack(sequences, policy.device)
 
     def gradients() -> list[torch.Tensor]:
         logprobs, _ = token_logprobs(policy.target_logits(packed), packed.target_ids, 1.0)

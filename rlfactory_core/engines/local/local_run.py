@@ -204,7 +204,9 @@ class LocalRun:
             model = copy.deepcopy(self.policy.model)
         else:
             model = self._start_model(next(self.policy.model.parameters()).dtype).to(self.policy.device)
-        return make_policy(model.requires_grad_(False))[0]
+        alike: Any = type(self.policy)  # not probed again: a frozen model has no gradients to compare
+        reference: Policy = alike(model.requires_grad_(requires_grad=False))
+        return reference
 
     def _open_logger(self, done: int) -> MetricsLogger | None:
         if not self.workers.first:

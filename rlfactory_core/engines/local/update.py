@@ -92,7 +92,7 @@ class Learner:
         sums = policy_loss(
             logprobs, packed.logprobs, packed.advantages, self.options, old=before, reference=reference
         )
-        (sums.loss / tokens).backward()  # type: ignore[no-untyped-call]
+        (sums.loss / tokens).backward()
         parts = (sums.loss.detach(), sums.clipped, sums.kl, sums.mismatch, sums.weight, entropy.sum())
         return torch.stack([part.float().cpu() for part in parts])
 
