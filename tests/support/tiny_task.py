@@ -7,13 +7,17 @@ run on that plugin too.
 
 from __future__ import annotations
 
+import asyncio
 import json
+import multiprocessing
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any, Literal
 
 from rlfactory_core import Message, Sample, Section, Task, ToolContext, hookimpl, tool
 from rlfactory_core.tiny import TinyModelRecipe, WarmStartStage
+from rlfactory_core.types import ToolSpec
 
 THINGS = ("Bale", "Doru", "Fimo", "Gatu", "Hepi", "Jalo", "Kemu", "Lora", "Mipa", "Nobe", "Pagu", "Rudo")
 SYSTEM = """system
@@ -59,24 +63,13 @@ class Demonstrator:
         return asked, Message("assistant", call(thing)), found, Message("assistant", answer(colour))
 
 
-@tool(idempotent=True)
-async def search(query: str, context: ToolContext) -> str:
-    """Search the corpus.
-
-    Args:
-        query: what to look for.
-    """
-    thing, colour = context.sample.metadata["thing"], context.sample.metadata["colour"]
-    return f"1: {colour}" if query.strip() == thing else "No results."
-
-
 class Colours(Task):
     class Config(Section):
         samples: int = 400
-        break_rank: int = -1  # the data-parallel process whose tools fail to open
+        breaks: Literal["never", "opening"] = "never"  # what fails in the second process
+        hangs: bool = False  # the tool never answers while training
 
     config: Config
-    tools: Sequence[object] = (search,)
     rewards = {"exact_match": 1.0, "format": 0.1}
     tiny_defaults = {
         "rollout": {"max_turns": 3, "max_tool_calls": 2, "max_turn_tokens": 40, "max_tokens": 320},
@@ -92,10 +85,23 @@ class Colours(Task):
             facts = {"thing": thing, "colour": colour}
             yield Sample(f"{split}-{number}", question(thing), colour, facts, split)
 
-    async def open(self) -> None:
-        import torch.distributed as dist
+    def __init__(self, config: Mapping[str, Any] | None = None, seed: int = 0) -> None:
+        super().__init__(config, seed)
+        self.tools = [tool(self.search, idempotent=True)]
 
-        if dist.is_initialized() and dist.get_rank() == self.config.break_rank:
+    async def search(self, query: str, context: ToolContext) -> str:
+        """Search the corpus.
+
+        Args:
+            query: what to look for.
+        """
+        if self.config.hangs and context.sample.split == "train":
+            await asyncio.Event().wait()
+        thing, colour = context.sample.metadata["thing"], context.sample.metadata["colour"]
+        return f"1: {colour}" if query.strip() == thing else "No results."
+
+    async def open(self) -> None:
+        if self.config.breaks == "opening" and multiprocessing.parent_process():
             raise RuntimeError("the tools of this process do not open")
 
     def tiny_model(self) -> TinyModelRecipe:
@@ -110,7 +116,7 @@ class Colours(Task):
                 "head_dim": 16,
                 "max_position_embeddings": 512,
             },
-            vocabulary=vocabulary,
+            vocabulary=lambda: vocabulary(self.tools[0].spec),
             vocab_size=640,
             stages=(
                 WarmStartStage(looks, 200, 8, target=0.95),
@@ -122,9 +128,8 @@ class Colours(Task):
         )
 
 
-def vocabulary() -> Iterator[str]:
+def vocabulary(spec: ToolSpec) -> Iterator[str]:
     rng = random.Random("vocabulary")
-    spec = search.spec
     schema = {"name": spec.name, "description": spec.description, "parameters": dict(spec.parameters)}
     yield from [SYSTEM, json.dumps({"type": "function", "function": schema})] * 30
     for _ in range(200):
@@ -132,5 +137,5 @@ def vocabulary() -> Iterator[str]:
 
 
 @hookimpl
-def rlfactory_tasks(register: object) -> None:
-    register("tiny_task", Colours)  # type: ignore[operator]
+def rlfactory_tasks(register: Any) -> None:
+    register("tiny_task", Colours)

@@ -22,6 +22,7 @@ from rlfactory_core import __version__
 from rlfactory_core.chat.qwen3 import Qwen3Format
 from rlfactory_core.engines.local import tiny_model, warmstart
 from rlfactory_core.engines.local.checkpoint import write_model
+from rlfactory_core.engines.local.loading import load_pretrained
 from rlfactory_core.engines.local.policy import RaggedPolicy
 from rlfactory_core.engines.local.warmstart import Encoder, WarmStart
 from rlfactory_core.engines.local.workers import Workers
@@ -66,10 +67,8 @@ def build_default_model(
     """From the cache, or built and warm-started by all processes together, then cached."""
     folder = cache_root() / "models" / recipe_hash(recipe, tools, seed, workers.size)
     if workers.broadcast(folder.is_dir()):
-        from transformers import AutoModelForCausalLM, AutoTokenizer
-
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-        return DefaultModel(model, AutoTokenizer.from_pretrained(folder), cached=True)
+        model, tokenizer = load_pretrained(str(folder), torch.device("cpu"), torch.float32)
+        return DefaultModel(model, tokenizer, cached=True)
     progress.stage("warm start: tokenizer")
     tokenizer = tiny_model.build_tokenizer(recipe.vocabulary(), recipe.vocab_size)
     model = tiny_model.build_model(recipe, tokenizer, seed)

@@ -58,7 +58,17 @@ def load_pretrained(model: str, device: torch.device, dtype: torch.dtype) -> tup
     except (OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
         raise ModelError(f"The model '{model}' cannot be loaded: {reason}") from error
+    _own_memory(loaded)
     return loaded.to(device).eval(), tokenizer  # type: ignore[arg-type]
+
+
+def _own_memory(model: torch.nn.Module) -> None:
+    """Weights mapped from a file lie at any address, and the CPU's kernels round differently by alignment.
+
+    In memory of torch's own, a model that was loaded computes the same, to the last bit, as the one that was saved.
+    """
+    for parameter in model.parameters():
+        parameter.data = parameter.data.clone()
 
 
 def make_policy(model: Any, *, max_tokens: int = 4096) -> tuple[Policy, ProbeReport]:
