@@ -121,6 +121,14 @@ class ChatFormat(Protocol):
         """The text of ids, special tokens included, for people to read."""
         ...
 
+    def prove(self) -> None:
+        """Show on this tokenizer that appending turn by turn gives the ids of the full render.
+
+        Raises:
+            ChatFormatError: at the first differing token. A family whose template rewrites history says what it does.
+        """
+        ...
+
     def encode(self, text: str) -> tuple[int, ...]:
         """The ids of a text in which special tokens are meant as such: demonstrations, proofs, counting."""
         ...

@@ -32,6 +32,8 @@ class Task:
     defaults: ClassVar[Mapping[str, Any]] = {}  # of the run's configuration, as nested plain data
     tiny_defaults: ClassVar[Mapping[str, Any]] = {}  # more of them, for a run of the task's own tiny model
 
+    config: Any  # an instance of the class's own Config
+
     def __init__(self, config: Mapping[str, Any] | None = None, seed: int = 0) -> None:
         self.config = validate_section(type(self).Config, config or {}, prefix="task")
         self.seed = seed

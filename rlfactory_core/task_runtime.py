@@ -72,6 +72,7 @@ class TaskRuntime:
         else:
             formats = {item.name: item.factory for item in self.registry.registered("chat_format")}
         self._chat = choose_format(formats, tokenizer, name=chat.format, thinking=chat.thinking)
+        self._chat.prove()
 
     def samples(self, split: str) -> list[Sample]:
         """The user's data where it is given, else the task's own.

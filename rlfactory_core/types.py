@@ -124,7 +124,7 @@ class SampledTokens:
     """What a sampler returns; the stop token, where one was sampled, is the last id."""
 
     token_ids: tuple[int, ...]
-    logprobs: tuple[float, ...]  # under the sampling policy at temperature 1, same length as token_ids
+    logprobs: tuple[float, ...]  # at the temperature sampled at (1 for greedy), before top-p; same length as token_ids
     finish: Literal["stop", "length"]
     version: int = 0  # of the weights that sampled the first token (updates since the start)
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlfactory_core.chat.frames import Frame, FrameEncoder, slot
 from rlfactory_core.chat.hermes import parse_hermes
+from rlfactory_core.chat.proof import prove_append_equals_render
 from rlfactory_core.errors import ChatFormatError
 from rlfactory_core.types import Message, ToolSpec
 
@@ -104,6 +105,10 @@ class Qwen3Format:
     def decode(self, ids: Sequence[int]) -> str:
         text: str = self._backend.decode(list(ids), skip_special_tokens=False)
         return text
+
+    def prove(self) -> None:
+        """See `prove_append_equals_render`."""
+        prove_append_equals_render(self)
 
     def encode(self, text: str) -> tuple[int, ...]:
         """The ids of a whole text in which special tokens are meant as such, for demonstrations and proofs."""

@@ -37,6 +37,9 @@ class ToyChatFormat:
         marks = {_STOP: "<stop>"} | {_FIRST_ROLE + i: f"<{role}>" for i, role in enumerate(_ROLES)}
         return b"".join(marks[i].encode() if i in marks else bytes((i,)) for i in ids).decode(errors="replace")
 
+    def prove(self) -> None:
+        """Nothing to show: it has no template to disagree with."""
+
     def encode(self, text: str) -> tuple[int, ...]:
         return tuple(text.encode())
 

@@ -42,7 +42,7 @@ class SearchTask(Task):
     defaults = {"rollout": {"max_turns": 4, "max_tool_calls": 3}}
     tiny_defaults = {
         "rollout": {"max_turn_tokens": 48, "max_tokens": 512},
-        "train": {"steps": 70, "updates_per_step": 4, "lr": 5e-4, "muon_lr": 2e-3, "microbatch_tokens": 16384},
+        "train": {"steps": 80, "updates_per_step": 4, "lr": 1e-3, "muon_lr": 4e-3, "schedule": "linear"},
         "eval": {"every": 10},
     }
 

@@ -27,7 +27,7 @@ ARCHITECTURE = {
     "head_dim": 32,
     "max_position_embeddings": 1024,
 }
-CARELESS = Carelessness(stop_early=0.7, clumsy_query=0.3, wrong_copy=0.1, format_slip=0.06)
+CARELESS = Carelessness(stop_early=0.7, clumsy_query=0.35, wrong_copy=0.12, format_slip=0.08)
 
 
 def recipe(names: Names, search: WorldSearch, tool: ToolSpec) -> TinyModelRecipe:

@@ -11,7 +11,6 @@ from concurrent.futures import Executor
 from contextlib import AsyncExitStack
 from typing import Any
 
-from rlfactory_core.chat.proof import prove_append_equals_render
 from rlfactory_core.engines.local.checkpoint import TrainerState, latest_checkpoint, load_state, save_checkpoint
 from rlfactory_core.engines.local.default_model import build_default_model
 from rlfactory_core.engines.local.evaluate import evaluate
@@ -54,7 +53,6 @@ class LocalRun:
         await self.runtime.open()
         model = self._load_model()
         self.runtime.use_tokenizer(self.tokenizer)
-        prove_append_equals_render(self.runtime.chat)
         device, train = choose_device(self.config.device), self.config.train
         self.policy, report = make_policy(model.to(device), max_tokens=self.config.rollout.max_tokens)
         if self.workers.first and (self.config.model is not None or not report.passed):
@@ -64,7 +62,7 @@ class LocalRun:
             if self.state is not None:
                 load_adapter_weights(self.policy.model, self.state.trainable)
         if train.gradient_checkpointing:
-            self.policy.model.gradient_checkpointing_enable({"use_reentrant": False})
+            model.gradient_checkpointing_enable({"use_reentrant": False})
         decoder = make_decoder(
             self.policy,
             slots=self.config.rollout.slots,

@@ -51,7 +51,7 @@ def worker_processes(
         for rank in range(1, size):
             here, there = context.Pipe(duplex=False)
             args = (program, config, folder, fingerprints, resume, rank, size, address, there, failures)
-            process = context.Process(target=_worker, args=args, daemon=True, name=f"rlfactory-worker-{rank}")
+            process: BaseProcess = context.Process(target=_worker, args=args, daemon=True, name=f"rlfactory-worker-{rank}")
             process.start()
             there.close()
             peers.append((process, here))

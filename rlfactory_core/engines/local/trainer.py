@@ -75,6 +75,7 @@ class Trainer:
         self.samples, self.eval_samples = samples, eval_samples
         self._compute = compute
         self._skipped_in_row = 0
+        self._shuffled: tuple[int, list[int]] = (-1, [])  # the epoch whose order is at hand
 
     async def on_compute(self, work: Callable[[], T]) -> T:
         """Run on the compute thread, where all collectives stand in the same order in every process."""
@@ -129,11 +130,11 @@ class Trainer:
         return chosen
 
     def _order(self, epoch: int) -> list[int]:
-        if not hasattr(self, "_orders") or self._orders[0] != epoch:
+        if self._shuffled[0] != epoch:
             order = list(range(len(self.samples)))
             random.Random(derive_seed(self.config.seed, "epoch", epoch)).shuffle(order)
-            self._orders = (epoch, order)
-        return self._orders[1]
+            self._shuffled = (epoch, order)
+        return self._shuffled[1]
 
     async def _step(self, step: int, collecting: asyncio.Task[tuple[list[Group], float]]) -> None:
         start = time.perf_counter()

@@ -39,7 +39,7 @@ class Encoder:
         system = len(ids)
         for message in demonstration[1:]:
             if message.role == "assistant":
-                new = (*self._chat.encode(message.content), self._stop)  # type: ignore[attr-defined]
+                new = (*self._chat.encode(message.content), self._stop)
             else:
                 new = self._chat.observation_ids((message,))
             ids += new
@@ -85,7 +85,7 @@ class WarmStart:
         total = self.workers.sum([float(weights.sum())])[0]
         logits = self.policy.target_logits(packed)
         loss = (torch.nn.functional.cross_entropy(logits, packed.target_ids, reduction="none") * weights).sum() / total
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         self.workers.reduce_gradients(optimizer.parameters)
         optimizer.step(scale)
         return self.workers.sum([float(loss.detach())])[0]
