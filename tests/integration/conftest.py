@@ -35,8 +35,9 @@ def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
 @pytest.fixture(scope="session")
 def tiny_model(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tiny task's warm-started model as a Hugging Face folder; for one process it stays in the cache, too."""
-    from rlfactory_core.cli.main import invoke
     from runs import TINY_TASK
+
+    from rlfactory_core.cli.main import invoke
 
     out = tmp_path_factory.mktemp("warm") / "run"
     arguments = ["run", "--plugin", TINY_TASK, "--steps", "0", "--out", str(out), "train.workers=1", "eval.limit=2"]

@@ -10,10 +10,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from runs import SEARCH_DATA, TINY_TASK, Cli, checkpoints, metrics, repeatable, summary, write_lines
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 SEARCH = ("run", "--plugin", "search")
 QUICK = ("--steps", "2", "train.prompts_per_step=2", "train.group_size=2", "train.workers=1", "eval.limit=2")
@@ -199,47 +202,44 @@ def test_data_without_evaluation_data_is_trained_on(cli: Cli, search_files: Any,
 # --- servers ----------------------------------------------------------------------------------------------------------
 
 
-class Retriever:
-    """A server with Search-R1's API that answers ``calls`` requests and is then gone."""
+class MortalRetriever(ThreadingHTTPServer):
+    """A server with Search-R1's API that answers ``calls`` requests and then hangs up on everybody."""
 
     def __init__(self, calls: int) -> None:
-        self._left = calls
-        lock = threading.Lock()
+        super().__init__(("127.0.0.1", 0), RetrieveHandler)
+        self.tickets = iter(range(calls))
+        self.lock = threading.Lock()
+        self.url = f"http://127.0.0.1:{self.server_port}/retrieve"
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(handler) -> None:
-                body = json.loads(handler.rfile.read(int(handler.headers["Content-Length"])))
-                with lock:
-                    self._left -= 1
-                if self._left < 0:
-                    handler.close_connection = True  # without a word, as a crashed process does
-                    return
-                hits = [[{"document": doc, "score": 1.0} for doc in _found(query)] for query in body["queries"]]
-                answer = json.dumps({"result": hits}).encode()
-                handler.send_response(200)
-                handler.send_header("Content-Length", str(len(answer)))
-                handler.end_headers()
-                handler.wfile.write(answer)
+    def __enter__(self) -> Self:
+        self._thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01})
+        self._thread.start()
+        return self
 
-            def log_message(handler, *_: object) -> None: ...
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}/retrieve"
-
-    @contextmanager
-    def serving(self) -> Iterator[None]:
-        thread = threading.Thread(target=self._server.serve_forever)
-        thread.start()
-        try:
-            yield
-        finally:
-            self._server.shutdown()
-            self._server.server_close()
-            thread.join()
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+        self.server_close()
+        self._thread.join()
 
 
-def _found(query: str) -> list[dict[str, str]]:
-    return [document for document in SEARCH_DATA[1] if query in document["contents"]]
+class RetrieveHandler(BaseHTTPRequestHandler):
+    server: MortalRetriever
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        with self.server.lock:
+            alive = next(self.server.tickets, None) is not None
+        if not alive:
+            return  # without a word, as a crashed process
+        found = [[doc for doc in SEARCH_DATA[1] if query in doc["contents"]] for query in body["queries"]]
+        answer = json.dumps({"result": [[{"document": doc, "score": 1.0} for doc in docs] for docs in found]}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *_: object) -> None:  # not on stderr
+        pass
 
 
 def http(files: Any, out: Path, model: Path, url: str) -> list[object]:
@@ -257,9 +257,8 @@ def test_a_retriever_that_is_down_at_the_start(cli: Cli, search_files: Any, out:
 
 
 def test_a_retriever_that_dies_in_mid_run(cli: Cli, search_files: Any, out: Path, tiny_model: Path) -> None:
-    server = Retriever(calls=12)
     steps = ("--steps", "4", "train.prompts_per_step=4", "train.group_size=8", "train.workers=1")
-    with server.serving():
+    with MortalRetriever(calls=12) as server:
         outcome = cli(*http(search_files, out, tiny_model, server.url), "--eval-data", search_files.data, *steps)
     assert outcome.code == 0, outcome.err
     rows = metrics(out)

@@ -41,12 +41,12 @@ def kill_after(step: int, *arguments: object, run: Path) -> None:
     ("kills", "options"),
     [
         pytest.param(1, ["train.workers=2", "eval.every=3"], id="two processes"),
-        pytest.param(2, ["train.workers=1", "train.kl=0.05", "train.schedule=cosine", "train.updates_per_step=2"], id="one"),
+        pytest.param(
+            2, ["train.workers=1", "train.kl=0.05", "train.schedule=cosine", "train.updates_per_step=2"], id="one"
+        ),
     ],
 )
-def test_a_killed_run_resumes_to_the_same_metrics(
-    cli: Cli, tmp_path: Path, kills: int, options: Sequence[str]
-) -> None:
+def test_a_killed_run_resumes_to_the_same_metrics(cli: Cli, tmp_path: Path, kills: int, options: Sequence[str]) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     command = [*RUN, *SMALL, *options, "rollout.deterministic=true", "--steps", "10"]
     outcome = cli(*command, "--out", whole)
@@ -115,7 +115,9 @@ def test_a_finished_run_can_be_made_longer(cli: Cli, tmp_path: Path) -> None:
 
 def test_a_second_ctrl_c_stops_at_once(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    process = start(*RUN, *SMALL, "--hangs=true", "tools.deadline_s=300", "train.workers=2", "--steps", "4", "--out", run)
+    process = start(
+        *RUN, *SMALL, "--hangs=true", "tools.deadline_s=300", "train.workers=2", "--steps", "4", "--out", run
+    )
     assert process.stdout is not None
     for expected in ("train: ", "stopping after this step"):
         line = next((line for line in process.stdout if expected in line), None)

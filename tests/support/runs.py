@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 TINY_TASK = str(Path(__file__).with_name("tiny_task.py"))
+_COLOURS = {"Bale": "red", "Doru": "blue", "Fimo": "green", "Gatu": "pink"}
 SEARCH_DATA = (
     [
         {
@@ -22,14 +23,9 @@ SEARCH_DATA = (
             "reward_model": {"style": "rule", "ground_truth": {"target": [colour]}},
             "extra_info": {"index": index},
         }
-        for index, (thing, colour) in enumerate([("Bale", "red"), ("Doru", "blue"), ("Fimo", "green"), ("Gatu", "pink")])
+        for index, (thing, colour) in enumerate(_COLOURS.items())
     ],
-    [
-        {"id": "0", "contents": '"Bale"\nred'},
-        {"id": "1", "contents": '"Doru"\nblue'},
-        {"id": "2", "contents": '"Fimo"\ngreen'},
-        {"id": "3", "contents": '"Gatu"\npink'},
-    ],
+    [{"id": thing, "contents": f'"{thing}"\n{colour}'} for thing, colour in _COLOURS.items()],
 )
 """Rows in verl's columns and a corpus that answers them; the words are those of the tiny task."""
 

@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import json
 import multiprocessing
+import os
 import random
-from collections.abc import Iterable, Iterator, Mapping
+import signal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -66,7 +68,7 @@ class Demonstrator:
 class Colours(Task):
     class Config(Section):
         samples: int = 400
-        breaks: Literal["never", "opening"] = "never"  # what fails in the second process
+        breaks: Literal["", "raise", "die"] = ""  # what the second process does while it opens
         hangs: bool = False  # the tool never answers while training
 
     config: Config
@@ -101,8 +103,21 @@ class Colours(Task):
         return f"1: {colour}" if query.strip() == thing else "No results."
 
     async def open(self) -> None:
-        if self.config.breaks == "opening" and multiprocessing.parent_process():
+        if self.config.breaks and multiprocessing.parent_process():
+            if self.config.breaks == "die":
+                os.kill(os.getpid(), signal.SIGKILL)
             raise RuntimeError("the tools of this process do not open")
+
+    async def search_nothing(self, query: str) -> str:
+        """Search the corpus.
+
+        Args:
+            query: what to look for.
+        """
+        return "No results."
+
+    def controls(self) -> Mapping[str, Sequence[Any]]:
+        return {"no_results": [tool(self.search_nothing, name="search")]}
 
     def tiny_model(self) -> TinyModelRecipe:
         looks = Demonstrator(guess=0.0)

@@ -25,6 +25,7 @@ Failure = tuple[int, str]
 """What a worker tells of its end: the exit code and the text."""
 
 GRACE_S = 10  # for a process to end by itself
+MOURNING_S = 2  # for a dead process to be known as one
 MAX_FAILURE = 16_000  # characters; the queue's pipe holds 64 kB while nobody reads
 
 
@@ -51,7 +52,9 @@ def worker_processes(
         for rank in range(1, size):
             here, there = context.Pipe(duplex=False)
             args = (program, config, folder, fingerprints, resume, rank, size, address, there, failures)
-            process: BaseProcess = context.Process(target=_worker, args=args, daemon=True, name=f"rlfactory-worker-{rank}")
+            process: BaseProcess = context.Process(
+                target=_worker, args=args, daemon=True, name=f"rlfactory-worker-{rank}"
+            )
             process.start()
             there.close()
             peers.append((process, here))
@@ -93,11 +96,23 @@ def _first_failure(
     failures: multiprocessing.SimpleQueue[Failure], processes: Sequence[BaseProcess]
 ) -> RlfactoryError | None:
     """A dead peer shows in rank 0 only as a lost connection; what the first of them died of is in the queue."""
-    wait([process.sentinel for process in processes], GRACE_S)
-    if failures.empty():
-        return None
-    exit_code, text = failures.get()
-    return UsageError(text) if exit_code == UsageError.exit_code else TrainingError(f"A worker process failed:\n{text}")
+    wait([process.sentinel for process in processes], MOURNING_S)
+    if not failures.empty():
+        exit_code, text = failures.get()
+        known = exit_code == UsageError.exit_code
+        return UsageError(text) if known else TrainingError(f"A worker process failed:\n{text}")
+    for process in processes:
+        if process.exitcode:
+            return TrainingError(
+                f"{process.name} ended with exit code {process.exitcode}. {_meaning(process.exitcode)}"
+            )
+    return None
+
+
+def _meaning(exit_code: int) -> str:
+    if exit_code == -signal.SIGKILL:
+        return "It was killed, perhaps for want of memory: lower train.workers, or rollout.slots."
+    return "It wrote no reason."
 
 
 def _worker(

@@ -1,0 +1,62 @@
+"""Several processes do what one does, and one that fails is not waited for."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runs import TINY_TASK, Cli, metrics
+
+RUN = ("run", "--plugin", TINY_TASK, "rollout.max_tokens=320", "rollout.max_turn_tokens=40", "eval.limit=2")
+STEP = ("train.prompts_per_step=4", "train.group_size=4", "train.lr=1e-3")
+
+
+def sampled(run: Path, step: int) -> dict[tuple[str, int], Any]:
+    """What the model wrote, by sample and attempt."""
+    lines = (run / "trajectories" / f"step-{step:06d}.jsonl").read_text(encoding="utf-8").splitlines()
+    stored = [json.loads(line) for line in lines]
+    return {
+        (item["sample"]["id"], item["attempt"]): [turn["message"]["content"] for turn in item["turns"]]
+        for item in stored
+    }
+
+
+@pytest.mark.slow
+def test_two_processes_do_what_one_does(cli: Cli, tiny_model: Path, tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    for run, workers in ((one, 1), (two, 2)):
+        command = [*RUN, *STEP, "--model", tiny_model, "--steps", "3", f"train.workers={workers}"]
+        outcome = cli(*command, "rollout.deterministic=true", "--out", run)
+        assert outcome.code == 0, outcome.err
+
+    assert len(sampled(one, 1)) == 16
+    assert sampled(two, 1) == sampled(one, 1)
+    first, same = metrics(one)[0], metrics(two)[0]
+    assert first["trained_tokens"] == same["trained_tokens"] > 0
+    for name in ("reward", "exact_match", "sampled_tokens", "loss", "entropy", "grad_norm"):
+        assert same[name] == pytest.approx(first[name], rel=1e-3, abs=1e-6), name
+    # the same prompts ever after, whatever rounding does to the tokens
+    assert [set(sampled(two, step)) for step in (2, 3)] == [set(sampled(one, step)) for step in (2, 3)]
+    assert metrics(two)[-1].keys() == metrics(one)[-1].keys()
+    assert multiprocessing.active_children() == []
+
+
+def test_a_process_that_fails_shows_its_traceback(cli: Cli, tiny_model: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    outcome = cli(*RUN, "--model", tiny_model, "--breaks", "raise", "train.workers=2", "--out", run)
+    assert outcome.code == 1
+    assert "A worker process failed:\nTraceback" in outcome.err
+    assert "RuntimeError: the tools of this process do not open" in outcome.err
+    assert multiprocessing.active_children() == []
+    assert not run.exists()
+
+
+def test_a_process_that_is_killed_is_named(cli: Cli, tiny_model: Path, tmp_path: Path) -> None:
+    outcome = cli(*RUN, "--model", tiny_model, "--breaks", "die", "train.workers=2", "--out", tmp_path / "run")
+    assert outcome.code == 1
+    assert "rlfactory-worker-1 ended with exit code -9. It was killed" in outcome.err
+    assert "Traceback" not in outcome.err
+    assert multiprocessing.active_children() == []
