@@ -12,11 +12,15 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
+
+from torch import Tensor
 
 from rlfactory_core.batch import BatchStats, build_batches
 from rlfactory_core.config import RunConfig
 from rlfactory_core.engines.local.evaluate import evaluate
+from rlfactory_core.engines.local.pack import Packed
 from rlfactory_core.engines.local.sampler import LocalSampler
 from rlfactory_core.engines.local.update import Learner, UpdateMetrics, summarise
 from rlfactory_core.engines.local.workers import Workers
@@ -166,16 +170,17 @@ class Trainer:
     async def _update(self, batches: Sequence[TrainBatch]) -> UpdateMetrics:
         """``updates_per_step`` optimizer steps, also where this process has fewer batches."""
         learner, stale = self.learner, self.config.train.staleness > 0
-        packed = [await self.on_compute(lambda b=batch: learner.pack(b)) for batch in batches]  # type: ignore[misc]
+        packed = [await self.on_compute(partial(learner.pack, batch)) for batch in batches]
         context = sum(int(p.flat_ids.numel() + p.prefix.numel()) for microbatches in packed for p in microbatches)
-        old = [
-            [await self.on_compute(lambda p=p: learner.old_logprobs(p)) if stale else None for p in microbatches]  # type: ignore[misc]
-            for microbatches in packed
-        ]
+
+        def old_logprobs(microbatches: list[Packed]) -> list[Tensor | None]:
+            return [learner.old_logprobs(packed) if stale else None for packed in microbatches]
+
+        old = [await self.on_compute(partial(old_logprobs, microbatches)) for microbatches in packed]
         results = []
         for index in range(self.config.train.updates_per_step):
             here, before = (packed[index], old[index]) if index < len(packed) else ([], [])
-            results.append(await self.on_compute(lambda h=here, b=before: learner.step(h, b)))  # type: ignore[misc]
+            results.append(await self.on_compute(partial(learner.step, here, before)))
         return summarise(results, context)
 
     async def _evaluate(self, step: int) -> list[Group]:
@@ -224,13 +229,13 @@ class Trainer:
         self._skipped_in_row = self._skipped_in_row + 1 if whole else 0
         if update.skipped:
             self.observer.progress.say(
-                f"step {step}: {update.skipped} update(s) skipped, gradient norm {update.grad_norm:.3g} is not finite or "
-                f"above train.explode_norm={self.config.train.explode_norm:g}"
+                f"step {step}: {update.skipped} update(s) skipped: gradient norm {update.grad_norm:.3g} is not finite "
+                f"or above train.explode_norm={self.config.train.explode_norm:g}"
             )
         if self._skipped_in_row >= self.config.train.max_skipped:
             raise TrainingError(
-                f"{self._skipped_in_row} steps in a row were skipped for a NaN or exploding gradient (step {step}). The "
-                "last good checkpoint is kept. Lower train.lr, or raise train.warmup_steps, and go on with --resume."
+                f"{self._skipped_in_row} steps in a row were skipped for a NaN or exploding gradient (step {step}). "
+                "The last good checkpoint is kept. Lower train.lr or raise train.warmup_steps, and go on with --resume."
             )
 
     async def _save_or_stop(self, step: int) -> None:
