@@ -56,10 +56,10 @@ def _shifted_positions(init: Any) -> Any:
 
 
 def _without_last_key(attend: Any) -> Any:
-    def wrong(self: Any, layer: int, q: Any, k: Any, v: Any, scale: float, window: int | None) -> Any:
+    def wrong(self: Any, *args: Any) -> Any:
         distance, self.distance = self.distance, self.distance - 1
         try:
-            return attend(self, layer, q, k, v, scale, window)
+            return attend(self, *args)
         finally:
             self.distance = distance
 
@@ -73,7 +73,7 @@ def _without_last_key(attend: Any) -> Any:
         (plans.PrefillPlan, "attend", _without_own_window, "sampling_error"),
         (plans.TrainPlan, "attend", _without_own_window, "training_error"),
         (plans.PrefillPlan, "attend", _without_last_key, "sampling_error"),
-        (plans.TrainPlan, "attend", _without_last_key, "gradient_error"),
+        (plans.Bucket, "attend", _without_last_key, "gradient_error"),
         (plans.DecodePlan, "__init__", _shifted_positions, "sampling_error"),
         (plans.TrainPlan, "__init__", _shifted_positions, "training_error"),
     ],

@@ -15,6 +15,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from rlfactory_core.engines.local.cache import SlotCache
 
 NEG_INF = float("-inf")
+LIKE = 0.8  # sequences are padded together in training down to this share of the longest one's length
 
 
 def _repeat(x: Tensor, times: int, dim: int) -> Tensor:
@@ -193,39 +194,73 @@ class TrainPlan:
     """
 
     def __init__(self, prefix: int, lengths: Sequence[int], device: torch.device) -> None:
-        self.prefix, self.batch, self.width = prefix, len(lengths), max(lengths)
+        self.prefix = prefix
         count = torch.tensor(lengths, device=device)
-        row = torch.repeat_interleave(torch.arange(self.batch, device=device), count)
-        column = torch.arange(len(row), device=device) - (count.cumsum(0) - count)[row]
-        self.index = row * self.width + column
-        self.full = len(row) == self.batch * self.width
+        start = count.cumsum(0) - count
+        row = torch.repeat_interleave(torch.arange(len(lengths), device=device), count)
+        column = torch.arange(len(row), device=device) - start[row]
         self.positions = torch.cat([torch.arange(prefix, device=device), column + prefix])[None]
-        query = torch.arange(self.width, device=device)[:, None] + prefix
-        self.distance = query - torch.arange(prefix + self.width, device=device)[None]
+        self._buckets = [
+            Bucket(prefix, start[rows] + prefix, count[rows])
+            for rows in (torch.tensor(chosen, device=device) for chosen in _alike(lengths))
+        ]
+        tokens = torch.cat([bucket.tokens for bucket in self._buckets])
+        padded = torch.cat([bucket.real for bucket in self._buckets])
+        self._place = padded.nonzero()[:, 0][tokens[padded].argsort()]  # of each own token among the buckets' rows
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None) -> Tensor:
-        prefix, batch, width = self.prefix, self.batch, self.width
-        heads, repeat = q.shape[1], q.shape[1] // k.shape[1]
-        keys, values = self._pad(k), self._pad(v)
+        found = [bucket.attend(q, k, v, scale, window) for bucket in self._buckets]
+        out = (found[0] if len(found) == 1 else torch.cat(found))[self._place]
+        if self.prefix:
+            q, k, v = (x[:, :, : self.prefix] for x in (q, k, v))
+            out = torch.cat([_tokens_first(_causal(q, k, v, scale, window)), out])
+        return out[None]
+
+
+def _alike(lengths: Sequence[int]) -> list[list[int]]:
+    """Indices of sequences, grouped so that padding a group to its longest costs little."""
+    groups: list[list[int]] = []
+    longest = 0
+    for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
+        if lengths[index] < LIKE * longest or not groups:
+            groups.append([])
+            longest = lengths[index]
+        groups[-1].append(index)
+    return groups
+
+
+class Bucket:
+    """Some sequences, padded to the longest of them.
+
+    Args:
+        starts: [B] indices of their first own tokens in the whole row.
+        lengths: [B] of their own tokens.
+    """
+
+    def __init__(self, prefix: int, starts: Tensor, lengths: Tensor) -> None:
+        self.prefix, self.batch, self.width = prefix, len(lengths), int(lengths.max())
+        column = torch.arange(self.width, device=lengths.device)
+        self.real = (column < lengths[:, None]).view(-1)  # [B * width]
+        # Padding repeats a sequence's last token: later than all of its queries, so that none of them sees it.
+        self.tokens = (starts[:, None] + torch.minimum(column, lengths[:, None] - 1)).view(-1)
+        self.distance = column[:, None] + prefix - torch.arange(prefix + self.width, device=lengths.device)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None) -> Tensor:
+        """The whole row's q, k, v -> [B * width, heads, dim]."""
+        batch, prefix, repeat = self.batch, self.prefix, q.shape[1] // k.shape[1]
+        keys, values = self._own(k), self._own(v)
         if prefix:
             keys = torch.cat([k[:, :, :prefix].expand(batch, -1, -1, -1), keys], 2)
             values = torch.cat([v[:, :, :prefix].expand(batch, -1, -1, -1), values], 2)
         mask = self.distance >= 0
-        if window and window < prefix + width:
+        if window and window < prefix + self.width:
             mask = mask & (self.distance < window)
         out = scaled_dot_product_attention(
-            self._pad(q), _repeat(keys, repeat, 1), _repeat(values, repeat, 1), attn_mask=mask, scale=scale
+            self._own(q), _repeat(keys, repeat, 1), _repeat(values, repeat, 1), attn_mask=mask, scale=scale
         )
-        out = out.transpose(1, 2).reshape(batch * width, heads, -1)
-        out = out if self.full else out[self.index]
-        if prefix:
-            head = _causal(q[:, :, :prefix], k[:, :, :prefix], v[:, :, :prefix], scale, window)
-            out = torch.cat([_tokens_first(head), out])
-        return out[None]
+        return out.transpose(1, 2).flatten(0, 1)
 
-    def _pad(self, x: Tensor) -> Tensor:
+    def _own(self, x: Tensor) -> Tensor:
         """[1, H, P+N, dim] -> the sequences' own tokens as [B, H, width, dim]."""
-        own = _tokens_first(x)[self.prefix :]
-        if not self.full:
-            own = own.new_zeros(self.batch * self.width, *own.shape[1:]).index_copy(0, self.index, own)
-        return own.reshape(self.batch, self.width, *own.shape[1:]).transpose(1, 2)
+        own = _tokens_first(x)[self.tokens]
+        return own.view(self.batch, self.width, *own.shape[1:]).transpose(1, 2)
