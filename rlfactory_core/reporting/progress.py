@@ -128,7 +128,7 @@ class StageState:
             return f"{self.unit} {self.done:,}/{self.total:,}".strip()
         if not self.done:
             return ""
-        return f"{self.done:,} {self.unit}{'s' if self.unit and self.done != 1 else ''}".strip()
+        return count_text(self.done, self.unit) if self.unit else f"{self.done:,}"
 
     def number_texts(self) -> list[tuple[str, str]]:
         """Label and value of each number, for people."""
@@ -137,13 +137,31 @@ class StageState:
 
 def number_label(name: str) -> str:
     """A metric's name for people: ``eval/exact_match/two_hop`` is ``held-out exact match, two hop``."""
-    held_out = name.startswith("eval/")
-    text = ", ".join(part.replace("_", " ") for part in name.removeprefix("eval/").split("/"))
+    prefix, name = _prefix_label(name)
+    text = ", ".join(part.replace("_", " ") for part in name.split("/"))
     if text.endswith("tokens s"):
         text = text.removesuffix(" s") + "/s"
     elif text.endswith(" s"):
         text = text.removesuffix(" s") + " seconds"
-    return f"held-out {text}" if held_out else text
+    return prefix + text
+
+
+def _prefix_label(name: str) -> tuple[str, str]:
+    """What the first parts of a metric's name say about all the rest, and the rest."""
+    first, slash, rest = name.partition("/")
+    if slash and first == "eval":
+        return "held-out ", rest
+    if slash and first == "sampled":
+        return "sampled ", rest
+    if first == "control" and "/" in rest:
+        control, _, rest = rest.partition("/")
+        return f"control ({control.replace('_', ' ')}) ", rest
+    return "", name
+
+
+def count_text(count: float, unit: str) -> str:
+    """``1 step``, ``12 steps``."""
+    return f"{int(count):,} {unit}{'' if count == 1 else 's'}"
 
 
 def number_text(value: float) -> str:

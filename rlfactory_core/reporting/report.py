@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any
 from rlfactory_core.reporting.charts import Chart, Line
 from rlfactory_core.reporting.folder import RunFolder, write_atomic
 from rlfactory_core.reporting.progress import number_label, number_text, seconds_text
-from rlfactory_core.reporting.run_data import RunData, control_results, eval_extras, eval_rows, headline
+from rlfactory_core.reporting.run_data import (
+    RunData,
+    control_results,
+    eval_extras,
+    eval_rows,
+    headline,
+    success_metric,
+)
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -57,28 +64,30 @@ def write_report(folder: RunFolder, extra: Iterable[SectionMaker] = ()) -> Path:
 
 
 def results(run: RunData) -> Section | None:
-    """Held-out exact match before and after, overall and by slice, and the controls."""
+    """Held-out success before and after, overall and by slice, and the controls."""
     rows = eval_rows(run.summary)
     if not rows:
         return None
     controls, extras = control_results(run.summary), eval_extras(run.summary)
-    return Section("Results", _macro("results", rows, controls, extras))
+    return Section("Results", _macro("results", number_label(success_metric(run.summary)), rows, controls, extras))
 
 
 def learning(run: RunData) -> Section | None:
-    """Held-out exact match by slice, and the training reward."""
-    held_out = [Line("overall", run.series("eval/exact_match"), smooth=False, dots=True)]
+    """Held-out success by slice, and the training reward."""
+    metric = success_metric(run.summary)
+    label = number_label(metric)
+    held_out = [Line("overall", run.series(f"eval/{metric}"), smooth=False, dots=True)]
     held_out += [
         Line(number_label(name.rsplit("/", 1)[1]), run.series(name), smooth=False, dots=True)
-        for name in run.names("eval/exact_match/")
+        for name in run.names(f"eval/{metric}/")
     ]
-    trained = [Line("overall", run.series("exact_match"))]
-    trained += [Line(number_label(name.split("/", 1)[1]), run.series(name)) for name in run.names("exact_match/")]
+    trained = [Line("overall", run.series(metric))]
+    trained += [Line(number_label(name.split("/", 1)[1]), run.series(name)) for name in run.names(f"{metric}/")]
     return _charts(
         "Learning",
-        Chart("Held-out exact match", held_out, "greedy, on questions that are never trained on", high=1.0),
+        Chart(f"Held-out {label}", held_out, "greedy, on questions that are never trained on", high=1.0),
         Chart("Reward", [Line("reward", run.series("reward"))], "mean of a step's trajectories", low=None),
-        Chart("Exact match in training", trained, "sampled, mean of a step's trajectories", high=1.0),
+        Chart(f"{label.capitalize()} in training", trained, "sampled, mean of a step's trajectories", high=1.0),
         Chart("Groups without a gradient", [Line("groups", run.series("equal_groups"))], "all attempts scored alike"),
     )
 

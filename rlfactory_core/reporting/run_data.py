@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 from rlfactory_core.reporting.folder import RunFolder
-from rlfactory_core.reporting.progress import seconds_text
+from rlfactory_core.reporting.progress import count_text, number_label, seconds_text
 from rlfactory_core.reporting.trajectories import StoredTrajectory
 
 Points = Sequence[tuple[float, float]]
@@ -91,8 +91,14 @@ def eval_value(summary: Mapping[str, Any], when: str, key: str) -> float | None:
     return None if value is None else float(value)
 
 
-def eval_rows(summary: Mapping[str, Any], metric: str = "exact_match") -> list[EvalRow]:
-    """Overall first, then each slice in order of appearance."""
+def success_metric(summary: Mapping[str, Any]) -> str:
+    """The score that tells whether an attempt succeeded: what the results of this run are about."""
+    return str(summary.get("success") or "exact_match")
+
+
+def eval_rows(summary: Mapping[str, Any]) -> list[EvalRow]:
+    """The success metric, overall first, then each slice in order of appearance."""
+    metric = success_metric(summary)
     evaluations = summary.get("eval") or {}
     keys = [key for when in ("before", "after") for key in evaluations.get(when) or {}]
     slices = dict.fromkeys(
@@ -117,8 +123,9 @@ def eval_extras(summary: Mapping[str, Any]) -> list[tuple[str, float | None, flo
     return [(name, eval_value(summary, "before", name), eval_value(summary, "after", name)) for name in names]
 
 
-def control_results(summary: Mapping[str, Any], metric: str = "exact_match") -> list[tuple[str, float]]:
-    """Each control's name and its result after training."""
+def control_results(summary: Mapping[str, Any]) -> list[tuple[str, float]]:
+    """Each control's name and its success after training."""
+    metric = success_metric(summary)
     after = (summary.get("eval") or {}).get("after") or {}
     parts = ((key.split("/"), value) for key, value in after.items() if key.startswith("control/"))
     return [(key[1], float(value)) for key, value in parts if key[2:] == [metric]]
@@ -160,15 +167,17 @@ def _slice(pair: Pair) -> str:
 
 def headline(summary: Mapping[str, Any], steps: int) -> str:
     """The run in one sentence. ``steps`` are those in the metrics, for a run that has no summary yet."""
-    before, after = eval_value(summary, "before", "exact_match"), eval_value(summary, "after", "exact_match")
-    done = summary.get("steps")
-    length = f"{done:,} steps" if done is not None else f"{steps:,} steps"
+    metric = success_metric(summary)
+    before, after = eval_value(summary, "before", metric), eval_value(summary, "after", metric)
+    length = count_text(summary.get("steps", steps), "step")
     if summary.get("seconds"):
         length += f" and {seconds_text(summary['seconds'])}"
     if before is not None and after is not None:
-        verb = "rose" if after > before + 0.005 else "fell" if after < before - 0.005 else "stayed: it went"
-        return f"Held-out exact match (greedy) {verb} from {before:.2f} to {after:.2f} in {length}."
+        held_out = f"Held-out {number_label(metric)} (greedy)"
+        if f"{before:.2f}" == f"{after:.2f}":
+            return f"{held_out} stayed at {after:.2f} in {length}."
+        return f"{held_out} {'rose' if after > before else 'fell'} from {before:.2f} to {after:.2f} in {length}."
     if after is not None:
-        return f"Held-out exact match (greedy) is {after:.2f}."
+        return f"Held-out {number_label(metric)} (greedy) is {after:.2f}."
     ended = "The run ended" if summary else "The run has not ended; so far it took"
     return f"{ended}{' after' if summary else ''} {length}, without an evaluation after training."

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
-from rlfactory_core.reporting.progress import NullProgress, StageState, seconds_text
+from rlfactory_core.reporting.progress import NullProgress, StageState, count_text, seconds_text
 
 
 class PlainProgress(NullProgress):
@@ -34,7 +34,7 @@ class PlainProgress(NullProgress):
 
     def on_stage(self, stage: StageState) -> None:
         self._last_tenth = 0
-        self._line(f"{stage.name}: {stage.total:,} {stage.unit}s" if stage.total and stage.unit else stage.name)
+        self._line(f"{stage.name}: {count_text(stage.total, stage.unit)}" if stage.total and stage.unit else stage.name)
 
     def on_advance(self, stage: StageState) -> None:
         quiet_for = self._clock() - self._last_s

@@ -13,7 +13,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from rlfactory_core.reporting.progress import NullProgress, StageState, seconds_text
+from rlfactory_core.reporting.progress import NullProgress, StageState, count_text, seconds_text
 
 _NAME_WIDTH = 16
 
@@ -89,7 +89,7 @@ def _finished(stage: StageState, failed: bool, width: int) -> Text:
     mark, style = ("✗", "red") if failed else ("✓", "green")
     line = Text.assemble((mark, style), " ", f"{stage.name:<{_NAME_WIDTH}}")
     line.append(f" {seconds_text(stage.seconds):>9}", style="dim")
-    count = stage.count_text if failed or not stage.total else f"{stage.done:,} {stage.unit}s" if stage.unit else ""
+    count = stage.count_text if failed or not stage.total else count_text(stage.done, stage.unit) if stage.unit else ""
     if count:
         line.append(f"  {count}", style="dim")
     for label, value in sorted(stage.number_texts(), key=lambda number: not number[0].startswith("held-out")):

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from typing import TextIO
 
 from rich.console import Console, Group, RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -20,10 +19,17 @@ from rlfactory_core.reporting.run_data import (
     eval_extras,
     eval_rows,
     headline,
+    success_metric,
 )
 from rlfactory_core.reporting.trajectories import StoredTrajectory
 
-_MAX_LINE = 100  # characters of a tool result or answer in the example
+_MAX_LINE = 500  # characters of a tool result or answer in the example, where the terminal is that wide
+_FAULTS = {
+    "policy": "the model called a tool wrongly (policy)",
+    "tool": "a tool said no (tool)",
+    "infra": "a timeout or crash (infra)",
+    "verifier": "a reward that could not be found out (verifier)",
+}
 
 
 def print_summary(folder: RunFolder, stream: TextIO) -> None:
@@ -41,7 +47,7 @@ def _learned(run: RunData) -> RenderableType:
     if rows := eval_rows(run.summary):
         parts += ["", _results(run, rows)]
     for name, value in control_results(run.summary):
-        parts.append(Text(f"Control {number_label(name)}: exact match {value:.3f} after training."))
+        parts.append(Text(f"Control ({number_label(name)}): {_metric(run)} {value:.3f} after training."))
     if trouble := _faults(run):
         parts += ["", Text(trouble)]
     for pair in run.pairs:
@@ -53,7 +59,7 @@ def _results(run: RunData, rows: Iterable[EvalRow]) -> Table:
     rows = list(rows)
     sampled = any(value is not None for row in rows for value in row.sampled)
     table = Table(box=None, padding=(0, 3, 0, 0), pad_edge=False, header_style="dim")
-    table.add_column("held-out exact match")
+    table.add_column(f"held-out {_metric(run)}")
     table.add_column("greedy")
     if sampled:
         table.add_column("sampled at T=1")
@@ -64,6 +70,10 @@ def _results(run: RunData, rows: Iterable[EvalRow]) -> Table:
     for metric, before, after in eval_extras(run.summary):
         table.add_row(number_label(metric), *([""] if sampled else []), _change(before, after))
     return table
+
+
+def _metric(run: RunData) -> str:
+    return number_label(success_metric(run.summary))
 
 
 def _change(before: float | None, after: float | None) -> Text:
@@ -79,9 +89,9 @@ def _faults(run: RunData) -> str:
     faults = {kind: count for kind, count in (run.summary.get("faults") or {}).items() if count}
     if not faults:
         return ""
-    kinds = ", ".join(f"{number_text(int(count))} {kind}" for kind, count in faults.items())
+    kinds = ", ".join(f"{number_text(int(count))} × {_FAULTS.get(kind, kind)}" for kind, count in faults.items())
     masked = " Trajectories with infra or verifier faults were left out of the updates."
-    return f"Faults: {kinds}.{masked if faults.keys() & {'infra', 'verifier'} else ''}"
+    return f"Faults in training: {kinds}.{masked if faults.keys() & {'infra', 'verifier'} else ''}"
 
 
 def _example(pair: Pair) -> list[RenderableType]:
@@ -90,25 +100,30 @@ def _example(pair: Pair) -> list[RenderableType]:
         return []
     sample = stored.trajectory.sample
     question = next((message.content for message in reversed(sample.messages) if message.role == "user"), "")
-    parts: list[RenderableType] = [Text.assemble(("Example  ", "dim"), _short(question))]
+    parts: list[RenderableType] = [_line(("Example  ", "dim"), _short(question))]
     for label, side in (("before", pair.before), ("after", pair.after)):
         if side is not None:
-            parts.append(Padding(_episode(label, side), (0, 0, 0, 2), expand=False))
+            parts += _episode(label, side)
     return parts
 
 
-def _episode(label: str, stored: StoredTrajectory) -> Text:
+def _episode(label: str, stored: StoredTrajectory) -> list[Text]:
     trajectory = stored.trajectory
-    lines = [Text.assemble((label, "bold"), (f"  reward {number_text(trajectory.reward)}", "dim"))]
+    lines = [_line("  ", (label, "bold"), (f"  reward {number_text(trajectory.reward)}", "dim"))]
     for turn in trajectory.turns:
         lines += [
-            Text.assemble("  ", (f"{call.name or '?'} ", "cyan"), _short(call.arguments_text))
+            _line("    ", (f"{call.name or '?'} ", "cyan"), _short(call.arguments_text))
             for call in turn.message.tool_calls
         ]
-        lines += [Text(f"    {_short(result.content)}", style="dim") for result in turn.results]
-        if turn.message.content.strip() and not turn.message.tool_calls:
-            lines.append(Text(f"  {_short(turn.message.content)}"))
-    return Text("\n").join(lines)
+        lines += [_line("      ", (_short(result.content), "dim")) for result in turn.results]
+        if not turn.message.tool_calls:
+            lines.append(_line("    ", _short(turn.message.content) or ("no answer", "dim")))
+    return lines
+
+
+def _line(*parts: str | tuple[str, str]) -> Text:
+    """One line, cut where the terminal ends."""
+    return Text.assemble(*parts, no_wrap=True, overflow="ellipsis")
 
 
 def _short(text: str) -> str:

@@ -74,6 +74,21 @@ def test_an_evaluation_alone_and_a_loss_are_said_as_such() -> None:
     assert headline({"eval": {"after": {"exact_match": 0.5}}}, 0) == "Held-out exact match (greedy) is 0.50."
     worse = {"steps": 2, "eval": {"before": {"exact_match": 0.5}, "after": {"exact_match": 0.25}}}
     assert headline(worse, 2) == "Held-out exact match (greedy) fell from 0.50 to 0.25 in 2 steps."
+    same = {"steps": 1, "eval": {"before": {"exact_match": 0.501}, "after": {"exact_match": 0.5}}}
+    assert headline(same, 1) == "Held-out exact match (greedy) stayed at 0.50 in 1 step."
+
+
+def test_a_task_with_a_reward_of_its_own_is_reported_by_it(tmp_path: Path) -> None:
+    results = {
+        "before": {"solved": 0.25, "sampled/solved": 0.0},
+        "after": {"solved": 0.75, "control/blind/solved": 0.0},
+    }
+    folder = RunFolder.create("puzzle", root=tmp_path)
+    folder.write_summary({"steps": 3, "success": "solved", "eval": results})
+    html, _ = page(folder)
+    assert "Held-out solved (greedy) rose from 0.25 to 0.75 in 3 steps." in html
+    assert "Solved, held out" in html
+    assert "exact match" not in html.lower()
 
 
 def test_what_a_model_writes_cannot_become_markup(tmp_path: Path) -> None:

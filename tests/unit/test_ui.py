@@ -156,6 +156,8 @@ def test_numbers_for_people(value: float, text: str) -> None:
 def test_labels_and_durations_for_people() -> None:
     assert number_label("eval/exact_match/two_hop") == "held-out exact match, two hop"
     assert number_label("trained_tokens_s") == "trained tokens/s"
+    assert number_label("sampled/exact_match") == "sampled exact match"
+    assert number_label("control/no_results/exact_match/two_hop") == "control (no results) exact match, two hop"
     assert [seconds_text(s) for s in (0.84, 48, 127, 3727)] == ["0.8 s", "48 s", "2:07 min", "1:02:07 h"]
 
 
@@ -168,7 +170,7 @@ def test_the_summary_says_what_was_learned_and_what_to_do_next(tmp_path: Path) -
     text = out.getvalue()
     assert "rose from 0.50 to 0.98" in text
     assert "two hop                0.000 → 0.970   0.050 → 0.910" in text
-    assert "Control empty search: exact match 0.005" in text
+    assert "Control (empty search): exact match 0.005" in text
     assert "<answer>Velk Works</answer>" in text
     assert "<answer>Tarn</answer>" in text
     assert f"rlfactory trace {folder.path} --worst\n" in text  # one line, however long

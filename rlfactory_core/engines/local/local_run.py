@@ -62,7 +62,9 @@ class LocalRun:
             if self.state is not None:
                 load_adapter_weights(self.policy.model, self.state.trainable)
         if train.gradient_checkpointing:
-            model.gradient_checkpointing_enable({"use_reentrant": False})
+            # Newer releases of transformers renamed it.
+            enable = getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)
+            enable({"use_reentrant": False})
         decoder = make_decoder(
             self.policy,
             slots=self.config.rollout.slots,
@@ -145,7 +147,7 @@ class LocalRun:
             logger.log(result.step, result.metrics)
             trajectories = (t for group in result.groups for t in group.trajectories)
             self.run.folder.write_trajectories(result.step, trajectories, self.runtime.chat.decode)
-            self.progress.advance(1, **_shown(result.metrics))
+            self.progress.advance(1, **_shown(result.metrics, self.runtime.success))
 
         def save(step: int) -> None:
             trainable = adapter_weights(self.policy.model)
@@ -236,6 +238,7 @@ class LocalRun:
             "sampled_tokens": self.totals["sampled_tokens"],
             "trained_tokens": self.totals["trained_tokens"],
             "faults": faults,
+            "success": self.runtime.success,
             "eval": {"before": before, "after": after},
         }
 
@@ -274,7 +277,7 @@ class LocalRun:
         return [group for part in gathered for group in part]
 
 
-def _shown(metrics: dict[str, float]) -> dict[str, float]:
+def _shown(metrics: dict[str, float], success: str) -> dict[str, float]:
     """What the progress display shows of a step."""
-    names = ("reward", "exact_match", "eval/exact_match", "sampled_tokens_s")
+    names = ("reward", success, f"eval/{success}", "sampled_tokens_s")
     return {name: metrics[name] for name in names if name in metrics}
