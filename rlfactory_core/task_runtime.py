@@ -5,7 +5,7 @@ Every engine uses this, in each of its worker processes: what a trajectory is do
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rlfactory_core.chat.select import choose_format
@@ -13,7 +13,7 @@ from rlfactory_core.chat_rollout import chat_rollout_group
 from rlfactory_core.clients.base import ChatClient
 from rlfactory_core.config import RewardConfig, RunConfig
 from rlfactory_core.data import load_samples
-from rlfactory_core.errors import ConfigError, DataError
+from rlfactory_core.errors import ConfigError, DataError, PluginError
 from rlfactory_core.plugins.loading import Kind
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.protocols import ChatFormat, Env, Sampler, ToolManager
@@ -79,6 +79,7 @@ class TaskRuntime:
 
         Raises:
             DataError: the file cannot be read, or there are no samples.
+            PluginError: the task gives something else than samples.
         """
         path = self.config.data.train if split == "train" else self.config.data.eval
         own = self.config.data.train is not None or self.config.data.eval is not None
@@ -89,6 +90,12 @@ class TaskRuntime:
         if not samples and split == "train":
             raise DataError(
                 f"Plugin '{self.config.plugin}' has no training samples of its own here. Give some: --data train.jsonl"
+            )
+        wrong = next((item for item in samples if not isinstance(item, Sample)), None)
+        if wrong is not None:
+            raise PluginError(
+                f"Plugin '{self.config.plugin}': samples('{split}') gave a {type(wrong).__name__}; "
+                "expected rlfactory_core.Sample objects."
             )
         self.task.check(samples)
         return samples
@@ -192,7 +199,3 @@ class TaskRuntime:
             session=session,
         )
         return await self.rewards.score_group(group)
-
-    def take_metrics(self) -> Mapping[str, float]:
-        """The tools' numbers since the last take."""
-        return self.manager.take_metrics()

@@ -22,6 +22,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from math import nan, sqrt
 
+from rlfactory_core.tools.metrics import ToolMeter
 from rlfactory_core.types import FaultKind, Group, StopReason, Trajectory
 
 _OWN_NAMES = {"step", "reward", "reward_std", "tool_calls", "turns", "sampled_tokens", "masked", "equal_groups"}
@@ -57,9 +58,14 @@ def component_means(trajectories: Iterable[Trajectory]) -> dict[str, float]:
     return {name: _mean(values[name]) for name in sorted(values)}
 
 
-def is_wall_clock(name: str) -> bool:
-    """True for seconds and rates, in which two equal runs differ."""
-    return name.endswith("_s")
+def tool_metrics(trajectories: Iterable[Trajectory]) -> dict[str, float]:
+    """What `ToolMeter` says of all calls in trajectories; ``tool/unknown/…`` stands for tools that do not exist."""
+    meter = ToolMeter()
+    for trajectory in trajectories:
+        names = {tool.name for tool in trajectory.tools}
+        for result in (result for turn in trajectory.turns for result in turn.results):
+            meter.record(result.name if result.name in names else "unknown", result)
+    return dict(meter.take())
 
 
 def _all_equal(group: Group) -> bool:

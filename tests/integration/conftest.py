@@ -34,16 +34,23 @@ def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
 
 @pytest.fixture(scope="session")
 def tiny_model(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny task's warm-started model as a Hugging Face folder; for one process it stays in the cache, too."""
+    """The tiny task's warm-started model as a Hugging Face folder: a checkpoint after one step that changes nothing."""
     from runs import TINY_TASK
 
     from rlfactory_core.cli.main import invoke
 
     out = tmp_path_factory.mktemp("warm") / "run"
-    arguments = ["run", "--plugin", TINY_TASK, "--steps", "0", "--out", str(out), "train.workers=1", "eval.limit=2"]
-    assert invoke(arguments) == 0
-    (folder,) = (cache / "models").glob("[0-9a-f]*")
-    return folder
+    small = (
+        "--steps",
+        "1",
+        "train.workers=1",
+        "train.group_size=2",
+        "train.lr=1e-12",
+        "train.muon_lr=0",
+        "eval.limit=2",
+    )
+    assert invoke(["run", "--plugin", TINY_TASK, "--out", str(out), *small]) == 0
+    return out / "checkpoints" / "latest"
 
 
 @dataclass(frozen=True)

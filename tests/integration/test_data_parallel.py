@@ -36,11 +36,12 @@ def test_two_processes_do_what_one_does(cli: Cli, tiny_model: Path, tmp_path: Pa
     assert sampled(two, 1) == sampled(one, 1)
     first, same = metrics(one)[0], metrics(two)[0]
     assert first["trained_tokens"] == same["trained_tokens"] > 0
+    assert same.keys() == first.keys()
+    assert same["tool/search/calls"] == first["tool/search/calls"] > 0
     for name in ("reward", "exact_match", "sampled_tokens", "loss", "entropy", "grad_norm"):
         assert same[name] == pytest.approx(first[name], rel=1e-3, abs=1e-6), name
     # the same prompts ever after, whatever rounding does to the tokens
     assert [set(sampled(two, step)) for step in (2, 3)] == [set(sampled(one, step)) for step in (2, 3)]
-    assert metrics(two)[-1].keys() == metrics(one)[-1].keys()
     assert multiprocessing.active_children() == []
 
 

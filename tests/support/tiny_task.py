@@ -75,7 +75,7 @@ class Colours(Task):
     rewards = {"exact_match": 1.0, "format": 0.1}
     tiny_defaults = {
         "rollout": {"max_turns": 3, "max_tool_calls": 2, "max_turn_tokens": 40, "max_tokens": 320},
-        "train": {"steps": 8, "prompts_per_step": 8, "group_size": 4, "lr": 1e-3, "muon_lr": 5e-3},
+        "train": {"steps": 8, "prompts_per_step": 8, "group_size": 4, "lr": 1e-3, "muon_lr": 3e-3},
         "eval": {"every": 0, "limit": 40},
         "checkpoint": {"every": 2},
     }
@@ -134,8 +134,8 @@ class Colours(Task):
             vocabulary=lambda: vocabulary(self.tools[0].spec),
             vocab_size=640,
             stages=(
-                WarmStartStage(looks, 200, 8, target=0.95),
-                WarmStartStage(Demonstrator(guess=0.6), 40, 8),
+                WarmStartStage(looks, 600, 8, target=0.95),
+                WarmStartStage(Demonstrator(guess=0.6), 40, 16),
             ),
             probe=looks,
             fingerprint="colours 1",

@@ -26,7 +26,7 @@ from rlfactory_core.engines.local.update import Learner, UpdateMetrics, summaris
 from rlfactory_core.engines.local.workers import Workers
 from rlfactory_core.errors import RunStopped, TrainingError
 from rlfactory_core.evaluation import EvalPass
-from rlfactory_core.reporting.metrics import component_means, group_metrics
+from rlfactory_core.reporting.metrics import component_means, group_metrics, tool_metrics
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.rollout import derive_seed
 from rlfactory_core.task_runtime import TaskRuntime
@@ -196,7 +196,7 @@ class Trainer:
         lag = [step - 1 - version for version in versions]
         return {
             **group_metrics(groups),
-            **self.runtime.take_metrics(),
+            **tool_metrics(trajectories),
             "loss": update.loss,
             "kl": update.kl,
             "grad_norm": update.grad_norm,
