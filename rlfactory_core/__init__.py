@@ -11,48 +11,97 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rlfactory_core.config import RunConfig, Section
     from rlfactory_core.env import ToolEnv
-    from rlfactory_core.errors import RlfactoryError, ToolError, ToolUnavailableError, VerifierError
+    from rlfactory_core.errors import (
+        BackendError,
+        RlfactoryError,
+        ToolArgumentsError,
+        ToolError,
+        ToolUnavailableError,
+        UsageError,
+        VerifierError,
+    )
     from rlfactory_core.hookspecs import hookimpl
-    from rlfactory_core.protocols import ToolContext
+    from rlfactory_core.protocols import EnvStart, EnvStep, ToolContext, ToolManager
     from rlfactory_core.task import Task
+    from rlfactory_core.tiny import TinyModelRecipe, WarmStartStage
     from rlfactory_core.tools.function import tool
-    from rlfactory_core.types import Message, Sample, Score, Trajectory, Verdict
+    from rlfactory_core.types import (
+        FaultKind,
+        Group,
+        Message,
+        Sample,
+        Score,
+        StopReason,
+        ToolCall,
+        ToolResult,
+        ToolSpec,
+        Trajectory,
+        Verdict,
+    )
 
 _HOME = {
     "RunConfig": "config",
     "Section": "config",
     "ToolEnv": "env",
+    "BackendError": "errors",
     "RlfactoryError": "errors",
+    "ToolArgumentsError": "errors",
     "ToolError": "errors",
     "ToolUnavailableError": "errors",
+    "UsageError": "errors",
     "VerifierError": "errors",
     "hookimpl": "hookspecs",
+    "EnvStart": "protocols",
+    "EnvStep": "protocols",
     "ToolContext": "protocols",
+    "ToolManager": "protocols",
     "Task": "task",
+    "TinyModelRecipe": "tiny",
+    "WarmStartStage": "tiny",
     "tool": "tools.function",
+    "FaultKind": "types",
+    "Group": "types",
     "Message": "types",
     "Sample": "types",
     "Score": "types",
+    "StopReason": "types",
+    "ToolCall": "types",
+    "ToolResult": "types",
+    "ToolSpec": "types",
     "Trajectory": "types",
     "Verdict": "types",
 }
 
 __version__ = "0.1.0"
 __all__ = [
+    "BackendError",
+    "EnvStart",
+    "EnvStep",
+    "FaultKind",
+    "Group",
     "Message",
     "RlfactoryError",
     "RunConfig",
     "Sample",
     "Score",
     "Section",
+    "StopReason",
     "Task",
+    "TinyModelRecipe",
+    "ToolArgumentsError",
+    "ToolCall",
     "ToolContext",
     "ToolEnv",
     "ToolError",
+    "ToolManager",
+    "ToolResult",
+    "ToolSpec",
     "ToolUnavailableError",
     "Trajectory",
+    "UsageError",
     "Verdict",
     "VerifierError",
+    "WarmStartStage",
     "__version__",
     "hookimpl",
     "tool",

@@ -143,9 +143,9 @@ def merge(*sources: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def dump_config(config: RunConfig) -> str:
-    """YAML in the schema's order, which `load_yaml` and `resolve_config` turn into an equal configuration."""
-    return yaml.dump(config.model_dump(mode="json"), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+def dump_yaml(data: Mapping[str, Any]) -> str:
+    """Plain data as YAML that `load_yaml` turns into equal data, and any other reader too."""
+    return yaml.dump(dict(data), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
 
 
 def _parse(text: str) -> Any:
@@ -189,10 +189,11 @@ def _short(value: Any) -> str:
 
 
 def _suggest(model_cls: type[BaseModel], start: Key, place: Key) -> str:
-    """Names of the same section first, then the same or a similar name in any other section."""
+    """The same name in another section, then similar names in the same section, then in any other."""
     keys = list(_keys(model_cls, ()))
     siblings = [key for key in keys if key[:-1] == place[:-1]]
-    for candidates in (siblings, keys):
+    same = [key for key in keys if key[-1] == place[-1]]
+    for candidates in (same, siblings, keys):
         close = get_close_matches(place[-1], {key[-1] for key in candidates}, n=3, cutoff=0.6)
         if close:
             found = sorted((key for key in candidates if key[-1] in close), key=lambda key: close.index(key[-1]))[:3]

@@ -5,7 +5,7 @@ Nothing here knows an engine, a model family or a task.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -166,17 +166,6 @@ class Verifier(Protocol):
     """Finds out by executing or asking. ``passed=None`` or `VerifierError`: could not be found out."""
 
     async def verify(self, trajectory: Trajectory) -> Verdict: ...
-
-
-class TaskLike(Protocol):
-    """What the runner and the engines need of a task; `rlfactory_core.Task` is the base class with the defaults."""
-
-    tools: Sequence[Any]
-    rewards: Mapping[str, float]
-
-    def samples(self, split: str) -> Iterable[Sample]: ...
-
-    def make_env(self, sample: Sample, manager: ToolManager, context: ToolContext) -> Env: ...
 
 
 @dataclass(frozen=True, slots=True)

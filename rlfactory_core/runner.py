@@ -12,11 +12,12 @@ from typing import Any
 from rlfactory_core.config import RunConfig
 from rlfactory_core.config_load import load_yaml, merge, parse_override, resolve_config, validate_section
 from rlfactory_core.errors import RunStopped, UsageError
+from rlfactory_core.plugins.fingerprint import Fingerprint
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.protocols import Engine, EngineRun
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.loggers import check_loggers
-from rlfactory_core.reporting.progress import Progress
+from rlfactory_core.reporting.progress import Progress, count_text
 from rlfactory_core.reporting.report import write_report
 from rlfactory_core.stopping import stop_on_interrupt
 
@@ -63,10 +64,32 @@ def resolve(
 
 
 def check(config: RunConfig, registry: Registry) -> Prepared:
-    """Let the engine complete and check a resolved configuration."""
+    """Find everything that a resolved configuration names, and let the engine complete and check it."""
     check_loggers(config.loggers)
+    find_parts(config, registry)
     engine: Engine = registry.find(config.engine, "engine").make()
     return Prepared(engine.prepare(config), registry, engine)
+
+
+def find_parts(config: RunConfig, registry: Registry) -> None:
+    """Load the plugins that give the parts named by a configuration or its task, so that they are locked, too.
+
+    Raises:
+        PluginError: no plugin gives one of them.
+    """
+    task = registry.task(config.plugin).make(dict(config.task), config.seed)
+    for name in task.rewards if config.rewards is None else [reward.name for reward in config.rewards]:
+        registry.find(name, "reward_scorer", "verifier")
+    registry.find(config.tools.manager, "tool_manager")
+    if config.env is not None:
+        registry.find(config.env, "env")
+    if config.chat.format != "auto":
+        registry.find(config.chat.format, "chat_format")
+
+
+def save_config(config: RunConfig, folder: RunFolder) -> None:
+    """As ``--config`` takes it for another run like this one: all but where the run stands."""
+    folder.write_config({**config.model_dump(mode="json"), "out": None})
 
 
 def run(prepared: Prepared, progress: Progress) -> RunFolder:
@@ -78,29 +101,41 @@ def run(prepared: Prepared, progress: Progress) -> RunFolder:
     """
     folder = RunFolder.create(plugin_label(prepared.config.plugin), prepared.config.out)
     with removed_if_empty(folder):
-        folder.write_config(prepared.config.model_dump(mode="json"))
+        save_config(prepared.config, folder)
         lock_plugins(prepared.registry, folder)
         return _train(prepared, folder, progress, resume=False)
 
 
 def resume(name: str, overrides: Sequence[str], progress: Progress) -> RunFolder:
-    """Go on with a run from its latest checkpoint, with its own configuration.
+    """Go on with a run from its latest checkpoint, with its own configuration; plugins that changed are told.
 
     Args:
         overrides: changes, such as ``train.steps=200`` for a longer run.
 
     Raises:
-        UsageError: there is no such run, or its configuration does not fit any more.
+        UsageError: there is no such run, it is finished, or its configuration does not fit any more.
         CheckpointError: it has no checkpoint.
     """
     folder = RunFolder.open(name)
     data = merge(folder.read_config(), *(parse_override(override) for override in overrides))
     registry = Registry()
     config = validate_section(RunConfig, data)
-    registry.task(config.plugin)
+    _refuse_finished(folder, config.train.steps)
     prepared = check(config, registry)
-    folder.write_config(prepared.config.model_dump(mode="json"))
+    for change in plugin_changes(registry, folder):
+        progress.say(f"warning: {change} The steps from here on run with what is installed now.")
+    save_config(prepared.config, folder)
+    lock_plugins(registry, folder)
     return _train(prepared, folder, progress, resume=True)
+
+
+def _refuse_finished(folder: RunFolder, steps: int) -> None:
+    done = folder.read_summary().get("steps", 0)
+    if folder.report.exists() and steps <= done:
+        raise UsageError(
+            f"{folder.path} is finished: it has done {count_text(done, 'step')}. "
+            f"To train it longer: rlfactory run --resume {folder.path} --steps {2 * done or 100}"
+        )
 
 
 def _train(prepared: Prepared, folder: RunFolder, progress: Progress, *, resume: bool) -> RunFolder:
@@ -132,6 +167,18 @@ def lock_plugins(registry: Registry, folder: RunFolder) -> None:
     """Save which plugins are in use, file by file."""
     prints = registry.fingerprints()
     folder.write_plugins_lock({print_.plugin: asdict(print_) for print_ in prints})
+
+
+def plugin_changes(registry: Registry, folder: RunFolder) -> Iterator[str]:
+    """A sentence for each plugin in use that is not the one that ``plugins.lock.json`` has."""
+    locked = folder.read_plugins_lock()
+    for now in registry.fingerprints():
+        before = Fingerprint(**locked[now.plugin]) if now.plugin in locked else None
+        files = before.changed_files(now) if before else ()
+        if before and (files or before.version != now.version):
+            versions = f", {before.version} → {now.version}" if before.version != now.version else ""
+            named = ", ".join(files[:3]) + (f" and {len(files) - 3} more" if len(files) > 3 else "")
+            yield f"The plugin {now.plugin} has changed since the run began{versions}: {named or 'no file'}."
 
 
 def plugin_label(plugin: str) -> str:

@@ -18,7 +18,7 @@ from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.protocols import EngineRun
 from rlfactory_core.reporting.folder import RUNS, RunFolder
 from rlfactory_core.reporting.progress import Progress
-from rlfactory_core.runner import check, lock_plugins, plugin_label, removed_if_empty, resolve
+from rlfactory_core.runner import check, find_parts, lock_plugins, plugin_label, removed_if_empty, resolve, save_config
 
 ATTEMPTS = 4  # per sample at temperature 1, unless told otherwise: enough for pass@2 and pass@4
 
@@ -82,6 +82,7 @@ def evaluate_run(
     registry = Registry()
     config = resolve(registry, file, [*given, *overrides], _base(run, plugin))
     if api is not None:
+        find_parts(config, registry)
         evaluator = _endpoint(config, api, None if run else model)
     else:
         prepared = check(config, registry)
@@ -90,7 +91,7 @@ def evaluate_run(
         evaluator = _Evaluator(config.engine, prepared.engine.evaluate, lambda: shown)
     folder = RunFolder.create(f"{plugin_label(config.plugin)}-eval", config.out)
     with removed_if_empty(folder):
-        folder.write_config(config.model_dump(mode="json"))
+        save_config(config, folder)
         lock_plugins(registry, folder)
         results = evaluator.evaluate(EngineRun(config, registry, folder, progress))
         seconds = round(time.perf_counter() - started, 3)

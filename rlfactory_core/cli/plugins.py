@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 import click
 
 from rlfactory_core.plugins.discovery import PluginEntry, discover, is_disabled
 
 if TYPE_CHECKING:
+    from rlfactory_core.plugins.loading import Registration
     from rlfactory_core.plugins.registry import BrokenPlugin
 
 
@@ -63,6 +65,9 @@ def info(ctx: click.Context, name: str) -> None:
     click.echo("  gives")
     for item in plugin.registrations:
         click.echo(f"    {words(item.kind):<14}{item.name}")
+    for item in plugin.registrations:
+        if item.kind == "task":
+            _show_options(item)
 
 
 @plugins.command()
@@ -109,6 +114,31 @@ def _show_entry(entry: PluginEntry) -> None:
         click.echo(f"  {entry.summary}")
     click.echo(f"  distribution  {entry.distribution} {entry.version}".rstrip())
     click.echo(f"  module        {entry.file or entry.module}")
+
+
+def _show_options(task: Registration) -> None:
+    """The task's own options, as its ``Config`` declares them."""
+    try:
+        config = getattr(task.factory, "Config", None) or type(task.make({}, 0)).Config
+    except Exception as error:  # noqa: BLE001 - the boundary to a plugin's code, which may want options to make a task
+        click.echo(f"  options of task {task.name} cannot be told: {type(error).__name__}: {error}")
+        return
+    if config.model_fields:
+        click.echo(f"  options of task {task.name}")
+    for name, field in config.model_fields.items():
+        default = (
+            "has to be given" if field.is_required() else f"default {field.get_default(call_default_factory=True)!r}"
+        )
+        click.echo(f"    --{name.replace('_', '-'):<18} {_type_text(field.annotation)}; {default}")
+
+
+def _type_text(annotation: Any) -> str:
+    """``str | None``, ``'bm25' | 'dense'``."""
+    if get_origin(annotation) is Literal:
+        return " | ".join(map(repr, get_args(annotation)))
+    if isinstance(annotation, type) and not get_args(annotation):
+        return annotation.__name__
+    return re.sub(r"\b[a-z_]\w*\.(?=\w)", "", str(annotation))  # without the modules
 
 
 def _show_broken(plugin: BrokenPlugin) -> None:

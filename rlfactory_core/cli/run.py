@@ -18,7 +18,7 @@ from rlfactory_core.errors import UsageError
 @click.option("--model", metavar="PATH|HUB_ID", help="A Hugging Face causal LM. Default: the task's own tiny model.")
 @click.option("--data", type=click.Path(path_type=Path), help="Training data of your own: JSONL or parquet.")
 @click.option("--eval-data", type=click.Path(path_type=Path), help="Held-out data of your own.")
-@click.option("--config", "file", type=click.Path(path_type=Path), help="A YAML file with any keys of the configuration.")
+@click.option("--config", "file", type=click.Path(path_type=Path), help="A YAML file with keys of the configuration.")
 @click.option("--steps", type=int, help="Training steps.")
 @click.option("--seed", type=int, help="Of everything random.")
 @click.option("--device", help="auto, cpu, cuda or cuda:N.")

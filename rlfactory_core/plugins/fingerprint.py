@@ -30,18 +30,20 @@ class Fingerprint:
         lines = [self.distribution, self.version, *(f"{name} {self.files[name]}" for name in sorted(self.files))]
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
+    def changed_files(self, other: Fingerprint) -> tuple[str, ...]:
+        """The files that differ, or that only one of the two has."""
+        names = sorted({*self.files, *other.files})
+        return tuple(name for name in names if self.files.get(name) != other.files.get(name))
+
     def difference(self, worker: Fingerprint) -> str | None:
         """What is not the same on a worker, in words; None where nothing is. ``self`` is the driver's."""
         ours, theirs = f"{self.distribution} {self.version}", f"{worker.distribution} {worker.version}"
         if ours != theirs:
             return f"the driver has {ours}, this worker {theirs}"
-        for name in sorted({*self.files, *worker.files}):
+        for name in self.changed_files(worker):
             if name not in worker.files:
                 return f"the file {name} is missing here"
-            if name not in self.files:
-                return f"the file {name} is not on the driver"
-            if self.files[name] != worker.files[name]:
-                return f"the file {name} differs"
+            return f"the file {name} {'differs' if name in self.files else 'is not on the driver'}"
         return None
 
 

@@ -79,7 +79,7 @@ def load_plugin(entry: PluginEntry) -> LoadedPlugin:
         raise
     except (Exception, SystemExit) as error:  # the boundary: a plugin may fail in any way, and is only itself broken
         raise PluginError(
-            f"The plugin {entry} cannot be loaded: {type(error).__name__}: {error}. "
+            f"The plugin {entry} cannot be loaded: {type(error).__name__}: {str(error).rstrip('.')}. "
             f"`rlfactory plugins info {entry.qualified}` shows where; mend or update it."
         ) from error
 

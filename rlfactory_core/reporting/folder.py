@@ -82,39 +82,33 @@ class RunFolder:
 
     def write_config(self, config: Mapping[str, Any]) -> None:
         """Save the resolved configuration (plain data) as YAML."""
-        import yaml
+        from rlfactory_core.config_load import dump_yaml
 
-        write_atomic(self.config, yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True))
+        write_atomic(self.config, dump_yaml(config))
 
     def read_config(self) -> dict[str, Any]:
         """The resolved configuration as plain data.
 
         Raises:
-            DataError: the file is missing or not YAML.
+            ConfigError: the file is missing or not YAML.
         """
-        import yaml
+        from rlfactory_core.config_load import load_yaml
 
-        try:
-            config: dict[str, Any] = yaml.safe_load(self.config.read_text(encoding="utf-8")) or {}
-        except (OSError, yaml.YAMLError) as error:
-            raise DataError(f"cannot read {self.config}: {error}") from error
-        return config
+        return load_yaml(self.config)
 
     def write_plugins_lock(self, lock: Mapping[str, Any]) -> None:
         write_atomic(self.plugins_lock, _json(lock, indent=2) + "\n")
+
+    def read_plugins_lock(self) -> dict[str, Any]:
+        """``plugins.lock.json``; empty where there is none."""
+        return _read_json(self.plugins_lock)
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         write_atomic(self.summary, _json(summary, indent=2) + "\n")
 
     def read_summary(self) -> dict[str, Any]:
         """``summary.json``; empty where the run has not ended."""
-        if not self.summary.exists():
-            return {}
-        try:
-            summary: dict[str, Any] = json.loads(self.summary.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise DataError(f"{self.summary} is not JSON: {error}") from error
-        return summary
+        return _read_json(self.summary)
 
     def append_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
         """Add one line; numbers that JSON lacks (NaN, infinities) become null."""
@@ -215,6 +209,16 @@ def _writing(path: Path) -> Iterator[None]:
             f"cannot write {path}: {error.strerror or error}. "
             "Make room or allow writing there, then go on with --resume."
         ) from error
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        return {}
+    try:
+        data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise DataError(f"{path} is not JSON: {error}") from error
+    return data
 
 
 def _trajectory(line: str, place: str) -> StoredTrajectory:

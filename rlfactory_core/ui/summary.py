@@ -25,10 +25,10 @@ from rlfactory_core.reporting.trajectories import StoredTrajectory
 
 _MAX_LINE = 500  # characters of a tool result or answer in the example, where the terminal is that wide
 _FAULTS = {
-    "policy": "the model called a tool wrongly (policy)",
-    "tool": "a tool said no (tool)",
-    "infra": "a timeout or crash (infra)",
-    "verifier": "a reward that could not be found out (verifier)",
+    "policy": "tool calls that the model got wrong",
+    "tool": "calls that a tool refused",
+    "infra": "timeouts and crashes",
+    "verifier": "rewards that could not be found out",
 }
 
 
@@ -89,8 +89,8 @@ def _faults(run: RunData) -> str:
     faults = {kind: count for kind, count in (run.summary.get("faults") or {}).items() if count}
     if not faults:
         return ""
-    kinds = ", ".join(f"{number_text(int(count))} × {_FAULTS.get(kind, kind)}" for kind, count in faults.items())
-    masked = " Trajectories with infra or verifier faults were left out of the updates."
+    kinds = ", ".join(f"{_FAULTS.get(kind, kind)} {number_text(int(count))}" for kind, count in faults.items())
+    masked = " Trajectories that a timeout, a crash or a missing reward spoilt were left out of the updates."
     return f"Faults in training: {kinds}.{masked if faults.keys() & {'infra', 'verifier'} else ''}"
 
 

@@ -43,6 +43,26 @@ def test_info_shows_what_a_plugin_gives(install: Install, rlfactory: Run) -> Non
         assert words in done.stdout
 
 
+def test_info_shows_the_options_of_a_task(rlfactory: Run, tmp_path: Path) -> None:
+    file = tmp_path / "levels.py"
+    file.write_text(
+        "from typing import Literal\n"
+        "from rlfactory_core import Section, Task, hookimpl\n"
+        "class Levels(Task):\n"
+        "    class Config(Section):\n"
+        "        level: int\n"
+        "        how_hard: Literal['easy', 'hard'] = 'easy'\n"
+        "@hookimpl\n"
+        "def rlfactory_tasks(register):\n"
+        "    register('levels', Levels)\n"
+    )
+    done = rlfactory("plugins", "info", str(file))
+    assert done.returncode == 0
+    lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
+    assert "--level int; has to be given" in lines
+    assert "--how-hard 'easy' | 'hard'; default 'easy'" in lines
+
+
 def test_info_shows_where_a_broken_plugin_breaks(install: Install, rlfactory: Run) -> None:
     done = rlfactory("plugins", "info", "broken", site=install("rlfactory_broken"))
     assert done.returncode == 1

@@ -14,7 +14,7 @@ from reporting_examples import infra_fault, make_group, make_trajectory
 from rlfactory_core.errors import MissingExtraError, UsageError
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.loggers import check_loggers, open_loggers
-from rlfactory_core.reporting.metrics import group_metrics, is_wall_clock
+from rlfactory_core.reporting.metrics import group_metrics
 from rlfactory_core.types import Group
 
 
@@ -41,9 +41,7 @@ def test_masked_trajectories_are_counted_but_never_scored() -> None:
 def test_names_are_the_same_in_every_step() -> None:
     first, second = group_metrics([make_group([1.0, 0.0])]), group_metrics([make_group([0.0, 0.0])])
     assert list(first) == list(second)
-    assert not any(is_wall_clock(name) for name in first)
-    assert is_wall_clock("rollout_s")
-    assert is_wall_clock("sampled_tokens_s")
+    assert not any(name.endswith("_s") for name in first)  # nothing here is wall-clock time
 
 
 def test_128_trajectories_take_under_5_ms() -> None:

@@ -11,10 +11,10 @@ from rlfactory_core.hookspecs import hookimpl
 RLFACTORY_API = ">=1,<2"
 
 
-def greeter(config: Any) -> Any:
+def greeter(config: Any, seed: int) -> Any:
     from rlfactory_core.task import Task
 
-    return Task(config)
+    return Task(config, seed)
 
 
 def politeness(**options: Any) -> Any:

@@ -1,0 +1,115 @@
+"""The runner around an engine that does nothing: what is saved, repeated, resumed and refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rlfactory_core.errors import PluginError, UsageError
+from rlfactory_core.reporting.folder import RunFolder
+from rlfactory_core.reporting.progress import NullProgress
+from rlfactory_core.runner import prepare, resume, run
+from rlfactory_core.task_runtime import TaskRuntime
+
+PLUGIN = """
+from rlfactory_core import Sample, Score, Task, hookimpl
+
+
+class Quiet(Task):
+    rewards = {"length": 1.0}
+
+    def samples(self, split):
+        return SAMPLES
+
+
+class Still:
+    def prepare(self, config):
+        return config.model_copy(update={"device": "cpu"})
+
+    def train(self, run):
+        return {"plugin": run.config.plugin, "steps": run.config.train.steps, "eval": {}}
+
+
+@hookimpl
+def rlfactory_tasks(register):
+    register("quiet", Quiet)
+
+
+@hookimpl
+def rlfactory_engines(register):
+    register("still", Still)
+
+
+@hookimpl
+def rlfactory_reward_scorers(register):
+    register("length", lambda: None)
+"""
+
+
+class Said(NullProgress):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.lines.append(text)
+
+
+@pytest.fixture
+def plugin(tmp_path: Path) -> Path:
+    file = tmp_path / "quiet.py"
+    file.write_text(PLUGIN.replace("SAMPLES", '[Sample("1", "How long?", "x")]'))
+    return file
+
+
+def trained(plugin: Path, out: Path, *overrides: str) -> RunFolder:
+    given = [f"plugin={plugin}", "engine=still", f"out={out}", "train.steps=3", *overrides]
+    return run(prepare(None, given), NullProgress())
+
+
+def test_a_saved_configuration_is_one_for_another_run_like_it(plugin: Path, tmp_path: Path) -> None:
+    first = trained(plugin, tmp_path / "first", "train.lr=3e-4")
+    again = run(prepare(first.config, [f"out={tmp_path / 'again'}"]), NullProgress())
+    assert again.read_config() == first.read_config()
+    assert first.read_config()["out"] is None
+    assert first.read_config()["device"] == "cpu"
+
+
+def test_a_finished_run_is_not_resumed_unless_made_longer(plugin: Path, tmp_path: Path) -> None:
+    folder = trained(plugin, tmp_path / "run")
+    for overrides in ([], ["train.steps=2"]):
+        with pytest.raises(UsageError, match=r"is finished: it has done 3 steps\. To train it longer: .* --steps 6"):
+            resume(str(folder.path), overrides, NullProgress())
+    assert folder.read_config()["train"]["steps"] == 3
+    assert resume(str(folder.path), ["train.steps=4"], NullProgress()).read_summary()["steps"] == 4
+
+
+def test_a_plugin_that_changed_is_told_on_resume(plugin: Path, tmp_path: Path) -> None:
+    folder = trained(plugin, tmp_path / "run")
+    same, changed = Said(), Said()
+    resume(str(folder.path), ["train.steps=4"], same)
+    assert not any("quiet.py" in line and "changed" in line for line in same.lines)
+    plugin.write_text(plugin.read_text() + "\n# another reward\n")
+    resume(str(folder.path), ["train.steps=5"], changed)
+    assert any("has changed since the run began: quiet.py." in line for line in changed.lines)
+
+
+def test_a_plugin_that_gives_only_a_reward_is_locked_too(plugin: Path, tmp_path: Path) -> None:
+    folder = trained(plugin, tmp_path / "run")
+    lock = json.loads(folder.plugins_lock.read_text())
+    assert {print_["distribution"] for print_ in lock.values()} == {"rlfactory-core", "quiet.py"}
+
+
+def test_an_unknown_reward_is_refused_before_anything_else(plugin: Path, tmp_path: Path) -> None:
+    with pytest.raises(PluginError, match="No reward scorer or verifier 'exact_mach'"):
+        trained(plugin, tmp_path / "run", "rewards={exact_mach: 1}")
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_is_no_sample_is_named(plugin: Path) -> None:
+    plugin.write_text(PLUGIN.replace("SAMPLES", '[("How long?", "x")]').replace("lambda: None", "object"))
+    prepared = prepare(None, [f"plugin={plugin}", "engine=still", "rewards={exact_match: 1}"])
+    with pytest.raises(PluginError, match=r"samples\('train'\) gave a tuple; expected rlfactory_core.Sample"):
+        TaskRuntime(prepared.config, prepared.registry).samples("train")
