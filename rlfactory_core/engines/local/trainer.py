@@ -242,7 +242,7 @@ class Trainer:
         asked = self.workers.first and self.observer.stop_asked()
         stop = (await self.on_compute(lambda: self.workers.sum([float(asked)])))[0] > 0
         every = self.config.checkpoint.every
-        if self.workers.first and (stop or (every and step % every == 0)) and not self._skipped_in_row:
+        if self.workers.first and (stop or (every and step % every == 0)):
             await self.on_compute(lambda: self.observer.save(step))
         if stop:
             raise RunStopped(f"Stopped after step {step}, which is saved.")
