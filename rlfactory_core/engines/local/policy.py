@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from rlfactory_core.engines.local import attention
+from rlfactory_core.engines.local.onednn import speed_up_linears
 from rlfactory_core.engines.local.pack import Packed
 from rlfactory_core.engines.local.plans import TrainPlan
 
@@ -34,6 +35,7 @@ class RaggedPolicy:
     def __init__(self, model: Any) -> None:
         attention.register()
         model.set_attn_implementation(attention.NAME)
+        speed_up_linears(model)
         self.model = model
 
     @property
@@ -62,6 +64,7 @@ class PaddedPolicy:
     kind = "padded"
 
     def __init__(self, model: Any) -> None:
+        speed_up_linears(model)
         self.model = model
 
     @property

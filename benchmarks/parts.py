@@ -1,0 +1,138 @@
+"""The search task and the embedded engine without the command around them, for benchmarks that time their parts."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rlfactory_core.engines.local.default_model import build_default_model
+from rlfactory_core.engines.local.local_run import LocalRun
+from rlfactory_core.engines.local.quiet import quiet_transformers
+from rlfactory_core.engines.local.trainer import Observer, StepResult, Trainer
+from rlfactory_core.engines.local.workers import Workers
+from rlfactory_core.protocols import EngineRun
+from rlfactory_core.reporting.folder import RunFolder
+from rlfactory_core.reporting.progress import NullProgress
+from rlfactory_core.runner import prepare
+from rlfactory_core.task import Task
+
+SEED = 0
+# Qwen3 shapes; the first is the search task's own tiny model, the second holds it (see `grown`).
+TINY = "0.3 M"
+LARGE = "5 M"
+LARGE_SHAPE = {
+    "hidden_size": 256,
+    "intermediate_size": 768,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+}
+
+
+def search_task() -> Task:
+    return prepare(None, [{"plugin": "search", "seed": SEED}]).registry.task("search").factory({}, SEED)
+
+
+def warm_started(*, clean: bool) -> tuple[Any, Any]:
+    """The search task's tiny model and its tokenizer: warm-started (a minute) where the cache does not have it.
+
+    Args:
+        clean: only on demonstrations without mistakes: it then looks twice where it should.
+    """
+    task = search_task()
+    recipe = task.tiny_model()
+    assert recipe is not None
+    if clean:
+        recipe = replace(recipe, stages=recipe.stages[:1])
+    with quiet_transformers():
+        built = build_default_model(recipe, [tool.spec for tool in task.tools], SEED, Workers(), NullProgress())
+    return built.model, built.tokenizer
+
+
+def save(folder: Path, model: Any, tokenizer: Any) -> Path:
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@torch.no_grad()
+def grown(small: Any) -> Any:
+    """A 5 M model that computes the same function: ``small`` in its corner, zeros elsewhere (after Net2Net, 1511.05641).
+
+    So both sizes write the same texts, and a step costs what 5 M parameters cost.
+    """
+    from transformers import Qwen3ForCausalLM
+
+    config = copy.deepcopy(small.config)
+    old_width = config.hidden_size
+    config.update({**LARGE_SHAPE, "layer_types": None})
+    config.layer_types = ["full_attention"] * config.num_hidden_layers
+    large = Qwen3ForCausalLM(config)
+    large.set_attn_implementation("eager")
+    group = config.num_attention_heads // config.num_key_value_heads
+    shrink = (old_width / config.hidden_size) ** 0.5  # RMSNorm now also averages over zeros
+    source = small.state_dict()
+    for name, target in large.state_dict().items():
+        if name.endswith("o_proj.weight") or name.endswith("down_proj.weight"):
+            target.zero_()  # the layers behind small's add nothing
+        if name not in source:
+            continue
+        weight = source[name]
+        if weight.ndim == 1:
+            target.fill_(1.0)
+            target[: len(weight)] = weight * (shrink if len(target) != len(weight) else 1.0)
+            continue
+        if name.endswith("q_proj.weight"):  # each old head goes to the first head of its key-value head's group
+            weight, target = _heads(weight, config), _heads(target, config)[::group]
+        elif name.endswith("o_proj.weight"):
+            weight, target = _heads(weight.T, config), _heads(target.T, config)[::group]
+        target.zero_()
+        target[tuple(slice(size) for size in weight.shape)] = weight
+    return large.eval()
+
+
+def _heads(weight: torch.Tensor, config: Any) -> torch.Tensor:
+    """[heads * dim, width] -> [heads, dim, width], a view."""
+    return weight.unflatten(0, (-1, config.head_dim))
+
+
+@asynccontextmanager
+async def local_run(model: Path, scratch: Path, **sections: Any) -> AsyncIterator[LocalRun]:
+    """The engine's own parts for the search task in this process, with one thread, on the tiny task's settings.
+
+    Args:
+        sections: parts of the configuration, such as ``train={"lr": 1e-4}``.
+    """
+    task = search_task()
+    given = {"plugin": "search", "seed": SEED, "device": "cpu", "model": str(model), "eval": {"limit": 1, "every": 0}}
+    prepared = prepare(None, [given, task.tiny_defaults, {"train": {"workers": 1}}, given, sections])
+    run = EngineRun(prepared.config, prepared.registry, RunFolder.create("benchmark", scratch / "run"), NullProgress())
+    with ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,)) as compute, quiet_transformers():
+        local = LocalRun(run, Workers(), compute)
+        try:
+            yield local
+        finally:
+            await local.close()
+
+
+def trainer_of(local: LocalRun, results: list[StepResult]) -> Trainer:
+    """The training loop over an opened run; its steps' results go to ``results``."""
+    observer = Observer(NullProgress(), results.append, lambda step: None, lambda: False)
+    return Trainer(
+        local.config,
+        local.runtime,
+        local.sampler,
+        local._learner(),
+        local.workers,
+        local.compute,
+        observer,
+        local.samples,
+        [],
+    )
