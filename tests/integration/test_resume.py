@@ -25,7 +25,6 @@ from runs import (
 pytestmark = pytest.mark.slow
 
 RUN = ("run", "--plugin", TINY_TASK, "eval.limit=8")
-KL = ["train.workers=1", "train.kl=0.05", "train.schedule=cosine", "train.updates_per_step=2"]
 SMALL = ("train.prompts_per_step=4", "train.group_size=4")
 
 
