@@ -74,7 +74,7 @@ class TrainingError(RlfactoryError, RuntimeError):
     """Training cannot go on, for example after too many skipped steps in a row."""
 
 
-class RunStopped(RlfactoryError):
+class RunStopped(RlfactoryError):  # noqa: N818 - nothing went wrong
     """The user stopped the run; what was done is saved, and the message says how to go on."""
 
     exit_code = 130

@@ -146,6 +146,7 @@ def _train(prepared: Prepared, folder: RunFolder, progress: Progress, *, resume:
                 EngineRun(prepared.config, prepared.registry, folder, progress, resume, stop)
             )
         except RunStopped as stopped:
+            write_report(folder)
             raise RunStopped(f"{stopped} Go on with: rlfactory run --resume {folder.path}") from None
     folder.write_summary(summary)
     write_report(folder)

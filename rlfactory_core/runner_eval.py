@@ -113,7 +113,9 @@ def _run_of(model: str | None) -> RunFolder | None:
         if (path / "config.yaml").is_file():
             return RunFolder(path)
     runs = [path.name for path in RUNS.glob("*/") if path.name]
-    if not Path(model).exists() and get_close_matches(model, runs, cutoff=0.85):  # a slip in a run's name, not a hub id
+    # A slip in a run's name, and no hub id: also a path into the folder of the runs.
+    meant = Path(model).parent == RUNS or get_close_matches(model, runs, cutoff=0.85)
+    if not Path(model).exists() and meant:
         return RunFolder.open(model)
     return None
 

@@ -9,6 +9,7 @@ from rlfactory_core.config import Section
 from rlfactory_core.config_load import validate_section
 from rlfactory_core.env import ToolEnv
 from rlfactory_core.protocols import Env, ToolContext, ToolManager
+from rlfactory_core.reporting.progress import NullProgress, Progress
 from rlfactory_core.tiny import TinyModelRecipe
 from rlfactory_core.types import Sample
 
@@ -37,6 +38,7 @@ class Task:
     def __init__(self, config: Mapping[str, Any] | None = None, seed: int = 0) -> None:
         self.config = validate_section(type(self).Config, config or {}, prefix="task")
         self.seed = seed
+        self.progress: Progress = NullProgress()  # of the run, from `open` on: where to show what takes long
 
     def samples(self, split: str) -> Iterable[Sample]:
         """The built-in data of a split, ``train`` or ``eval``, in a fixed order; empty where the task has none."""

@@ -17,6 +17,7 @@ from rlfactory_core.errors import ConfigError, DataError, PluginError
 from rlfactory_core.plugins.loading import Kind
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.protocols import ChatFormat, Env, Sampler, ToolManager
+from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.rewards.layer import RewardLayer
 from rlfactory_core.rollout import RolloutLimits, rollout_group
 from rlfactory_core.types import Group, Sample
@@ -114,8 +115,10 @@ class TaskRuntime:
             )
         return samples
 
-    async def open(self) -> None:
-        """Reach for the task's resources and start its tools."""
+    async def open(self, progress: Progress | None = None) -> None:
+        """Reach for the task's resources and start its tools; what takes long is shown on ``progress``."""
+        if progress is not None:
+            self.task.progress = progress
         await self.task.open()
         self._managers["tools"] = self._manager(self.task.tools)
 

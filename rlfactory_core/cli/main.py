@@ -13,7 +13,7 @@ from typing import NoReturn
 import click
 
 from rlfactory_core import __version__
-from rlfactory_core.errors import RlfactoryError, UsageError, nearest
+from rlfactory_core.errors import RlfactoryError, RunStopped, UsageError, nearest
 from rlfactory_core.plugins.discovery import discover, matching
 
 DEBUG_VARIABLE = "RLFACTORY_DEBUG"
@@ -108,7 +108,7 @@ def invoke(arguments: Sequence[str] | None = None) -> int:
     except RlfactoryError as error:
         if os.environ.get(DEBUG_VARIABLE, "0") not in ("", "0"):
             traceback.print_exc()
-        click.echo(f"error: {error}", err=True)
+        click.echo(str(error) if isinstance(error, RunStopped) else f"error: {error}", err=True)
         return error.exit_code
     except click.ClickException as error:
         error.show()

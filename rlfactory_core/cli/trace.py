@@ -10,7 +10,7 @@ import click
 
 from rlfactory_core.errors import UsageError, nearest
 from rlfactory_core.reporting.folder import RunFolder
-from rlfactory_core.reporting.progress import number_label, number_text, seconds_text
+from rlfactory_core.reporting.progress import count_text, number_label, number_text, seconds_text
 from rlfactory_core.reporting.trajectories import StoredTrajectory
 from rlfactory_core.types import Message
 
@@ -68,7 +68,8 @@ def trajectory_lines(stored: StoredTrajectory, *, marks: bool, full: bool) -> It
     yield _head(trajectory)
     answer = trajectory.sample.answer
     if answer is not None:
-        yield Text.assemble(("answer  ", "dim"), answer if isinstance(answer, str) else str(answer))
+        accepted = answer if isinstance(answer, (list, tuple)) else [answer]
+        yield Text.assemble(("answer  ", "dim"), " | ".join(map(str, accepted)))
     heard = trajectory.sample.messages
     for turn, text in zip(trajectory.turns, stored.texts, strict=True):
         own = text.sampled or _message_text(turn.message)
@@ -115,8 +116,8 @@ def _foot(trajectory: Trajectory) -> Iterator[Text]:
         yield Text(f"fault    {fault.kind.value}, {fault.source}, {where}: {fault.message}", style="red")
     if trajectory.masked:
         yield Text("masked   left out of the update", style="red")
-    parts = [number_label(trajectory.stop.value), f"{len(trajectory.turns)} turns"]
-    parts.append(f"{trajectory.num_tool_calls} tool calls")
+    parts = [number_label(trajectory.stop.value), count_text(len(trajectory.turns), "turn")]
+    parts.append(count_text(trajectory.num_tool_calls, "tool call"))
     if trajectory.num_sampled:  # a remote endpoint gives no ids
         parts.append(f"{trajectory.num_sampled} sampled of {len(trajectory.ids)} tokens")
     yield Text(f"stop     {', '.join([*parts, seconds_text(trajectory.seconds)])}", style="dim")
@@ -126,7 +127,7 @@ def _result(result: ToolResult) -> Text:
     from rich.text import Text
 
     notes = [f"{result.latency_s * 1000:.0f} ms", f"{result.size_bytes} bytes"]
-    notes += [f"{result.attempts} attempts"] if result.attempts > 1 else []
+    notes += [count_text(result.attempts, "attempt")] if result.attempts > 1 else []
     notes += ["cached"] if result.cached else []
     notes += ["cut"] if result.truncated else []
     line = Text(f"  ← {result.name}  {', '.join(notes)}", style="green" if result.fault is None else "yellow")

@@ -33,7 +33,7 @@ class EndpointEvaluator:
         runtime = TaskRuntime(run.config, run.registry)
         samples = runtime.held_out(required=True)
         try:
-            await runtime.open()
+            await runtime.open(run.progress)
             run.progress.stage("reach the endpoint")
             await self._client.open(runtime.manager.specs)
             settings = run.config.eval

@@ -18,6 +18,7 @@ from rlfactory_core.reporting.run_data import (
     control_results,
     eval_extras,
     eval_rows,
+    faults_text,
     headline,
     success_metric,
 )
@@ -166,9 +167,8 @@ def _facts(run: RunData) -> list[tuple[str, str]]:
         facts.append(("time", seconds_text(merged["seconds"])))
     tokens = [(key, merged.get(key)) for key in ("sampled_tokens", "trained_tokens")]
     facts += [(number_label(key), number_text(count)) for key, count in tokens if count is not None]
-    faults = {kind: count for kind, count in (merged.get("faults") or {}).items() if count}
     if run.summary:
-        facts.append(("faults", ", ".join(f"{count:g} {kind}" for kind, count in faults.items()) or "none"))
+        facts.append(("faults", faults_text(run.summary) or "none"))
     return facts
 
 

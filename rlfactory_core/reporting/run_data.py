@@ -10,10 +10,18 @@ from typing import Any
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.progress import count_text, number_label, seconds_text
 from rlfactory_core.reporting.trajectories import StoredTrajectory
+from rlfactory_core.types import FaultKind
 
 Points = Sequence[tuple[float, float]]
 """``(step, value)``, by step."""
 
+_FAULTS = {
+    FaultKind.POLICY: "wrong tool call",
+    FaultKind.TOOL: "tool error",
+    FaultKind.INFRA: "infrastructure failure",
+    FaultKind.VERIFIER: "verifier failure",
+}
+_MASKING = (FaultKind.INFRA, FaultKind.VERIFIER)
 _MAX_READ = 1000  # evaluation trajectories looked at for examples
 
 
@@ -129,6 +137,18 @@ def control_results(summary: Mapping[str, Any]) -> list[tuple[str, float]]:
     after = (summary.get("eval") or {}).get("after") or {}
     parts = ((key.split("/"), value) for key, value in after.items() if key.startswith("control/"))
     return [(key[1], float(value)) for key, value in parts if key[2:] == [metric]]
+
+
+def faults_text(summary: Mapping[str, Any], kinds: Iterable[FaultKind] = FaultKind) -> str:
+    """Such as ``53 wrong tool calls, 1 infrastructure failure``; empty where there was none."""
+    faults = summary.get("faults") or {}
+    counts = [(kind, faults.get(kind.value, 0)) for kind in kinds]
+    return ", ".join(count_text(count, _FAULTS[kind]) for kind, count in counts if count)
+
+
+def masking_faults(summary: Mapping[str, Any]) -> str:
+    """`faults_text` of those that leave a trajectory out of the update."""
+    return faults_text(summary, _MASKING)
 
 
 def example_pairs(before: Iterable[StoredTrajectory], after: Iterable[StoredTrajectory], limit: int) -> list[Pair]:

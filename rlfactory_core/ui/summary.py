@@ -18,18 +18,14 @@ from rlfactory_core.reporting.run_data import (
     control_results,
     eval_extras,
     eval_rows,
+    faults_text,
     headline,
+    masking_faults,
     success_metric,
 )
 from rlfactory_core.reporting.trajectories import StoredTrajectory
 
 _MAX_LINE = 500  # characters of a tool result or answer in the example, where the terminal is that wide
-_FAULTS = {
-    "policy": "tool calls that the model got wrong",
-    "tool": "calls that a tool refused",
-    "infra": "timeouts and crashes",
-    "verifier": "rewards that could not be found out",
-}
 
 
 def print_summary(folder: RunFolder, stream: TextIO) -> None:
@@ -86,12 +82,10 @@ def _change(before: float | None, after: float | None) -> Text:
 
 
 def _faults(run: RunData) -> str:
-    faults = {kind: count for kind, count in (run.summary.get("faults") or {}).items() if count}
-    if not faults:
-        return ""
-    kinds = ", ".join(f"{_FAULTS.get(kind, kind)} {number_text(int(count))}" for kind, count in faults.items())
-    masked = " Trajectories that a timeout, a crash or a missing reward spoilt were left out of the updates."
-    return f"Faults in training: {kinds}.{masked if faults.keys() & {'infra', 'verifier'} else ''}"
+    faults = faults_text(run.summary)
+    masked = masking_faults(run.summary)
+    rest = f" The trajectories with {masked} were left out of the updates." if masked else ""
+    return f"Faults in training: {faults}.{rest}" if faults else ""
 
 
 def _example(pair: Pair) -> list[RenderableType]:

@@ -54,7 +54,7 @@ def test_the_whole_page(tmp_path: Path) -> None:
     assert "rose from 0.50 to 0.98 in 60 steps and 2:07 min" in html
     titles = re.findall(r"<h2>(.*?)</h2>", html)
     assert titles == ["Results", "Learning", "Sample trajectories", "Behaviour", "Speed", "Update"]
-    for text in ("two hop", "empty search", "pass@4", "41 policy", "Tool calls", "Throughput", "masked from the loss"):
+    for text in ("two hop", "empty search", "pass@4", "41 wrong tool calls", "Throughput", "masked from the loss"):
         assert text in html
     assert outline.figures >= 12
 

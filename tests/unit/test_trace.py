@@ -34,7 +34,7 @@ def test_the_last_step_plain_with_marks_for_masked_and_own(folder: RunFolder) ->
     assert "\n> <tool_call>search Orla Finn</tool_call>\n" in text
     assert "  ← search  12 ms, 27 bytes" in text
     assert "rewards  exact match 0.000, format 1.000" in text
-    assert "stop     final answer, 2 turns, 1 tool calls, 60 sampled of" in text
+    assert "stop     final answer, 2 turns, 1 tool call, 60 sampled of" in text
     assert "1 of 4 trajectories of" in text
     assert "--limit 4 shows all" in text
     assert "\x1b[" not in text

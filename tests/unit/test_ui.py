@@ -171,11 +171,19 @@ def test_the_summary_says_what_was_learned_and_what_to_do_next(tmp_path: Path) -
     assert "rose from 0.50 to 0.98" in text
     assert "two hop                0.000 → 0.970   0.050 → 0.910" in text
     assert "Control (empty search): exact match 0.005" in text
+    assert "Faults in training: 41 wrong tool calls." in text
     assert "<answer>Velk Works</answer>" in text
     assert "<answer>Tarn</answer>" in text
     assert f"rlfactory trace {folder.path} --worst\n" in text  # one line, however long
     assert f"rlfactory eval --plugin search --model {folder.path}\n" in text
     assert "\x1b[" not in text
+
+
+def test_the_summary_says_which_trajectories_were_left_out(tmp_path: Path) -> None:
+    folder, out = RunFolder.create("search", root=tmp_path), io.StringIO()
+    folder.write_summary({"steps": 2, "faults": {"policy": 3, "infra": 1}})
+    print_summary(folder, out)
+    assert "Faults in training: 3 wrong tool calls, 1 infrastructure failure. The trajectories with 1" in out.getvalue()
 
 
 def test_the_summary_of_a_run_without_anything(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ class Demonstrator:
         words = rng.choice(world.documents).rstrip(".").split()
         return rng.choice(
             [
-                good_query(relation, subject.split()[-1]),
+                good_query(relation, subject.rsplit(maxsplit=1)[-1]),
                 good_query(rng.choice(RELATIONS).name, subject),
                 good_query(relation, rng.choice(words)),
             ]

@@ -50,6 +50,7 @@ class SearchTask(Task):
         super().__init__(config, seed)
         own = self.config.corpus is not None or self.config.retriever == "http"
         self._retriever = self._make_retriever() if own else None
+        self._indexed: int | None = None  # passages, once an index is being built
         self._worlds = WorldSearch(self.config.top_k)
         self.tools = [tool(self.search, name="search", idempotent=True, stateful=self._retriever is None)]
 
@@ -63,7 +64,14 @@ class SearchTask(Task):
             query_prefix=config.query_prefix,
             passage_prefix=config.passage_prefix,
             deadline_s=config.deadline_s,
+            progress=self._show_index,
         )
+
+    def _show_index(self, done: int, total: int) -> None:
+        if self._indexed is None:
+            self.progress.stage("build the index", total, "passage")
+        self.progress.advance(done - (self._indexed or 0))
+        self._indexed = done
 
     async def open(self) -> None:
         if self._retriever is not None:
@@ -99,8 +107,9 @@ class SearchTask(Task):
         strangers = [sample.id for sample in samples if "world" not in sample.metadata]
         if self._retriever is None and strangers:
             raise UsageError(
-                f"The search tool has nothing to search for sample '{strangers[0]}': data of your own needs a corpus of "
-                "your own (--corpus docs.jsonl) or a retrieval server (--retriever http --url http://HOST:PORT/retrieve)."
+                f"The search tool has nothing to search for sample '{strangers[0]}': data of your own needs a corpus "
+                "of your own (--corpus docs.jsonl) or a retrieval server "
+                "(--retriever http --url http://HOST:PORT/retrieve)."
             )
 
     @lru_cache(maxsize=64)  # noqa: B019 - one task lives as long as its process

@@ -142,9 +142,9 @@ class World:
             question = rng.choice(by_hops[2 if rng.random() < two_hop else 1])
             yield self.sample(question, split, f"{self.name}/{index}")
 
-    def sample(self, question: Question, split: str, id: str) -> Sample:
+    def sample(self, question: Question, split: str, name: str) -> Sample:
         return Sample(
-            id=id,
+            id=name,
             prompt=question.text,
             answer=question.answer,
             metadata={"world": self.name},

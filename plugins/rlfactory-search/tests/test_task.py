@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from rlfactory_search.demonstrations import Carelessness, Demonstrator, answer_text, call_text, good_query
@@ -13,6 +15,7 @@ from rlfactory_search.worlds import RELATION, Names, World
 
 from rlfactory_core import Sample, ToolContext
 from rlfactory_core.errors import ConfigError, UsageError
+from rlfactory_core.reporting.progress import NullProgress, StageState
 
 NAMES = Names.make(0)
 
@@ -98,3 +101,34 @@ def test_an_unknown_option_is_refused_with_the_nearest_name() -> None:
 def test_data_of_ones_own_needs_a_corpus() -> None:
     with pytest.raises(UsageError, match="--corpus"):
         SearchTask().check([Sample("q1", "Who?", "me")])
+
+
+def test_an_index_is_built_under_the_eyes_of_the_run_and_only_once(write_corpus: Callable[..., Path]) -> None:
+    corpus = write_corpus("Mira Tolvan works for Velk.", "Velk is based in Tarn.")
+
+    def stages() -> list[tuple[str, int, int | None]]:
+        shown = Stages()
+
+        async def opened() -> None:
+            task = SearchTask({"corpus": corpus})
+            task.progress = shown
+            await task.open()
+            await task.close()
+
+        asyncio.run(opened())
+        shown.close()
+        return shown.ended
+
+    assert stages() == [("build the index", 2, 2)]
+    assert stages() == []
+
+
+class Stages(NullProgress):
+    """The stages that ended: name, done and total."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ended: list[tuple[str, int, int | None]] = []
+
+    def on_end(self, stage: StageState, failed: bool) -> None:
+        self.ended.append((stage.name, stage.done, stage.total))

@@ -13,6 +13,7 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,7 @@ def _report(recipe: TinyModelRecipe, progress: Progress) -> warmstart.Report:
             goal = "until it copies" if recipe.stages[stage].target else "noisy demonstrations"
             progress.stage(f"warm start: {goal}", recipe.stages[stage].max_steps, "step")
         numbers = {"loss": loss}
-        if accuracy == accuracy:  # not NaN
+        if not isnan(accuracy):
             numbers["probe"] = accuracy
         progress.advance(1, **numbers)
 

@@ -50,7 +50,7 @@ class LocalRun:
         """Everything that can fail for a reason of the user's fails here, the cheap first."""
         self.samples = self.runtime.samples("train") if training else []
         self.eval_samples = self.runtime.held_out(required=not training)
-        await self.runtime.open()
+        await self.runtime.open(self.progress)
         model = self._load_model()
         self.runtime.use_tokenizer(self.tokenizer)
         device, train = choose_device(self.config.device), self.config.train
@@ -96,7 +96,8 @@ class LocalRun:
         recipe = self.runtime.task.tiny_model()
         if recipe is None:
             raise ModelError(
-                f"Plugin '{self.config.plugin}' brings no model of its own. Name one with --model (a folder or a hub id)."
+                f"Plugin '{self.config.plugin}' brings no model of its own. "
+                "Name one with --model (a folder or a hub id)."
             )
         specs = [tool.spec for tool in self.runtime.task.tools]
         built = build_default_model(recipe, specs, self.config.seed, self.workers, self.progress)
@@ -151,7 +152,8 @@ class LocalRun:
 
         def save(step: int) -> None:
             trainable = adapter_weights(self.policy.model)
-            state = TrainerState(step, learner.optimizer.state_dict(), dict(self.totals), trainable)
+            totals = {**self.totals, "seconds": self._seconds()}
+            state = TrainerState(step, learner.optimizer.state_dict(), totals, trainable)
             keep = self.config.checkpoint.keep
             save_checkpoint(self.run.folder.checkpoints, self.policy.model, self.tokenizer, state, keep=keep)
 
@@ -223,6 +225,10 @@ class LocalRun:
             for fault in trajectory.faults:
                 self.totals[f"faults/{fault.kind.value}"] += 1
 
+    def _seconds(self) -> float:
+        """Since the start of the run, without the time between a stop and a resume."""
+        return self.totals["seconds"] + time.perf_counter() - self.started
+
     def _summary(self, steps: int, before: dict[str, float], after: dict[str, float]) -> dict[str, Any]:
         faults = {name.removeprefix("faults/"): n for name, n in self.totals.items() if name.startswith("faults/")}
         return {
@@ -231,7 +237,7 @@ class LocalRun:
             "model": self.config.model or "the plugin's own tiny model",
             "seed": self.config.seed,
             "steps": steps,
-            "seconds": round(time.perf_counter() - self.started, 3),
+            "seconds": round(self._seconds(), 3),
             "train_seconds": round(self.totals["train_s"], 3),
             "workers": self.workers.size,
             "policy": self.policy.kind,
@@ -255,7 +261,7 @@ class LocalRun:
         attempts = self.config.eval.attempts if self.config.eval.sampled else 0
         controls = self.runtime.task.controls() if when == "after" else ()
         passes = eval_passes(when, attempts=attempts, controls=controls)
-        self.progress.stage(f"evaluate {when}", len(passes), "round")
+        self.progress.stage(f"evaluate {when}" if self.samples else "evaluate", len(passes), "round")
         results: dict[str, float] = {}
         success = self.runtime.success
         for how in passes:

@@ -47,8 +47,8 @@ def make_retriever(
     if kind == "http":
         from rlfactory_search.retrievers.http import HttpRetriever
 
-        return HttpRetriever(_given(url, kind, "url", "http://127.0.0.1:8000/retrieve"), deadline_s=deadline_s)
-    documents = _given(corpus, kind, "corpus", "docs.jsonl")
+        return HttpRetriever(_given(url, kind, "url", "--url http://127.0.0.1:8000/retrieve"), deadline_s=deadline_s)
+    documents = _given(corpus, kind, "corpus", "--corpus docs.jsonl")
     if kind == "bm25":
         from rlfactory_search.retrievers.bm25 import Bm25Retriever
 
@@ -57,7 +57,7 @@ def make_retriever(
 
     return DenseRetriever(
         documents,
-        str(_given(model, kind, "model", "intfloat/e5-base-v2")),
+        str(_given(model, kind, "model", "--model intfloat/e5-base-v2, or --retriever-model in `rlfactory run`")),
         query_prefix=query_prefix,
         passage_prefix=passage_prefix,
         device=device,
@@ -68,5 +68,5 @@ def make_retriever(
 
 def _given(value: _T | None, kind: str, option: str, example: str) -> _T:
     if value is None:
-        raise UsageError(f"The {kind} retriever needs a {option}, and none is given. For example: {option}={example}")
+        raise UsageError(f"The {kind} retriever needs a {option}, and none is given. For example: {example}")
     return value
