@@ -179,7 +179,7 @@ def plugin_changes(registry: Registry, folder: RunFolder) -> Iterator[str]:
         if before and (files or before.version != now.version):
             versions = f", {before.version} → {now.version}" if before.version != now.version else ""
             named = ", ".join(files[:3]) + (f" and {len(files) - 3} more" if len(files) > 3 else "")
-            yield f"The plugin {now.plugin} has changed since the run began{versions}: {named or 'no file'}."
+            yield f"{now.distribution} has changed since the run began{versions}: {named or 'no file'}."
 
 
 def plugin_label(plugin: str) -> str:

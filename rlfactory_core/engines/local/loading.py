@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,11 +24,14 @@ def choose_device(name: str) -> torch.device:
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
+        raise ModelError(f"Device '{name}' cannot be used: expected auto, cpu, cuda or cuda:N.")
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise ModelError(f"Device '{name}' cannot be used: {str(error).splitlines()[0]} Try --device cpu.") from error
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise ModelError(f"Device '{name}' cannot be used: {reason}. Try --device cpu.") from error
     return device
 
 

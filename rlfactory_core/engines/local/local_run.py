@@ -24,7 +24,7 @@ from rlfactory_core.engines.local.sampler import LocalSampler
 from rlfactory_core.engines.local.trainer import Observer, StepResult, Trainer
 from rlfactory_core.engines.local.update import Learner
 from rlfactory_core.engines.local.workers import Workers
-from rlfactory_core.errors import ModelError
+from rlfactory_core.errors import ModelError, UsageError
 from rlfactory_core.evaluation import EvalPass, eval_passes, summarise
 from rlfactory_core.protocols import EngineRun
 from rlfactory_core.reporting.loggers import MetricsLogger, open_loggers
@@ -83,6 +83,11 @@ class LocalRun:
         if self.run.resume:
             checkpoint = latest_checkpoint(self.run.folder.checkpoints)
             self.state = load_state(checkpoint)
+            if self.state.step > self.config.train.steps:
+                raise UsageError(
+                    f"The run has done {self.state.step} steps, more than train.steps={self.config.train.steps}. "
+                    f"Give more, for example: --steps {2 * self.state.step}"
+                )
             if self.config.train.lora is not None:  # the checkpoint's weights have the adapters merged in
                 return self._start_model(dtype)
             model, self.tokenizer = load_pretrained(str(checkpoint), choose_device("cpu"), dtype)
