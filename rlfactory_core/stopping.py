@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 
 class StopButton:
-    """``pressed`` is what a loop looks at; ``armed`` says that a loop is looking."""
+    """``pressed`` is what a loop looks at; ``armed`` says that a loop is looking.
+
+    ``task`` is the run's own, where it has an event loop: an interruption cancels it. Raised anywhere in the loop, a
+    `KeyboardInterrupt` would end some other task and leave this one half closed.
+    """
 
     def __init__(self) -> None:
         self.armed = False
         self.pressed = False
+        self.cancelled = False
+        self.task: asyncio.Task[Any] | None = None
+
+    def press(self) -> bool:
+        """True where the loop was only asked to stop; otherwise the run is interrupted."""
+        if self.armed and not self.pressed:
+            self.pressed = True
+            return True
+        task = self.task
+        if task is None or task.done() or self.cancelled or asyncio.current_task(task.get_loop()) is task:
+            raise KeyboardInterrupt
+        self.cancelled = True
+        task.get_loop().call_soon_threadsafe(task.cancel)
+        return False
 
 
 @contextmanager
@@ -22,6 +42,9 @@ def stop_on_interrupt(say: Callable[[str], None]) -> Iterator[StopButton]:
     """While inside, Ctrl-C presses the button if it is armed; otherwise, and the second time, it interrupts.
 
     Only in the main thread; elsewhere the button is never pressed.
+
+    Raises:
+        KeyboardInterrupt: the run was interrupted.
     """
     button = StopButton()
     if threading.current_thread() is not threading.main_thread():
@@ -29,14 +52,15 @@ def stop_on_interrupt(say: Callable[[str], None]) -> Iterator[StopButton]:
         return
 
     def press(number: int, frame: FrameType | None) -> None:
-        if button.armed and not button.pressed:
-            button.pressed = True
+        if button.press():
             say("stopping after this step; press Ctrl-C again to stop at once")
-            return
-        raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGINT, press)
     try:
         yield button
+    except asyncio.CancelledError:
+        if button.cancelled:
+            raise KeyboardInterrupt from None
+        raise
     finally:
         signal.signal(signal.SIGINT, before)

@@ -121,12 +121,12 @@ def test_a_second_ctrl_c_stops_at_once(tmp_path: Path) -> None:
     assert process.stdout is not None
     for expected in ("train: ", "stopping after this step"):
         line = next((line for line in process.stdout if expected in line), None)
-        assert line is not None, f"ended with {process.wait()} before {expected!r}"
+        assert line is not None, f"ended with {process.wait()} before {expected!r} (run it by hand to see why)"
         os.killpg(process.pid, signal.SIGINT)
     outcome = finish(process, seconds=60)
     wait_for_no_process(process.pid)
-    assert outcome.code == 130
-    assert outcome.out.strip().endswith("stopped")
+    assert outcome.code == 130, outcome.out
+    assert outcome.out.strip().endswith("stopped"), outcome.out
     assert "Traceback" not in outcome.out
 
 

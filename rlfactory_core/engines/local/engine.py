@@ -94,11 +94,15 @@ def _worker_run(config: RunConfig, folder: str, fingerprints: Sequence[Fingerpri
 
 
 async def _run(program: Any, run: EngineRun, workers: Workers) -> dict[str, Any]:
+    run.stop.task = asyncio.current_task()
     threads = 1 if workers.size > 1 or run.config.model is None else _cores()
-    with ThreadPoolExecutor(1, "rlfactory-compute", initializer=torch.set_num_threads, initargs=(threads,)) as compute:
-        torch.set_num_threads(threads)
+    compute = ThreadPoolExecutor(1, "rlfactory-compute", initializer=torch.set_num_threads, initargs=(threads,))
+    torch.set_num_threads(threads)
+    try:
         with quiet_transformers():
             return await _use(LocalRun(run, workers, compute), program)
+    finally:  # not waited for: after a failure it may stand in a collective until the other processes are ended
+        compute.shutdown(wait=False, cancel_futures=True)
 
 
 async def _use(local: LocalRun, program: Any) -> dict[str, Any]:
