@@ -117,7 +117,8 @@ def resume(name: str, overrides: Sequence[str], progress: Progress) -> RunFolder
         CheckpointError: it has no checkpoint.
     """
     folder = RunFolder.open(name)
-    data = merge(folder.read_config(), *(parse_override(override) for override in overrides))
+    saved = folder.read_config()
+    data = merge(saved, *(parse_override(override) for override in overrides))
     registry = Registry()
     config = validate_section(RunConfig, data)
     _refuse_finished(folder, config.train.steps)
@@ -126,7 +127,11 @@ def resume(name: str, overrides: Sequence[str], progress: Progress) -> RunFolder
         progress.say(f"warning: {change} The steps from here on run with what is installed now.")
     save_config(prepared.config, folder)
     lock_plugins(registry, folder)
-    return _train(prepared, folder, progress, resume=True)
+    try:
+        return _train(prepared, folder, progress, resume=True)
+    except UsageError:  # the engine cannot do it: the run stays as it was
+        folder.write_config(saved)
+        raise
 
 
 def _refuse_finished(folder: RunFolder, steps: int) -> None:

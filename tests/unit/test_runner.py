@@ -14,7 +14,7 @@ from rlfactory_core.runner import prepare, resume, run
 from rlfactory_core.task_runtime import TaskRuntime
 
 PLUGIN = """
-from rlfactory_core import Sample, Score, Task, hookimpl
+from rlfactory_core import Sample, Task, UsageError, hookimpl
 
 
 class Quiet(Task):
@@ -29,6 +29,8 @@ class Still:
         return config.model_copy(update={"device": "cpu"})
 
     def train(self, run):
+        if run.config.train.steps == 13:
+            raise UsageError("not thirteen")
         return {"plugin": run.config.plugin, "steps": run.config.train.steps, "eval": {}}
 
 
@@ -84,6 +86,13 @@ def test_a_finished_run_is_not_resumed_unless_made_longer(plugin: Path, tmp_path
             resume(str(folder.path), overrides, NullProgress())
     assert folder.read_config()["train"]["steps"] == 3
     assert resume(str(folder.path), ["train.steps=4"], NullProgress()).read_summary()["steps"] == 4
+
+
+def test_a_resume_that_the_engine_refuses_leaves_the_configuration(plugin: Path, tmp_path: Path) -> None:
+    folder = trained(plugin, tmp_path / "run")
+    with pytest.raises(UsageError, match="not thirteen"):
+        resume(str(folder.path), ["train.steps=13"], NullProgress())
+    assert folder.read_config()["train"]["steps"] == 3
 
 
 def test_a_plugin_that_changed_is_told_on_resume(plugin: Path, tmp_path: Path) -> None:
