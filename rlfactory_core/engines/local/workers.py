@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 
 T = TypeVar("T")
 
@@ -72,12 +72,6 @@ class Workers:
         box = [item if self.first else None]
         dist.broadcast_object_list(box)
         return box[0]  # type: ignore[return-value]
-
-    def broadcast_weights(self, tensors: Iterable[Tensor]) -> None:
-        """Rank 0's values into everybody's tensors."""
-        if self.size > 1:
-            for tensor in tensors:
-                dist.broadcast(tensor.data, 0)
 
     def close(self) -> None:
         if self.size > 1 and dist.is_initialized():
