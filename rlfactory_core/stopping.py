@@ -1,4 +1,4 @@
-"""Ctrl-C that loses nothing: the first one asks a training loop to stop after its step, the second one stops at once."""
+"""Ctrl-C that loses nothing: the first asks a training loop to stop after its step, the second stops at once."""
 
 from __future__ import annotations
 

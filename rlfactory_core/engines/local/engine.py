@@ -41,8 +41,8 @@ class LocalEngine:
         own_data = config.data.train is not None or config.data.eval is not None
         if own_data and config.model is None:
             raise UsageError(
-                "Data of your own needs a model of your own: the built-in tiny model knows only the words of the built-in "
-                "data. Give one with --model (a folder or a hub id)."
+                "Data of your own needs a model of your own: the built-in tiny model knows only the words of the "
+                "built-in data. Give one with --model (a folder or a hub id)."
             )
         workers = config.train.workers or self._workers(config, device)
         if workers > 1 and device.type != "cpu":
