@@ -55,7 +55,18 @@ BARS = (
 def run(seed: int, scratch: Path) -> tuple[float, dict[str, dict[str, float]]]:
     """Wall seconds of the command, and ``eval`` of its summary."""
     out = scratch / f"run-{seed}"
-    command = [sys.executable, "-m", "rlfactory_core", "run", "--plugin", "search", "--seed", str(seed), "--out", str(out)]
+    command = [
+        sys.executable,
+        "-m",
+        "rlfactory_core",
+        "run",
+        "--plugin",
+        "search",
+        "--seed",
+        str(seed),
+        "--out",
+        str(out),
+    ]
     start = time.perf_counter()
     subprocess.run(command, check=True, env={**os.environ, "RLFACTORY_CACHE": str(scratch / f"cache-{seed}")})
     seconds = time.perf_counter() - start
@@ -76,13 +87,17 @@ def main() -> None:
             held = [seconds <= SECONDS, *(bar.holds(value) for bar, value in zip(BARS, values, strict=True))]
             missed += not all(held)
             cells = [f"{seconds:.0f}", *(f"{value:.3f}" for value in values)]
-            rows.append(f"| {seed} | " + " | ".join(c if ok else f"**{c}**" for c, ok in zip(cells, held, strict=True)) + " |")
+            rows.append(
+                f"| {seed} | " + " | ".join(c if ok else f"**{c}**" for c, ok in zip(cells, held, strict=True)) + " |"
+            )
     rows.append(f"| bar | ≤ {SECONDS:.0f} | " + " | ".join(bar.text for bar in BARS) + " |")
-    command = "python benchmarks/search_learns.py" + ("" if len(seeds) == 5 else " --seeds " + " ".join(map(str, seeds)))
+    command = "python benchmarks/search_learns.py" + (
+        "" if len(seeds) == 5 else " --seeds " + " ".join(map(str, seeds))
+    )
     text = (
         "# `rlfactory run --plugin search` from an empty cache\n\n"
-        "Held-out exact match over 200 questions (100 of one hop, 100 of two) of a world that is used for nothing else. "
-        '"Before" is the warm-started model without GRPO; "search finds nothing" is the trained model with a tool that '
+        "Held-out exact match over 200 questions (100 of one hop, 100 of two) of a world that is used for nothing "
+        'else. "Before" is the warm-started model without GRPO; "search finds nothing" is the trained model with a tool that '
         "answers every query with no results. Bold: the bar is missed.\n\n"
         + "\n".join(rows)
         + f"\n\nMade by `{command}` on {describe()}.\n"

@@ -91,9 +91,7 @@ class Optimizer:
         return norm, taken
 
     def _apply(self, factor: float) -> None:
-        pairs = [
-            (p, master) for p, master in zip(self.parameters, self._master, strict=True) if master is not p
-        ]
+        pairs = [(p, master) for p, master in zip(self.parameters, self._master, strict=True) if master is not p]
         for live, master in pairs:
             master.grad = None if live.grad is None else live.grad.float()
         for optimizer, base in zip(self._optimizers, self._base, strict=True):

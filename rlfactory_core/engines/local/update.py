@@ -89,9 +89,7 @@ class Learner:
             with torch.no_grad():
                 logits = self.reference.target_logits(packed)
             reference = token_logprobs(logits, packed.target_ids, self.temperature)[0]
-        sums = policy_loss(
-            logprobs, packed.logprobs, packed.advantages, self.options, old=before, reference=reference
-        )
+        sums = policy_loss(logprobs, packed.logprobs, packed.advantages, self.options, old=before, reference=reference)
         (sums.loss / tokens).backward()
         parts = (sums.loss.detach(), sums.clipped, sums.kl, sums.mismatch, sums.weight, entropy.sum())
         return torch.stack([part.float().cpu() for part in parts])

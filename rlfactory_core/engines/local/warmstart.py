@@ -102,5 +102,3 @@ class WarmStart:
         wrong = torch.zeros(turns).index_add_(0, turn, (~right).float().cpu())
         good, all_turns = self.workers.sum([float((wrong == 0).sum()), float(turns)])
         return good / all_turns
-
-
