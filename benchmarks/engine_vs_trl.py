@@ -20,7 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 os.environ |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TRL_EXPERIMENTAL_SILENCE": "1"}
@@ -51,11 +51,10 @@ class Tally:
 
     def row(self, size: str, name: str, ratio: float | None) -> str:
         total = sum(self.seconds)
-        shown = "" if ratio is None else f"{ratio:.2f} x"
-        return (
-            f"| {size} | {name} | {min(self.seconds):.2f} | {median(self.seconds):.2f} | {sum(self.sampled) / total:,.0f} "
-            f"| {sum(self.context) / total:,.0f} | {sum(self.context) / len(self.context):,.0f} | {shown} |"
-        )
+        cells = [size, name, f"{min(self.seconds):.2f}", f"{median(self.seconds):.2f}"]
+        cells += [f"{sum(tokens) / total:,.0f}" for tokens in (self.sampled, self.context)]
+        cells += [f"{mean(self.context):,.0f}", "" if ratio is None else f"{ratio:.2f} x"]
+        return "| " + " | ".join(cells) + " |"
 
 
 class Ours:
@@ -68,7 +67,13 @@ class Ours:
             model,
             scratch,
             rollout={"max_turn_tokens": TURN_TOKENS, "max_tool_calls": CALLS, "max_turns": CALLS + 1},
-            train={"lr": LR, "muon_lr": 0.0, "prompts_per_step": PROMPTS, "group_size": GROUP, "updates_per_step": UPDATES},
+            train={
+                "lr": LR,
+                "muon_lr": 0.0,
+                "prompts_per_step": PROMPTS,
+                "group_size": GROUP,
+                "updates_per_step": UPDATES,
+            },
         )
         self._step = 0
         loop.run_until_complete(self._open())
@@ -272,7 +277,9 @@ def compare_decoding(size: str, model: Path, repetitions: int) -> tuple[list[str
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, nargs=2, default=[9, 3], help="of training, at 0.3 M and at 5 M parameters")
+    parser.add_argument(
+        "--steps", type=int, nargs=2, default=[9, 3], help="of training, at 0.3 M and at 5 M parameters"
+    )
     parser.add_argument("--repetitions", type=int, nargs=2, default=[15, 5], help="of decoding, at 0.3 M and at 5 M")
     parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
@@ -281,7 +288,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
         small, tokenizer = warm_started(clean=False)
-        models = {TINY: save(scratch / "tiny", small, tokenizer), LARGE: save(scratch / "large", grown(small), tokenizer)}
+        models = {
+            TINY: save(scratch / "tiny", small, tokenizer),
+            LARGE: save(scratch / "large", grown(small), tokenizer),
+        }
         for (size, model), repetitions in zip(models.items(), arguments.repetitions, strict=True):
             rows, ratios["decoding"][size] = compare_decoding(size, model, repetitions)
             decoding += rows
@@ -299,21 +309,25 @@ def main() -> None:
 def report(stepping: list[str], decoding: list[str]) -> str:
     return f"""# The embedded engine beside TRL and `generate`
 
-{PROMPTS} prompts x {GROUP} attempts of the search task's built-in worlds a step, T = 1, at most {TURN_TOKENS} tokens a turn and {CALLS} tool calls,
-{UPDATES} AdamW updates of {PROMPTS * GROUP // UPDATES} sequences; one process, one thread each; the two take turns, step by step. Both begin with the same
-weights and the same prompts. The 5 M model is the tiny one grown without a change of what it computes, so both sizes
-write the same texts. Tokens trained are all that went through the model in updates, context included: the engine
-computes a prompt prefix that sequences share once, and leaves out groups whose attempts all got the same reward.
+{PROMPTS} prompts x {GROUP} attempts of the search task's built-in worlds a step, T = 1, at most {TURN_TOKENS} tokens a
+turn and {CALLS} tool calls, {UPDATES} AdamW updates of at most {PROMPTS * GROUP // UPDATES} sequences; one process, one
+thread each; the two take turns, step by step. Both begin with the same weights and prompts. The 5 M model is the tiny
+one grown without a change of what it computes, so both sizes write the same texts. Tokens trained are all that went
+through the model in updates, context included: the engine computes the prompt prefix that sequences share once, and
+leaves out groups whose attempts all got the same reward. The first step is not counted.
 
-| parameters | | s a step, min | s a step, median | sampled tokens/s | trained tokens/s | tokens trained a step | ratio of medians |
+| parameters | | s a step, min | median | sampled tokens/s | trained tokens/s | trained a step | ratio of medians |
 |---|---|---|---|---|---|---|---|
 {chr(10).join(stepping)}
 
-Decoding alone: {ROWS} prompts of {PREFIX} shared tokens and {OWN} of their own, {NEW} tokens sampled for each, prefill included.
+Decoding alone: {ROWS} prompts of {PREFIX} shared tokens and {OWN} of their own, {NEW} tokens sampled for each, prefill
+included.
 
-| parameters | | tokens/s, max | tokens/s, median | ratio of medians |
+| parameters | | tokens/s, max | median | ratio of medians |
 |---|---|---|---|---|
 {chr(10).join(decoding)}
+
+Bars: {BARS["steps"][TINY]:g} x TRL's step rate at {TINY}, {BARS["decoding"][TINY]:g} x `generate` at both sizes.
 
 Made by `python benchmarks/engine_vs_trl.py` on {describe("trl")}, one thread.
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -64,7 +64,7 @@ def save(folder: Path, model: Any, tokenizer: Any) -> Path:
 
 @torch.no_grad()
 def grown(small: Any) -> Any:
-    """A 5 M model that computes the same function: ``small`` in its corner, zeros elsewhere (after Net2Net, 1511.05641).
+    """A 5 M model that computes the same: ``small`` in its corner, zeros elsewhere (after Net2Net, arXiv 1511.05641).
 
     So both sizes write the same texts, and a step costs what 5 M parameters cost.
     """
@@ -79,22 +79,22 @@ def grown(small: Any) -> Any:
     group = config.num_attention_heads // config.num_key_value_heads
     shrink = (old_width / config.hidden_size) ** 0.5  # RMSNorm now also averages over zeros
     source = small.state_dict()
-    for name, target in large.state_dict().items():
-        if name.endswith("o_proj.weight") or name.endswith("down_proj.weight"):
-            target.zero_()  # the layers behind small's add nothing
+    for name, weight in large.state_dict().items():
+        if name.endswith(("o_proj.weight", "down_proj.weight")):
+            weight.zero_()  # the layers behind small's add nothing
         if name not in source:
             continue
-        weight = source[name]
+        corner, given = weight, source[name]
         if weight.ndim == 1:
-            target.fill_(1.0)
-            target[: len(weight)] = weight * (shrink if len(target) != len(weight) else 1.0)
-            continue
+            weight.fill_(1.0)
+            given = given * (shrink if len(weight) != len(given) else 1.0)
+        else:
+            weight.zero_()
         if name.endswith("q_proj.weight"):  # each old head goes to the first head of its key-value head's group
-            weight, target = _heads(weight, config), _heads(target, config)[::group]
+            corner, given = _heads(weight, config)[::group], _heads(given, config)
         elif name.endswith("o_proj.weight"):
-            weight, target = _heads(weight.T, config), _heads(target.T, config)[::group]
-        target.zero_()
-        target[tuple(slice(size) for size in weight.shape)] = weight
+            corner, given = _heads(weight.T, config)[::group], _heads(given.T, config)
+        corner[tuple(slice(size) for size in given.shape)] = given
     return large.eval()
 
 
@@ -122,9 +122,14 @@ async def local_run(model: Path, scratch: Path, **sections: Any) -> AsyncIterato
             await local.close()
 
 
-def trainer_of(local: LocalRun, results: list[StepResult]) -> Trainer:
-    """The training loop over an opened run; its steps' results go to ``results``."""
-    observer = Observer(NullProgress(), results.append, lambda step: None, lambda: False)
+def trainer_of(local: LocalRun, results: list[StepResult], after: Callable[[], None] = lambda: None) -> Trainer:
+    """The training loop over an opened run; its steps' results go to ``results``, then ``after`` is called."""
+
+    def on_step(result: StepResult) -> None:
+        results.append(result)
+        after()
+
+    observer = Observer(NullProgress(), on_step, lambda step: None, lambda: False)
     return Trainer(
         local.config,
         local.runtime,

@@ -1,0 +1,314 @@
+"""What waiting for tools costs, by schedule: 128 trajectories a batch whose tool takes its time.
+
+    python benchmarks/overlap.py            # writes benchmarks/results/overlap.md and overlap.svg
+
+Schedules, all of them settings of the embedded engine, with the same prompts, seeds and latencies:
+
+- lockstep, serial: all trajectories finish their turn, then the calls are made one after the other (Search-R1; also
+  TRL, which waits for one trajectory's calls before it makes the next one's).
+- lockstep, parallel: all trajectories finish their turn, then all calls are made at once (RL-Factory).
+- on-policy: a trajectory whose call is answered goes on at once; the update waits for the whole batch.
+- one step off: as on-policy, and the next batch is rolled out meanwhile with the weights at hand (train.staleness=1),
+  updates included. The learning rate is next to nothing, so that all schedules see the same policy.
+
+The policy is the search task's tiny model after clean demonstrations, the questions those of two hops: two calls a
+trajectory. Only waits are simulated (sleeps); generation and search are real. One process, one thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import math
+import os
+import random
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from statistics import mean, median
+from typing import Any
+
+os.environ["OMP_NUM_THREADS"] = "1"
+
+import torch
+from machine import describe
+from parts import local_run, save, trainer_of, warm_started
+
+from rlfactory_core.engines.local.trainer import StepResult, Trainer
+from rlfactory_core.protocols import Tool, ToolContext
+from rlfactory_core.rollout import derive_seed
+
+RESULTS = Path(__file__).parent / "results"
+SIGMA = math.log(2.0 / 0.050) / 2.3263  # a lognormal of median 50 ms and p99 2 s
+MAIN = 0.050
+LONGEST = 30.0  # seconds: no call takes longer; the engine's own default deadline
+SIMULATED = 4000  # batches, for what the latencies alone lead to expect
+LIMITS = {"concurrency": 512, "total_concurrency": 512, "deadline_s": 600.0, "retries": 0}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "lockstep, serial": {"rollout": {"deterministic": True}, "tools": {**LIMITS, "total_concurrency": 1}},
+    "lockstep, parallel": {"rollout": {"deterministic": True}, "tools": LIMITS},
+    "on-policy": {"tools": LIMITS},
+    "one step off": {"rollout": {"slots": 256}, "train": {"staleness": 1}, "tools": LIMITS},
+    "on-policy, 2 s deadline": {"tools": {**LIMITS, "deadline_s": 2.0}},
+}
+BARS = {"on-policy": 9.0, "one step off": 12.0}
+LANDMARK = 6.8
+
+
+@dataclass
+class Latency:
+    """How long each call takes: drawn from the trajectory's name and the call's number, the same in all schedules."""
+
+    kind: str
+    scale: float  # seconds: the median of the lognormal, or the constant
+    waited: dict[int, float] = field(default_factory=lambda: defaultdict(float))  # by step, over all calls
+
+    def draw(self, context: ToolContext) -> float:
+        number = context.state["calls"] = context.state.get("calls", 0) + 1
+        rng = random.Random(derive_seed("latency", context.trajectory_id, number))
+        seconds = self.scale * (math.exp(SIGMA * rng.gauss(0.0, 1.0)) if self.kind == "heavy-tailed" else 1.0)
+        seconds = min(seconds, LONGEST)
+        self.waited[int(context.trajectory_id.split("/")[0])] += seconds
+        return seconds
+
+
+class SlowTool:
+    """A tool that answers after a while."""
+
+    def __init__(self, tool: Tool, latency: Latency) -> None:
+        self.tool, self.latency = tool, latency
+        self.spec, self.idempotent, self.stateful = tool.spec, tool.idempotent, tool.stateful
+
+    async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
+        await asyncio.sleep(self.latency.draw(context))
+        return await self.tool.call(arguments, context)
+
+    async def close(self) -> None:
+        await self.tool.close()
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One schedule at one latency: wall seconds and seconds of latency of each batch."""
+
+    walls: list[float]
+    waited: list[float]
+    calls: float  # a trajectory
+    sampled: float  # tokens a batch
+    masked: float  # share of the trajectories that a deadline spoilt
+
+
+async def time_schedule(name: str, latency: Latency, batches: int, model: Path, scratch: Path) -> Timing:
+    train = {"lr": 1e-12, "muon_lr": 0.0, "steps": batches + 1, **SETTINGS[name].get("train", {})}
+    async with local_run(model, scratch, **{**SETTINGS[name], "train": train}) as local:
+        local.runtime.task.tools = [SlowTool(tool, latency) for tool in local.runtime.task.tools]
+        await local.open(training=True)
+        local.samples = [sample for sample in local.samples if sample.slice == "two_hop"]
+        results: list[StepResult] = []
+        ends: list[float] = []
+        trainer = trainer_of(local, results, lambda: ends.append(time.perf_counter()))
+        await warm_up(trainer, latency)
+        if name == "one step off":
+            await trainer.run(1, batches + 1)  # the first batch begins with nothing to overlap: not counted
+            groups = [group for result in results for group in result.groups]
+            walls, steps = [b - a for a, b in pairwise(ends)], range(2, batches + 2)
+        else:
+            collected = [await trainer._collect(step) for step in range(1, batches + 1)]
+            groups = [group for part, _ in collected for group in part]
+            walls, steps = [seconds for _, seconds in collected], range(1, batches + 1)
+        trajectories = [trajectory for group in groups for trajectory in group.trajectories]
+    made = batches + (name == "one step off")
+    return Timing(
+        walls=walls,
+        waited=[latency.waited[step] for step in steps],
+        calls=mean(trajectory.num_tool_calls for trajectory in trajectories),
+        sampled=sum(trajectory.num_sampled for trajectory in trajectories) / made,
+        masked=mean(trajectory.masked for trajectory in trajectories),
+    )
+
+
+async def warm_up(trainer: Trainer, latency: Latency) -> None:
+    """One batch without waiting, of prompts that are not measured."""
+    scale, latency.scale = latency.scale, 0.0
+    await trainer._collect(100)
+    latency.scale = scale
+
+
+@dataclass(frozen=True)
+class Point:
+    """All schedules at one latency, and what lockstep with serial calls takes: generation and every latency in turn."""
+
+    latency: Latency
+    generation: float
+    timings: dict[str, Timing]
+
+    def serial(self, name: str) -> list[float]:
+        """Seconds for each of the schedule's batches."""
+        return [self.generation + waited for waited in self.timings[name].waited]
+
+    def ratio(self, name: str) -> float:
+        """Of the sums over all batches."""
+        return sum(self.serial(name)) / sum(self.timings[name].walls)
+
+    def typical(self, name: str) -> tuple[float, float]:
+        """Medians over batches: seconds a batch, and the ratio to lockstep with serial calls.
+
+        One step off two batches are under way at once and end close together, so pairs of them are looked at.
+        """
+        size = 2 if name == "one step off" else 1
+        walls, serial = (_means(values, size) for values in (self.timings[name].walls, self.serial(name)))
+        return median(walls), median(s / w for s, w in zip(serial, walls, strict=True))
+
+    @property
+    def tool_share(self) -> float:
+        """Tool seconds for each second of generation."""
+        return median(self.timings["on-policy"].waited) / self.generation
+
+
+def _means(values: list[float], size: int) -> list[float]:
+    """Of every ``size`` neighbours."""
+    return [mean(values[start : start + size]) for start in range(len(values) - size + 1)]
+
+
+def measure(kind: str, scale: float, batches: int, generation: float, model: Path, scratch: Path, *more: str) -> Point:
+    timings = {}
+    for name in ("lockstep, parallel", "on-policy", "one step off", *more):
+        latency = Latency(kind, scale)
+        timings[name] = asyncio.run(time_schedule(name, latency, batches, model, scratch / f"{kind}-{scale}-{name}"))
+    point = Point(Latency(kind, scale), generation, timings)
+    shown = ", ".join("{} {:.2f} s ({:.1f} x)".format(name, *point.typical(name)) for name in timings)
+    print(f"{kind} {scale * 1e3:g} ms: {shown}", file=sys.stderr, flush=True)
+    return point
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--batches", type=int, default=6, help="at each heavy-tailed latency; 2 at constant ones")
+    parser.add_argument("--medians", type=float, nargs="*", default=[0.002, 0.005, 0.010], help="heavy-tailed, s")
+    parser.add_argument("--constants", type=float, nargs="*", default=[0.005, 0.050, 0.176], help="constant, s")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        scratch = Path(folder)
+        model = save(scratch / "model", *warm_started(clean=True))
+        free = Latency("constant", 0.0)
+        lockstep = asyncio.run(time_schedule("lockstep, parallel", free, 5, model, scratch / "free"))
+        generation = median(lockstep.walls)
+        points = [measure("heavy-tailed", s, arguments.batches, generation, model, scratch) for s in arguments.medians]
+        main_point = measure(
+            "heavy-tailed", MAIN, arguments.batches, generation, model, scratch, "on-policy, 2 s deadline"
+        )
+        points.append(main_point)
+        points += [measure("constant", s, 2, generation, model, scratch) for s in arguments.constants]
+        slept = asyncio.run(
+            time_schedule("lockstep, serial", Latency("heavy-tailed", MAIN), 1, model, scratch / "serial")
+        )
+    check = f"{slept.walls[0]:.1f} s, computed {generation + slept.waited[0]:.1f} s"
+    (arguments.out / "overlap.md").write_text(report(points, main_point, lockstep, check, arguments.batches))
+    plot(points, arguments.out / "overlap.svg")
+    missed = [name for name, bar in BARS.items() if main_point.typical(name)[1] < bar]
+    print(f"serial, really slept: {check}; missed bars: {missed or 'none'}", file=sys.stderr)
+    sys.exit(1 if missed else 0)
+
+
+def expected(generation: float) -> tuple[float, float]:
+    """On-policy's ratio (median of ratios, of sums) if only the latencies of two calls a trajectory counted."""
+    rng = random.Random(0)
+    serial, ours = [], []
+    for _ in range(SIMULATED):
+        draws = [min(MAIN * math.exp(SIGMA * rng.gauss(0.0, 1.0)), LONGEST) for _ in range(2 * 128)]
+        serial.append(generation + sum(draws))
+        ours.append(generation + max(a + b for a, b in zip(draws[::2], draws[1::2], strict=True)))
+    return median(s / o for s, o in zip(serial, ours, strict=True)), sum(serial) / sum(ours)
+
+
+def report(points: list[Point], main_point: Point, lockstep: Timing, check: str, batches: int) -> str:
+    names = ("lockstep, parallel", "on-policy", "one step off")
+    rows = []
+    for point in points:
+        cells = ["{:.2f} ({:.1f} x)".format(*point.typical(name)) for name in names]
+        serial = f"{median(point.serial('on-policy')):.1f}"
+        what = f"{point.latency.kind} {point.latency.scale * 1e3:g} ms"
+        rows.append("| " + " | ".join([what, f"{point.tool_share:.1f}", serial, *cells]) + " |")
+    detail = []
+    for name, timing in main_point.timings.items():
+        walls = [f"{pick(timing.walls):.2f}" for pick in (min, median, max)]
+        ratios = [f"{main_point.typical(name)[1]:.1f} x", f"{main_point.ratio(name):.1f} x"]
+        bar = f"≥ {BARS[name]:g} x" if name in BARS else ""
+        serial = f"{mean(main_point.serial(name)):.1f}"
+        detail.append("| " + " | ".join([name, *walls, serial, *ratios, bar, f"{timing.masked:.1%}"]) + " |")
+    passed = [f"{name}: {crossing(points, name)}" for name in ("on-policy", "one step off") if crossing(points, name)]
+    by_median, by_sums = expected(main_point.generation)
+    return f"""# Waiting for tools, by schedule
+
+A batch is 16 prompts x 8 attempts, {lockstep.calls:.2f} calls and {lockstep.sampled / 128:.0f} sampled tokens a
+trajectory. Heavy-tailed latencies are lognormal with p99 at 40 times the median (none longer than {LONGEST:g} s),
+constant ones all alike; all schedules meet the same prompts, seeds and latencies. Lockstep with serial calls takes the
+generation ({main_point.generation:.2f} s a batch in lockstep) and every latency in turn: computed, and really slept
+through once at 50 ms ({check}). "One step off" includes its updates, the others have none.
+
+Seconds a batch, and the ratio to lockstep with serial calls, of the typical (median) batch; one step off, of the
+typical pair of batches, because two are under way at once:
+
+| latency (median) | tool s / generation s | lockstep, serial | lockstep, parallel | on-policy | one step off |
+|---|---|---|---|---|---|
+{chr(10).join(rows)}
+
+The ratio passes {LANDMARK} where tools take this many times as long as generation (heavy-tailed):
+{"; ".join(passed) or "not between the measured points"}.
+
+At 50 ms heavy-tailed (p99 2 s), {batches} batches:
+
+| | s a batch, min | median | max | lockstep, serial, mean | typical ratio | ratio of sums | bar | masked |
+|---|---|---|---|---|---|---|---|---|
+{chr(10).join(detail)}
+
+The bar is held against the typical ratio. On-policy, a batch ends with its slowest trajectory, so one draw
+of some 250 decides, and the sums are ruled by the rare draw of half a minute, which no schedule without a deadline can
+make shorter: from the latencies alone ({SIMULATED} simulated batches) one expects {by_median:.1f} x as the median and
+{by_sums:.1f} x of the sums. With a deadline the spoilt trajectories are left out of the update.
+
+![seconds a batch](overlap.svg)
+
+Made by `python benchmarks/overlap.py` on {describe()}, one process, one thread.
+"""
+
+
+def crossing(points: list[Point], name: str) -> str:
+    """Where the ratio passes the landmark, between two measured points."""
+    curve = sorted((p.tool_share, p.typical(name)[1]) for p in points if p.latency.kind == "heavy-tailed")
+    for (x0, y0), (x1, y1) in pairwise(curve):
+        if y0 < LANDMARK <= y1:
+            return f"{x0 + (x1 - x0) * (LANDMARK - y0) / (y1 - y0):.0f}"
+    return ""
+
+
+def plot(points: list[Point], path: Path) -> None:
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, 2, figsize=(10, 4), sharex=True, sharey=True)
+    for axis, kind in zip(axes, ("heavy-tailed", "constant"), strict=True):
+        chosen = sorted((p for p in points if p.latency.kind == kind), key=lambda p: p.tool_share)
+        x = [p.tool_share for p in chosen]
+        axis.plot(x, [median(p.serial("on-policy")) for p in chosen], "o-", label="lockstep, serial")
+        for name in ("lockstep, parallel", "on-policy", "one step off"):
+            axis.plot(x, [p.typical(name)[0] for p in chosen], "o-", label=name)
+        axis.set(xscale="log", yscale="log", title=f"{kind} latency", xlabel="tool seconds / generation seconds")
+        axis.grid(alpha=0.3)
+    axes[0].set_ylabel("seconds a batch")
+    axes[0].legend()
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
+
+
+if __name__ == "__main__":
+    main()
