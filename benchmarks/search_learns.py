@@ -97,7 +97,7 @@ def main() -> None:
     text = (
         "# `rlfactory run --plugin search` from an empty cache\n\n"
         "Held-out exact match over 200 questions (100 of one hop, 100 of two) of a world that is used for nothing\n"
-        'else. "Before" is the warm-started model without GRPO; "search finds nothing" is the trained model with a tool\n'
+        'else. "Before" is the warm-started model without GRPO; "search finds nothing" the trained model with a tool\n'
         "that answers every query with no results. Bold: the bar is missed.\n\n"
         + "\n".join(rows)
         + f"\n\nMade by `{command}` on {describe()}.\n"
