@@ -64,10 +64,6 @@ class ToolManager(Protocol):
         """All calls of a turn in parallel; results in the calls' order. Never raises for what the model wrote."""
         ...
 
-    def take_metrics(self) -> Mapping[str, float]:
-        """Numbers since the last take, such as ``tool/search/latency_p50_s``."""
-        ...
-
     async def close(self) -> None: ...
 
 

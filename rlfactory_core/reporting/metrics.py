@@ -22,7 +22,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from math import nan, sqrt
 
-from rlfactory_core.tools.metrics import ToolMeter
 from rlfactory_core.types import FaultKind, Group, StopReason, Trajectory
 
 _OWN_NAMES = {"step", "reward", "reward_std", "tool_calls", "turns", "sampled_tokens", "masked", "equal_groups"}
@@ -56,16 +55,6 @@ def component_means(trajectories: Iterable[Trajectory]) -> dict[str, float]:
             if trajectory.sample.slice:
                 values[f"{whole}/{trajectory.sample.slice}"].append(value)
     return {name: _mean(values[name]) for name in sorted(values)}
-
-
-def tool_metrics(trajectories: Iterable[Trajectory]) -> dict[str, float]:
-    """What `ToolMeter` says of all calls in trajectories; ``tool/unknown/…`` stands for tools that do not exist."""
-    meter = ToolMeter()
-    for trajectory in trajectories:
-        names = {tool.name for tool in trajectory.tools}
-        for result in (result for turn in trajectory.turns for result in turn.results):
-            meter.record(result.name if result.name in names else "unknown", result)
-    return dict(meter.take())
 
 
 def _all_equal(group: Group) -> bool:

@@ -16,7 +16,6 @@ from rlfactory_core.errors import UsageError, nearest
 from rlfactory_core.protocols import Tool, ToolContext
 from rlfactory_core.tools.attempt import Answer, attempt
 from rlfactory_core.tools.limits import CircuitBreaker, Limits, limits_by_tool
-from rlfactory_core.tools.metrics import ToolMeter
 from rlfactory_core.tools.results import CountTokens, clean, truncate
 from rlfactory_core.tools.validation import ArgumentChecker, shown
 from rlfactory_core.types import FaultKind, ToolCall, ToolResult, ToolSpec
@@ -26,7 +25,6 @@ _log = logging.getLogger(__name__)
 _BACKOFF_S = (0.1, 2.0)  # the first pause and the longest, before jitter
 _CACHE_ENTRIES = 8192  # a tool; the oldest go first
 _MAX_NAME = 64  # characters of an unknown name that are quoted and compared
-_UNKNOWN = "unknown"  # the metrics' name for all tools that do not exist
 
 
 class _Managed:
@@ -76,7 +74,6 @@ class DefaultToolManager:
         self._max_refusal_tokens = config.max_result_tokens
         self._count_tokens = count_tokens
         self._jitter = random.Random()
-        self._meter = ToolMeter()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._total = asyncio.Semaphore(config.total_concurrency)
 
@@ -95,11 +92,6 @@ class DefaultToolManager:
             if isinstance(result, BaseException):
                 raise result
         return tuple(result for result in results if isinstance(result, ToolResult))
-
-    def take_metrics(self) -> Mapping[str, float]:
-        """Numbers since the last take: ``tool/<name>/`` calls, attempts, bytes, truncated, faults_<kind>,
-        cache_hit_rate, latency_p50_s, latency_p95_s, latency_max_s."""
-        return self._meter.take()
 
     async def close(self) -> None:
         """Close all tools; one that fails to does not keep the others from it."""
@@ -136,7 +128,7 @@ class DefaultToolManager:
         text = clean(answer.content)
         max_tokens = managed.limits.max_result_tokens if managed else self._max_refusal_tokens
         content = truncate(text, max_tokens, self._count_tokens)
-        result = ToolResult(
+        return ToolResult(
             call_id=call.id,
             name=call.name,
             content=content,
@@ -147,8 +139,6 @@ class DefaultToolManager:
             truncated=content is not text,
             size_bytes=len(text) if text.isascii() else len(text.encode()),
         )
-        self._meter.record(call.name if managed else _UNKNOWN, result)
-        return result
 
     def _problem(self, call: ToolCall, managed: _Managed | None) -> str | None:
         """Why the call is refused without being run; None where it is not."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import math
-import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,8 @@ from rlfactory_core.errors import MissingExtraError, UsageError
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.loggers import check_loggers, open_loggers
 from rlfactory_core.reporting.metrics import group_metrics
-from rlfactory_core.types import Group
+from rlfactory_core.reporting.tool_metrics import tool_metrics
+from rlfactory_core.types import FaultKind, Group, ToolResult, ToolSpec
 
 
 def test_means_by_slice_counts_and_equal_groups() -> None:
@@ -44,14 +45,22 @@ def test_names_are_the_same_in_every_step() -> None:
     assert not any(name.endswith("_s") for name in first)  # nothing here is wall-clock time
 
 
-def test_128_trajectories_take_under_5_ms() -> None:
-    groups = [make_group([1.0, 0.0] * 4, sample=f"q{index}") for index in range(16)]
-    seconds = []
-    for _ in range(10):
-        start = time.process_time()
-        group_metrics(groups)
-        seconds.append(time.process_time() - start)
-    assert min(seconds) < 0.005
+def test_tool_calls_are_counted_by_tool_and_those_that_do_not_exist_together() -> None:
+    base = make_trajectory(1.0)
+    results = (
+        ToolResult("a", "search", "x", latency_s=0.1, size_bytes=4),
+        ToolResult("b", "search", "x", latency_s=0.3, cached=True, attempts=0),
+        ToolResult("c", "search", "no", FaultKind.POLICY, latency_s=0.2, attempts=0),
+        ToolResult("d", "serch", "no", FaultKind.POLICY, latency_s=0.0, attempts=0),
+    )
+    tools = (ToolSpec("search", "", {"type": "object"}),)
+    metrics = tool_metrics([replace(base, tools=tools, turns=(replace(base.turns[0], results=results),))])
+    assert metrics["tool/search/calls"] == 3
+    assert metrics["tool/search/attempts"] == 1
+    assert metrics["tool/search/cache_hit_rate"] == pytest.approx(1 / 3)
+    assert (metrics["tool/search/faults_policy"], metrics["tool/search/faults_infra"]) == (1, 0)
+    assert (metrics["tool/search/latency_p50_s"], metrics["tool/search/latency_max_s"]) == (0.2, 0.3)
+    assert metrics["tool/unknown/calls"] == metrics["tool/unknown/faults_policy"] == 1
 
 
 def test_an_unknown_logger_gets_the_nearest_name_and_a_missing_one_its_command(

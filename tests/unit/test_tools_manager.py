@@ -421,23 +421,6 @@ def test_a_manager_serves_one_event_loop_after_another() -> None:
         assert [result.content for result in results] == ["x"] * 3
 
 
-def test_metrics() -> None:
-    async def work(manager: DefaultToolManager) -> tuple[Mapping[str, float], Mapping[str, float]]:
-        good, again, bad = write("echo", {"text": "four"}), write("echo", {"text": "four"}), write("echo", {})
-        for call in (good, again, bad, write("nope", {})):
-            await manager.invoke([call], CONTEXT)
-        return manager.take_metrics(), manager.take_metrics()
-
-    first, second = manage(work, echo, cache=True)
-    assert first["tool/echo/calls"] == 3
-    assert first["tool/echo/faults_policy"] == 1
-    assert first["tool/echo/faults_infra"] == 0
-    assert first["tool/echo/cache_hit_rate"] == pytest.approx(1 / 3)
-    assert first["tool/unknown/faults_policy"] == 1
-    assert 0 < first["tool/echo/latency_p50_s"] <= first["tool/echo/latency_p95_s"] <= first["tool/echo/latency_max_s"]
-    assert second == {}
-
-
 def test_close_closes_every_tool(caplog: pytest.LogCaptureFixture) -> None:
     closed = []
 

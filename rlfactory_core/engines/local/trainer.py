@@ -26,8 +26,9 @@ from rlfactory_core.engines.local.update import Learner, UpdateMetrics, summaris
 from rlfactory_core.engines.local.workers import Workers
 from rlfactory_core.errors import RunStopped, TrainingError
 from rlfactory_core.evaluation import EvalPass
-from rlfactory_core.reporting.metrics import component_means, group_metrics, tool_metrics
+from rlfactory_core.reporting.metrics import component_means, group_metrics
 from rlfactory_core.reporting.progress import Progress
+from rlfactory_core.reporting.tool_metrics import tool_metrics
 from rlfactory_core.rollout import derive_seed
 from rlfactory_core.task_runtime import TaskRuntime
 from rlfactory_core.types import Group, Sample, TrainBatch
