@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -103,9 +102,7 @@ def test_the_last_closed_answer_counts(text: str, expected: str | None) -> None:
 
 
 def test_finding_the_answer_takes_linear_time() -> None:
-    start = time.perf_counter()
-    assert extract_answer("<answer>" * 200_000) is None
-    assert time.perf_counter() - start < 2.0
+    assert extract_answer("<answer>" * 200_000) is None  # quadratic time would take minutes
 
 
 def test_f1_and_exact_match_take_the_best_reference() -> None:
@@ -287,17 +284,3 @@ def test_group_scorers_compare_attempts_and_fail_for_all() -> None:
 def test_what_cannot_score_is_refused() -> None:
     with pytest.raises(ConfigError, match="'odd' is a int"):
         RewardLayer({"odd": (3, 1.0)})  # type: ignore[dict-item]
-
-
-def test_rule_scorers_cost_microseconds() -> None:
-    layer = RewardLayer({"exact_match": (ExactMatch(), 1.0), "format": (Format(), 0.1)})
-    items = [trajectory(SEARCH, "<answer>Ann Lee</answer>")] * 200
-
-    async def seconds() -> float:
-        start = time.perf_counter()
-        for item in items:
-            await layer.score_trajectory(item)
-        return (time.perf_counter() - start) / len(items)
-
-    best = min(asyncio.run(seconds()) for _ in range(5))
-    assert best < 500e-6  # some 30 µs measured; room for a loaded machine
