@@ -15,8 +15,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
+from rlfactory_core.cache import build_once, cache_root, digest, file_digest
 from rlfactory_core.errors import DataError
-from rlfactory_search.cache import build_once, cache_root, digest, file_digest
 
 _FORMAT = '{"id": "0", "contents": "title\\ntext"}'
 

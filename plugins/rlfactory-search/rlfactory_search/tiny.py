@@ -9,14 +9,17 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
+from pathlib import Path
 
+from rlfactory_core.cache import digest
 from rlfactory_core.tiny import TinyModelRecipe, WarmStartStage
 from rlfactory_core.types import ToolSpec
+from rlfactory_search import demonstrations, worlds
 from rlfactory_search.demonstrations import Carelessness, Demonstrator
 from rlfactory_search.world_search import WorldSearch
 from rlfactory_search.worlds import Names, World
 
-VERSION = "1"  # of worlds, demonstrations and this file; raise it when they change
+SOURCES = (worlds.__file__, demonstrations.__file__, __file__)  # a cached model of other sources is not used
 DEMO_WORLDS = 16  # none of them is trained or evaluated on
 ARCHITECTURE = {
     "hidden_size": 96,
@@ -32,16 +35,16 @@ CARELESS = Carelessness(stop_early=0.7, clumsy_query=0.35, wrong_copy=0.12, form
 
 def recipe(names: Names, search: WorldSearch, tool: ToolSpec) -> TinyModelRecipe:
     """The recipe over worlds made of ``names``."""
-    worlds = [World.make(names, f"demo-{number}") for number in range(DEMO_WORLDS)]
+    made = [World.make(names, f"demo-{number}") for number in range(DEMO_WORLDS)]
     held_out = [World.make(names, "probe")]
 
     def vocabulary() -> Iterator[str]:
         rng = random.Random("vocabulary")
-        demonstrate = Demonstrator(worlds[:1], search.answer, two_hop=0.5)
+        demonstrate = Demonstrator(made[:1], search.answer, two_hop=0.5)
         schema = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
         # Often enough that the system prompt becomes few tokens, and every name exactly one.
         yield from [_SYSTEM.format(tool=json.dumps({"type": "function", "function": schema}))] * 30
-        for text in (*worlds[0].documents, *(question.text for question in worlds[0].questions)):
+        for text in (*made[0].documents, *(question.text for question in made[0].questions)):
             yield f" {text}"
         for _ in range(300):
             yield "\n".join(message.content for message in demonstrate(rng))
@@ -53,11 +56,11 @@ def recipe(names: Names, search: WorldSearch, tool: ToolSpec) -> TinyModelRecipe
         vocabulary=vocabulary,
         vocab_size=2048,
         stages=(
-            WarmStartStage(Demonstrator(worlds, search.answer, 0.35), 700, 16, target=0.95, context_weight=0.3),
-            WarmStartStage(Demonstrator(worlds, search.answer, 0.5, CARELESS), 150, 16, context_weight=0.3),
+            WarmStartStage(Demonstrator(made, search.answer, 0.35), 700, 16, target=0.95, context_weight=0.3),
+            WarmStartStage(Demonstrator(made, search.answer, 0.5, CARELESS), 150, 16, context_weight=0.3),
         ),
         probe=Demonstrator(held_out, search.answer, two_hop=0.5),
-        fingerprint=f"{VERSION} {names.words[:2]}",
+        fingerprint=digest([*names.words, *(Path(file).read_text(encoding="utf-8") for file in SOURCES)]),
     )
 
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from rlfactory_search.cache import build_once, file_digest
 from rlfactory_search.corpus import Document, FileCorpus, MemoryCorpus
 
+from rlfactory_core.cache import build_once, file_digest
 from rlfactory_core.errors import DataError
 
 

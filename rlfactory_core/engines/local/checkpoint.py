@@ -62,7 +62,7 @@ def save_checkpoint(folder: Path, model: Any, tokenizer: Any, state: TrainerStat
 
 def write_model(folder: Path, model: Any, tokenizer: Any) -> None:
     """A Hugging Face folder: config, weights, tokenizer with its chat template; LoRA is merged into the weights."""
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(folder, state_dict=merged_state_dict(model))
     tokenizer.save_pretrained(folder)
 

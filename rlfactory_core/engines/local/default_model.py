@@ -6,11 +6,7 @@ the source of the code that trains it. A second run finds it and starts training
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
-import shutil
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isnan
@@ -20,6 +16,7 @@ from typing import Any
 import torch
 
 from rlfactory_core import __version__
+from rlfactory_core.cache import build_once, cache_root, digest
 from rlfactory_core.chat.qwen3 import Qwen3Format
 from rlfactory_core.engines.local import tiny_model, warmstart
 from rlfactory_core.engines.local.checkpoint import write_model
@@ -41,15 +38,8 @@ class DefaultModel:
     cached: bool
 
 
-def cache_root() -> Path:
-    """``$RLFACTORY_CACHE``, else ``$XDG_CACHE_HOME/rlfactory``, else ``~/.cache/rlfactory``."""
-    if own := os.environ.get("RLFACTORY_CACHE"):
-        return Path(own)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rlfactory"
-
-
 def recipe_hash(recipe: TinyModelRecipe, tools: Sequence[ToolSpec], seed: int, size: int) -> str:
-    """What the cached model depends on, as 16 hex digits."""
+    """What the cached model depends on, as hex digits."""
     sources = [Path(module.__file__ or "").read_text(encoding="utf-8") for module in (tiny_model, warmstart)]
     stages = [(stage.max_steps, stage.batch, stage.target, stage.context_weight) for stage in recipe.stages]
     facts = {
@@ -59,7 +49,7 @@ def recipe_hash(recipe: TinyModelRecipe, tools: Sequence[ToolSpec], seed: int, s
         "run": [seed, size, __version__, torch.__version__],
         "sources": sources,
     }
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+    return digest([json.dumps(facts, sort_keys=True)])
 
 
 def build_default_model(
@@ -77,7 +67,7 @@ def build_default_model(
     encoder = Encoder(chat, tools, tokenizer.eos_token_id)
     WarmStart(RaggedPolicy(model), recipe, encoder, workers, seed).run(_report(recipe, progress))
     if workers.first:
-        _store(folder, model, tokenizer)
+        build_once(folder, lambda temporary: write_model(temporary, model, tokenizer))
     return DefaultModel(model, tokenizer, cached=False)
 
 
@@ -95,15 +85,3 @@ def _report(recipe: TinyModelRecipe, progress: Progress) -> warmstart.Report:
         progress.advance(1, **numbers)
 
     return report
-
-
-def _store(folder: Path, model: Any, tokenizer: Any) -> None:
-    """Written aside and renamed: two runs that build the same model do not meet."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".building-") as scratch:
-        made = Path(scratch) / "model"
-        write_model(made, model, tokenizer)
-        if folder.exists():
-            shutil.rmtree(made)
-        else:
-            made.rename(folder)

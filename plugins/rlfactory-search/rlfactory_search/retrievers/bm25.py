@@ -19,8 +19,8 @@ from pathlib import Path
 
 import tantivy
 
+from rlfactory_core.cache import build_once, cache_root, digest
 from rlfactory_core.errors import DataError
-from rlfactory_search.cache import build_once, cache_root, digest
 from rlfactory_search.corpus import Corpus, FileCorpus
 from rlfactory_search.retrievers.base import Hit, Progress, encodable
 

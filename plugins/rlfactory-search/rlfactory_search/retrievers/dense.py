@@ -12,8 +12,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlfactory_core.cache import build_once, cache_root, digest, file_digest
 from rlfactory_core.errors import MissingExtraError, ModelError
-from rlfactory_search.cache import build_once, cache_root, digest, file_digest
 from rlfactory_search.corpus import Corpus, Document
 from rlfactory_search.retrievers.base import Hit, Progress, encodable
 

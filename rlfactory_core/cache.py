@@ -23,8 +23,10 @@ _SETTLED_NS = 2_000_000_000  # a file younger than this may still change within 
 
 
 def cache_root() -> Path:
-    """``$RLFACTORY_CACHE`` or ``~/.cache/rlfactory``."""
-    return Path(os.environ.get("RLFACTORY_CACHE") or Path.home() / ".cache" / "rlfactory")
+    """``$RLFACTORY_CACHE``, else ``$XDG_CACHE_HOME/rlfactory``, else ``~/.cache/rlfactory``."""
+    if own := os.environ.get("RLFACTORY_CACHE"):
+        return Path(own)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rlfactory"
 
 
 def digest(parts: Iterable[str | bytes]) -> str:
