@@ -314,7 +314,9 @@ turn and {CALLS} tool calls, {UPDATES} AdamW updates of at most {PROMPTS * GROUP
 thread each; the two take turns, step by step. Both begin with the same weights and prompts. The 5 M model is the tiny
 one grown without a change of what it computes, so both sizes write the same texts. Tokens trained are all that went
 through the model in updates, context included: the engine computes the prompt prefix that sequences share once, and
-leaves out groups whose attempts all got the same reward. The first step is not counted.
+leaves out groups whose attempts all got the same reward. Rates are per second of the whole step. The first step is not
+counted. On processors without Intel's name the engine's linear layers go through oneDNN; TRL and `generate` use torch's
+own matrix product.
 
 | parameters | | s a step, min | median | sampled tokens/s | trained tokens/s | trained a step | ratio of medians |
 |---|---|---|---|---|---|---|---|

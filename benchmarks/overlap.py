@@ -188,8 +188,8 @@ def measure(kind: str, scale: float, batches: int, generation: float, model: Pat
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--batches", type=int, default=6, help="at each heavy-tailed latency; 2 at constant ones")
-    parser.add_argument("--medians", type=float, nargs="*", default=[0.002, 0.005, 0.010], help="heavy-tailed, s")
+    parser.add_argument("--batches", type=int, default=5, help="at each heavy-tailed latency; 2 at constant ones")
+    parser.add_argument("--medians", type=float, nargs="*", default=[0.005, 0.010], help="heavy-tailed, s")
     parser.add_argument("--constants", type=float, nargs="*", default=[0.005, 0.050, 0.176], help="constant, s")
     parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
