@@ -11,68 +11,25 @@ from collections.abc import Sequence
 
 from rlfactory_core.clients.base import ChatClient
 from rlfactory_core.protocols import EnvStart
-from rlfactory_core.rollout import MakeEnv, RolloutLimits, derive_seed, gather_all, play_episode
-from rlfactory_core.types import Group, Message, Sample, SamplingParams, ToolSpec, Trajectory, Turn
+from rlfactory_core.rollout import Episode, play_episode
+from rlfactory_core.types import Message, ToolSpec, Trajectory, Turn
 
 
-async def chat_rollout(
-    sample: Sample,
-    attempt: int,
-    *,
-    make_env: MakeEnv,
-    client: ChatClient,
-    limits: RolloutLimits,
-    temperature: float = 1.0,
-    top_p: float = 1.0,
-    seed: int = 0,
-    session: str,
-) -> Trajectory:
+async def chat_rollout(episode: Episode, client: ChatClient) -> Trajectory:
     """One attempt at a sample; stops as `rollout.rollout` does.
 
     ``max_tokens`` counts what the server says of the last turn's prompt and answer, so an observation may exceed it
     once; a server that counts nothing is held to ``max_turn_tokens`` alone. A client that fails ends the trajectory
     with an infra fault: masked, never scored 0.
     """
-    speaker = _MessageSpeaker(client, limits, temperature, top_p, seed)
-    return await play_episode(sample, attempt, make_env=make_env, speaker=speaker, limits=limits, session=session)
-
-
-async def chat_rollout_group(
-    sample: Sample,
-    attempts: int,
-    *,
-    make_env: MakeEnv,
-    client: ChatClient,
-    limits: RolloutLimits,
-    temperature: float = 1.0,
-    top_p: float = 1.0,
-    seed: int = 0,
-    session: str,
-) -> Group:
-    """All attempts at one sample at once; seeds and sessions as in `rollout.rollout_group`."""
-    trajectories = await gather_all(
-        chat_rollout(
-            sample,
-            attempt,
-            make_env=make_env,
-            client=client,
-            limits=limits,
-            temperature=temperature,
-            top_p=top_p,
-            seed=derive_seed(seed, sample.id, attempt),
-            session=f"{session}/{attempt}",
-        )
-        for attempt in range(attempts)
-    )
-    return Group(sample, tuple(trajectories))
+    return await play_episode(episode, _MessageSpeaker(episode, client))
 
 
 class _MessageSpeaker:
     """Speaks through a chat client; keeps the conversation."""
 
-    def __init__(self, client: ChatClient, limits: RolloutLimits, temperature: float, top_p: float, seed: int) -> None:
-        self._client, self._limits = client, limits
-        self._temperature, self._top_p, self._seed = temperature, top_p, seed
+    def __init__(self, episode: Episode, client: ChatClient) -> None:
+        self._episode, self._client = episode, client
         self._messages: list[Message] = []
         self._tools: tuple[ToolSpec, ...] = ()
         self._used = 0  # tokens of the whole conversation, as the server counts
@@ -82,15 +39,10 @@ class _MessageSpeaker:
         self._tools = start.tools
 
     async def say(self, number: int) -> Turn | None:
-        left = self._limits.max_tokens - self._used
+        left = self._episode.limits.max_tokens - self._used
         if left <= 0:
             return None
-        params = SamplingParams(
-            max_tokens=min(self._limits.max_turn_tokens, left),
-            temperature=self._temperature,
-            top_p=self._top_p,
-            seed=derive_seed(self._seed, number),
-        )
+        params = self._episode.sampling(number, left)
         before = time.perf_counter()
         completion = await self._client.complete(self._messages, self._tools, params)
         sample_s = time.perf_counter() - before

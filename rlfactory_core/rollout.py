@@ -32,6 +32,25 @@ class RolloutLimits:
     max_tokens: int  # context and sampled, over the trajectory
 
 
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """One attempt at a sample: all that is settled before the model speaks."""
+
+    sample: Sample
+    make_env: MakeEnv  # called once; the environment is closed once, whatever happens
+    limits: RolloutLimits
+    session: str  # unique among the rollouts of a sampler; also the tool context's ``trajectory_id``
+    attempt: int = 0
+    temperature: float = 1.0
+    top_p: float = 1.0
+    seed: int = 0
+
+    def sampling(self, turn: int, room: int, stop_token_ids: tuple[int, ...] = ()) -> SamplingParams:
+        """How to sample a turn, with ``derive_seed(seed, turn)``; ``room``: tokens left for the whole trajectory."""
+        limit, seed = min(self.limits.max_turn_tokens, room), derive_seed(self.seed, turn)
+        return SamplingParams(limit, self.temperature, self.top_p, stop_token_ids, seed)
+
+
 class Speaker(Protocol):
     """The model's part in one episode."""
 
@@ -58,19 +77,7 @@ def derive_seed(*parts: int | str) -> int:
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
 
 
-async def rollout(
-    sample: Sample,
-    attempt: int,
-    *,
-    make_env: MakeEnv,
-    chat: ChatFormat,
-    sampler: Sampler,
-    limits: RolloutLimits,
-    temperature: float = 1.0,
-    top_p: float = 1.0,
-    seed: int = 0,
-    session: str,
-) -> Trajectory:
+async def rollout(episode: Episode, chat: ChatFormat, sampler: Sampler) -> Trajectory:
     """One attempt at a sample.
 
     A turn that is cut by a token budget ends the trajectory with ``LENGTH``: its message is parsed, its calls are not
@@ -79,61 +86,34 @@ async def rollout(
     ``max_tokens`` gives a trajectory without turns.
 
     Args:
-        make_env: called once; the environment is closed once, whatever happens.
         sampler: gets one list of ids that grows from turn to turn; it must not keep or change it.
-        seed: each turn samples with ``derive_seed(seed, turn)``.
-        session: unique among the rollouts of this sampler; also the tool context's ``trajectory_id``.
 
     Raises:
         ValueError: a sampler that gives another number of log-probs than ids.
         Exception: whatever the sampler or a custom environment raises.
     """
-    speaker = _TokenSpeaker(chat, sampler, limits, temperature, top_p, seed, session)
-    return await play_episode(sample, attempt, make_env=make_env, speaker=speaker, limits=limits, session=session)
+    return await play_episode(episode, _TokenSpeaker(episode, chat, sampler))
 
 
-async def rollout_group(
-    sample: Sample,
-    attempts: int,
-    *,
-    make_env: MakeEnv,
-    chat: ChatFormat,
-    sampler: Sampler,
-    limits: RolloutLimits,
-    temperature: float = 1.0,
-    top_p: float = 1.0,
-    seed: int = 0,
-    session: str,
-) -> Group:
-    """All attempts at one sample at once; see `rollout`.
+async def rollout_group(episode: Episode, attempts: int, play: Callable[[Episode], Awaitable[Trajectory]]) -> Group:
+    """All attempts at one sample at once.
 
-    Attempt i samples with ``derive_seed(seed, sample.id, i)`` under the session ``"<session>/<i>"``. Where one raises,
-    the others are cancelled and waited for.
+    Attempt i is the episode with ``derive_seed(seed, sample.id, i)`` and the session ``"<session>/<i>"``. Where one
+    raises, the others are cancelled and waited for.
     """
+    sample, seed, session = episode.sample, episode.seed, episode.session
     trajectories = await gather_all(
-        rollout(
-            sample,
-            attempt,
-            make_env=make_env,
-            chat=chat,
-            sampler=sampler,
-            limits=limits,
-            temperature=temperature,
-            top_p=top_p,
-            seed=derive_seed(seed, sample.id, attempt),
-            session=f"{session}/{attempt}",
-        )
-        for attempt in range(attempts)
+        play(replace(episode, attempt=i, seed=derive_seed(seed, sample.id, i), session=f"{session}/{i}"))
+        for i in range(attempts)
     )
     return Group(sample, tuple(trajectories))
 
 
-async def play_episode(
-    sample: Sample, attempt: int, *, make_env: MakeEnv, speaker: Speaker, limits: RolloutLimits, session: str
-) -> Trajectory:
+async def play_episode(episode: Episode, speaker: Speaker) -> Trajectory:
     """The loop itself, for any speaker; closes the speaker and the environment once each, whatever happens."""
+    sample, limits = episode.sample, episode.limits
     started = time.perf_counter()
-    env = make_env(sample, ToolContext(session, sample))
+    env = episode.make_env(sample, ToolContext(episode.session, sample))
     turns: list[Turn] = []
     faults: list[Fault] = []
     try:
@@ -169,7 +149,7 @@ async def play_episode(
         finally:
             await env.close()
     seconds = time.perf_counter() - started
-    return Trajectory(sample, attempt, tuple(turns), stop, tuple(faults), seconds=seconds, tools=start.tools)
+    return Trajectory(sample, episode.attempt, tuple(turns), stop, tuple(faults), seconds=seconds, tools=start.tools)
 
 
 async def gather_all(works: Iterable[Awaitable[Result]]) -> list[Result]:
@@ -186,18 +166,8 @@ async def gather_all(works: Iterable[Awaitable[Result]]) -> list[Result]:
 class _TokenSpeaker:
     """Speaks through a sampler; keeps the ids, which only grow."""
 
-    def __init__(
-        self,
-        chat: ChatFormat,
-        sampler: Sampler,
-        limits: RolloutLimits,
-        temperature: float,
-        top_p: float,
-        seed: int,
-        session: str,
-    ) -> None:
-        self._chat, self._sampler, self._limits = chat, sampler, limits
-        self._temperature, self._top_p, self._seed, self._session = temperature, top_p, seed, session
+    def __init__(self, episode: Episode, chat: ChatFormat, sampler: Sampler) -> None:
+        self._episode, self._chat, self._sampler = episode, chat, sampler
         self._ids: list[int] = []
         self._context: tuple[int, ...] = ()  # what the next turn appends before it samples
 
@@ -205,19 +175,13 @@ class _TokenSpeaker:
         self._context = self._chat.initial_ids(start.messages, start.tools)
 
     async def say(self, number: int) -> Turn | None:
-        ids, context, limits = self._ids, self._context, self._limits
-        if len(ids) + len(context) >= limits.max_tokens:
+        ids, context, most = self._ids, self._context, self._episode.limits.max_tokens
+        if len(ids) + len(context) >= most:
             return None
         ids += context
-        params = SamplingParams(
-            max_tokens=min(limits.max_turn_tokens, limits.max_tokens - len(ids)),
-            temperature=self._temperature,
-            top_p=self._top_p,
-            stop_token_ids=self._chat.stop_token_ids,
-            seed=derive_seed(self._seed, number),
-        )
+        params = self._episode.sampling(number, most - len(ids), self._chat.stop_token_ids)
         before = time.perf_counter()
-        sampled = await self._sampler.sample(ids, params, session=self._session)
+        sampled = await self._sampler.sample(ids, params, session=self._episode.session)
         sample_s = time.perf_counter() - before
         if len(sampled.token_ids) != len(sampled.logprobs):
             raise ValueError(
@@ -239,7 +203,7 @@ class _TokenSpeaker:
         self._context = self._chat.observation_ids(messages)
 
     async def close(self) -> None:
-        await self._sampler.release(self._session)
+        await self._sampler.release(self._episode.session)
 
 
 async def _step(env: Env, turn: Turn, calls_left: int) -> EnvStep:

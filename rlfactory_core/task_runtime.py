@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rlfactory_core.chat.select import choose_format
-from rlfactory_core.chat_rollout import chat_rollout_group
+from rlfactory_core.chat_rollout import chat_rollout
 from rlfactory_core.clients.base import ChatClient
 from rlfactory_core.config import RewardConfig, RunConfig
 from rlfactory_core.data import load_samples
@@ -19,7 +19,7 @@ from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.protocols import ChatFormat, Env, Sampler, ToolManager
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.rewards.layer import RewardLayer
-from rlfactory_core.rollout import RolloutLimits, rollout_group
+from rlfactory_core.rollout import Episode, RolloutLimits, rollout, rollout_group
 from rlfactory_core.types import Group, Sample
 
 
@@ -162,19 +162,8 @@ class TaskRuntime:
         Args:
             manager: replaces the task's own tools.
         """
-        tools = manager or self.manager
-        group = await rollout_group(
-            sample,
-            attempts,
-            make_env=lambda sample, context: self._make_env(sample, tools, context),
-            chat=self.chat,
-            sampler=sampler,
-            limits=self.limits,
-            temperature=temperature,
-            top_p=self.config.rollout.top_p if temperature > 0 else 1.0,
-            seed=seed,
-            session=session,
-        )
+        episode = self._episode(sample, temperature, seed, session, manager)
+        group = await rollout_group(episode, attempts, lambda each: rollout(each, self.chat, sampler))
         return await self.rewards.score_group(group)
 
     async def play_chat(
@@ -189,16 +178,20 @@ class TaskRuntime:
         manager: ToolManager | None = None,
     ) -> Group:
         """As `play`, in messages: for a model behind a server; needs no ``chat`` format."""
+        episode = self._episode(sample, temperature, seed, session, manager)
+        group = await rollout_group(episode, attempts, lambda each: chat_rollout(each, client))
+        return await self.rewards.score_group(group)
+
+    def _episode(
+        self, sample: Sample, temperature: float, seed: int, session: str, manager: ToolManager | None
+    ) -> Episode:
         tools = manager or self.manager
-        group = await chat_rollout_group(
+        return Episode(
             sample,
-            attempts,
             make_env=lambda sample, context: self._make_env(sample, tools, context),
-            client=client,
             limits=self.limits,
+            session=session,
             temperature=temperature,
             top_p=self.config.rollout.top_p if temperature > 0 else 1.0,
             seed=seed,
-            session=session,
         )
-        return await self.rewards.score_group(group)

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from rlfactory_core.chat_rollout import chat_rollout, chat_rollout_group
+from rlfactory_core.chat_rollout import chat_rollout
 from rlfactory_core.clients.base import Completion
 from rlfactory_core.env import ToolEnv
 from rlfactory_core.errors import BackendError
 from rlfactory_core.protocols import ToolContext
 from rlfactory_core.reporting.folder import RunFolder
-from rlfactory_core.rollout import RolloutLimits, derive_seed, rollout
+from rlfactory_core.rollout import Episode, RolloutLimits, derive_seed, rollout, rollout_group
 from rlfactory_core.testing import ScriptedSampler, ToyChatFormat
 from rlfactory_core.tools import DefaultToolManager, tool
 from rlfactory_core.types import (
@@ -75,18 +75,8 @@ def tools_env(sample: Sample, context: ToolContext) -> ToolEnv:
 
 
 def play(client: Scripted, **limits: Any) -> Trajectory:
-    return asyncio.run(
-        chat_rollout(
-            SAMPLE,
-            3,
-            make_env=tools_env,
-            client=client,
-            limits=replace(LIMITS, **limits),
-            temperature=0.5,
-            seed=5,
-            session="x",
-        )
-    )
+    episode = Episode(SAMPLE, tools_env, replace(LIMITS, **limits), "x", attempt=3, temperature=0.5, seed=5)
+    return asyncio.run(chat_rollout(episode, client))
 
 
 def test_a_whole_conversation() -> None:
@@ -111,11 +101,8 @@ def test_the_same_words_give_the_same_trajectory_as_in_tokens() -> None:
     chat = ToyChatFormat()
     texts = ['<tool_call>{"name": "look", "arguments": {"where": "left"}}</tool_call>', "<answer>him</answer>"]
     said = [chat.parse(chat.encode(text)) for text in texts]
-    in_tokens = asyncio.run(
-        rollout(
-            SAMPLE, 3, make_env=tools_env, chat=chat, sampler=ScriptedSampler(texts, chat), limits=LIMITS, session="x"
-        )
-    )
+    episode = Episode(SAMPLE, tools_env, LIMITS, "x", attempt=3)
+    in_tokens = asyncio.run(rollout(episode, chat, ScriptedSampler(texts, chat)))
     in_messages = play(Scripted(*said))
 
     def told(trajectory: Trajectory) -> Any:
@@ -156,9 +143,8 @@ def test_a_server_that_fails_masks_the_trajectory_and_keeps_what_was_said() -> N
 
 def test_a_group_has_its_own_seeds() -> None:
     client = Scripted(ANSWER, ANSWER, BackendError("gone"))
-    group = asyncio.run(
-        chat_rollout_group(SAMPLE, 3, make_env=tools_env, client=client, limits=LIMITS, seed=1, session="g")
-    )
+    episode = Episode(SAMPLE, tools_env, LIMITS, "g", seed=1)
+    group = asyncio.run(rollout_group(episode, 3, lambda each: chat_rollout(each, client)))
     assert [trajectory.attempt for trajectory in group.trajectories] == [0, 1, 2]
     assert [trajectory.masked for trajectory in group.trajectories] == [False, False, True]
     assert [params.seed for params in client.params] == [derive_seed(derive_seed(1, "s", i), 0) for i in range(3)]

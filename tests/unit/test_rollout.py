@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rlfactory_core.env import ToolEnv
 from rlfactory_core.errors import ToolUnavailableError
 from rlfactory_core.protocols import Env, EnvStart, EnvStep, ToolContext
-from rlfactory_core.rollout import RolloutLimits, derive_seed, rollout, rollout_group
+from rlfactory_core.rollout import Episode, RolloutLimits, derive_seed, rollout, rollout_group
 from rlfactory_core.testing import ScriptedSampler, ToyChatFormat
 from rlfactory_core.tools import DefaultToolManager, tool
 from rlfactory_core.types import (
@@ -86,16 +86,8 @@ def play(
 
     async def run() -> Trajectory:
         try:
-            return await rollout(
-                SAMPLE,
-                3,
-                make_env=make,
-                chat=CHAT,
-                sampler=sampler,
-                limits=replace(LIMITS, **limits),
-                seed=5,
-                session="x",
-            )
+            episode = Episode(SAMPLE, make, replace(LIMITS, **limits), "x", attempt=3, seed=5)
+            return await rollout(episode, CHAT, sampler)
         finally:
             assert asyncio.all_tasks() == {asyncio.current_task()}
 
@@ -249,9 +241,8 @@ class Lost(Steps):
 
 
 def group(sampler: Any, attempts: int = 3, seed: int = 1) -> Any:
-    return rollout_group(
-        SAMPLE, attempts, make_env=tools_env, chat=CHAT, sampler=sampler, limits=LIMITS, seed=seed, session="g"
-    )
+    episode = Episode(SAMPLE, tools_env, LIMITS, "g", seed=seed)
+    return rollout_group(episode, attempts, lambda each: rollout(each, CHAT, sampler))
 
 
 def test_a_group_is_all_attempts_at_one_sample() -> None:
