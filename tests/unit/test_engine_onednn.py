@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import copy
+import os
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
 from rlfactory_core.engines.local import onednn
+
+STATM = Path("/proc/self/statm")
 
 
 @pytest.fixture
@@ -69,6 +73,25 @@ def test_another_type_is_left_to_torch() -> None:
     x = torch.randn(5, 24)
     assert network.double()(x.double()).dtype == torch.float64
     assert network.bfloat16()(x.bfloat16()).dtype == torch.bfloat16
+
+
+@pytest.mark.usefixtures("_anywhere")
+@pytest.mark.skipif(not STATM.exists(), reason="needs Linux's /proc")
+def test_memory_does_not_grow_with_the_number_of_lengths() -> None:
+    """Without padding these 300 lengths take some 300 MB, with it some 25."""
+    torch.manual_seed(0)
+    network = nn.Linear(72, 72)
+    onednn.speed_up_linears(network)
+    x = torch.randn(300, 72, requires_grad=True)
+    network(x).sum().backward()
+    before = _resident_bytes()
+    for rows in range(1, 301):
+        network(x[:rows]).sum().backward()
+    assert _resident_bytes() - before < 100e6
+
+
+def _resident_bytes() -> int:
+    return int(STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def test_nothing_is_touched_where_it_does_not_pay(monkeypatch: pytest.MonkeyPatch) -> None:

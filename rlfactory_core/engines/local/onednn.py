@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear
+from torch.nn.functional import linear, pad
 
-SMALLEST = 2**22  # multiplications: oneDNN takes half a millisecond to prepare for each new shape
+SMALLEST = 2**22  # multiplications; below, what stands around the product costs more
 TOLERANCE = 1e-4  # of sums of 64 products of standard normal numbers
 
 
@@ -68,10 +68,31 @@ def _forward(self: nn.Linear, input: Tensor) -> Tensor:  # noqa: A002 - the name
     return output if self.bias is None else output + self.bias
 
 
-def _product(x: Tensor, weight: Tensor) -> Tensor:
-    """x [..., in] and weight [out, in], of any strides -> [..., out]."""
+def padding_of(rows: int) -> int:
+    """How many rows to add, so that products come in few shapes.
+
+    oneDNN keeps a kernel of up to a megabyte, and takes half a millisecond to make it, for each shape that it meets.
+    """
+    return -rows % (16 if rows <= 512 else 256)
+
+
+def _padded(x: Tensor) -> Tensor:
+    """[..., width] -> [rows, width], rows of zeros added."""
+    rows = x.reshape(-1, x.shape[-1])
+    extra = padding_of(len(rows))
+    return pad(rows, (0, 0, 0, extra)) if extra else rows
+
+
+def _operator(x: Tensor, weight: Tensor) -> Tensor:
+    """x [rows, in] and weight [out, in], of any strides -> [rows, out]."""
     product: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
     return product
+
+
+def _product(x: Tensor, weight: Tensor) -> Tensor:
+    """x [..., in] and weight [out, in] -> [..., out]."""
+    product = _operator(_padded(x), weight)[: x.numel() // x.shape[-1]]
+    return product.view(*x.shape[:-1], weight.shape[0])
 
 
 def _differentiable(x: Tensor, weight: Tensor) -> Tensor:
@@ -92,11 +113,5 @@ class _Linear(torch.autograd.Function):
         (gradient,) = gradients
         x, weight = ctx.saved_tensors
         of_x = _product(gradient, weight.t()) if ctx.needs_input_grad[0] else None
-        of_weight = None
-        if ctx.needs_input_grad[1]:
-            of_weight = _product(_rows(gradient).t(), _rows(x).t())
+        of_weight = _operator(_padded(gradient).t(), _padded(x).t()) if ctx.needs_input_grad[1] else None
         return of_x, of_weight
-
-
-def _rows(x: Tensor) -> Tensor:
-    return x.reshape(-1, x.shape[-1])

@@ -1,7 +1,7 @@
 """The four ways to lay tokens out for one forward pass: prefix, prefill, decode and train.
 
-A trajectory is the shared prefix (P tokens, computed once) and its own tokens. Positions count both. Padding exists
-only inside attention, where rows of unequal length meet; linear layers see real tokens only.
+A trajectory is the shared prefix (P tokens, computed once) and its own tokens. Positions count both. Sequences are
+padded to each other's length only inside attention; linear layers see one row, which training rounds up to few lengths.
 """
 
 from __future__ import annotations
@@ -191,22 +191,25 @@ class TrainPlan:
     Args:
         prefix: P tokens that all sequences share, 0 for none.
         lengths: own tokens of each sequence, after the prefix.
+        padding: tokens at the end of the row that mean nothing.
     """
 
-    def __init__(self, prefix: int, lengths: Sequence[int], device: torch.device) -> None:
+    def __init__(self, prefix: int, lengths: Sequence[int], device: torch.device, padding: int = 0) -> None:
         self.prefix = prefix
         count = torch.tensor(lengths, device=device)
         start = count.cumsum(0) - count
         row = torch.repeat_interleave(torch.arange(len(lengths), device=device), count)
         column = torch.arange(len(row), device=device) - start[row]
-        self.positions = torch.cat([torch.arange(prefix, device=device), column + prefix])[None]
+        nothing = torch.zeros(padding, dtype=torch.long, device=device)
+        self.positions = torch.cat([torch.arange(prefix, device=device), column + prefix, nothing])[None]
         self._buckets = [
             Bucket(prefix, start[rows] + prefix, count[rows])
             for rows in (torch.tensor(chosen, device=device) for chosen in _alike(lengths))
         ]
         tokens = torch.cat([bucket.tokens for bucket in self._buckets])
         padded = torch.cat([bucket.real for bucket in self._buckets])
-        self._place = padded.nonzero()[:, 0][tokens[padded].argsort()]  # of each own token among the buckets' rows
+        place = padded.nonzero()[:, 0][tokens[padded].argsort()]  # of each own token among the buckets' rows
+        self._place = torch.cat([place, nothing])
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None) -> Tensor:
         found = [bucket.attend(q, k, v, scale, window) for bucket in self._buckets]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from rlfactory_core.engines.local import attention
-from rlfactory_core.engines.local.onednn import speed_up_linears
+from rlfactory_core.engines.local.onednn import padding_of, speed_up_linears
 from rlfactory_core.engines.local.pack import Packed
 from rlfactory_core.engines.local.plans import TrainPlan
 
@@ -52,10 +52,12 @@ class RaggedPolicy:
         return logits
 
     def target_logits(self, packed: Packed) -> Tensor:
-        prefix = len(packed.prefix)
-        plan = TrainPlan(prefix, packed.lengths, packed.flat_ids.device)
+        prefix, tokens = len(packed.prefix), packed.flat_ids
+        padding = padding_of(prefix + len(tokens))
+        plan = TrainPlan(prefix, packed.lengths, tokens.device, padding)
         before = torch.where(packed.first, prefix - 1, packed.targets + prefix - 1)
-        return self.forward(torch.cat([packed.prefix, packed.flat_ids]), plan.positions, plan, before)
+        ids = torch.cat([packed.prefix, tokens, tokens.new_zeros(padding)])
+        return self.forward(ids, plan.positions, plan, before)
 
 
 class PaddedPolicy:
