@@ -47,6 +47,10 @@ class MissingExtraError(UsageError, ImportError):
     """An optional package is needed and not installed; the message holds the pip command."""
 
 
+class InstallError(RlfactoryError, RuntimeError):
+    """pip is absent, or could not install what was asked of it."""
+
+
 class ChatFormatError(UsageError):
     """No chat format is known for a model, or one does not do what the model's own template does."""
 

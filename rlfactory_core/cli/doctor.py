@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, requires, version
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import click
 
+from rlfactory_core.engines.checks import Check, fits, installed
+from rlfactory_core.errors import UsageError
+
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
+
+    from rlfactory_core.engines.verl.pins import Device
 
 EXTRAS = {
     "local": "the embedded engine and parquet data (`rlfactory run`, `rlfactory eval`)",
@@ -21,31 +25,47 @@ EXTRAS = {
     "loggers": "TensorBoard, Weights & Biases and trackio beside metrics.jsonl",
     "mcp": "plugins that use MCP servers as tools",
     "qwen-agent": "plugins that use Qwen-Agent's tools",
-    "verl": "plugins that train with verl",
+    "verl": "the verl engine on GPUs; `rlfactory doctor --engine verl` says more, also for a CPU",
 }
 
-State = Literal["ok", "note", "missing", "problem"]
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One line of the report; only a ``problem`` makes the exit code 1."""
-
-    state: State
-    what: str
-    detail: str
+WIDTH = 12  # of the names in the report; those of an engine are longer
+ENGINE_WIDTH = 13
 
 
 @click.command()
+@click.option("--engine", type=click.Choice(["verl"]), help="Check what this engine needs, and nothing else.")
+@click.option("--device", type=click.Choice(["cpu", "cuda"]), help="Default: cuda on a GPU machine, else cpu.")
+@click.option("--install", is_flag=True, help="First install, with pip, what the engine lacks; asks nothing.")
 @click.pass_context
-def doctor(ctx: click.Context) -> None:
+def doctor(ctx: click.Context, engine: str | None, device: Device | None, install: bool) -> None:
     """Say what this machine and installation can do; exit with 1 where something is wrong."""
-    problems = 0
-    for check in _checks():
-        click.echo(f"{check.state:<8} {check.what:<12} {check.detail}")
-        problems += check.state == "problem"
+    if engine:
+        problems = _report(_of_verl(device, install), ENGINE_WIDTH)
+    elif device or install:
+        raise UsageError("--device and --install belong to an engine: rlfactory doctor --engine verl …")
+    else:
+        problems = _report(_checks(), WIDTH)
     click.echo(f"{problems} problem{'' if problems == 1 else 's'} found." if problems else "No problems found.")
     ctx.exit(1 if problems else 0)
+
+
+def _report(checks: Iterable[Check], width: int) -> int:
+    problems = 0
+    for check in checks:
+        click.echo(f"{check.state:<8} {check.what:<{width}} {check.detail}")
+        problems += check.state == "problem"
+    return problems
+
+
+def _of_verl(device: Device | None, install: bool) -> Iterator[Check]:
+    from rlfactory_core.engines.verl.doctor import checks
+    from rlfactory_core.engines.verl.install import install_for
+    from rlfactory_core.engines.verl.machine import has_gpu
+
+    device = device or ("cuda" if has_gpu() else "cpu")
+    if install:
+        install_for(device, click.echo)
+    return checks(device)
 
 
 def _checks() -> Iterator[Check]:
@@ -84,33 +104,22 @@ def _requirements() -> Iterator[Check]:
 
 
 def _group(name: str, requirements: list[Requirement], purpose: str, pip_name: str) -> Check:
-    found = {item.name: _installed(item.name) for item in requirements}
-    wrong = [f"{i.name} {found[i.name]} (not {i.specifier})" for i in requirements if not _fits(i, found[i.name])]
+    found = {item.name: installed(item.name) for item in requirements}
+    wrong = [f"{i.name} {found[i.name]} (not {i.specifier})" for i in requirements if not fits(i, found[i.name])]
     absent = [item for item, installed in found.items() if installed is None]
     remedy = f"pip install '{pip_name}'"
-    if wrong or (absent and name == "base"):
+    if (wrong and not absent) or (wrong + absent and name == "base"):
         return Check("problem", name, f"{', '.join(wrong + absent)}: {remedy}")
-    if absent:
-        return Check("missing", name, f"{', '.join(absent)}; for {purpose}: {remedy}")
+    if absent:  # versions that do not fit are then no fault: what brought them is something else
+        return Check("missing", name, f"{', '.join(wrong + absent)}; for {purpose}: {remedy}")
     return Check("ok", name, ", ".join(f"{item} {installed}" for item, installed in found.items()))
-
-
-def _installed(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
-
-
-def _fits(requirement: Requirement, installed: str | None) -> bool:
-    return installed is None or requirement.specifier.contains(installed, prereleases=True)
 
 
 def _device() -> Check:
     try:
         import torch
     except ImportError as error:
-        if _installed("torch") is None:
+        if installed("torch") is None:
             return Check("note", "device", "unknown without torch")
         return Check("problem", "device", f"torch is installed but cannot be imported: {error}")
     if not torch.cuda.is_available():
