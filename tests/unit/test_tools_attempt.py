@@ -1,0 +1,164 @@
+"""One call's attempts: whose fault a failure is, deadlines, retries and the breaker."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from concurrent.futures import BrokenExecutor
+
+import pytest
+from tool_calls import CONTEXT, Flaky, echo, invoke, manage, raising, write
+
+from rlfactory_core.errors import ToolArgumentsError, ToolError, ToolUnavailableError
+from rlfactory_core.testing import FaultInjector
+from rlfactory_core.tools import DefaultToolManager, FunctionTool, tool
+from rlfactory_core.tools.limits import CircuitBreaker
+from rlfactory_core.types import FaultKind, ToolResult
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "content"),
+    [
+        (ToolError("no table named users"), FaultKind.TOOL, "Error: no table named users"),
+        (ToolArgumentsError("the query is empty"), FaultKind.POLICY, "Error: the query is empty"),
+        (ValueError("/home/me/secret.txt"), FaultKind.TOOL, "Error: breaks failed (ValueError)."),
+        (FileNotFoundError(2, "gone", "/home/me"), FaultKind.TOOL, "Error: breaks failed (FileNotFoundError)."),
+        (SystemExit("/home/me"), FaultKind.TOOL, None),
+        (StopIteration("/home/me"), FaultKind.TOOL, None),
+        (ToolUnavailableError("http://me:pw@host"), FaultKind.INFRA, "Error: breaks is not available now."),
+        (ConnectionResetError("host"), FaultKind.INFRA, "Error: breaks is not available now."),
+        (TimeoutError("host"), FaultKind.INFRA, "Error: breaks is not available now."),
+        (asyncio.TimeoutError(), FaultKind.INFRA, "Error: breaks is not available now."),
+        (OSError(113, "No route to host"), FaultKind.INFRA, "Error: breaks is not available now."),
+        (BrokenExecutor("worker died"), FaultKind.INFRA, "Error: breaks is not available now."),
+        (asyncio.CancelledError(), FaultKind.INFRA, "Error: breaks is not available now."),
+    ],
+)
+@pytest.mark.parametrize("blocking", [False, True])
+def test_whose_fault_it_is(
+    error: BaseException, kind: FaultKind, content: str | None, blocking: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    if blocking and isinstance(error, asyncio.CancelledError):
+        kind, content = FaultKind.TOOL, None  # in a thread it is an exception like others
+    caplog.set_level(logging.DEBUG)
+    result = invoke(write("breaks", {}), raising(error, blocking=blocking))
+    assert result.fault is kind
+    assert content is None or result.content == content
+    assert "/home/me" not in result.content
+    assert "Traceback" not in result.content
+    assert any(record.name.startswith("rlfactory_core.tools") for record in caplog.records)
+
+
+def test_a_lost_connection_is_infra_also_within_a_clients_own_error() -> None:
+    class ClientError(Exception): ...
+
+    @tool
+    async def fetch() -> str:
+        try:
+            raise ConnectionRefusedError("refused")
+        except ConnectionRefusedError as error:
+            raise ClientError("request failed") from error
+
+    assert invoke(write("fetch", {}), fetch).fault is FaultKind.INFRA
+
+
+def test_the_deadline_cancels() -> None:
+    ended: list[str] = []
+
+    @tool
+    async def hang() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("cancelled")
+
+    result = invoke(write("hang", {}), hang, deadline_s=0.02)
+    assert ended == ["cancelled"]
+    assert (result.content, result.fault, result.attempts) == (
+        "Error: hang did not answer in time.",
+        FaultKind.INFRA,
+        1,
+    )
+    assert 0.02 <= result.latency_s < 1.0
+
+
+def test_the_deadline_is_over_all_attempts() -> None:
+    flaky = Flaky(failures=10**9)
+    result = invoke(write("flaky", {}), flaky, deadline_s=0.15, retries=10**6, breaker_failures=10**9)
+    assert result.fault is FaultKind.INFRA
+    assert result.latency_s < 1.0
+    assert result.attempts == flaky.calls > 1
+
+
+def test_blocking_calls_that_hang_cost_the_others_no_place() -> None:
+    release = threading.Event()
+
+    @tool
+    def sometimes(hang: bool) -> str:
+        if hang:
+            release.wait(30)
+        return "ok"
+
+    async def work(manager: DefaultToolManager) -> tuple[ToolResult, ...]:
+        try:
+            await manager.invoke([write("sometimes", {"hang": True})] * 2, CONTEXT)
+            return await manager.invoke([write("sometimes", {"hang": False})] * 4, CONTEXT)
+        finally:
+            release.set()
+
+    results = manage(work, sometimes, concurrency=2, deadline_s=0.1)
+    assert [result.content for result in results] == ["ok"] * 4
+
+
+def test_only_idempotent_tools_are_retried() -> None:
+    steady, once = Flaky(2), Flaky(2, idempotent=False)
+    result = invoke(write("flaky", {}), steady)
+    assert (result.content, result.attempts, result.fault) == ("answer 3", 3, None)
+    result = invoke(write("flaky", {}), once)
+    assert (result.attempts, result.fault, once.calls) == (1, FaultKind.INFRA, 1)
+
+
+def test_a_tools_no_is_not_retried() -> None:
+    made = FunctionTool(raising(ToolError("no"))._fn, "breaks", idempotent=True)
+    assert invoke(write("breaks", {}), made).attempts == 1
+
+
+def test_an_open_breaker_spares_the_tool() -> None:
+    flaky = Flaky(failures=3, idempotent=False)
+
+    async def work(manager: DefaultToolManager) -> list[ToolResult]:
+        return [(await manager.invoke([write("flaky", {})], CONTEXT))[0] for _ in range(5)]
+
+    results = manage(work, flaky, breaker_failures=3, breaker_reset_s=1000)
+    assert [result.attempts for result in results] == [1, 1, 1, 0, 0]
+    assert {result.fault for result in results} == {FaultKind.INFRA}
+
+
+def test_the_breaker_probes_one_call_at_a_time_until_one_succeeds() -> None:
+    breaker = CircuitBreaker(failures=2, reset_s=10.0)
+    for now in (0.0, 1.0):
+        assert breaker.admit(now)
+        breaker.record(True, now)
+    assert breaker.is_open(10.9)
+    assert not breaker.admit(10.9)
+    assert [breaker.admit(11.0), breaker.admit(11.0)] == [True, False]
+    breaker.record(True, 12.0)
+    assert not breaker.admit(21.9)
+    assert breaker.admit(22.0)
+    breaker.record(False, 22.5)
+    assert breaker.admit(22.5)
+    assert breaker.admit(22.5)
+
+
+def test_injected_weather_is_masked_or_survived() -> None:
+    async def work(manager: DefaultToolManager) -> list[FaultKind | None]:
+        results = await manager.invoke([write("echo", {"text": "x"})] * 60, CONTEXT)
+        return [result.fault for result in results]
+
+    def weather() -> FaultInjector:
+        return FaultInjector(echo, 1, latency=lambda draw: draw.uniform(0, 0.01), error_rate=0.2, hang_rate=0.2)
+
+    faults = manage(work, weather(), deadline_s=0.3, breaker_failures=1000)
+    assert set(faults) == {None, FaultKind.INFRA}
+    assert manage(work, weather(), deadline_s=0.3, breaker_failures=1000) == faults
