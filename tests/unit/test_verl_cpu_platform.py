@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,14 +35,51 @@ print(json.dumps({
     "device": [get_device_name(), get_torch_device().__name__],
 }))
 """
+WORKER = """
+import sys, torch, verl
+from transformers import Qwen3Config, Qwen3ForCausalLM
+from verl.utils.device import get_torch_device
+get_torch_device().set_device(0)
+import verl.utils.distributed
+verl.utils.distributed.initialize_global_process_group_ray()  # as verl's workers do next
+assert torch.distributed.get_world_size() == 1
+total = torch.ones(1)
+torch.distributed.all_reduce(total)
+
+config = Qwen3Config(
+    vocab_size=8, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1,
+    num_key_value_heads=1, head_dim=8, attn_implementation="sdpa",
+)
+Qwen3ForCausalLM(config).save_pretrained(sys.argv[1])
+config.num_labels = 1
+from verl.utils.model import load_valuehead_model
+critic = load_valuehead_model(sys.argv[1], torch.float32, config, False)
+assert critic(torch.arange(4)[None]).logits.shape == (1, 4, 1)
+"""
+SERVER = """
+import torch
+from rlfactory_core.engines.verl.cpu import vllm_worker
+from vllm.model_executor.layers import utils
+vllm_worker._keep_weights()
+vllm_worker._keep_weights()  # every worker of a process asks for it
+layer = torch.nn.Linear(32, 32)
+weight = layer.weight.detach().clone()
+utils.dispatch_cpu_unquantized_gemm(layer, remove_weight=True)
+assert torch.equal(layer.weight, weight)
+"""
 WITHOUT = {name: value for name, value in os.environ.items() if not name.startswith(("VERL_", "RAY_"))}
 
 
-def _seen(environment: dict[str, str]) -> dict[str, Any]:
+def _run(code: str, environment: dict[str, str], *arguments: str) -> str:
     ran = subprocess.run(
-        [sys.executable, "-c", SEEN], env=WITHOUT | environment, capture_output=True, text=True, check=True
+        [sys.executable, "-c", code, *arguments], env=WITHOUT | environment, capture_output=True, text=True, check=False
     )
-    seen: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+def _seen(environment: dict[str, str]) -> dict[str, Any]:
+    seen: dict[str, Any] = json.loads(_run(SEEN, environment).splitlines()[-1])
     return seen
 
 
@@ -65,3 +104,18 @@ def test_where_it_is_not_chosen_it_does_nothing() -> None:
     assert imported == _seen({})
     assert "cpu" not in imported["platforms"]
     assert imported["ours"] == []
+
+
+def test_a_worker_joins_its_group_and_loads_a_critic(tmp_path: Path) -> None:
+    group = {
+        "WG_BACKEND": "ray",
+        "RANK": "0",
+        "WORLD_SIZE": "1",
+        "DIST_INIT_METHOD": f"file://{tmp_path / 'rendezvous'}",
+    }
+    _run(WORKER, cpu_environment(threads=1, kv_cache_gib=1) | group, str(tmp_path / "model"))
+
+
+@pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed")
+def test_vllm_keeps_the_weights_that_it_packs() -> None:
+    _run(SERVER, cpu_environment(threads=1, kv_cache_gib=1))

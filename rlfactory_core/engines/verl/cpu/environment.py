@@ -31,9 +31,9 @@ def cpu_environment(threads: int, kv_cache_gib: float) -> dict[str, str]:
         # With it verl's workers call the platform's `set_device` first of all, which is where ours joins the process
         # group (see `platform`). Ray has no devices to hide here.
         "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1",
-        # vLLM takes half of the memory for its cache and one core a thread for itself when it is not told otherwise;
-        # here it shares the cores with the trainer. It wants a whole number of GiB.
+        # vLLM's server takes `rollout.gpu_memory_utilization` of all memory unless it is told a number, of whole GiB.
         "VLLM_CPU_KVCACHE_SPACE": str(max(1, round(kv_cache_gib))),
+        # It would bind each of its threads to a core; here it shares the cores with the trainer.
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         # Every process would start a thread for each core, and there are about 25 processes.
         "OMP_NUM_THREADS": str(threads),
@@ -54,8 +54,9 @@ def cpu_overrides(sync_folder: str, num_cpus: int, num_gpus: int = 1) -> list[tu
     Args:
         sync_folder: Folder of this run alone through which ``separate_async`` passes weights (`file_sync`). The driver
             makes it, on a file system in memory where it can, and removes it.
-        num_cpus: CPUs that Ray may give away: each actor of verl books one, whether it computes or waits, so this is a
-            number of processes and not of cores. 16 is enough for one training worker.
+        num_cpus: CPUs that Ray may give away. verl's pools book 3 a training device and 2 a rollout device, and some
+            10 other actors one each, whether they compute or wait: this counts processes, not cores. With too few,
+            a run waits for ever for its pools.
         num_gpus: Devices of all pools: ``trainer.nnodes`` times ``trainer.n_gpus_per_node``, plus those of the rollout
             in ``separate_async``, plus the judge's.
     """
