@@ -5,7 +5,7 @@ They read parsed assistant contents only: not the thinking block, not the argume
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import ClassVar
 
 from rlfactory_core.errors import VerifierError
@@ -19,9 +19,7 @@ class ExactMatch:
     inline: ClassVar[bool] = True
 
     async def score(self, trajectory: Trajectory) -> Score:
-        answer = last_answer(trajectory)
-        references = accepted_answers(trajectory.sample)
-        return Score(0.0 if answer is None else exact_match(answer, references))
+        return _compare(trajectory, exact_match)
 
 
 class F1:
@@ -30,9 +28,7 @@ class F1:
     inline: ClassVar[bool] = True
 
     async def score(self, trajectory: Trajectory) -> Score:
-        answer = last_answer(trajectory)
-        references = accepted_answers(trajectory.sample)
-        return Score(0.0 if answer is None else f1(answer, references))
+        return _compare(trajectory, f1)
 
 
 class Format:
@@ -64,6 +60,11 @@ def accepted_answers(sample: Sample) -> tuple[str, ...]:
     if not answers or answers == (None,):
         raise VerifierError(f"sample {sample.id!r} has no answer to compare with")
     return tuple(map(str, answers))
+
+
+def _compare(trajectory: Trajectory, measure: Callable[[str, Iterable[str]], float]) -> Score:
+    answer, references = last_answer(trajectory), accepted_answers(trajectory.sample)
+    return Score(0.0 if answer is None else measure(answer, references))
 
 
 def _well_formed(trajectory: Trajectory) -> bool:

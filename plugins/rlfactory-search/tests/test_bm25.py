@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rlfactory_search.corpus import Corpus, Document, FileCorpus, MemoryCorpus
+from retrieval import memory, search
+from rlfactory_search.corpus import Corpus, Document, FileCorpus
 from rlfactory_search.retrievers import Hit, make_retriever
 from rlfactory_search.retrievers.bm25 import Bm25Retriever
 
@@ -23,19 +24,7 @@ FACTS = [
 
 
 def find(corpus: Corpus, queries: Sequence[str], k: int = 3) -> list[list[Hit]]:
-    async def go() -> list[list[Hit]]:
-        retriever = make_retriever("bm25", corpus=corpus)
-        await retriever.open()
-        try:
-            return await retriever.search(queries, k)
-        finally:
-            await retriever.close()
-
-    return asyncio.run(go())
-
-
-def memory(*contents: str) -> MemoryCorpus:
-    return MemoryCorpus([Document(f"d{number}", text) for number, text in enumerate(contents)])
+    return search("bm25", queries, k, corpus=corpus)
 
 
 def ids(hits: Sequence[Hit]) -> list[str]:

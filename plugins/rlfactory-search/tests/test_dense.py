@@ -1,13 +1,13 @@
 from __future__ import annotations
 
-import asyncio
 import random
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from rlfactory_search.corpus import Corpus, Document, FileCorpus, MemoryCorpus
+from retrieval import memory, search
+from rlfactory_search.corpus import Corpus, FileCorpus
 from rlfactory_search.retrievers import Hit, make_retriever
 
 from rlfactory_core.errors import MissingExtraError, ModelError
@@ -42,19 +42,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def find(corpus: Corpus, model: Path, queries: Sequence[str], k: int = 2, passage_prefix: str = "") -> list[list[Hit]]:
-    async def go() -> list[list[Hit]]:
-        retriever = make_retriever("dense", corpus=corpus, model=model, passage_prefix=passage_prefix)
-        await retriever.open()
-        try:
-            return await retriever.search(queries, k)
-        finally:
-            await retriever.close()
-
-    return asyncio.run(go())
-
-
-def memory(*contents: str) -> MemoryCorpus:
-    return MemoryCorpus([Document(f"d{number}", text) for number, text in enumerate(contents)])
+    return search("dense", queries, k, corpus=corpus, model=model, passage_prefix=passage_prefix)
 
 
 def test_the_nearest_document_comes_first(model: Path) -> None:

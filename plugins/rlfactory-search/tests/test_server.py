@@ -14,8 +14,8 @@ from typing import Any
 
 import httpx
 import pytest
+from retrieval import memory, search
 from rlfactory_search import server
-from rlfactory_search.corpus import Document, MemoryCorpus
 from rlfactory_search.retrievers import Hit, make_retriever
 
 from rlfactory_core.errors import BackendError, ToolUnavailableError, UsageError
@@ -53,9 +53,7 @@ def test_a_client_finds_what_the_server_has_and_ctrl_c_ends_it(served: tuple[str
             await retriever.close()
 
     found = asyncio.run(go())
-    local = make_retriever("bm25", corpus=MemoryCorpus([Document(f"d{n}", text) for n, text in enumerate(FACTS)]))
-    asyncio.run(local.open())
-    assert found == asyncio.run(local.search(["Mira Tolvan", "Oslune"], 2))
+    assert found == search("bm25", ["Mira Tolvan", "Oslune"], 2, corpus=memory(*FACTS))
     assert httpx.get(url.replace("/retrieve", "/health")).json() == {"status": "ok"}
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=20)
