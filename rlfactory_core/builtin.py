@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from rlfactory_core.hookspecs import Register, hookimpl
 
 RLFACTORY_API = ">=1,<2"
+VERL = "rlfactory_core.engines.verl"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,17 @@ class LazyChatFormat(Lazy):
 
     def matches(self, chat_template: str) -> bool:
         return bool(self.load().matches(chat_template))
+
+
+@dataclass(frozen=True, slots=True)
+class LazyEngine(Lazy):
+    """Also says how a task's defaults fit the engine."""
+
+    adapts: str  # module:function
+
+    def adapt(self, defaults: Mapping[str, Any]) -> Mapping[str, Any]:
+        adapted: Mapping[str, Any] = Lazy(self.adapts).load()(defaults)
+        return adapted
 
 
 @hookimpl
@@ -59,3 +72,4 @@ def rlfactory_chat_formats(register: Register) -> None:
 @hookimpl
 def rlfactory_engines(register: Register) -> None:
     register("local", Lazy("rlfactory_core.engines.local.engine:LocalEngine"))
+    register("verl", LazyEngine(f"{VERL}.engine:VerlEngine", f"{VERL}.rules:adapt_defaults"))

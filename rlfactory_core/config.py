@@ -91,7 +91,10 @@ class TrainConfig(Section):
     steps: Natural = 100
     prompts_per_step: Positive = 16
     group_size: Annotated[int, Field(ge=2)] = 8
-    advantage: str = "grpo"  # grpo, dr_grpo, rloo
+    advantage: str = "grpo"  # grpo, dr_grpo, rloo; with engine=verl also gae (PPO) and every other one that verl has
+    gamma: Fraction = 1.0  # gae: discount of a later token's reward
+    lam: Fraction = 1.0  # gae: between one-step (0) and whole returns (1)
+    critic_lr: Annotated[float, Field(gt=0.0)] = 1e-5  # gae: AdamW of the critic
     lr: Annotated[float, Field(gt=0.0)] = 1e-6  # AdamW
     muon_lr: Annotated[float, Field(ge=0.0)] = 0.0  # 0: AdamW for everything; else Muon for hidden matrices
     weight_decay: Annotated[float, Field(ge=0.0)] = 0.0
@@ -124,6 +127,23 @@ class CheckpointConfig(Section):
     keep: Positive = 2
 
 
+class VerlConfig(Section):
+    """What only ``engine=verl`` has: machines, vLLM, and how training and sampling share them."""
+
+    mode: Literal["sync", "colocate_async", "separate_async"] = "sync"  # see the documentation of the engine
+    gpus: Natural = 0  # of each node; 0: all that the driver's machine has
+    nodes: Positive = 1
+    rollout_gpus: Natural = 0  # separate_async: of each node's GPUs, those that only sample; 0: half of them
+    ray_address: str | None = None  # of a running Ray cluster (or "auto"); none: one of our own, for this run
+    tensor_parallel: Positive = 1  # GPUs that one vLLM server spans
+    memory_share: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.5  # of a GPU's memory, for vLLM
+    offload: bool = False  # weights and optimizer state wait in the machine's memory while the GPU samples
+    agent_workers: Natural = 0  # processes that play trajectories; 0: one a GPU, at most 8
+    sample_deadline_s: Annotated[float, Field(gt=0.0)] = 600.0  # of one turn's tokens
+    start_deadline_s: Annotated[float, Field(gt=0.0)] = 1800.0  # from Ray's start to the first evaluation or step
+    overrides: tuple[str, ...] = ()  # keys of verl's own configuration, such as actor_rollout_ref.actor.optim.lr=1e-6
+
+
 class RewardConfig(BaseModel):
     """One scorer or verifier: its name, its weight, and options of its own beside them."""
 
@@ -148,7 +168,7 @@ class RunConfig(Section):
     """Everything that a run is."""
 
     plugin: str
-    engine: str = "local"
+    engine: str = "local"  # local, verl
     model: str | None = None  # a folder or a hub id; none: the task's own tiny model
     seed: int = 0
     device: str = "auto"  # auto, cpu, cuda, cuda:N
@@ -165,3 +185,4 @@ class RunConfig(Section):
     train: TrainConfig = TrainConfig()
     eval: EvalConfig = EvalConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
+    verl: VerlConfig = VerlConfig()

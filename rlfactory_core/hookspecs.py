@@ -54,7 +54,8 @@ class Hookspecs:
 
     @hookspec
     def rlfactory_engines(self, register: Register) -> None:
-        """``factory() -> Engine``."""
+        """``factory() -> Engine``; with ``factory.adapt(defaults) -> defaults`` where an engine cannot honour all of a
+        task's own defaults (nested plain data), which were chosen with the local one."""
 
     @hookspec
     def rlfactory_commands(self, register: Register) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rlfactory_core.config import RunConfig
-from rlfactory_core.config_load import load_yaml, merge, parse_override, resolve_config, validate_section
+from rlfactory_core.config_load import dump_yaml, load_yaml, merge, parse_override, resolve_config, validate_section
 from rlfactory_core.errors import RunStopped, UsageError
 from rlfactory_core.plugins.fingerprint import Fingerprint
 from rlfactory_core.plugins.registry import Registry
@@ -60,7 +60,16 @@ def resolve(
         raise UsageError("No plugin is named. Say which task, for example: --plugin search")
     task = registry.task(plugin).make(given.get("task") or {}, 0)
     tiny = task.tiny_defaults if given.get("model") is None else {}
-    return resolve_config(merge(task.defaults, tiny), None, [given])
+    defaults = merge(task.defaults, tiny)
+    adapt = getattr(registry.find(str(given.get("engine", "local")), "engine").factory, "adapt", None)
+    return resolve_config(adapt(defaults) if adapt else defaults, None, [given])
+
+
+def explain(prepared: Prepared) -> str:
+    """What a run would be, as text: the resolved configuration, and what its engine makes of it."""
+    text = dump_yaml(prepared.config.model_dump(mode="json"))
+    engine = getattr(prepared.engine, "explain", None)
+    return text if engine is None else f"{text}\n# {prepared.config.engine}\n{engine(prepared.config, prepared.registry)}"
 
 
 def check(config: RunConfig, registry: Registry) -> Prepared:
@@ -164,7 +173,7 @@ def removed_if_empty(folder: RunFolder) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        if not folder.summary.exists() and not folder.metrics.exists():
+        if not any(path.exists() for path in (folder.summary, folder.metrics, folder.logs)):
             shutil.rmtree(folder.path, ignore_errors=True)
         raise
 

@@ -6,6 +6,7 @@ Every engine uses this, in each of its worker processes: what a trajectory is do
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rlfactory_core.chat.select import choose_format
@@ -20,7 +21,7 @@ from rlfactory_core.protocols import ChatFormat, Env, Sampler, ToolManager
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.rewards.layer import RewardLayer
 from rlfactory_core.rollout import Episode, RolloutLimits, rollout, rollout_group
-from rlfactory_core.types import Group, Sample
+from rlfactory_core.types import Group, Sample, Trajectory
 
 
 class TaskRuntime:
@@ -165,6 +166,25 @@ class TaskRuntime:
         episode = self._episode(sample, temperature, seed, session, manager)
         group = await rollout_group(episode, attempts, lambda each: rollout(each, self.chat, sampler))
         return await self.rewards.score_group(group)
+
+    async def play_one(
+        self,
+        sample: Sample,
+        sampler: Sampler,
+        *,
+        attempt: int,
+        temperature: float,
+        seed: int,
+        session: str,
+        manager: ToolManager | None = None,
+    ) -> Trajectory:
+        """One attempt of a group whose members are played apart; scorers of whole groups see it as a group of one.
+
+        The same as in `play` where ``seed`` is ``derive_seed(play's, sample.id, attempt)`` and ``session`` ends with
+        the attempt's number.
+        """
+        episode = replace(self._episode(sample, temperature, seed, session, manager), attempt=attempt)
+        return await self.rewards.score_trajectory(await rollout(episode, self.chat, sampler))
 
     async def play_chat(
         self,

@@ -39,6 +39,7 @@ class RunFolder:
         self.report = path / "report.html"
         self.trajectories = path / "trajectories"
         self.checkpoints = path / "checkpoints"
+        self.logs = path / "logs"  # of an engine's processes, where one of them has failed
 
     @property
     def name(self) -> str:
@@ -146,9 +147,12 @@ class RunFolder:
         self, step: int | str, trajectories: Iterable[Trajectory], decode: Callable[[Sequence[int]], str]
     ) -> Path:
         """Save trajectories with their texts; ``decode`` is the chat format's. Returns the file."""
+        return self.write_stored(step, (StoredTrajectory.of(item, decode) for item in trajectories))
+
+    def write_stored(self, step: int | str, trajectories: Iterable[StoredTrajectory]) -> Path:
+        """Save trajectories that have their texts already. Returns the file."""
         path = self.trajectory_file(step)
-        lines = (_json(StoredTrajectory.of(item, decode).to_dict()) + "\n" for item in trajectories)
-        write_atomic(path, "".join(lines))
+        write_atomic(path, "".join(_json(item.to_dict()) + "\n" for item in trajectories))
         return path
 
     def read_trajectories(self, step: int | str) -> Iterator[StoredTrajectory]:

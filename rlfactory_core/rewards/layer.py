@@ -58,6 +58,11 @@ class RewardLayer:
             single = _as_scorer(name, scorer)
             (self._inline if getattr(scorer, "inline", False) else self._waiting)[name] = single
 
+    @property
+    def group_scorers(self) -> tuple[str, ...]:
+        """The names of those that compare the attempts of a group."""
+        return tuple(self._groups)
+
     async def score_trajectory(self, trajectory: Trajectory) -> Trajectory:
         """The trajectory with its `Score` and the faults of scoring; group scorers see it as a group of one."""
         group = await self.score_group(Group(trajectory.sample, (trajectory,)))

@@ -52,11 +52,16 @@ def recipe_hash(recipe: TinyModelRecipe, tools: Sequence[ToolSpec], seed: int, s
     return digest([json.dumps(facts, sort_keys=True)])
 
 
+def model_folder(recipe: TinyModelRecipe, tools: Sequence[ToolSpec], seed: int, size: int) -> Path:
+    """Where the cache has the model, if it has it."""
+    return cache_root() / "models" / recipe_hash(recipe, tools, seed, size)
+
+
 def build_default_model(
     recipe: TinyModelRecipe, tools: Sequence[ToolSpec], seed: int, workers: Workers, progress: Progress
 ) -> DefaultModel:
     """From the cache, or built and warm-started by all processes together, then cached."""
-    folder = cache_root() / "models" / recipe_hash(recipe, tools, seed, workers.size)
+    folder = model_folder(recipe, tools, seed, workers.size)
     if workers.broadcast(folder.is_dir()):
         model, tokenizer = load_pretrained(str(folder), torch.device("cpu"), torch.float32)
         return DefaultModel(model, tokenizer, cached=True)

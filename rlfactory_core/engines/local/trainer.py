@@ -6,7 +6,6 @@ Every process runs this same loop on its share of the prompts. Rank 0 also write
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -30,6 +29,7 @@ from rlfactory_core.reporting.metrics import component_means, group_metrics
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.reporting.tool_metrics import tool_metrics
 from rlfactory_core.rollout import derive_seed
+from rlfactory_core.schedule import PromptSchedule
 from rlfactory_core.task_runtime import TaskRuntime
 from rlfactory_core.types import Group, Sample, TrainBatch
 
@@ -80,7 +80,7 @@ class Trainer:
         self.samples, self.eval_samples = samples, eval_samples
         self._compute = compute
         self._skipped_in_row = 0
-        self._shuffled: tuple[int, list[int]] = (-1, [])  # the epoch whose order is at hand
+        self._schedule = PromptSchedule(len(samples), config.train.prompts_per_step, config.seed)
 
     async def on_compute(self, work: Callable[[], T]) -> T:
         """Run on the compute thread, where all collectives stand in the same order in every process."""
@@ -110,7 +110,7 @@ class Trainer:
         """Roll out and score this process's share of the step's prompts; also the seconds it took."""
         start = time.perf_counter()
         size = self.config.train.group_size
-        share = self.workers.share(list(enumerate(self.prompts(step))))
+        share = self.workers.share([(i, self.samples[at]) for i, at in enumerate(self._schedule.step(step))])
         self.sampler.expect(f"{step}/{index}/{attempt}" for index, _ in share for attempt in range(size))
         plays = [
             self.runtime.play(
@@ -124,22 +124,6 @@ class Trainer:
             for index, sample in share
         ]
         return list(await asyncio.gather(*plays)), time.perf_counter() - start
-
-    def prompts(self, step: int) -> list[Sample]:
-        """The samples of a step (from 1): consecutive cuts from a shuffled order that is drawn anew each epoch."""
-        count, total = self.config.train.prompts_per_step, len(self.samples)
-        chosen = []
-        for position in range((step - 1) * count, step * count):
-            epoch, index = divmod(position, total)
-            chosen.append(self.samples[self._order(epoch)[index]])
-        return chosen
-
-    def _order(self, epoch: int) -> list[int]:
-        if self._shuffled[0] != epoch:
-            order = list(range(len(self.samples)))
-            random.Random(derive_seed(self.config.seed, "epoch", epoch)).shuffle(order)
-            self._shuffled = (epoch, order)
-        return self._shuffled[1]
 
     async def _step(self, step: int, collecting: asyncio.Task[tuple[list[Group], float]]) -> None:
         start = time.perf_counter()

@@ -1,0 +1,64 @@
+"""The task's own tiny model as a folder, for an engine that starts from folders."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from rlfactory_core.config import RunConfig
+from rlfactory_core.engines.local.default_model import build_default_model, model_folder
+from rlfactory_core.engines.local.processes import worker_processes
+from rlfactory_core.engines.local.quiet import quiet_transformers
+from rlfactory_core.engines.local.workers import Workers
+from rlfactory_core.errors import ModelError
+from rlfactory_core.plugins.fingerprint import Fingerprint
+from rlfactory_core.plugins.registry import Registry
+from rlfactory_core.protocols import EngineRun
+from rlfactory_core.reporting.progress import NullProgress, Progress
+
+MOST_WORKERS = 8  # more processes than this do not pay for a tiny model's batches
+
+
+def prebuilt_model(run: EngineRun) -> Path:
+    """The cached folder; where it is not there, the model is built and warm-started by all cores together.
+
+    Raises:
+        ModelError: the task brings no model of its own.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    train = run.config.train.model_copy(update={"workers": min(MOST_WORKERS, cores)})
+    config = run.config.model_copy(update={"train": train})
+    folder = _build(config, run.registry, None, run.progress)
+    if folder.is_dir():
+        run.progress.say("the warm-started model is in the cache")
+        return folder
+    prints = run.registry.fingerprints()
+    with worker_processes(_program, config, str(run.folder.path), prints, False) as workers:  # noqa: FBT003
+        return _build(config, run.registry, workers, run.progress)
+
+
+def _program(
+    config: RunConfig, folder: str, workers: Workers, fingerprints: Sequence[Fingerprint], resume: bool
+) -> None:
+    registry = Registry()
+    registry.load_for_worker(fingerprints)
+    _build(config, registry, workers, NullProgress())
+
+
+def _build(config: RunConfig, registry: Registry, workers: Workers | None, progress: Progress) -> Path:
+    """The model's folder, built there by the ``workers``; without them only its name."""
+    task = registry.task(config.plugin).make(dict(config.task), config.seed)
+    recipe = task.tiny_model()
+    if recipe is None:
+        raise ModelError(
+            f"Plugin '{config.plugin}' brings no model of its own. Name one with --model (a folder or a hub id)."
+        )
+    tools = [tool.spec for tool in task.tools]
+    if workers is not None:
+        torch.set_num_threads(1)  # a second thread slows a tiny model down, and a second process does not
+        with quiet_transformers():
+            build_default_model(recipe, tools, config.seed, workers, progress)
+    return model_folder(recipe, tools, config.seed, config.train.workers)

@@ -1,0 +1,171 @@
+"""The entrance: completes and checks a configuration for verl, trains, evaluates, explains."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from rlfactory_core.config import RunConfig
+from rlfactory_core.engines.verl.checkpoints import latest_step
+from rlfactory_core.engines.verl.compose import compose, explain
+from rlfactory_core.engines.verl.cpu.environment import cpu_environment
+from rlfactory_core.engines.verl.overrides import Place, compile_overrides
+from rlfactory_core.engines.verl.payload import Payload
+from rlfactory_core.engines.verl.rules import check_rules
+from rlfactory_core.engines.verl.work import FIELD
+from rlfactory_core.errors import MissingExtraError, UsageError
+from rlfactory_core.plugins.single_file import is_file
+from rlfactory_core.protocols import EngineRun
+from rlfactory_core.task_runtime import TaskRuntime
+
+KV_CACHE_GIB = 1.0  # of each vLLM server on the CPU
+MOST_AGENT_WORKERS = 8
+
+
+class VerlEngine:
+    """Trains with verl and vLLM on Ray."""
+
+    def prepare(self, config: RunConfig) -> RunConfig:
+        device = _device(config.device)
+        _check_installed(device)
+        gpus = config.verl.gpus or _count_gpus(device)
+        if device == "cpu" and config.verl.mode == "separate_async" and not config.verl.gpus:
+            gpus = 2  # one that trains, one that samples; on the CPU they are processes
+        rollout = config.verl.rollout_gpus
+        if config.verl.mode == "separate_async" and not rollout:
+            rollout = gpus // 2
+        verl = config.verl.model_copy(
+            update={
+                "gpus": gpus,
+                "rollout_gpus": rollout,
+                "agent_workers": config.verl.agent_workers or min(gpus * config.verl.nodes, MOST_AGENT_WORKERS),
+            }
+        )
+        tiny = config.model is None and config.dtype == "auto"
+        dtype = "float32" if device == "cpu" or tiny else "bfloat16"
+        update: dict[str, Any] = {"device": device, "verl": verl}
+        update["dtype"] = dtype if config.dtype == "auto" else config.dtype
+        if is_file(config.plugin):
+            update["plugin"] = str(Path(config.plugin).expanduser().resolve())
+        completed = config.model_copy(update=update)
+        check_rules(completed)
+        return completed
+
+    def train(self, run: EngineRun) -> dict[str, Any]:
+        resume_step = latest_step(run.folder.checkpoints) if run.resume else None
+        if resume_step is not None and resume_step > run.config.train.steps:
+            raise UsageError(
+                f"The run has done {resume_step} steps, more than train.steps={run.config.train.steps}. "
+                f"Give more, for example: --steps {2 * resume_step}"
+            )
+        return self._run(run, resume_step)
+
+    def evaluate(self, run: EngineRun) -> dict[str, Any]:
+        summary = self._run(run, None, only_evaluate=True)
+        return dict(summary["eval"]["after"])
+
+    def explain(self, config: RunConfig, registry: Any) -> str:
+        """verl's whole configuration, and which of our keys gave each changed value; starts nothing."""
+        os.environ.update(self._environment(config))
+        runtime = TaskRuntime(config, registry)
+        model = config.model or "the plugin's own tiny model"
+        place = Place(model, config.out or Path("runs/TIME-PLUGIN"), "SYNC")
+        held_out = len(runtime.held_out(required=False))
+        overrides = compile_overrides(config, place, held_out=held_out)
+        return explain(compose(overrides), overrides)
+
+    def _run(self, run: EngineRun, resume_step: int | None, *, only_evaluate: bool = False) -> dict[str, Any]:
+        from omegaconf import open_dict
+
+        config = run.config
+        environment = self._environment(config)
+        os.environ.update(environment)  # before verl is imported
+        runtime = TaskRuntime(config, run.registry)
+        _check_scorers(runtime)
+        if not only_evaluate:
+            runtime.samples("train")
+        held_out = len(runtime.held_out(required=only_evaluate))
+        from rlfactory_core.engines.local.prebuilt import prebuilt_model
+        from rlfactory_core.engines.verl.launch import Job, run_job
+
+        model = config.model or str(prebuilt_model(run))
+        with _sync_folder(config.device) as sync:
+            place = Place(model, run.folder.path, sync)
+            overrides = compile_overrides(
+                config, place, held_out=held_out, resume=resume_step is not None, only_evaluate=only_evaluate
+            )
+            composed = compose(overrides)
+            payload = Payload.make(config, run.registry.fingerprints(), run.folder.path)
+            with open_dict(composed):
+                composed.data[FIELD] = payload.to_text()
+            found = run_job(Job(composed, payload, environment, resume_step), run)
+        return {
+            "plugin": config.plugin,
+            "engine": config.engine,
+            "model": config.model or "the plugin's own tiny model",
+            "seed": config.seed,
+            "mode": config.verl.mode,
+            "gpus": config.verl.gpus * config.verl.nodes,
+            **found,
+        }
+
+    def _environment(self, config: RunConfig) -> dict[str, str]:
+        common = {"VERL_LOGGING_LEVEL": "WARN"}  # also avoids a logging bug of verl 0.9.1 in separate_async
+        if config.device != "cpu":
+            return common
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return {**common, **cpu_environment(cores, KV_CACHE_GIB)}
+
+
+def _device(name: str) -> str:
+    if name not in ("auto", "cpu", "cuda"):
+        raise UsageError(f"--device {name}: verl takes cpu, cuda or auto; which GPUs it uses follows from verl.gpus.")
+    if name != "auto":
+        return name
+    return "cuda" if shutil.which("nvidia-smi") else "cpu"
+
+
+def _count_gpus(device: str) -> int:
+    if device == "cpu":
+        return 1
+    import torch
+
+    found = torch.cuda.device_count()
+    if not found:
+        raise UsageError("--device cuda, but torch sees no GPU here. Look closer: rlfactory doctor --engine verl")
+    return int(found)
+
+
+def _check_installed(device: str) -> None:
+    missing = [name for name in ("verl", "ray", "transfer_queue", "vllm", "torch") if find_spec(name) is None]
+    if missing:
+        raise MissingExtraError(
+            f"--engine verl needs {', '.join(missing)}, which cannot be imported here. "
+            f"Install all that it needs: rlfactory doctor --engine verl --device {device} --install"
+        )
+
+
+def _check_scorers(runtime: TaskRuntime) -> None:
+    groups = runtime.rewards.group_scorers
+    if groups:
+        raise UsageError(
+            f"The reward {groups[0]!r} compares the attempts of a group, and verl scores each attempt when it ends. "
+            "Leave it out of rewards, or train with --engine local."
+        )
+
+
+@contextmanager
+def _sync_folder(device: str) -> Iterator[str]:
+    """In memory where the machine has such a file system; weights pass through it on the CPU."""
+    if device != "cpu":
+        yield ""
+        return
+    memory = Path("/dev/shm")  # noqa: S108 - Linux's own
+    with tempfile.TemporaryDirectory(prefix="rlf-sync-", dir=memory if memory.is_dir() else None) as folder:
+        yield folder

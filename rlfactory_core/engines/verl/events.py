@@ -1,0 +1,63 @@
+"""How far the run is, told through a file: verl's trainer lives in another process than the display."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rlfactory_core.reporting.progress import NullProgress, Progress, StageState
+
+
+class EventProgress(NullProgress):
+    """A `Progress` that writes one JSON line for each thing it is told."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+
+    def stage(self, name: str, total: int | None = None, unit: str = "") -> None:
+        super().stage(name, total, unit)
+        self._write(kind="stage", name=name, total=total, unit=unit)
+
+    def advance(self, count: int = 1, **numbers: float) -> None:
+        super().advance(count, **numbers)
+        self._write(kind="advance", count=count, numbers=numbers)
+
+    def say(self, text: str) -> None:
+        self._write(kind="say", text=text)
+
+    def on_end(self, stage: StageState, failed: bool) -> None: ...
+
+    def _write(self, **event: Any) -> None:
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(event) + "\n")
+
+
+class EventReader:
+    """Tells a display what has been written since it was last asked."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._position = path, 0
+        self.stages: list[str] = []  # those that have begun
+
+    def replay(self, progress: Progress) -> None:
+        """All whole lines."""
+        if not self._path.exists():
+            return
+        with self._path.open("rb") as file:
+            file.seek(self._position)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return
+                self._position += len(line)
+                self._tell(progress, json.loads(line))
+
+    def _tell(self, progress: Progress, event: dict[str, Any]) -> None:
+        if event["kind"] == "stage":
+            self.stages.append(event["name"])
+            progress.stage(event["name"], event["total"], event["unit"])
+        elif event["kind"] == "advance":
+            progress.advance(event["count"], **event["numbers"])
+        else:
+            progress.say(event["text"])

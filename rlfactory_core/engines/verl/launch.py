@@ -1,0 +1,151 @@
+"""Starts Ray, or joins a cluster, runs verl's trainer there, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlfactory_core.engines.verl.events import EventReader
+from rlfactory_core.engines.verl.leftovers import Leftovers
+from rlfactory_core.engines.verl.nodes import check_nodes
+from rlfactory_core.engines.verl.payload import Payload
+from rlfactory_core.errors import RlfactoryError, TrainingError
+from rlfactory_core.protocols import EngineRun
+
+EVENTS, STOP = ".events.jsonl", ".stop"  # in the run's folder, while it runs
+POLL_S = 0.3
+LAST_LINES = 30  # of a failure's traceback
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is to be run.
+
+    Args:
+        config: verl's, composed; the payload is in it.
+        environment: variables of every process of the run.
+        resume_step: the checkpoint's step, None for a new run.
+    """
+
+    config: Any
+    payload: Payload
+    environment: Mapping[str, str]
+    resume_step: int | None = None
+
+
+def run_job(job: Job, run: EngineRun) -> dict[str, Any]:
+    """Returns what verl's trainer knows of ``summary.json``.
+
+    Raises:
+        RunStopped: the user asked for it.
+        TrainingError: verl, vLLM or Ray failed; the logs of all processes are in the run's ``logs/``.
+    """
+    import ray
+
+    events, stop = run.folder.path / EVENTS, run.folder.path / STOP
+    for path in (events, stop):
+        path.unlink(missing_ok=True)
+    with _ray(job, run) as logs:
+        try:
+            check_nodes(job.payload, job.config, run.progress)
+            return _follow(job, run, EventReader(events), stop)
+        except RlfactoryError:
+            raise
+        except ray.exceptions.RayError as error:
+            kept = _keep_logs(logs, run.folder.logs)
+            raise _explained(error, kept) from error
+        finally:
+            for path in (events, stop):
+                path.unlink(missing_ok=True)
+
+
+def _follow(job: Job, run: EngineRun, reader: EventReader, stop: Path) -> dict[str, Any]:
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    from rlfactory_core.engines.verl.task_runner import TaskRunner
+
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    runner: Any = ray.remote(num_cpus=1)(TaskRunner).options(scheduling_strategy=here).remote()
+    result = runner.run.remote(job.config, job.resume_step)
+    started = time.monotonic()
+    while True:
+        done, _ = ray.wait([result], timeout=POLL_S)
+        reader.replay(run.progress)
+        if done:
+            return dict(ray.get(result))
+        run.stop.armed = "train" in reader.stages
+        if run.stop.pressed:
+            stop.touch()
+        limit = run.config.verl.start_deadline_s
+        if len(reader.stages) < 2 and time.monotonic() - started > limit:
+            raise TrainingError(
+                f"verl has not begun within verl.start_deadline_s={limit:g} seconds. Look at the processes' logs in "
+                f"{run.folder.path / 'logs'}; a large model on slow disks may need a longer deadline."
+            )
+
+
+@contextmanager
+def _ray(job: Job, run: EngineRun) -> Iterator[Path | None]:
+    """A Ray cluster of our own, with its files in a folder of its own; or the user's."""
+    import ray
+    from omegaconf import OmegaConf
+    from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
+
+    asked = OmegaConf.to_container(job.config.ray_kwargs.ray_init, resolve=True)
+    assert isinstance(asked, dict)
+    own_env = dict(asked.pop("runtime_env", None) or {})
+    runtime_env = {**get_ppo_ray_runtime_env(job.config), **{k: v for k, v in own_env.items() if v is not None}}
+    variables = {**runtime_env.get("env_vars", {}), **job.environment, "TRANSFER_QUEUE_ENABLE": "1"}
+    runtime_env["env_vars"] = {name: value for name, value in variables.items() if value is not None}
+    options = {str(key): value for key, value in asked.items() if value is not None}
+    debug = os.environ.get("RLFACTORY_DEBUG", "0") not in ("", "0")
+    options |= {"runtime_env": runtime_env, "log_to_driver": debug, "logging_level": "ERROR"}
+    address = run.config.verl.ray_address
+    folder = None if address else Path(tempfile.mkdtemp(prefix="rlf-ray-"))  # short: sockets' paths are limited
+    leftovers = Leftovers.watch() if address is None else None
+    if folder is None:
+        options = {k: v for k, v in options.items() if k in ("runtime_env", "log_to_driver", "logging_level")}
+        options["address"] = address
+    else:
+        options |= {"address": "local", "_temp_dir": str(folder)}
+    try:
+        run.progress.stage("start Ray" if folder else f"join the Ray cluster at {address}")
+        ray.init(**options)
+        yield folder
+    finally:
+        with suppress(Exception):  # whatever it was, the processes are ended below
+            ray.shutdown()
+        if leftovers is not None:
+            leftovers.clear()
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _keep_logs(session: Path | None, target: Path) -> Path | None:
+    """The processes' own output, before Ray's folder is deleted."""
+    if session is None:
+        return None
+    logs = [path for path in session.glob("session_2*/logs/worker-*") if path.stat().st_size]
+    target.mkdir(exist_ok=True)
+    for path in logs:
+        shutil.copy(path, target / path.name)
+    return target
+
+
+def _explained(error: Any, logs: Path | None) -> RlfactoryError:
+    """Our own errors as they were raised; anything else with the end of its traceback."""
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, RlfactoryError):
+        return cause
+    lines = str(error).strip().splitlines()
+    where = f" The processes' logs are in {logs}." if logs else ""
+    text = "\n".join(lines[-LAST_LINES:])
+    return TrainingError(f"verl failed.{where} The last whole checkpoint, if any, is kept.\n{text}")

@@ -1,0 +1,111 @@
+"""Every machine of a run is looked at before anything heavy starts there, and reported by name."""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from rlfactory_core.engines.verl.payload import Payload
+from rlfactory_core.errors import UsageError
+from rlfactory_core.reporting.progress import Progress
+from rlfactory_core.task_runtime import TaskRuntime
+
+COMPARED = ("verl", "ray", "torch", "transformers", "vllm", "TransferQueue", "rlfactory-core")
+DEADLINE_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReport:
+    """What one machine said."""
+
+    name: str
+    versions: dict[str, str]
+    problems: tuple[str, ...] = ()
+
+
+def check_nodes(payload: Payload, verl: Any, progress: Progress) -> None:
+    """On each machine of the Ray cluster: Python and the packages, the plugins' files, what the task needs to reach.
+
+    Raises:
+        UsageError: names each machine that is not fit, and why.
+    """
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    nodes = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) > 0]
+    wanted = payload.config.verl.nodes
+    if len(nodes) < wanted:
+        raise UsageError(
+            f"verl.nodes={wanted}, but the Ray cluster has {len(nodes)}. Start Ray on the others "
+            "(ray start --address HEAD:6379), or lower verl.nodes."
+        )
+    progress.stage("check the machines", len(nodes), "machine")
+    ask = ray.remote(num_cpus=0)(report)
+    shared = Path(payload.folder) / ".shared"
+    shared.touch()
+    try:
+        several = len(nodes) > 1
+        answers = [
+            ask.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote(
+                payload, str(shared) if several else ""
+            )
+            for node in nodes
+        ]
+        reports: list[NodeReport] = []
+        for answer in answers:
+            reports.append(ray.get(answer, timeout=DEADLINE_S))
+            progress.advance(1)
+    finally:
+        shared.unlink(missing_ok=True)
+    problems = [f"{item.name}: {problem}" for item in reports for problem in item.problems]
+    problems += _different(reports)
+    if problems:
+        raise UsageError("\n".join(["The run cannot start on every machine.", *problems]))
+    if several:
+        for item in reports:
+            progress.say(f"{item.name}: ready")
+
+
+def report(payload: Payload, shared_file: str) -> NodeReport:
+    """On the machine itself."""
+    problems = []
+    if shared_file and not Path(shared_file).exists():
+        problems.append(
+            f"the run's folder {payload.folder} is not the driver's. Checkpoints need a file system that all machines "
+            "share: choose one with --out."
+        )
+    try:
+        config, registry = payload.load_plugins()
+        runtime = TaskRuntime(config, registry)
+        asyncio.run(_open_and_close(runtime))
+    except Exception as error:  # noqa: BLE001 - whatever a task's own resources raise belongs into the report
+        problems.append(f"{error}" if isinstance(error, UsageError) else f"{type(error).__name__}: {error}")
+    return NodeReport(platform.node(), {name: _version(name) for name in COMPARED}, tuple(problems))
+
+
+async def _open_and_close(runtime: TaskRuntime) -> None:
+    try:
+        await runtime.open()
+    finally:
+        await runtime.close()
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _different(reports: list[NodeReport]) -> list[str]:
+    first = reports[0]
+    return [
+        f"{other.name}: {name} {other.versions[name]}, but {first.name} has {first.versions[name]}. Install the same."
+        for other in reports[1:]
+        for name in COMPARED
+        if other.versions[name] != first.versions[name]
+    ]

@@ -1,0 +1,95 @@
+"""A scored trajectory as verl's trainer takes it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics, AgentLoopOutput
+
+from rlfactory_core.engines.verl.work import FIELD
+from rlfactory_core.reporting.trajectories import StoredTrajectory
+from rlfactory_core.types import Trajectory
+
+
+@dataclass(frozen=True, slots=True)
+class TokenReward:
+    """A reward and the response token that it sits on."""
+
+    position: int
+    value: float
+
+
+def token_rewards(trajectory: Trajectory) -> list[TokenReward]:
+    """Each turn's reward on its last sampled token, the outcome's on the very last; positions in the response.
+
+    They sum up to `Trajectory.reward`. An estimator such as GAE uses them where they are, GRPO sums them.
+    """
+    rewards: list[TokenReward] = []
+    end = 0
+    score = trajectory.score
+    for number, turn in enumerate(trajectory.turns):
+        end += (len(turn.context_ids) if number else 0) + len(turn.sampled_ids)
+        process = score.turns[number] if score and score.turns else 0.0
+        rewards.append(TokenReward(end - 1, turn.reward + process))
+    if score is not None:
+        rewards.append(TokenReward(max(end - 1, 0), score.value))
+    return rewards
+
+
+class TrajectoryOutput(AgentLoopOutput):
+    """verl 0.9 puts ``reward_score`` on the last token; ours go where they belong."""
+
+    rewards: list[TokenReward] = []
+
+    def as_dict(self) -> dict[str, Any]:
+        fields: dict[str, Any] = super().as_dict()
+        fields.pop("rewards", None)
+        scores = fields["rm_scores"].zero_()
+        for reward in self.rewards:
+            scores[reward.position] += reward.value
+        return fields
+
+
+def agent_loop_output(
+    stored: StoredTrajectory, prompt: list[int], *, pad_id: int, oldest: int | None, newest: int | None, note: str = ""
+) -> TrajectoryOutput:
+    """What verl's worker hands to its trainer.
+
+    The response is everything after the first prompt; its mask is 1 exactly on sampled ids. A trajectory in which
+    nothing was sampled is one padding token with mask 0, because verl cannot take an empty response.
+
+    Args:
+        prompt: the prompt's ids where no turn holds them.
+        oldest: version of the weights that sampled the first turn.
+        newest: of those that sampled the last.
+        note: the evaluation pass and the place in it, for the recorder.
+    """
+    trajectory = stored.trajectory
+    turns = trajectory.turns
+    start = len(turns[0].context_ids) if turns else 0
+    score = trajectory.score
+    return TrajectoryOutput(
+        prompt_ids=list(trajectory.ids[:start]) if turns else prompt,
+        response_ids=list(trajectory.ids[start:]) if turns else [pad_id],
+        response_mask=list(trajectory.loss_mask[start:]) if turns else [0],
+        response_logprobs=list(trajectory.logprobs[start:]) if turns else [0.0],
+        reward_score=trajectory.reward,
+        num_turns=len(trajectory.sample.messages) + sum(1 + bool(turn.results) for turn in turns),
+        metrics=AgentLoopMetrics(
+            generate_sequences=sum(turn.sample_s for turn in turns),
+            tool_calls=sum(turn.tools_s for turn in turns),
+            compute_score=max(score.latency_s.values(), default=0.0) if score else 0.0,
+        ),
+        extra_fields={
+            "min_global_steps": oldest,
+            "max_global_steps": newest,
+            "turn_scores": [],
+            "tool_rewards": [],
+            "reward_extra_info": dict(score.components) if score and not trajectory.masked else {},
+            FIELD: json.dumps(stored.to_dict(), default=str),
+            "note": note,
+        },
+        rewards=token_rewards(trajectory),
+    )

@@ -1,0 +1,227 @@
+"""A run's configuration as overrides of verl's: which of our keys gives which of verl's values.
+
+Written for verl 0.9. Nothing here imports verl; `compose` lets verl's own schema check the result.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlfactory_core.config import RunConfig
+from rlfactory_core.engines.verl.checkpoints import FOLDER
+from rlfactory_core.engines.verl.cpu.environment import FILE_SYNC, cpu_overrides
+from rlfactory_core.engines.verl.rules import ESTIMATORS, GAE
+
+ENGINE = "(engine)"  # values that no key of ours gives: they make verl do what the local engine does
+CPU = "device=cpu"
+PASSED_ON = "verl.overrides"
+RAY_CPUS_BEYOND_WORKERS = 15  # processes of verl's that each book one of Ray's CPUs, beside the training workers
+
+Item = tuple[str, Any, str]  # verl's key, its value, our key
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """One changed value of verl's configuration."""
+
+    key: str  # dotted; with a leading + where verl's schema lacks it
+    value: str  # in hydra's override syntax
+    source: str  # our key, or why
+
+    def __str__(self) -> str:
+        return f"{self.key}={self.value}"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a run's files are.
+
+    Args:
+        model: the folder or hub id that training starts from.
+        run: the run's folder.
+        sync: a folder of this run alone for weights on their way, CPU only.
+    """
+
+    model: str
+    run: Path
+    sync: str = ""
+
+
+def compile_overrides(
+    config: RunConfig, place: Place, *, held_out: int, resume: bool = False, only_evaluate: bool = False
+) -> list[Override]:
+    """All overrides in order; of several for one key the last wins, so the user's own come last.
+
+    Args:
+        config: completed by the engine's ``prepare``: device, GPUs and nodes are numbers of this run.
+        held_out: samples to evaluate on.
+    """
+    items: list[Item] = []
+    if config.device == "cpu":
+        gpus = config.verl.gpus * config.verl.nodes
+        cpu = cpu_overrides(place.sync, gpus + RAY_CPUS_BEYOND_WORKERS, gpus)
+        found = [Override(key, value, CPU) for key, value in cpu]
+    else:
+        found = []
+    items += _model(config, place)
+    items += _data(config)
+    items += _actor(config)
+    items += _algorithm(config)
+    items += _rollout(config)
+    items += _machines(config)
+    items += _trainer(config, place, held_out, resume, only_evaluate)
+    found += [Override(key, as_hydra(value), source) for key, value, source in items]
+    for text in config.verl.overrides:
+        key, _, value = text.partition("=")
+        found.append(Override(key, value, PASSED_ON))
+    return found
+
+
+def as_hydra(value: Any) -> str:
+    """A value in hydra's override grammar; texts are always quoted."""
+    if isinstance(value, (list, tuple)):
+        return f"[{','.join(map(as_hydra, value))}]"
+    if isinstance(value, (str, Path)):
+        text = str(value).replace("\\", "\\\\").replace("'", "\\'")
+        return f"'{text}'"
+    return json.dumps(value)
+
+
+def _model(config: RunConfig, place: Place) -> Iterator[Item]:
+    source = "model"
+    yield "actor_rollout_ref.model.path", place.model, source
+    yield "actor_rollout_ref.model.enable_gradient_checkpointing", config.train.gradient_checkpointing, (
+        "train.gradient_checkpointing"
+    )
+    dtype = "float32" if config.dtype == "float32" else "bfloat16"
+    for part in ("actor", "ref"):
+        yield f"actor_rollout_ref.{part}.fsdp_config.dtype", dtype, "dtype"
+        yield f"actor_rollout_ref.{part}.fsdp_config.param_offload", config.verl.offload, "verl.offload"
+    yield "actor_rollout_ref.actor.fsdp_config.optimizer_offload", config.verl.offload, "verl.offload"
+    yield "actor_rollout_ref.rollout.dtype", dtype, "dtype"
+    if config.train.advantage == GAE:
+        yield "critic.model.path", place.model, source
+        yield "critic.model.enable_gradient_checkpointing", config.train.gradient_checkpointing, (
+            "train.gradient_checkpointing"
+        )
+        yield "critic.fsdp.dtype", dtype, "dtype"
+        yield "critic.fsdp.param_offload", config.verl.offload, "verl.offload"
+        yield "critic.fsdp.optimizer_offload", config.verl.offload, "verl.offload"
+
+
+def _data(config: RunConfig) -> Iterator[Item]:
+    yield "data.custom_cls.path", "pkg://rlfactory_core.engines.verl.dataset", ENGINE
+    yield "data.custom_cls.name", "TaskDataset", ENGINE
+    yield "data.train_files", "train", "data.train"
+    yield "data.val_files", "eval", "data.eval"
+    yield "data.train_batch_size", config.train.prompts_per_step, "train.prompts_per_step"
+    # Our own limit is on prompt and response together; verl cuts neither of them before that.
+    yield "data.max_prompt_length", config.rollout.max_tokens, "rollout.max_tokens"
+    yield "data.max_response_length", config.rollout.max_tokens, "rollout.max_tokens"
+    yield "data.shuffle", False, ENGINE  # the data set is in the run's order already
+    yield "data.seed", config.seed, "seed"
+    yield "data.dataloader_num_workers", 0, ENGINE  # samples are made, not read
+
+
+def _actor(config: RunConfig) -> Iterator[Item]:
+    train, actor = config.train, "actor_rollout_ref.actor"
+    yield f"{actor}.ppo_mini_batch_size", train.prompts_per_step // train.updates_per_step, "train.updates_per_step"
+    yield f"{actor}.use_dynamic_bsz", True, "train.microbatch_tokens"
+    yield f"{actor}.ppo_max_token_len_per_gpu", train.microbatch_tokens, "train.microbatch_tokens"
+    yield f"{actor}.optim.lr", train.lr, "train.lr"
+    yield f"{actor}.optim.weight_decay", train.weight_decay, "train.weight_decay"
+    yield f"{actor}.optim.lr_warmup_steps", train.warmup_steps, "train.warmup_steps"
+    yield f"{actor}.optim.lr_scheduler_type", train.schedule, "train.schedule"
+    yield f"{actor}.optim.clip_grad", train.max_grad_norm, "train.max_grad_norm"
+    yield f"{actor}.grad_clip", train.max_grad_norm, "train.max_grad_norm"
+    yield f"{actor}.clip_ratio", train.clip_low, "train.clip_low"
+    yield f"{actor}.clip_ratio_low", train.clip_low, "train.clip_low"
+    yield f"{actor}.clip_ratio_high", train.clip_high, "train.clip_high"
+    yield f"{actor}.clip_ratio_c", 1e6, ENGINE  # no second clip of negative advantages
+    yield f"{actor}.use_kl_loss", train.kl > 0, "train.kl"
+    yield f"{actor}.kl_loss_coef", train.kl, "train.kl"
+    yield f"{actor}.data_loader_seed", config.seed, "seed"
+    yield f"{actor}.shuffle", True, ENGINE  # sequences are dealt to a step's updates at random
+    yield f"{actor}.fsdp_config.seed", config.seed, "seed"
+    # Also as a Hugging Face folder: `checkpoints/step-N` links to it.
+    yield f"{actor}.checkpoint.save_contents", ["model", "optimizer", "extra", "hf_model"], ENGINE
+
+
+def _algorithm(config: RunConfig) -> Iterator[Item]:
+    train = config.train
+    yield "algorithm.adv_estimator", ESTIMATORS.get(train.advantage, train.advantage), "train.advantage"
+    yield "algorithm.norm_adv_by_std_in_grpo", train.advantage != "dr_grpo", "train.advantage"
+    yield "algorithm.use_kl_in_reward", False, ENGINE
+    if config.verl.mode != "sync":
+        yield "algorithm.rollout_correction.rollout_is", "token", "train.truncate_weight"
+        yield "algorithm.rollout_correction.rollout_is_threshold", train.truncate_weight, "train.truncate_weight"
+    if "optimal_token_baseline" in train.advantage:
+        yield "actor_rollout_ref.actor.calculate_sum_pi_squared", True, "train.advantage"
+    if train.advantage == GAE:
+        yield "algorithm.gamma", train.gamma, "train.gamma"
+        yield "algorithm.lam", train.lam, "train.lam"
+        yield "critic.optim.lr", train.critic_lr, "train.critic_lr"
+        yield "critic.optim.clip_grad", train.max_grad_norm, "train.max_grad_norm"
+        yield "critic.ppo_max_token_len_per_gpu", train.microbatch_tokens, "train.microbatch_tokens"
+        yield "critic.data_loader_seed", config.seed, "seed"
+
+
+def _rollout(config: RunConfig) -> Iterator[Item]:
+    limits, rollout = config.rollout, "actor_rollout_ref.rollout"
+    yield f"{rollout}.name", "vllm", ENGINE
+    yield f"{rollout}.n", config.train.group_size, "train.group_size"
+    yield f"{rollout}.temperature", limits.temperature, "rollout.temperature"
+    yield f"{rollout}.top_p", limits.top_p, "rollout.top_p"
+    yield f"{rollout}.seed", config.seed, "seed"
+    yield f"{rollout}.max_model_len", limits.max_tokens, "rollout.max_tokens"
+    yield f"{rollout}.max_num_batched_tokens", max(8192, limits.max_tokens), "rollout.max_tokens"
+    yield f"{rollout}.max_num_seqs", limits.slots, "rollout.slots"
+    yield f"{rollout}.calculate_log_probs", True, ENGINE
+    yield f"{rollout}.agent.default_agent_loop", "rlfactory", ENGINE
+    yield f"{rollout}.agent.agent_loop_config_path", str(Path(__file__).with_name("agent_loop.yaml")), ENGINE
+    yield f"{rollout}.agent.num_workers", config.verl.agent_workers, "verl.agent_workers"
+
+
+def _machines(config: RunConfig) -> Iterator[Item]:
+    verl, rollout = config.verl, "actor_rollout_ref.rollout"
+    separate = verl.mode == "separate_async"
+    training = verl.gpus - verl.rollout_gpus if separate else verl.gpus
+    yield "trainer.n_gpus_per_node", training, "verl.gpus"
+    yield "trainer.nnodes", verl.nodes, "verl.nodes"
+    yield "trainer.v1.trainer_mode", verl.mode, "verl.mode"
+    if separate:
+        yield "actor_rollout_ref.hybrid_engine", False, "verl.mode"  # the training GPUs do not sample
+        yield f"{rollout}.n_gpus_per_node", verl.rollout_gpus, "verl.rollout_gpus"
+        yield f"{rollout}.nnodes", verl.nodes, "verl.nodes"
+        yield "trainer.v1.separate_async.parameter_sync_step", config.train.updates_per_step, "train.updates_per_step"
+        backend = FILE_SYNC if config.device == "cpu" else "nccl"
+        yield f"{rollout}.checkpoint_engine.backend", backend, "verl.mode"
+    if config.device != "cpu":
+        yield f"{rollout}.tensor_model_parallel_size", verl.tensor_parallel, "verl.tensor_parallel"
+        yield f"{rollout}.gpu_memory_utilization", verl.memory_share, "verl.memory_share"
+
+
+def _trainer(
+    config: RunConfig, place: Place, held_out: int, resume: bool, only_evaluate: bool
+) -> Iterator[Item]:
+    steps = config.train.steps
+    yield "trainer.total_training_steps", steps, "train.steps"
+    yield "trainer.total_epochs", 1_000_000, ENGINE  # steps alone end a run
+    yield "trainer.project_name", "rlfactory", ENGINE
+    yield "trainer.experiment_name", place.run.name, "out"
+    yield "trainer.logger", ["console"], ENGINE  # the run's own loggers are fed beside it
+    yield "trainer.default_local_dir", str(place.run.resolve() / "checkpoints" / FOLDER), "out"
+    yield "trainer.save_freq", config.checkpoint.every or steps, "checkpoint.every"
+    yield "trainer.test_freq", (config.eval.every or steps) if held_out else -1, "eval.every"
+    yield "trainer.val_before_train", bool(held_out) and not resume, ENGINE
+    yield "trainer.val_only", only_evaluate, ENGINE
+    yield "trainer.resume_mode", "auto" if resume else "disable", ENGINE
+
+
+def changed_by(overrides: Sequence[Override]) -> dict[str, Override]:
+    """For each of verl's keys the override that decides."""
+    return {override.key.lstrip("+"): override for override in overrides}

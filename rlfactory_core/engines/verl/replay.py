@@ -1,0 +1,106 @@
+"""verl's replay buffer, seen through: spoilt trajectories go no further, and all of them are recorded."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import transfer_queue as tq
+
+from rlfactory_core.engines.verl.work import FIELD
+from rlfactory_core.errors import TrainingError
+from rlfactory_core.reporting.trajectories import StoredTrajectory
+
+TRAIN = "train"  # verl's name of the partition; the other is "val"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One trajectory in TransferQueue, where keys are ``<prompt>_<attempt>_<part>``."""
+
+    key: str
+    prompt: str
+    note: str  # the evaluation pass and the place in it
+    stored: StoredTrajectory
+
+
+class Recording:
+    """Stands in for the replay buffer that verl built; everything but `sample` is that buffer's own.
+
+    Args:
+        inner: verl's, or the user's own ``trainer.v1.sampler.custom_sampler``.
+        recorder: gets ``step_rows(rows)`` and ``evaluation_rows(rows)``.
+        group_size_needed: prompts with fewer unspoilt attempts say nothing: 2 where an estimator compares attempts
+            (verl's GRPO would take the raw reward of a single one for its advantage), else 1.
+        max_spoilt: batches in a row in which no trajectory can be used, before the run stops.
+    """
+
+    def __init__(self, inner: Any, recorder: Any, *, group_size_needed: int, max_spoilt: int) -> None:
+        self._inner, self._recorder = inner, recorder
+        self._needed, self._max_spoilt = group_size_needed, max_spoilt
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def sample(self, global_steps: int, partition_id: str, batch_size: int) -> Any:
+        """As verl's ``ReplayBuffer.sample``; a training batch in which everything is spoilt is replaced.
+
+        Raises:
+            TrainingError: too many such batches in a row; says what spoilt them.
+        """
+        for _ in range(self._max_spoilt):
+            batch, metrics = self._inner.sample(
+                global_steps=global_steps, partition_id=partition_id, batch_size=batch_size
+            )
+            rows = fetch_rows(batch)
+            if not rows:
+                raise TrainingError(
+                    f"step {global_steps}: not one trajectory came back from verl's workers; why stands in their logs."
+                )
+            if partition_id != TRAIN:
+                self._recorder.evaluation_rows(rows)
+                return batch, metrics
+            self._recorder.step_rows(rows)
+            useful = self._useful(rows)
+            self._clear(batch, [key for key in batch.keys if key not in useful])
+            if useful:
+                return batch.select_keys([key for key in batch.keys if key in useful]), metrics
+            self._inner.refill_fn(batch_size)
+        raise TrainingError(
+            f"step {global_steps}: in {self._max_spoilt} batches in a row every trajectory was spoilt by a fault. "
+            f"{_most_common_fault(rows)} The last checkpoint is kept: mend it and go on with --resume."
+        )
+
+    def _useful(self, rows: Sequence[Row]) -> set[str]:
+        live: defaultdict[str, list[str]] = defaultdict(list)
+        for row in rows:
+            if not row.stored.trajectory.masked:
+                live[row.prompt].append(row.key)
+        return {key for keys in live.values() if len(keys) >= self._needed for key in keys}
+
+    def _clear(self, batch: Any, dropped: list[str]) -> None:
+        """verl fills a batch that has become too small with rows that mean nothing."""
+        if dropped:
+            tq.kv_clear(keys=dropped, partition_id=batch.partition_id)
+
+
+def fetch_rows(batch: Any) -> list[Row]:
+    """The trajectories of a batch's keys, in their order."""
+    if not batch.keys:
+        return []
+    fields = ["extra_fields"]
+    data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
+    found = data["extra_fields"]  # TransferQueue gives a list of its own where a batch has no tensor
+    extras = found.tolist() if hasattr(found, "tolist") else list(found)
+    return [
+        Row(key, key.rsplit("_", 2)[0], extra["note"], StoredTrajectory.from_dict(json.loads(extra[FIELD])))
+        for key, extra in zip(batch.keys, extras, strict=True)
+    ]
+
+
+def _most_common_fault(rows: Sequence[Row]) -> str:
+    faults = Counter(f"{fault.source}: {fault.message}" for row in rows for fault in row.stored.trajectory.faults)
+    return f"Most often: {faults.most_common(1)[0][0]}." if faults else ""

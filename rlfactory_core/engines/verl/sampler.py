@@ -1,0 +1,58 @@
+"""Tokens from verl's inference servers, as `protocols.Sampler` gives them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from rlfactory_core.errors import BackendError
+from rlfactory_core.types import SampledTokens, SamplingParams
+
+
+class ServerSampler:
+    """One trajectory's view of the servers; token-in, token-out.
+
+    Args:
+        servers: verl's ``LLMServerClient``; it keeps a session's turns on one server, whose prefix cache then hits.
+        deadline_s: of one turn. verl itself would wait for ever.
+    """
+
+    def __init__(self, servers: Any, deadline_s: float) -> None:
+        self._servers, self._deadline_s = servers, deadline_s
+        self.oldest: int | None = None  # the first and the last version of the weights that sampled here:
+        self.newest: int | None = None  # in the asynchronous modes they may change within a turn
+
+    async def sample(self, ids: Sequence[int], params: SamplingParams, *, session: str) -> SampledTokens:
+        """See `protocols.Sampler`. The seed is not passed on: vLLM would sample each seeded row by itself.
+
+        Raises:
+            BackendError: no answer within the deadline, or the server failed.
+        """
+        asked = {
+            "max_tokens": params.max_tokens,
+            "temperature": params.temperature,
+            "top_p": params.top_p,
+            "top_k": -1,
+            "stop_token_ids": list(params.stop_token_ids),
+            "logprobs": True,
+        }
+        generating = self._servers.generate(request_id=session, prompt_ids=list(ids), sampling_params=asked)
+        try:
+            output = await asyncio.wait_for(generating, self._deadline_s)
+        except asyncio.TimeoutError:
+            raise BackendError(f"no tokens from vLLM within {self._deadline_s:g} s") from None
+        except Exception as error:  # Ray wraps whatever happened in the server's process
+            raise BackendError(f"vLLM failed: {type(error).__name__}: {error}") from error
+        token_ids = tuple(output.token_ids)
+        if not token_ids:
+            raise BackendError(f"vLLM gave no tokens (stop reason {output.stop_reason!r})")
+        oldest = output.extra_fields.get("min_global_steps")
+        newest = output.extra_fields.get("max_global_steps")
+        self.oldest = oldest if self.oldest is None else self.oldest
+        self.newest = newest if newest is not None else self.newest
+        stopped = token_ids[-1] in params.stop_token_ids
+        return SampledTokens(token_ids, tuple(output.log_probs), "stop" if stopped else "length", oldest or 0)
+
+    async def release(self, session: str) -> None:
+        """The servers keep no session: their prefix cache forgets by itself."""

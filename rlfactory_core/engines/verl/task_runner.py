@@ -1,0 +1,78 @@
+"""The process in which verl's trainer runs: a Ray actor on the driver's machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import transfer_queue as tq
+from omegaconf import OmegaConf
+from verl.trainer.ppo.v1 import AgentLoopManagerTQ
+from verl.utils.logging_utils import configure_verl_logging
+
+from rlfactory_core.engines.verl.checkpoints import read_totals
+from rlfactory_core.engines.verl.events import EventProgress
+from rlfactory_core.engines.verl.payload import Payload
+from rlfactory_core.engines.verl.recorder import Recorder
+from rlfactory_core.engines.verl.trainer import watched
+from rlfactory_core.engines.verl.work import FIELD
+from rlfactory_core.reporting.folder import RunFolder
+from rlfactory_core.reporting.loggers import open_loggers
+from rlfactory_core.task_runtime import TaskRuntime
+
+EVENTS, STOP = ".events.jsonl", ".stop"  # in the run's folder, while it runs
+
+
+class TaskRunner:
+    """In the place of verl's ``TaskRunnerV1``; the same steps, with the watched trainer."""
+
+    def run(self, config: Any, resume_step: int | None) -> dict[str, Any]:
+        """Train, or only evaluate; returns what ``summary.json`` holds of it.
+
+        Raises:
+            RunStopped: the user asked for it.
+        """
+        configure_verl_logging()
+        payload = Payload.from_text(str(config.data[FIELD]))
+        run, registry = payload.load_plugins()
+        runtime = TaskRuntime(run, registry)
+        folder = RunFolder(Path(payload.folder))
+        loggers = open_loggers(run.loggers, folder, run.model_dump(mode="json"), resume_step)
+        totals = read_totals(folder.checkpoints, resume_step) if resume_step is not None else {}
+        recorder = Recorder(folder, loggers, EventProgress(folder.path / EVENTS), runtime.success, totals)
+        if resume_step is not None:
+            recorder.results = folder.read_summary().get("eval", {})
+        try:
+            trainer = self._train(config, runtime, recorder)
+        finally:
+            loggers.close()
+        return recorder.summary(0 if config.trainer.val_only else trainer.total_training_steps)
+
+    def _train(self, config: Any, runtime: TaskRuntime, recorder: Recorder) -> Any:
+        config.transfer_queue.enable = True
+        OmegaConf.resolve(config)
+        trainer = None
+        tq.init(config.transfer_queue)
+        succeeded = False
+        try:
+            stop = recorder.folder.path / STOP
+            recorder.progress.stage("start the trainer and vLLM")
+            trainer = watched(config.trainer.v1.trainer_mode)(config, runtime, recorder, stop.exists)
+            trainer.init()
+            loops = AgentLoopManagerTQ.create(
+                config=config,
+                llm_client=trainer.get_llm_client(),
+                teacher_client=trainer.get_teacher_client(),
+                reward_loop_worker_handles=trainer.get_reward_handles(),
+            )
+            trainer.fit(loops)
+            succeeded = True
+        finally:
+            try:
+                tracking = getattr(trainer, "logger", None)
+                if tracking is not None:
+                    tracking.finish(exit_code=0 if succeeded else 1)
+            finally:
+                tq.close()
+        return trainer
+

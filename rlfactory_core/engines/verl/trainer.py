@@ -1,0 +1,119 @@
+"""verl's trainers, watched: the same classes, with our record keeping at their hooks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from verl.trainer.ppo.v1 import get_trainer_cls
+
+from rlfactory_core.engines.verl.checkpoints import publish
+from rlfactory_core.engines.verl.recorder import Recorder
+from rlfactory_core.engines.verl.replay import Recording
+from rlfactory_core.errors import RunStopped
+from rlfactory_core.evaluation import EvalPass, eval_passes
+from rlfactory_core.task_runtime import TaskRuntime
+
+POLL_S = 0.1  # verl's own, 2 s, is as long as a small step
+ALONE = ("gae", "reinforce_plus_plus")  # estimators that judge an attempt by itself
+
+
+def watched(mode: str) -> type[Any]:
+    """verl's trainer class of a mode, with `Watching` before it."""
+    return type("WatchedTrainer", (Watching, get_trainer_cls(mode)), {})
+
+
+class Watching:
+    """Mixed into verl 0.9's ``PPOTrainer``: overrides its documented hooks only, and calls them all.
+
+    Args:
+        runtime: the run's task; only asked, not opened.
+        recorder: writes the run's folder.
+        stop_asked: whether the user wants a stop after the step under way.
+    """
+
+    def __init__(self, config: Any, runtime: TaskRuntime, recorder: Recorder, stop_asked: Callable[[], bool]) -> None:
+        super().__init__(config)  # type: ignore[call-arg]
+        self.recorder, self.stop_asked = recorder, stop_asked
+        self._run = runtime.config
+        self._controls = tuple(runtime.task.controls())
+        self._saved = -1
+        inner = self.replay_buffer
+        inner.poll_interval = POLL_S
+        needed = 1 if config.algorithm.adv_estimator in ALONE else 2
+        most = self._run.train.max_skipped
+        self.replay_buffer: Any = Recording(inner, recorder, group_size_needed=needed, max_spoilt=most)
+
+    @property
+    def logger(self) -> Any:
+        """verl logs each step here."""
+        return self._logger
+
+    @logger.setter
+    def logger(self, tracking: Any) -> None:
+        self._logger = StepLogger(tracking, self.recorder, self.stop_asked)
+
+    def on_validate_begin(self) -> None:
+        super().on_validate_begin()  # type: ignore[misc]
+        when = self._when()
+        self.val_dataset.passes = self._passes(when)
+        if when:
+            self.recorder.progress.stage(f"evaluate {when}")
+
+    def on_validate_end(self) -> None:
+        super().on_validate_end()  # type: ignore[misc]
+        when = self._when()
+        self.recorder.evaluated(when, self._passes(when), intervals=bool(self.config.trainer.val_only))
+
+    def on_train_begin(self) -> None:
+        self.recorder.folder.write_summary(self.recorder.summary(0))
+        self.recorder.progress.stage("train", self.total_training_steps, "step")
+        self.recorder.progress.advance(self.global_steps - 1)
+        super().on_train_begin()  # type: ignore[misc]
+
+    def on_step_end(self) -> None:
+        if self.stop_asked() and self._saved != self.global_steps:
+            self._save_checkpoint()
+        super().on_step_end()  # type: ignore[misc]
+
+    def _save_checkpoint(self) -> None:
+        super()._save_checkpoint()  # type: ignore[misc]
+        self._saved = self.global_steps
+        keep = self._run.checkpoint.keep
+        publish(self.recorder.folder.checkpoints, self.global_steps, self.recorder.saved_totals(), keep=keep)
+
+    def _when(self) -> str:
+        if self.config.trainer.val_only:
+            return "after"
+        if self.global_steps == 0:
+            return "before"
+        return "after" if self.global_steps >= self.total_training_steps else ""
+
+    def _passes(self, when: str) -> list[EvalPass]:
+        if not when:
+            return [EvalPass(f"eval-{self.global_steps}")]
+        attempts = self._run.eval.attempts if self._run.eval.sampled else 0
+        return eval_passes(when, attempts=attempts, controls=self._controls if when == "after" else ())
+
+
+class StepLogger:
+    """In the place of verl's ``Tracking``: a step's metrics go to the run's folder, then on, ours among them."""
+
+    def __init__(self, tracking: Any, recorder: Recorder, stop_asked: Callable[[], bool]) -> None:
+        self._tracking, self._recorder, self._stop_asked = tracking, recorder, stop_asked
+
+    def log(self, data: dict[str, Any], step: int) -> None:
+        """The last thing that verl does in a step.
+
+        Raises:
+            RunStopped: the user asked for it; the step is saved.
+        """
+        if "training/global_step" not in data:  # the evaluation before training
+            self._tracking.log(data=data, step=step)
+            return
+        self._tracking.log(data={**data, **self._recorder.step(step, data)}, step=step)
+        if self._stop_asked():
+            raise RunStopped(f"Stopped after step {step}, which is saved.")
+
+    def finish(self, exit_code: int = 0) -> None:
+        self._tracking.finish(exit_code=exit_code)

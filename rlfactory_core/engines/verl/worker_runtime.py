@@ -1,0 +1,58 @@
+"""The task, opened once in each rollout worker of verl's and shared by all its trajectories."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import lru_cache
+from typing import Any
+
+from rlfactory_core.engines.verl.payload import Payload
+from rlfactory_core.engines.verl.sampler import ServerSampler
+from rlfactory_core.engines.verl.work import Work
+from rlfactory_core.rollout import derive_seed
+from rlfactory_core.task_runtime import TaskRuntime
+from rlfactory_core.types import Fault, FaultKind, StopReason, Trajectory
+
+
+class WorkerRuntime:
+    """Plays one attempt at a time, many at once.
+
+    Raises:
+        PluginError: this machine's plugins are not the driver's.
+    """
+
+    def __init__(self, payload: Payload, tokenizer: Any) -> None:
+        self.config, registry = payload.load_plugins()
+        self.runtime = TaskRuntime(self.config, registry)
+        self.runtime.use_tokenizer(tokenizer)
+        self._opening: asyncio.Task[None] | None = None
+
+    async def play(self, data: bytes, attempt: int, sampler: ServerSampler) -> tuple[Work, Trajectory]:
+        """Roll out and score.
+
+        The boundary at which anything that a task's own environment or tools raise spoils this trajectory and no other.
+        """
+        if self._opening is None:
+            self._opening = asyncio.create_task(self.runtime.open())
+        await asyncio.shield(self._opening)
+        work = Work.loads(data)
+        try:
+            control = work.how.control if work.how else ""
+            return work, await self.runtime.play_one(
+                work.sample,
+                sampler,
+                attempt=attempt,
+                temperature=work.temperature,
+                seed=derive_seed(work.seed, work.sample.id, attempt),
+                session=f"{work.session}/{attempt}",
+                manager=self.runtime.control_manager(control) if control else None,
+            )
+        except Exception as error:  # noqa: BLE001 - the boundary that the docstring names
+            fault = Fault(FaultKind.INFRA, "rollout", f"{type(error).__name__}: {error}")
+            return work, Trajectory(work.sample, attempt, (), StopReason.FAULT, (fault,))
+
+
+@lru_cache(maxsize=1)
+def worker_runtime(payload: str, tokenizer: Any) -> WorkerRuntime:
+    """This process's runtime for a run, made when its first trajectory begins; verl has one tokenizer a process."""
+    return WorkerRuntime(Payload.from_text(payload), tokenizer)
