@@ -11,6 +11,10 @@ Schedules, all of them settings of the embedded engine, with the same prompts, s
 - one step off: as on-policy, and the next batch is rolled out meanwhile with the weights at hand (train.staleness=1),
   updates included. The learning rate is next to nothing, so that all schedules see the same policy.
 
+Measure, fixed before the run that is published: the headline, which the bars are held against, is the ratio of the sums
+over all batches, as a user waits for all of them. Latencies are not cut at any length, though the tail then rules the
+sums: a cut would hide the very waits that a schedule cannot help. The median over batches stands beside it.
+
 The policy is the search task's tiny model after clean demonstrations, the questions those of two hops: two calls a
 trajectory. Only waits are simulated (sleeps); generation and search are real. One process, one thread.
 """
@@ -46,7 +50,6 @@ from rlfactory_core.rollout import derive_seed
 RESULTS = Path(__file__).parent / "results"
 SIGMA = math.log(2.0 / 0.050) / 2.3263  # a lognormal of median 50 ms and p99 2 s
 MAIN = 0.050
-LONGEST = 30.0  # seconds: no call takes longer; the engine's own default deadline
 SIMULATED = 4000  # batches, for what the latencies alone lead to expect
 LIMITS = {"concurrency": 512, "total_concurrency": 512, "deadline_s": 600.0, "retries": 0}
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -72,7 +75,6 @@ class Latency:
         number = context.state["calls"] = context.state.get("calls", 0) + 1
         rng = random.Random(derive_seed("latency", context.trajectory_id, number))
         seconds = self.scale * (math.exp(SIGMA * rng.gauss(0.0, 1.0)) if self.kind == "heavy-tailed" else 1.0)
-        seconds = min(seconds, LONGEST)
         self.waited[int(context.trajectory_id.split("/")[0])] += seconds
         return seconds
 
@@ -152,22 +154,22 @@ class Point:
         return [self.generation + waited for waited in self.timings[name].waited]
 
     def ratio(self, name: str) -> float:
-        """Of the sums over all batches."""
+        """Of the sums over all batches, lockstep with serial calls to this one."""
         return sum(self.serial(name)) / sum(self.timings[name].walls)
 
-    def typical(self, name: str) -> tuple[float, float]:
-        """Medians over batches: seconds a batch, and the ratio to lockstep with serial calls.
+    def typical(self, name: str) -> float:
+        """The median over batches of that ratio.
 
         One step off two batches are under way at once and end close together, so pairs of them are looked at.
         """
         size = 2 if name == "one step off" else 1
         walls, serial = (_means(values, size) for values in (self.timings[name].walls, self.serial(name)))
-        return median(walls), median(s / w for s, w in zip(serial, walls, strict=True))
+        return median(s / w for s, w in zip(serial, walls, strict=True))
 
     @property
     def tool_share(self) -> float:
         """Tool seconds for each second of generation."""
-        return median(self.timings["on-policy"].waited) / self.generation
+        return mean(self.timings["on-policy"].waited) / self.generation
 
 
 def _means(values: list[float], size: int) -> list[float]:
@@ -181,14 +183,16 @@ def measure(kind: str, scale: float, batches: int, generation: float, model: Pat
         latency = Latency(kind, scale)
         timings[name] = asyncio.run(time_schedule(name, latency, batches, model, scratch / f"{kind}-{scale}-{name}"))
     point = Point(Latency(kind, scale), generation, timings)
-    shown = ", ".join("{} {:.2f} s ({:.1f} x)".format(name, *point.typical(name)) for name in timings)
+    shown = ", ".join(
+        f"{name} {mean(timing.walls):.2f} s ({point.ratio(name):.1f} x)" for name, timing in timings.items()
+    )
     print(f"{kind} {scale * 1e3:g} ms: {shown}", file=sys.stderr, flush=True)
     return point
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--batches", type=int, default=5, help="at each heavy-tailed latency; 2 at constant ones")
+    parser.add_argument("--batches", type=int, default=10, help="at each heavy-tailed latency; 2 at constant ones")
     parser.add_argument("--medians", type=float, nargs="*", default=[0.005, 0.010], help="heavy-tailed, s")
     parser.add_argument("--constants", type=float, nargs="*", default=[0.005, 0.050, 0.176], help="constant, s")
     parser.add_argument("--out", type=Path, default=RESULTS)
@@ -212,7 +216,7 @@ def main() -> None:
     check = f"{slept.walls[0]:.1f} s, computed {generation + slept.waited[0]:.1f} s"
     (arguments.out / "overlap.md").write_text(report(points, main_point, lockstep, check, arguments.batches))
     plot(points, arguments.out / "overlap.svg")
-    missed = [name for name, bar in BARS.items() if main_point.typical(name)[1] < bar]
+    missed = [name for name, bar in BARS.items() if main_point.ratio(name) < bar]
     print(f"serial, really slept: {check}; missed bars: {missed or 'none'}", file=sys.stderr)
     sys.exit(1 if missed else 0)
 
@@ -222,7 +226,7 @@ def expected(generation: float) -> tuple[float, float]:
     rng = random.Random(0)
     serial, ours = [], []
     for _ in range(SIMULATED):
-        draws = [min(MAIN * math.exp(SIGMA * rng.gauss(0.0, 1.0)), LONGEST) for _ in range(2 * 128)]
+        draws = [MAIN * math.exp(SIGMA * rng.gauss(0.0, 1.0)) for _ in range(2 * 128)]
         serial.append(generation + sum(draws))
         ours.append(generation + max(a + b for a, b in zip(draws[::2], draws[1::2], strict=True)))
     return median(s / o for s, o in zip(serial, ours, strict=True)), sum(serial) / sum(ours)
@@ -232,29 +236,29 @@ def report(points: list[Point], main_point: Point, lockstep: Timing, check: str,
     names = ("lockstep, parallel", "on-policy", "one step off")
     rows = []
     for point in points:
-        cells = ["{:.2f} ({:.1f} x)".format(*point.typical(name)) for name in names]
-        serial = f"{median(point.serial('on-policy')):.1f}"
+        cells = [f"{mean(point.timings[name].walls):.2f} ({point.ratio(name):.1f} x)" for name in names]
         what = f"{point.latency.kind} {point.latency.scale * 1e3:g} ms"
+        serial = f"{mean(point.serial('on-policy')):.1f}"
         rows.append("| " + " | ".join([what, f"{point.tool_share:.1f}", serial, *cells]) + " |")
     detail = []
     for name, timing in main_point.timings.items():
-        walls = [f"{pick(timing.walls):.2f}" for pick in (min, median, max)]
-        ratios = [f"{main_point.typical(name)[1]:.1f} x", f"{main_point.ratio(name):.1f} x"]
-        bar = f"≥ {BARS[name]:g} x" if name in BARS else ""
-        serial = f"{mean(main_point.serial(name)):.1f}"
-        detail.append("| " + " | ".join([name, *walls, serial, *ratios, bar, f"{timing.masked:.1%}"]) + " |")
+        walls = [f"{pick(timing.walls):.2f}" for pick in (min, median, mean, max)]
+        bar = (
+            f"≥ {BARS[name]:g} x: {'met' if main_point.ratio(name) >= BARS[name] else 'missed'}" if name in BARS else ""
+        )
+        ratios = [f"{main_point.ratio(name):.1f} x", bar, f"{main_point.typical(name):.1f} x"]
+        detail.append("| " + " | ".join([name, *walls, *ratios, f"{timing.masked:.1%}"]) + " |")
     passed = [f"{name}: {crossing(points, name)}" for name in ("on-policy", "one step off") if crossing(points, name)]
     by_median, by_sums = expected(main_point.generation)
     return f"""# Waiting for tools, by schedule
 
 A batch is 16 prompts x 8 attempts, {lockstep.calls:.2f} calls and {lockstep.sampled / 128:.0f} sampled tokens a
-trajectory. Heavy-tailed latencies are lognormal with p99 at 40 times the median (none longer than {LONGEST:g} s),
-constant ones all alike; all schedules meet the same prompts, seeds and latencies. Lockstep with serial calls takes the
-generation ({main_point.generation:.2f} s a batch in lockstep) and every latency in turn: computed, and really slept
-through once at 50 ms ({check}). "One step off" includes its updates, the others have none.
+trajectory. Heavy-tailed latencies are lognormal with p99 at 40 times the median, not cut at any length; constant ones
+are all alike; all schedules meet the same prompts, seeds and latencies. Lockstep with serial calls takes the generation
+({main_point.generation:.2f} s a batch in lockstep) and every latency in turn: computed, and really slept through once
+at 50 ms ({check}). "One step off" includes its updates, the others have none.
 
-Seconds a batch, and the ratio to lockstep with serial calls, of the typical (median) batch; one step off, of the
-typical pair of batches, because two are under way at once:
+Mean seconds a batch, and the ratio to lockstep with serial calls, of the sums over all batches:
 
 | latency (median) | tool s / generation s | lockstep, serial | lockstep, parallel | on-policy | one step off |
 |---|---|---|---|---|---|
@@ -265,24 +269,28 @@ The ratio passes {LANDMARK} where tools take this many times as long as generati
 
 At 50 ms heavy-tailed (p99 2 s), {batches} batches:
 
-| | s a batch, min | median | max | lockstep, serial, mean | typical ratio | ratio of sums | bar | masked |
+| | s a batch, min | median | mean | max | ratio of sums | bar | typical ratio | masked |
 |---|---|---|---|---|---|---|---|---|
 {chr(10).join(detail)}
 
-The bar is held against the typical ratio. On-policy, a batch ends with its slowest trajectory, so one draw
-of some 250 decides, and the sums are ruled by the rare draw of half a minute, which no schedule without a deadline can
-make shorter: from the latencies alone ({SIMULATED} simulated batches) one expects {by_median:.1f} x as the median and
-{by_sums:.1f} x of the sums. With a deadline the spoilt trajectories are left out of the update.
+The bar is held against the ratio of sums, fixed so before this run. (An earlier version of this page held it against
+the typical, that is median, batch and cut latencies at 30 s, both chosen after a first run had missed both bars by the
+sums of uncut latencies; its own sums gave 5.3 x on-policy and 6.4 x one step off.) On-policy, a batch cannot end before
+its slowest trajectory, so one draw of some 250 decides, and the sums are ruled by the longest draws: from the latencies
+alone ({SIMULATED} simulated batches) one expects {by_sums:.1f} x of the sums and {by_median:.1f} x as the median. One
+step off, a second batch hides part of that wait, but the update waits for the slowest trajectory too. The typical ratio
+one step off is that of pairs of batches, because two are under way at once. With a deadline the spoilt trajectories are
+left out of the update.
 
-![seconds a batch](overlap.svg)
+![mean seconds a batch](overlap.svg)
 
-Made by `python benchmarks/overlap.py` on {describe()}, one process, one thread.
+Made by `{" ".join(["python benchmarks/overlap.py", *sys.argv[1:]])}` on {describe()}, one process, one thread.
 """
 
 
 def crossing(points: list[Point], name: str) -> str:
     """Where the ratio passes the landmark, between two measured points."""
-    curve = sorted((p.tool_share, p.typical(name)[1]) for p in points if p.latency.kind == "heavy-tailed")
+    curve = sorted((p.tool_share, p.ratio(name)) for p in points if p.latency.kind == "heavy-tailed")
     for (x0, y0), (x1, y1) in pairwise(curve):
         if y0 < LANDMARK <= y1:
             return f"{x0 + (x1 - x0) * (LANDMARK - y0) / (y1 - y0):.0f}"
@@ -299,12 +307,12 @@ def plot(points: list[Point], path: Path) -> None:
     for axis, kind in zip(axes, ("heavy-tailed", "constant"), strict=True):
         chosen = sorted((p for p in points if p.latency.kind == kind), key=lambda p: p.tool_share)
         x = [p.tool_share for p in chosen]
-        axis.plot(x, [median(p.serial("on-policy")) for p in chosen], "o-", label="lockstep, serial")
+        axis.plot(x, [mean(p.serial("on-policy")) for p in chosen], "o-", label="lockstep, serial")
         for name in ("lockstep, parallel", "on-policy", "one step off"):
-            axis.plot(x, [p.typical(name)[0] for p in chosen], "o-", label=name)
+            axis.plot(x, [mean(p.timings[name].walls) for p in chosen], "o-", label=name)
         axis.set(xscale="log", yscale="log", title=f"{kind} latency", xlabel="tool seconds / generation seconds")
         axis.grid(alpha=0.3)
-    axes[0].set_ylabel("seconds a batch")
+    axes[0].set_ylabel("mean seconds a batch")
     axes[0].legend()
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
