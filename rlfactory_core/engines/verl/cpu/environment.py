@@ -73,6 +73,10 @@ def cpu_overrides(sync_folder: str, num_cpus: int, num_gpus: int = 1) -> list[tu
         # FSDP 1 needs an accelerator; FSDP 2 works on DTensors, which have a CPU mesh.
         (f"{actor}.strategy", "fsdp2"),
         ("critic.strategy", "fsdp2"),
+        # A reference model that says that it only goes forward is offloaded from the GPU to pinned memory, which needs
+        # a GPU. One that could train is not, and then verl makes an optimizer for it, which stays unused and empty.
+        (f"{ref}.fsdp_config.forward_only", "False"),
+        (f"+{ref}.optim._target_", "verl.workers.config.FSDPOptimizerConfig"),
         # flash-attn, verl's default, is for CUDA only, and so are the kernels that training without padding needs.
         (f"+{model}.override_config.attn_implementation", "sdpa"),
         ("+critic.model.override_config.attn_implementation", "sdpa"),
