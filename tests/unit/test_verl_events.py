@@ -1,0 +1,74 @@
+"""What the trainer's process tells is what the user's display shows, in the same order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rlfactory_core.engines.verl.events import EventProgress, EventReader
+from rlfactory_core.reporting.progress import NullProgress
+
+
+class Heard(NullProgress):
+    """A display that notes what it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[Any, ...]] = []
+
+    def stage(self, name: str, total: int | None = None, unit: str = "") -> None:
+        self.calls.append(("stage", name, total, unit))
+
+    def advance(self, count: int = 1, **numbers: float) -> None:
+        self.calls.append(("advance", count, numbers))
+
+    def say(self, text: str) -> None:
+        self.calls.append(("say", text))
+
+
+def test_everything_is_heard_once_and_in_order(tmp_path: Path) -> None:
+    file, heard = tmp_path / "events", Heard()
+    teller, reader = EventProgress(file), EventReader(file)
+    reader.replay(heard)
+    assert heard.calls == []
+    with teller:
+        teller.stage("evaluate before")
+        teller.say("zwei\nZeilen — 二")
+        reader.replay(heard)
+        teller.stage("train", 3, "step")
+        teller.advance(1, reward=0.5, **{"eval/exact_match": 0.25})
+        teller.advance(0)
+        reader.replay(heard)
+        reader.replay(heard)
+    reader.replay(heard)
+    assert heard.calls == [
+        ("stage", "evaluate before", None, ""),
+        ("say", "zwei\nZeilen — 二"),
+        ("stage", "train", 3, "step"),
+        ("advance", 1, {"reward": 0.5, "eval/exact_match": 0.25}),
+        ("advance", 0, {}),
+    ]
+    assert reader.stages == ["evaluate before", "train"]
+
+
+def test_a_line_still_being_written_is_heard_when_it_is_whole(tmp_path: Path) -> None:
+    file, heard = tmp_path / "events", Heard()
+    EventProgress(file).say("första")
+    whole = file.read_bytes()
+    reader = EventReader(file)
+    file.write_bytes(whole + whole[:-9])
+    reader.replay(heard)
+    reader.replay(heard)
+    assert heard.calls == [("say", "första")]
+    file.write_bytes(whole + whole)
+    reader.replay(heard)
+    assert heard.calls == [("say", "första")] * 2
+
+
+def test_the_trainers_own_progress_counts_too(tmp_path: Path) -> None:
+    """It is also the progress that the task opens with: what it does must not fail without a display."""
+    teller = EventProgress(tmp_path / "events")
+    teller.advance(1, reward=1.0)
+    teller.stage("train", 2, "step")
+    teller.advance(2)
+    teller.close()
