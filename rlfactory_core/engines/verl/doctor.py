@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from rlfactory_core.engines.checks import Check, installed, requirements_of
-from rlfactory_core.engines.verl.install import in_words, server_arguments, torch_arguments
+from rlfactory_core.engines.verl.install import in_words, server_arguments
 from rlfactory_core.engines.verl.machine import SHARED_MEMORY, VLLM_DEADLINE_S, Gpu, Machine, load_vllm, read_machine
 from rlfactory_core.engines.verl.pins import CPU_SERVER, Device, required, specifiers, unmet, with_their_extras
 from rlfactory_core.errors import UsageError
@@ -96,12 +96,7 @@ def _package(name: str, bounds: SpecifierSet | None, device: Device) -> Check:
     if bounds.contains(found, prereleases=True):
         return Check("ok", name, f"{found} ({bounds})")
     wanted = Requirement(f"{name}{bounds}")
-    if device == "cpu" and name == "torch":
-        arguments = torch_arguments(wanted)
-    elif str(wanted) == CPU_SERVER:
-        arguments = server_arguments()
-    else:
-        arguments = ["install", str(wanted)]
+    arguments = server_arguments() if str(wanted) == CPU_SERVER else ["install", str(wanted)]
     return Check("problem", name, f"{found}{_expected(bounds)}: {in_words(arguments)}")
 
 

@@ -1,7 +1,8 @@
 """Installs what the verl engine needs, with this interpreter's pip: the same command on a laptop, a server and in CI.
 
-On a CPU it takes three calls of pip, which is why there is a command for it: torch from an index with CPU builds, the
-requirements, and vLLM's CPU build without the requirements that it declares (see `pins.CPU_SERVER`).
+On a CPU it takes two calls of pip, which is why there is a command for it: the requirements, and vLLM's CPU build
+without the requirements that it declares (see `pins.CPU_SERVER`). Where pip's index offers torch with CUDA only, install
+torch's CPU build before; what is there and fits is left alone.
 """
 
 from __future__ import annotations
@@ -18,15 +19,8 @@ from packaging.requirements import Requirement
 from rlfactory_core.engines.verl.pins import CPU_SERVER, Device, required, unmet, with_their_extras
 from rlfactory_core.errors import InstallError
 
-TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"  # the torch of PyPI itself brings CUDA on Linux
-
 Pip = Callable[[list[str]], int]  # its arguments to its exit code
 Say = Callable[[str], None]
-
-
-def torch_arguments(torch: Requirement) -> list[str]:
-    """pip's arguments for torch's CPU build; alone and without requirements, so that no other index gives the rest."""
-    return ["install", "--no-deps", str(torch), "--extra-index-url", TORCH_CPU_INDEX]
 
 
 def server_arguments() -> list[str]:
@@ -43,8 +37,6 @@ def pip_calls(device: Device) -> list[list[str]]:
     requirements = required(device)
     calls = []
     if unmet(with_their_extras(requirements)):
-        if device == "cpu":
-            calls += [torch_arguments(item) for item in unmet(requirements) if item.name == "torch"]
         calls.append(["install", *map(str, requirements)])
     if device == "cpu" and unmet([Requirement(CPU_SERVER)]):
         calls.append(server_arguments())
