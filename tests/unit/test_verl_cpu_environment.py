@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from rlfactory_core.engines.verl.cpu.environment import FILE_SYNC, cpu_environment, cpu_overrides
 
 
@@ -43,6 +45,17 @@ def test_modules_that_are_named_exist() -> None:
         package, _, name = module.rpartition(".")
         assert package == "rlfactory_core.engines.verl.cpu"
         assert (folder / f"{name}.py").exists()
+
+
+def test_the_keys_are_verls() -> None:
+    verl, hydra = pytest.importorskip("verl"), pytest.importorskip("hydra")
+    overrides = cpu_overrides("/dev/shm/run", num_cpus=16)
+    with hydra.initialize_config_dir(str(Path(verl.__file__).parent / "trainer" / "config"), version_base=None):
+        plain = [f"{key}={value}" for key, value in overrides if not key.startswith("+")]
+        hydra.compose("ppo_trainer", overrides=plain)  # refuses keys that the schema lacks
+        config = hydra.compose("ppo_trainer", overrides=[f"{key}={value}" for key, value in overrides])
+    assert config.actor_rollout_ref.rollout.checkpoint_engine.engine_kwargs[FILE_SYNC].folder == "/dev/shm/run"
+    assert config.critic.model.override_config.attn_implementation == "sdpa"
 
 
 def test_it_imports_nothing_heavy() -> None:
