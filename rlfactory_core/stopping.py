@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+ASKED = "stopping after this step; press Ctrl-C again to stop at once"
+
 
 class StopButton:
     """``pressed`` is what a loop looks at; ``armed`` says that a loop is looking.
@@ -43,6 +45,9 @@ def stop_on_interrupt(say: Callable[[str], None]) -> Iterator[StopButton]:
 
     Only in the main thread; elsewhere the button is never pressed.
 
+    Args:
+        say: called in a thread of its own.
+
     Raises:
         KeyboardInterrupt: the run was interrupted.
     """
@@ -52,8 +57,8 @@ def stop_on_interrupt(say: Callable[[str], None]) -> Iterator[StopButton]:
         return
 
     def press(number: int, frame: FrameType | None) -> None:
-        if button.press():
-            say("stopping after this step; press Ctrl-C again to stop at once")
+        if button.press():  # another thread says it: this one may be in the midst of a write to the same stream
+            threading.Thread(target=say, args=(ASKED,)).start()
 
     before = signal.signal(signal.SIGINT, press)
     try:

@@ -119,9 +119,14 @@ def test_a_second_ctrl_c_stops_at_once(tmp_path: Path) -> None:
         *RUN, *SMALL, "--hangs=true", "tools.deadline_s=300", "train.workers=2", "--steps", "4", "--out", run
     )
     assert process.stdout is not None
+    said: list[str] = []
     for expected in ("train: ", "stopping after this step"):
-        line = next((line for line in process.stdout if expected in line), None)
-        assert line is not None, f"ended with {process.wait()} before {expected!r} (run it by hand to see why)"
+        for line in process.stdout:
+            said.append(line)
+            if expected in line:
+                break
+        else:
+            pytest.fail(f"ended with {process.wait()} before {expected!r}:\n{''.join(said)}")
         os.killpg(process.pid, signal.SIGINT)
     outcome = finish(process, seconds=60)
     wait_for_no_process(process.pid)
