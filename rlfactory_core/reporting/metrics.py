@@ -32,7 +32,7 @@ def group_metrics(groups: Sequence[Group]) -> dict[str, float]:
     trajectories = [trajectory for group in groups for trajectory in group.trajectories]
     kept = [trajectory for trajectory in trajectories if not trajectory.masked]
     rewards = [trajectory.reward for trajectory in kept]
-    metrics = {"reward": _mean(rewards), "reward_std": _std(rewards), **component_means(kept)}
+    metrics = {"reward": _mean(rewards), "reward_std": _std(rewards), **component_means(trajectories)}
     metrics["tool_calls"] = _mean([trajectory.num_tool_calls for trajectory in trajectories])
     metrics["turns"] = _mean([len(trajectory.turns) for trajectory in trajectories])
     metrics["sampled_tokens"] = _mean([trajectory.num_sampled for trajectory in trajectories])
@@ -46,10 +46,13 @@ def group_metrics(groups: Sequence[Group]) -> dict[str, float]:
 
 
 def component_means(trajectories: Iterable[Trajectory]) -> dict[str, float]:
-    """Mean of each score component, overall and by the samples' slices; names in alphabetical order."""
+    """Mean of each score component, overall and by the samples' slices; names in alphabetical order.
+
+    Masked trajectories are left out.
+    """
     values: defaultdict[str, list[float]] = defaultdict(list)
     for trajectory in trajectories:
-        for name, value in trajectory.score.components.items() if trajectory.score else ():
+        for name, value in trajectory.score.components.items() if trajectory.score and not trajectory.masked else ():
             whole = f"score/{name}" if name in _OWN_NAMES else name
             values[whole].append(value)
             if trajectory.sample.slice:

@@ -14,7 +14,7 @@ from reporting_examples import infra_fault, make_group, make_trajectory
 from rlfactory_core.errors import MissingExtraError, UsageError
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.loggers import check_loggers, open_loggers
-from rlfactory_core.reporting.metrics import group_metrics
+from rlfactory_core.reporting.metrics import component_means, group_metrics
 from rlfactory_core.reporting.tool_metrics import tool_metrics
 from rlfactory_core.types import FaultKind, Group, ToolResult, ToolSpec
 
@@ -138,3 +138,14 @@ def test_trackio_stores_the_run_locally(tmp_path: Path, monkeypatch: pytest.Monk
     assert len(rows) == 1
     assert rows[0][:2] == (folder.name, 1)
     assert json.loads(rows[0][2])["reward"] == 0.5
+
+
+def test_an_evaluations_means_leave_masked_trajectories_out() -> None:
+    """What spoilt them is not the policy's fault: they are no zeros."""
+    trajectories = [make_trajectory(1.0), make_trajectory(0.0, attempt=1, faults=(infra_fault(),))]
+    assert component_means(trajectories) == {
+        "exact_match": 1.0,
+        "exact_match/two_hop": 1.0,
+        "format": 1.0,
+        "format/two_hop": 1.0,
+    }
