@@ -70,9 +70,10 @@ def test_the_old_ones_go_only_after_the_new_one_is_linked(folder: Path, monkeypa
     def dies(link: Path, target: str) -> None:
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
         patch.setattr(module, "_link", dies)
-        publish(folder, 2, {}, keep=1)
+        with pytest.raises(KeyboardInterrupt):
+            publish(folder, 2, {}, keep=1)
     assert (folder / "latest" / "config.json").read_text() == "1"
     assert latest_step(folder) == 2
     publish(folder, 2, {}, keep=1)

@@ -1,0 +1,205 @@
+"""The run's folder from inside verl's trainer is the same as the local engine's."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from reporting_examples import decode, infra_fault, make_trajectory
+
+from rlfactory_core.evaluation import eval_passes, summarise
+from rlfactory_core.reporting.folder import RunFolder
+from rlfactory_core.reporting.loggers import open_loggers
+from rlfactory_core.reporting.progress import NullProgress
+from rlfactory_core.reporting.trajectories import StoredTrajectory
+from rlfactory_core.types import Group, Trajectory
+
+pytest.importorskip("transfer_queue", reason="the verl engine needs it")
+from rlfactory_core.engines.verl.recorder import Recorder  # noqa: E402
+from rlfactory_core.engines.verl.replay import Row  # noqa: E402
+
+VERL = {
+    "training/global_step": 1,
+    "actor/pg_loss": 0.25,
+    "actor/grad_norm": 1.5,
+    "timing_s/gen": 2.0,
+    "timing_s/step": 3.0,
+    "training/rollout_probs_diff_mean": 1e-6,
+    "a/text": "no number",
+    "a/flag": True,
+    "a/list": [1, 2],
+}
+
+
+class Shown(NullProgress):
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers: list[dict[str, float]] = []
+
+    def advance(self, count: int = 1, **numbers: float) -> None:
+        self.numbers.append(numbers)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return RunFolder.create("search", tmp_path / "run")
+
+
+def recorder(folder: RunFolder, totals: dict[str, float] | None = None) -> Recorder:
+    return Recorder(folder, open_loggers((), folder, {}), Shown(), "exact_match", totals or {})
+
+
+def row(trajectory: Trajectory, prompt: str, note: str) -> Row:
+    return Row(f"{prompt}_{trajectory.attempt}_0", prompt, note, StoredTrajectory.of(trajectory, decode))
+
+
+def step_rows() -> list[Row]:
+    """Two prompts by two attempts, in the order in which they ended."""
+    return [
+        row(make_trajectory(1.0, sample="q2", attempt=1), "uid-a", "train:1/1"),
+        row(make_trajectory(0.0, sample="q1", attempt=1), "uid-b", "train:1/0"),
+        row(make_trajectory(0.0, sample="q2", attempt=0, faults=(infra_fault(),)), "uid-a", "train:1/1"),
+        row(make_trajectory(1.0, sample="q1", attempt=0), "uid-b", "train:1/0"),
+    ]
+
+
+def test_a_step_is_one_line_of_metrics_with_verls_numbers_beside(folder: RunFolder) -> None:
+    made = recorder(folder)
+    made.step_rows(step_rows()[:3])
+    made.step_rows(step_rows()[3:])
+    returned = made.step(1, VERL)
+    (line,) = folder.read_metrics()
+    assert line["step"] == 1
+    assert line["reward"] == pytest.approx(2 / 3)
+    assert line["exact_match"] == pytest.approx(2 / 3)
+    assert (line["masked"], line["faults/infra"]) == (1.0, 1.0)
+    assert line["tool/search/calls"] == 4.0
+    assert (line["loss"], line["grad_norm"], line["rollout_s"], line["step_s"]) == (0.25, 1.5, 2.0, 3.0)
+    assert (line["verl/actor/pg_loss"], line["verl/timing_s/gen"]) == (0.25, 2.0)
+    assert not {"verl/a/text", "verl/a/flag", "verl/a/list"} & set(line)
+    live = [r.stored.trajectory for r in step_rows() if not r.stored.trajectory.masked]
+    assert line["trained_tokens"] == sum(t.num_sampled for t in live)
+    assert line["sampled_tokens_s"] == line["trained_tokens"] / 2.0
+    assert {name: value for name, value in returned.items() if not math.isnan(value)}.items() <= line.items()
+
+
+def test_a_steps_trajectories_stand_by_prompt_and_attempt(folder: RunFolder) -> None:
+    made = recorder(folder)
+    made.step_rows(step_rows())
+    made.step(1, VERL)
+    found = [stored.trajectory for stored in folder.read_trajectories(1)]
+    assert [(t.sample.id, t.attempt) for t in found] == [("q1", 0), ("q1", 1), ("q2", 0), ("q2", 1)]
+    assert [t.masked for t in found] == [False, False, True, False]
+    made.step(2, VERL)
+    assert list(folder.read_trajectories(2)) == []
+
+
+def test_prompts_stand_in_the_order_of_the_schedule_also_from_ten_on(folder: RunFolder) -> None:
+    made = recorder(folder)
+    made.step_rows([row(make_trajectory(sample=f"q{n}"), f"uid-{99 - n}", f"train:1/{n}") for n in (10, 2, 9, 0)])
+    made.step(1, VERL)
+    assert [s.trajectory.sample.id for s in folder.read_trajectories(1)] == ["q0", "q2", "q9", "q10"]
+
+
+def test_the_display_shows_reward_and_success(folder: RunFolder) -> None:
+    made = recorder(folder)
+    made.step_rows(step_rows())
+    made.step(1, VERL)
+    assert isinstance(made.progress, Shown)
+    assert made.progress.numbers == [{"reward": pytest.approx(2 / 3), "exact_match": pytest.approx(2 / 3)}]
+
+
+def test_totals_run_on_after_a_resume(folder: RunFolder) -> None:
+    first = recorder(folder)
+    first.step_rows(step_rows())
+    first.step(1, VERL)
+    saved = json.loads(json.dumps(first.saved_totals()))
+    second = recorder(folder, saved)
+    second.step_rows(step_rows())
+    second.step(2, VERL)
+    sampled = sum(r.stored.trajectory.num_sampled for r in step_rows())
+    summary = second.summary(2)
+    assert summary["steps"] == 2
+    assert summary["sampled_tokens"] == 2 * sampled
+    assert summary["trained_tokens"] == 2 * folder.read_metrics()[0]["trained_tokens"]
+    assert summary["train_seconds"] == 6.0
+    assert summary["faults"]["infra"] == 2
+    assert summary["seconds"] >= saved["seconds"]
+    assert summary["eval"] == {"before": {}, "after": {}}
+
+
+def evaluation(passes: Any) -> tuple[list[Row], dict[str, list[Group]]]:
+    """Rows of all passes in a mixed-up order, and the groups that they make."""
+    found: list[Row] = []
+    groups: dict[str, list[Group]] = {}
+    for how in passes:
+        groups[how.name] = []
+        for index in range(12):
+            attempts = tuple(
+                make_trajectory(
+                    float((index + attempt + len(how.name)) % 3 == 0),
+                    sample=f"q{index}",
+                    hops="two_hop" if index % 2 else "one_hop",
+                    attempt=attempt,
+                    faults=(infra_fault(),) if index == 5 else (),
+                )
+                for attempt in range(how.attempts)
+            )
+            groups[how.name].append(Group(attempts[0].sample, attempts))
+            found += [row(t, f"uid-{how.name}-{index * 7 % 12}", f"{how.name}:{how.name}/{index}") for t in attempts]
+    return found[::-1], groups
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_an_evaluation_is_summarised_as_by_every_engine(folder: RunFolder, when: str) -> None:
+    made = recorder(folder)
+    passes = eval_passes(when, attempts=2, controls=["no_results"])
+    rows, groups = evaluation(passes)
+    made.evaluation_rows(rows[:7])
+    made.evaluation_rows(rows[7:])
+    made.evaluated(when, passes)
+    expected: dict[str, float] = {}
+    for how in passes:
+        expected |= summarise(groups[how.name], success="exact_match").flat(how.prefix)
+    assert made.summary(3)["eval"][when] == expected
+    assert expected["masked"] == 1
+    assert expected["sampled/masked"] == 2
+    assert "sampled/pass@2" in expected
+    assert "control/no_results/exact_match/two_hop" in expected
+    for how in passes:
+        stored = [s.trajectory for s in folder.read_trajectories(how.name)]
+        assert [t.sample.id for t in stored] == [f"q{i}" for i in range(12) for _ in range(how.attempts)]
+
+
+def test_a_measurement_has_confidence_intervals(folder: RunFolder) -> None:
+    made = recorder(folder)
+    passes = eval_passes("after", attempts=0, controls=[])
+    rows, groups = evaluation(passes)
+    made.evaluation_rows(rows)
+    made.evaluated("after", passes, intervals=True)
+    assert made.results["after"] == summarise(groups["eval-after"]).flat(intervals=True)
+    assert "exact_match_low" in made.results["after"]
+
+
+def test_an_evaluation_in_between_stands_in_the_next_steps_line_alone(folder: RunFolder) -> None:
+    made = recorder(folder)
+    (how,) = eval_passes("before", attempts=0, controls=[])
+    rows, groups = evaluation([how])
+    for step in (1, 2):
+        made.step_rows(step_rows())
+        if step == 1:
+            made.evaluation_rows(rows)
+            made.evaluated("", [how])
+        made.step(step, VERL)
+    first, second = folder.read_metrics()
+    live = summarise(groups[how.name]).get("exact_match")
+    assert live is not None
+    assert first["eval/exact_match"] == pytest.approx(live.mean)
+    assert "eval/exact_match/two_hop" in first
+    assert not [name for name in second if name.startswith("eval/")]
+    assert made.results == {}
+    assert isinstance(made.progress, Shown)
+    assert "eval/exact_match" in made.progress.numbers[0]

@@ -1,0 +1,193 @@
+"""Spoilt trajectories never reach verl's update, and a step in which all are spoilt is played again, not for ever."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from reporting_examples import decode, infra_fault, make_trajectory
+
+from rlfactory_core.engines.verl.work import FIELD
+from rlfactory_core.errors import TrainingError
+from rlfactory_core.reporting.trajectories import StoredTrajectory
+from rlfactory_core.types import Fault, FaultKind
+
+tq = pytest.importorskip("transfer_queue", reason="the verl engine needs it")
+from rlfactory_core.engines.verl import replay  # noqa: E402
+from rlfactory_core.engines.verl.replay import Recording, Row  # noqa: E402
+
+VERIFIER = Fault(FaultKind.VERIFIER, "judge", "no score within 60 s")
+
+
+class Queue:
+    """TransferQueue, as far as it is used: values by key, for as long as they are not cleared."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+        self.cleared: list[str] = []
+
+    def kv_batch_get(self, keys: Sequence[str], partition_id: str, select_fields: Sequence[str]) -> dict[str, Any]:
+        assert select_fields == ["extra_fields"]
+        return {"extra_fields": [self.values[key] for key in keys]}
+
+    def kv_clear(self, keys: Sequence[str], partition_id: str) -> None:
+        self.cleared += keys
+        for key in keys:
+            del self.values[key]
+
+
+class Inner:
+    """verl's replay buffer: gives the next of its batches."""
+
+    def __init__(self, queue: Queue, *batches: dict[str, Any], partition: str = "train") -> None:
+        self.poll_interval = 2.0
+        self.refilled: list[int] = []
+        self._batches = iter(batches)
+        self._queue, self._partition = queue, partition
+
+    def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[Any, dict[str, float]]:
+        rows = next(self._batches)
+        for key, trajectory in rows.items():
+            stored = json.dumps(StoredTrajectory.of(trajectory, decode).to_dict())
+            self._queue.values[key] = {FIELD: stored, "note": "train:1/0"}
+        return tq.KVBatchMeta(list(rows), [{"seq_len": 1}] * len(rows), partition_id), {"of": global_steps}
+
+    def refill_fn(self, count: int) -> None:
+        self.refilled.append(count)
+
+
+class Heard:
+    """A recorder that notes what it gets."""
+
+    def __init__(self) -> None:
+        self.steps: list[list[Row]] = []
+        self.evaluations: list[list[Row]] = []
+
+    def step_rows(self, rows: list[Row]) -> None:
+        self.steps.append(rows)
+
+    def evaluation_rows(self, rows: list[Row]) -> None:
+        self.evaluations.append(rows)
+
+
+@pytest.fixture
+def queue(monkeypatch: pytest.MonkeyPatch) -> Queue:
+    fake = Queue()
+    monkeypatch.setattr(replay, "tq", SimpleNamespace(kv_batch_get=fake.kv_batch_get, kv_clear=fake.kv_clear))
+    return fake
+
+
+def rows(prompt: str, *faults: Fault | None) -> dict[str, Any]:
+    """A prompt's attempts, spoilt where a fault is given."""
+    found = {}
+    for attempt, fault in enumerate(faults):
+        spoilt = () if fault is None else (fault,)
+        found[f"{prompt}_{attempt}_0"] = make_trajectory(attempt / 4, attempt=attempt, faults=spoilt)
+    return found
+
+
+def recording(inner: Inner, *, needed: int = 2, most: int = 3) -> tuple[Recording, Heard]:
+    heard = Heard()
+    return Recording(inner, heard, group_size_needed=needed, max_spoilt=most), heard
+
+
+def take(made: Recording, partition: str = "train") -> Any:
+    return made.sample(global_steps=7, partition_id=partition, batch_size=4)
+
+
+def test_spoilt_trajectories_are_dropped_and_cleared_but_recorded(queue: Queue) -> None:
+    inner = Inner(queue, rows("a", None, infra_fault(), None) | rows("b_c", None, None, VERIFIER))
+    made, heard = recording(inner)
+    batch, metrics = take(made)
+    assert batch.keys == ["a_0_0", "a_2_0", "b_c_0_0", "b_c_1_0"]
+    assert batch.partition_id == "train"
+    assert len(batch.tags) == 4
+    assert queue.cleared == ["a_1_0", "b_c_2_0"]
+    assert sorted(queue.values) == sorted(batch.keys)
+    assert metrics == {"of": 7}
+    ((*recorded,),) = heard.steps
+    assert [(row.key, row.prompt, row.stored.trajectory.masked) for row in recorded[:3]] == [
+        ("a_0_0", "a", False),
+        ("a_1_0", "a", True),
+        ("a_2_0", "a", False),
+    ]
+    assert {row.prompt for row in recorded[3:]} == {"b_c"}
+    assert inner.refilled == []
+
+
+def test_faults_of_the_policy_spoil_nothing(queue: Queue) -> None:
+    policy = Fault(FaultKind.POLICY, "search", "no such tool")
+    tool = Fault(FaultKind.TOOL, "search", "no results")
+    made, _ = recording(Inner(queue, rows("a", policy, tool)))
+    assert len(take(made)[0]) == 2
+    assert queue.cleared == []
+
+
+def test_a_single_survivor_says_nothing_to_who_compares_attempts(queue: Queue) -> None:
+    made, _ = recording(Inner(queue, rows("a", None, VERIFIER) | rows("b", None, None)), needed=2)
+    assert take(made)[0].keys == ["b_0_0", "b_1_0"]
+    assert queue.cleared == ["a_0_0", "a_1_0"]
+
+
+def test_a_single_survivor_says_enough_to_a_critic(queue: Queue) -> None:
+    made, _ = recording(Inner(queue, rows("a", None, VERIFIER) | rows("b", None, None)), needed=1)
+    assert take(made)[0].keys == ["a_0_0", "b_0_0", "b_1_0"]
+
+
+def test_a_batch_in_which_all_is_spoilt_is_played_again(queue: Queue) -> None:
+    inner = Inner(queue, rows("a", VERIFIER, VERIFIER), rows("b", None, VERIFIER), rows("c", None, None))
+    made, heard = recording(inner, most=3)
+    assert take(made)[0].keys == ["c_0_0", "c_1_0"]
+    assert inner.refilled == [4, 4]
+    assert [len(step) for step in heard.steps] == [2, 2, 2]
+    assert set(queue.values) == {"c_0_0", "c_1_0"}
+
+
+def test_that_is_not_done_for_ever(queue: Queue) -> None:
+    down = infra_fault()
+    inner = Inner(queue, rows("a", down, VERIFIER), rows("b", VERIFIER, down, down), rows("c", None, None))
+    made, heard = recording(inner, most=2)
+    with pytest.raises(TrainingError) as raised:
+        take(made)
+    text = str(raised.value)
+    assert "step 7: in 2 batches in a row every trajectory was spoilt" in text
+    assert "Most often: search: no answer within 30 s." in text
+    assert "--resume" in text
+    assert len(heard.steps) == 2
+    assert queue.values == {}
+
+
+def test_no_trajectory_at_all_is_told(queue: Queue) -> None:
+    made, _ = recording(Inner(queue, {}))
+    with pytest.raises(TrainingError, match="step 7: not one trajectory came back"):
+        take(made)
+
+
+def test_an_evaluation_stays_whole(queue: Queue) -> None:
+    made, heard = recording(Inner(queue, rows("a", None, VERIFIER) | rows("b", infra_fault()), partition="val"))
+    batch, _ = take(made, "val")
+    assert batch.keys == ["a_0_0", "a_1_0", "b_0_0"]
+    assert queue.cleared == []
+    assert heard.steps == []
+    assert [row.key for row in heard.evaluations[0]] == batch.keys
+
+
+def test_everything_else_is_the_buffers_own(queue: Queue) -> None:
+    inner = Inner(queue)
+    made, _ = recording(inner)
+    made.refill_fn(3)
+    assert inner.refilled == [3]
+    assert made.poll_interval == 2.0
+    with pytest.raises(AttributeError, match="no_such_thing"):
+        made.no_such_thing  # noqa: B018
+
+
+def test_what_was_stored_is_what_comes_back(queue: Queue) -> None:
+    inner = Inner(queue, rows("a", None, None))
+    made, heard = recording(inner)
+    take(made)
+    sent = [StoredTrajectory.of(make_trajectory(attempt / 4, attempt=attempt), decode) for attempt in (0, 1)]
+    assert [row.stored.to_dict() for row in heard.steps[0]] == [json.loads(json.dumps(s.to_dict())) for s in sent]
