@@ -18,8 +18,8 @@ from rlfactory_core.reporting.trajectories import StoredTrajectory
 from rlfactory_core.types import Group, Trajectory
 
 pytest.importorskip("transfer_queue", reason="the verl engine needs it")
-from rlfactory_core.engines.verl.recorder import Recorder  # noqa: E402
-from rlfactory_core.engines.verl.replay import Row  # noqa: E402
+from rlfactory_core.engines.verl.recorder import Recorder
+from rlfactory_core.engines.verl.replay import Row
 
 VERL = {
     "training/global_step": 1,
