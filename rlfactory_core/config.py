@@ -140,6 +140,7 @@ class VerlConfig(Section):
     offload: bool = False  # weights and optimizer state wait in the machine's memory while the GPU samples
     agent_workers: Natural = 0  # processes that play trajectories; 0: one a GPU, at most 8
     sample_deadline_s: Annotated[float, Field(gt=0.0)] = 600.0  # of one turn's tokens
+    trajectory_deadline_s: Annotated[float, Field(gt=0.0)] = 3600.0  # of a whole trajectory, opening the task included
     start_deadline_s: Annotated[float, Field(gt=0.0)] = 1800.0  # from Ray's start to the first evaluation or step
     overrides: tuple[str, ...] = ()  # keys of verl's own configuration, such as actor_rollout_ref.actor.optim.lr=1e-6
 

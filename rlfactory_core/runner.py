@@ -69,7 +69,9 @@ def explain(prepared: Prepared) -> str:
     """What a run would be, as text: the resolved configuration, and what its engine makes of it."""
     text = dump_yaml(prepared.config.model_dump(mode="json"))
     engine = getattr(prepared.engine, "explain", None)
-    return text if engine is None else f"{text}\n# {prepared.config.engine}\n{engine(prepared.config, prepared.registry)}"
+    return (
+        text if engine is None else f"{text}\n# {prepared.config.engine}\n{engine(prepared.config, prepared.registry)}"
+    )
 
 
 def check(config: RunConfig, registry: Registry) -> Prepared:

@@ -48,7 +48,7 @@ class RunCommand(click.Command):
 )
 @click.pass_context
 def run(
-    ctx: click.Context, file: Path | None, resumed: str | None, dry_run: bool, rest: tuple[str, ...], **options: Any
+    ctx: click.Context, /, file: Path | None, resumed: str | None, dry_run: bool, rest: tuple[str, ...], **options: Any
 ) -> None:
     """Train a model on a plugin's task.
 

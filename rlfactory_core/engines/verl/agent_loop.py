@@ -13,7 +13,7 @@ from rlfactory_core.engines.verl.worker_runtime import worker_runtime
 from rlfactory_core.reporting.trajectories import StoredTrajectory
 
 
-class RolloutAgentLoop(AgentLoopBase):  # type: ignore[misc]
+class RolloutAgentLoop(AgentLoopBase):
     """Rolls out and scores one attempt; verl makes one of these for each."""
 
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> TrajectoryOutput:
@@ -33,4 +33,3 @@ class RolloutAgentLoop(AgentLoopBase):  # type: ignore[misc]
             newest=now if sampler.newest is None else sampler.newest,
             note=f"{work.how.name if work.how else 'train'}:{work.session}",
         )
-

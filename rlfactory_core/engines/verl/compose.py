@@ -29,7 +29,9 @@ def compose(overrides: Sequence[Override]) -> Any:
         with initialize_config_module("verl.trainer.config", version_base=None):
             config = hydra_compose("ppo_trainer", [str(item) for item in changed_by(overrides).values()])
     except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError(f"verl's configuration does not take an override: {_text(error)}{_hint(overrides)}") from error
+        raise ConfigError(
+            f"verl's configuration does not take an override: {_text(error)}{_hint(overrides)}"
+        ) from error
     estimator = config.algorithm.adv_estimator
     if estimator not in ADV_ESTIMATOR_REGISTRY:
         known = ", ".join(sorted({*map(str, ADV_ESTIMATOR_REGISTRY), "dr_grpo"}))

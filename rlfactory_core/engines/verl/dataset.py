@@ -11,11 +11,11 @@ from typing import Any
 
 from torch.utils.data import Dataset
 
-from rlfactory_core.schedule import PromptSchedule
 from rlfactory_core.engines.verl.payload import Payload
 from rlfactory_core.engines.verl.work import FIELD, Work
 from rlfactory_core.evaluation import EvalPass
 from rlfactory_core.rollout import derive_seed
+from rlfactory_core.schedule import PromptSchedule
 from rlfactory_core.task_runtime import TaskRuntime
 from rlfactory_core.types import Sample
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+import warnings
+from collections.abc import Callable
+from functools import wraps
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from rlfactory_core.config import RunConfig
 from rlfactory_core.engines.verl.checkpoints import latest_step
@@ -26,6 +27,21 @@ from rlfactory_core.task_runtime import TaskRuntime
 
 KV_CACHE_GIB = 1.0  # of each vLLM server on the CPU
 MOST_AGENT_WORKERS = 8
+
+
+Work = TypeVar("Work", bound=Callable[..., Any])
+
+
+def _quietly(work: Work) -> Work:
+    """verl warns at import of every backend that is not installed."""
+
+    @wraps(work)
+    def quiet(*args: Any, **options: Any) -> Any:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            return work(*args, **options)
+
+    return cast(Work, quiet)
 
 
 class VerlEngine:
@@ -70,6 +86,7 @@ class VerlEngine:
         summary = self._run(run, None, only_evaluate=True)
         return dict(summary["eval"]["after"])
 
+    @_quietly
     def explain(self, config: RunConfig, registry: Any) -> str:
         """verl's whole configuration, and which of our keys gave each changed value; starts nothing."""
         os.environ.update(self._environment(config))
@@ -80,6 +97,7 @@ class VerlEngine:
         overrides = compile_overrides(config, place, held_out=held_out)
         return explain(compose(overrides), overrides)
 
+    @_quietly
     def _run(self, run: EngineRun, resume_step: int | None, *, only_evaluate: bool = False) -> dict[str, Any]:
         from omegaconf import open_dict
 
@@ -95,16 +113,16 @@ class VerlEngine:
         from rlfactory_core.engines.verl.launch import Job, run_job
 
         model = config.model or str(prebuilt_model(run))
-        with _sync_folder(config.device) as sync:
-            place = Place(model, run.folder.path, sync)
-            overrides = compile_overrides(
-                config, place, held_out=held_out, resume=resume_step is not None, only_evaluate=only_evaluate
-            )
-            composed = compose(overrides)
-            payload = Payload.make(config, run.registry.fingerprints(), run.folder.path)
-            with open_dict(composed):
-                composed.data[FIELD] = payload.to_text()
-            found = run_job(Job(composed, payload, environment, resume_step), run)
+        sync = _sync_folder(config.device)
+        place = Place(model, run.folder.path, str(sync or ""))
+        overrides = compile_overrides(
+            config, place, held_out=held_out, resume=resume_step is not None, only_evaluate=only_evaluate
+        )
+        composed = compose(overrides)
+        payload = Payload.make(config, run.registry.fingerprints(), run.folder.path)
+        with open_dict(composed):
+            composed.data[FIELD] = payload.to_text()
+        found = run_job(Job(composed, payload, environment, resume_step, (sync,) if sync else ()), run)
         return {
             "plugin": config.plugin,
             "engine": config.engine,
@@ -160,12 +178,9 @@ def _check_scorers(runtime: TaskRuntime) -> None:
         )
 
 
-@contextmanager
-def _sync_folder(device: str) -> Iterator[str]:
-    """In memory where the machine has such a file system; weights pass through it on the CPU."""
+def _sync_folder(device: str) -> Path | None:
+    """For weights on their way, CPU only: in memory where the machine has such a file system. The run removes it."""
     if device != "cpu":
-        yield ""
-        return
+        return None
     memory = Path("/dev/shm")  # noqa: S108 - Linux's own
-    with tempfile.TemporaryDirectory(prefix="rlf-sync-", dir=memory if memory.is_dir() else None) as folder:
-        yield folder
+    return Path(tempfile.mkdtemp(prefix="rlf-sync-", dir=memory if memory.is_dir() else None))

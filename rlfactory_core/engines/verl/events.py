@@ -8,6 +8,8 @@ from typing import Any
 
 from rlfactory_core.reporting.progress import NullProgress, Progress, StageState
 
+EVENTS, STOP = ".events.jsonl", ".stop"  # in the run's folder while it runs; the second asks for a stop
+
 
 class EventProgress(NullProgress):
     """A `Progress` that writes one JSON line for each thing it is told."""

@@ -1,8 +1,8 @@
 """Installs what the verl engine needs, with this interpreter's pip: the same command on a laptop, a server and in CI.
 
 On a CPU it takes two calls of pip, which is why there is a command for it: the requirements, and vLLM's CPU build
-without the requirements that it declares (see `pins.CPU_SERVER`). Where pip's index offers torch with CUDA only, install
-torch's CPU build before; what is there and fits is left alone.
+without the requirements that it declares (see `pins.CPU_SERVER`). Where pip's index offers torch with CUDA only,
+install torch's CPU build before; what is there and fits is left alone.
 """
 
 from __future__ import annotations

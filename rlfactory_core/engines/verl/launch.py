@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlfactory_core.engines.verl.events import EventReader
-from rlfactory_core.engines.verl.leftovers import Leftovers
+from rlfactory_core.engines.verl.events import EVENTS, STOP, EventReader
+from rlfactory_core.engines.verl.janitor import Janitor
 from rlfactory_core.engines.verl.nodes import check_nodes
 from rlfactory_core.engines.verl.payload import Payload
 from rlfactory_core.errors import RlfactoryError, TrainingError
 from rlfactory_core.protocols import EngineRun
 
-EVENTS, STOP = ".events.jsonl", ".stop"  # in the run's folder, while it runs
 POLL_S = 0.3
 LAST_LINES = 30  # of a failure's traceback
 
@@ -32,12 +31,14 @@ class Job:
         config: verl's, composed; the payload is in it.
         environment: variables of every process of the run.
         resume_step: the checkpoint's step, None for a new run.
+        folders: of this run alone, to be removed when it is over.
     """
 
     config: Any
     payload: Payload
     environment: Mapping[str, str]
     resume_step: int | None = None
+    folders: tuple[Path, ...] = ()
 
 
 def run_job(job: Job, run: EngineRun) -> dict[str, Any]:
@@ -110,12 +111,14 @@ def _ray(job: Job, run: EngineRun) -> Iterator[Path | None]:
     options |= {"runtime_env": runtime_env, "log_to_driver": debug, "logging_level": "ERROR"}
     address = run.config.verl.ray_address
     folder = None if address else Path(tempfile.mkdtemp(prefix="rlf-ray-"))  # short: sockets' paths are limited
-    leftovers = Leftovers.watch() if address is None else None
+    if folder is not None:  # vLLM and ZeroMQ leave sockets wherever temporary files go
+        runtime_env["env_vars"] |= {"TMPDIR": str(folder), "VLLM_RPC_BASE_PATH": str(folder)}
     if folder is None:
         options = {k: v for k, v in options.items() if k in ("runtime_env", "log_to_driver", "logging_level")}
         options["address"] = address
     else:
         options |= {"address": "local", "_temp_dir": str(folder)}
+    janitor = Janitor([folder, *job.folders]) if folder else None
     try:
         run.progress.stage("start Ray" if folder else f"join the Ray cluster at {address}")
         ray.init(**options)
@@ -123,10 +126,8 @@ def _ray(job: Job, run: EngineRun) -> Iterator[Path | None]:
     finally:
         with suppress(Exception):  # whatever it was, the processes are ended below
             ray.shutdown()
-        if leftovers is not None:
-            leftovers.clear()
-        if folder is not None:
-            shutil.rmtree(folder, ignore_errors=True)
+        if janitor is not None:
+            janitor.finish()
 
 
 def _keep_logs(session: Path | None, target: Path) -> Path | None:

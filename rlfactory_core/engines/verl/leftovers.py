@@ -1,96 +1,75 @@
-"""What a run of many processes may leave behind, and its removal.
+"""The processes of a run and their shared memory: how to find them, and how to end them.
 
-Ray ends its own processes, but those that they started in turn (vLLM's engine cores) may outlive them, and shared
-memory outlives whoever is killed.
+Ray ends its own processes, but not always those that they started in turn (vLLM's engine cores); two of its agents
+outlive a driver that is killed; and shared memory outlives whoever is killed. Everything of a run is known by its
+folder: each process of it writes its log there.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
-import time
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - Linux's own
-PR_SET_CHILD_SUBREAPER = 36  # <linux/prctl.h>
-GRACE_S = 10.0
+GRACE_S = 5.0  # for a process to end by itself
 
 
-@dataclass(frozen=True, slots=True)
-class Leftovers:
-    """What was there before: processes below this one, and files in shared memory."""
-
-    processes: frozenset[int]
-    files: frozenset[str]
-
-    @classmethod
-    def watch(cls) -> Leftovers:
-        """From now on orphans among our descendants become our children, so that `clear` finds them."""
-        with suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        return cls(frozenset(process.pid for process in _descendants()), frozenset(_files()))
-
-    def clear(self) -> None:
-        """End what has been started since, politely at first, and remove its shared memory."""
-        started = [process for process in _descendants() if process.pid not in self.processes]
-        for process in started:
-            with suppress(psutil.Error):
-                process.send_signal(signal.SIGTERM)
-        _, stubborn = psutil.wait_procs(started, GRACE_S)
-        for process in [*stubborn, *(p for p in _descendants() if p.pid not in self.processes)]:
-            with suppress(psutil.Error):
-                process.kill()
-        _reap(self.processes)
-        for name in _files() - self.files - _mapped():
-            with suppress(OSError):
-                (SHARED_MEMORY / name).unlink()
-
-
-def _descendants() -> list[psutil.Process]:
-    return list(psutil.Process().children(recursive=True))
-
-
-def _reap(before: frozenset[int]) -> None:
-    """Adopted children that have ended stay as zombies until they are waited for."""
-    deadline = time.monotonic() + GRACE_S
-    while time.monotonic() < deadline:
-        left = [process for process in _descendants() if process.pid not in before]
-        if not left:
-            return
-        for process in left:
-            with suppress(ChildProcessError):
-                os.waitpid(process.pid, os.WNOHANG)
-        time.sleep(0.05)
-
-
-def _files() -> set[str]:
-    """This user's, because others' come and go."""
-    if not SHARED_MEMORY.is_dir():
-        return set()
-    found = set()
-    for path in SHARED_MEMORY.iterdir():
-        with suppress(OSError):
-            if path.is_file() and path.stat().st_uid == os.getuid():
-                found.add(path.name)
+def processes_of(folder: Path) -> list[psutil.Process]:
+    """All that have a file below the folder open, or name it on their command line; never this process."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):
+            if process.pid != os.getpid() and _belongs(process, f"{folder}/"):
+                found.append(process)
     return found
 
 
-def _mapped() -> set[str]:
-    """Files in shared memory that some living process still uses."""
+def shared_memory_of(processes: Iterable[psutil.Process]) -> set[str]:
+    """The names of the files in shared memory that these use."""
     used: set[str] = set()
-    for process in psutil.process_iter():
+    for process in processes:
         with suppress(psutil.Error, OSError):
             for line in Path(f"/proc/{process.pid}/maps").read_text().splitlines():
                 _, found, name = line.partition(f"{SHARED_MEMORY}/")
                 if found:
-                    used.add(name)
-            for link in Path(f"/proc/{process.pid}/fd").iterdir():
-                target = os.readlink(link)
+                    used.add(name.removesuffix(" (deleted)"))
+            for target in _open_files(process.pid):
                 if target.startswith(f"{SHARED_MEMORY}/"):
-                    used.add(target.removeprefix(f"{SHARED_MEMORY}/"))
+                    used.add(target.removeprefix(f"{SHARED_MEMORY}/").removesuffix(" (deleted)"))
     return used
+
+
+def end(processes: list[psutil.Process]) -> None:
+    """Politely at first."""
+    for process in processes:
+        with suppress(psutil.Error):
+            process.send_signal(signal.SIGTERM)
+    _, stubborn = psutil.wait_procs(processes, GRACE_S)
+    for process in stubborn:
+        with suppress(psutil.Error):
+            process.kill()
+    psutil.wait_procs(stubborn, GRACE_S)
+
+
+def remove_shared_memory(names: set[str]) -> None:
+    """Those that no living process uses any more."""
+    for name in names - shared_memory_of(psutil.process_iter()):
+        with suppress(OSError):
+            (SHARED_MEMORY / name).unlink()
+
+
+def _belongs(process: psutil.Process, inside: str) -> bool:
+    if any(inside in argument or argument == inside[:-1] for argument in process.cmdline()):
+        return True
+    return any(target.startswith(inside) for target in _open_files(process.pid))
+
+
+def _open_files(pid: int) -> Iterator[str]:
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(OSError):
+            yield os.readlink(link)

@@ -6,6 +6,7 @@ Written for verl 0.9. Nothing here imports verl; `compose` lets verl's own schem
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from rlfactory_core.engines.verl.rules import ESTIMATORS, GAE
 ENGINE = "(engine)"  # values that no key of ours gives: they make verl do what the local engine does
 CPU = "device=cpu"
 PASSED_ON = "verl.overrides"
-RAY_CPUS_BEYOND_WORKERS = 15  # processes of verl's that each book one of Ray's CPUs, beside the training workers
+RAY_CPUS_A_DEVICE, RAY_CPUS_BESIDE = 3, 10  # processes of verl's that each book one of Ray's CPUs, busy or not
 
 Item = tuple[str, Any, str]  # verl's key, its value, our key
 
@@ -63,7 +64,7 @@ def compile_overrides(
     items: list[Item] = []
     if config.device == "cpu":
         gpus = config.verl.gpus * config.verl.nodes
-        cpu = cpu_overrides(place.sync, gpus + RAY_CPUS_BEYOND_WORKERS, gpus)
+        cpu = cpu_overrides(place.sync, RAY_CPUS_A_DEVICE * gpus + RAY_CPUS_BESIDE, gpus)
         found = [Override(key, value, CPU) for key, value in cpu]
     else:
         found = []
@@ -82,35 +83,48 @@ def compile_overrides(
 
 
 def as_hydra(value: Any) -> str:
-    """A value in hydra's override grammar; texts are always quoted."""
+    """A value in hydra's override grammar; texts are always quoted.
+
+    Backslashes are plain letters there, but for those before a quote, and in OmegaConf those before an interpolation.
+    """
     if isinstance(value, (list, tuple)):
         return f"[{','.join(map(as_hydra, value))}]"
     if isinstance(value, (str, Path)):
-        text = str(value).replace("\\", "\\\\").replace("'", "\\'")
+        text = re.sub(r"(\\*)\$\{", r"\1\1\\${", str(value))
+        text = re.sub(r"(\\+)(?='|\Z)", r"\1\1", text).replace("'", "\\'")
         return f"'{text}'"
-    return json.dumps(value)
+    return repr(value) if isinstance(value, float) else json.dumps(value)
 
 
 def _model(config: RunConfig, place: Place) -> Iterator[Item]:
     source = "model"
     yield "actor_rollout_ref.model.path", place.model, source
-    yield "actor_rollout_ref.model.enable_gradient_checkpointing", config.train.gradient_checkpointing, (
-        "train.gradient_checkpointing"
+    yield (
+        "actor_rollout_ref.model.enable_gradient_checkpointing",
+        config.train.gradient_checkpointing,
+        ("train.gradient_checkpointing"),
     )
-    dtype = "float32" if config.dtype == "float32" else "bfloat16"
-    for part in ("actor", "ref"):
-        yield f"actor_rollout_ref.{part}.fsdp_config.dtype", dtype, "dtype"
-        yield f"actor_rollout_ref.{part}.fsdp_config.param_offload", config.verl.offload, "verl.offload"
+    yield "actor_rollout_ref.rollout.dtype", "float32" if config.dtype == "float32" else "bfloat16", "dtype"
+    yield from _fsdp("actor_rollout_ref.actor.fsdp_config", config)
+    yield from _fsdp("actor_rollout_ref.ref.fsdp_config", config)
     yield "actor_rollout_ref.actor.fsdp_config.optimizer_offload", config.verl.offload, "verl.offload"
-    yield "actor_rollout_ref.rollout.dtype", dtype, "dtype"
     if config.train.advantage == GAE:
         yield "critic.model.path", place.model, source
-        yield "critic.model.enable_gradient_checkpointing", config.train.gradient_checkpointing, (
-            "train.gradient_checkpointing"
+        yield (
+            "critic.model.enable_gradient_checkpointing",
+            config.train.gradient_checkpointing,
+            ("train.gradient_checkpointing"),
         )
-        yield "critic.fsdp.dtype", dtype, "dtype"
-        yield "critic.fsdp.param_offload", config.verl.offload, "verl.offload"
+        yield from _fsdp("critic.fsdp", config)
         yield "critic.fsdp.optimizer_offload", config.verl.offload, "verl.offload"
+
+
+def _fsdp(place: str, config: RunConfig) -> Iterator[Item]:
+    """Weights are kept in 32 bits (verl's default); ``dtype`` is what is computed in."""
+    if config.dtype == "float32":
+        for part in ("param", "reduce", "buffer"):
+            yield f"+{place}.mixed_precision.{part}_dtype", "fp32", "dtype"
+    yield f"{place}.param_offload", config.verl.offload, "verl.offload"
 
 
 def _data(config: RunConfig) -> Iterator[Item]:
@@ -205,9 +219,7 @@ def _machines(config: RunConfig) -> Iterator[Item]:
         yield f"{rollout}.gpu_memory_utilization", verl.memory_share, "verl.memory_share"
 
 
-def _trainer(
-    config: RunConfig, place: Place, held_out: int, resume: bool, only_evaluate: bool
-) -> Iterator[Item]:
+def _trainer(config: RunConfig, place: Place, held_out: int, resume: bool, only_evaluate: bool) -> Iterator[Item]:
     steps = config.train.steps
     yield "trainer.total_training_steps", steps, "train.steps"
     yield "trainer.total_epochs", 1_000_000, ENGINE  # steps alone end a run

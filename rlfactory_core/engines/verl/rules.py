@@ -46,8 +46,8 @@ def _not_in_verl(config: RunConfig) -> Iterator[str]:
         yield f"train.schedule=linear: verl's FSDP engine has constant and cosine. Choose one of them, {local}."
     if train.staleness:
         yield (
-            f"train.staleness={train.staleness}: verl has modes instead. Use verl.mode=colocate_async (sampling goes on "
-            "over a step's end) or separate_async (on GPUs of its own), with train.staleness=0."
+            f"train.staleness={train.staleness}: verl has modes instead. Use verl.mode=colocate_async (sampling goes "
+            "on over a step's end) or separate_async (on GPUs of its own), with train.staleness=0."
         )
     if train.workers:
         yield f"train.workers={train.workers} is for the local engine: say verl.gpus (and verl.nodes) instead."
@@ -80,8 +80,8 @@ def _sizes(config: RunConfig) -> Iterator[str]:
     sequences = prompts // max(updates, 1) * train.group_size
     if workers and sequences % workers:
         yield (
-            f"An update has {sequences} sequences (train.prompts_per_step / train.updates_per_step x train.group_size), "
-            f"which {workers} training GPUs cannot share evenly. Choose sizes whose product is a multiple of {workers}."
+            f"An update has {sequences} sequences (train.prompts_per_step / train.updates_per_step x train.group_size)"
+            f", which {workers} training GPUs cannot share evenly. Choose sizes whose product is a multiple of {workers}."
         )
     if mode == "separate_async" and config.eval.every and updates > 1 and prompts < updates:
         yield "separate_async needs at least one prompt an update."

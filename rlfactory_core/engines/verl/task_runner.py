@@ -11,7 +11,7 @@ from verl.trainer.ppo.v1 import AgentLoopManagerTQ
 from verl.utils.logging_utils import configure_verl_logging
 
 from rlfactory_core.engines.verl.checkpoints import read_totals
-from rlfactory_core.engines.verl.events import EventProgress
+from rlfactory_core.engines.verl.events import EVENTS, STOP, EventProgress
 from rlfactory_core.engines.verl.payload import Payload
 from rlfactory_core.engines.verl.recorder import Recorder
 from rlfactory_core.engines.verl.trainer import watched
@@ -19,8 +19,6 @@ from rlfactory_core.engines.verl.work import FIELD
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.loggers import open_loggers
 from rlfactory_core.task_runtime import TaskRuntime
-
-EVENTS, STOP = ".events.jsonl", ".stop"  # in the run's folder, while it runs
 
 
 class TaskRunner:
@@ -75,4 +73,3 @@ class TaskRunner:
             finally:
                 tq.close()
         return trainer
-

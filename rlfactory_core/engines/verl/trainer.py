@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from verl.trainer.ppo.v1 import get_trainer_cls
+from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
 from rlfactory_core.engines.verl.checkpoints import publish
 from rlfactory_core.engines.verl.recorder import Recorder
@@ -23,8 +24,8 @@ def watched(mode: str) -> type[Any]:
     return type("WatchedTrainer", (Watching, get_trainer_cls(mode)), {})
 
 
-class Watching:
-    """Mixed into verl 0.9's ``PPOTrainer``: overrides its documented hooks only, and calls them all.
+class Watching(PPOTrainer):
+    """Stands before the trainer of a mode (verl 0.9): overrides documented hooks, and calls them all.
 
     Args:
         runtime: the run's task; only asked, not opened.
@@ -33,7 +34,7 @@ class Watching:
     """
 
     def __init__(self, config: Any, runtime: TaskRuntime, recorder: Recorder, stop_asked: Callable[[], bool]) -> None:
-        super().__init__(config)  # type: ignore[call-arg]
+        super().__init__(config)
         self.recorder, self.stop_asked = recorder, stop_asked
         self._run = runtime.config
         self._controls = tuple(runtime.task.controls())
@@ -54,14 +55,14 @@ class Watching:
         self._logger = StepLogger(tracking, self.recorder, self.stop_asked)
 
     def on_validate_begin(self) -> None:
-        super().on_validate_begin()  # type: ignore[misc]
+        super().on_validate_begin()
         when = self._when()
         self.val_dataset.passes = self._passes(when)
-        if when:
-            self.recorder.progress.stage(f"evaluate {when}")
+        if when == "before" or self.config.trainer.val_only:  # the one after training is part of verl's last step
+            self.recorder.progress.stage("evaluate before" if when == "before" else "evaluate")
 
     def on_validate_end(self) -> None:
-        super().on_validate_end()  # type: ignore[misc]
+        super().on_validate_end()
         when = self._when()
         self.recorder.evaluated(when, self._passes(when), intervals=bool(self.config.trainer.val_only))
 
@@ -69,15 +70,15 @@ class Watching:
         self.recorder.folder.write_summary(self.recorder.summary(0))
         self.recorder.progress.stage("train", self.total_training_steps, "step")
         self.recorder.progress.advance(self.global_steps - 1)
-        super().on_train_begin()  # type: ignore[misc]
+        super().on_train_begin()
 
     def on_step_end(self) -> None:
         if self.stop_asked() and self._saved != self.global_steps:
             self._save_checkpoint()
-        super().on_step_end()  # type: ignore[misc]
+        super().on_step_end()
 
     def _save_checkpoint(self) -> None:
-        super()._save_checkpoint()  # type: ignore[misc]
+        super()._save_checkpoint()
         self._saved = self.global_steps
         keep = self._run.checkpoint.keep
         publish(self.recorder.folder.checkpoints, self.global_steps, self.recorder.saved_totals(), keep=keep)

@@ -32,24 +32,28 @@ class WorkerRuntime:
 
         The boundary at which anything that a task's own environment or tools raise spoils this trajectory and no other.
         """
-        if self._opening is None:
-            self._opening = asyncio.create_task(self.runtime.open())
-        await asyncio.shield(self._opening)
         work = Work.loads(data)
         try:
-            control = work.how.control if work.how else ""
-            return work, await self.runtime.play_one(
-                work.sample,
-                sampler,
-                attempt=attempt,
-                temperature=work.temperature,
-                seed=derive_seed(work.seed, work.sample.id, attempt),
-                session=f"{work.session}/{attempt}",
-                manager=self.runtime.control_manager(control) if control else None,
-            )
+            playing = self._play(work, attempt, sampler)
+            return work, await asyncio.wait_for(playing, self.config.verl.trajectory_deadline_s)
         except Exception as error:  # noqa: BLE001 - the boundary that the docstring names
             fault = Fault(FaultKind.INFRA, "rollout", f"{type(error).__name__}: {error}")
             return work, Trajectory(work.sample, attempt, (), StopReason.FAULT, (fault,))
+
+    async def _play(self, work: Work, attempt: int, sampler: ServerSampler) -> Trajectory:
+        if self._opening is None:
+            self._opening = asyncio.create_task(self.runtime.open())
+        await asyncio.shield(self._opening)
+        control = work.how.control if work.how else ""
+        return await self.runtime.play_one(
+            work.sample,
+            sampler,
+            attempt=attempt,
+            temperature=work.temperature,
+            seed=derive_seed(work.seed, work.sample.id, attempt),
+            session=f"{work.session}/{attempt}",
+            manager=self.runtime.control_manager(control) if control else None,
+        )
 
 
 @lru_cache(maxsize=1)
