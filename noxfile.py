@@ -11,11 +11,12 @@ import nox
 TORCH = "torch==2.13.0"  # the newest that is tested; pip takes a CPU wheel of it where one is offered
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 SEARCH = "plugins/rlfactory-search"
+VERL = Path(".nox/with-verl").resolve()  # verl, vLLM and Ray pin other releases than the rest is tested with
 SHARED = Path(".nox/everything").resolve()  # one environment for the sessions that need it all: torch is large
 
 nox.needs_version = ">=2025.2.9"
 nox.options.reuse_existing_virtualenvs = True
-nox.options.sessions = ["lint", "types", "wheels", "docs", "minimums", "tests"]
+nox.options.sessions = ["lint", "types", "wheels", "docs", "minimums", "tests", "verl"]
 
 
 def group(*names: str) -> list[str]:
@@ -46,6 +47,22 @@ def fast(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """All tests of the core and of the plugins in this repository."""
     run_with_everything(session, "pytest", "--ignore=tests/docs", *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def verl(session: nox.Session) -> None:
+    """The verl engine on the CPU, for real: installed as its users do, then whole runs (twenty minutes)."""
+    python = str(VERL / "bin" / "python")
+    if not VERL.exists():
+        session.run(sys.executable, "-m", "venv", str(VERL))
+    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    session.run(*pip, TORCH, "-e", ".")
+    doctor = [python, "-m", "rlfactory_core", "doctor", "--engine", "verl", "--device", "cpu"]
+    session.run(*doctor, "--install")
+    session.run(*pip, "-e", ".[local]", "-e", SEARCH, *group("test"))
+    session.run(*doctor)
+    chosen = [*map(str, Path("tests").rglob("test_*verl*.py"))]
+    session.run(python, "-m", "pytest", "-q", *chosen, *session.posargs)
 
 
 @nox.session

@@ -118,7 +118,8 @@ def run(prepared: Prepared, progress: Progress) -> RunFolder:
 
 
 def resume(name: str, overrides: Sequence[str], progress: Progress) -> RunFolder:
-    """Go on with a run from its latest checkpoint, with its own configuration; plugins that changed are told.
+    """Go on with a run from its latest checkpoint, with its own configuration; plugins that changed are told, or
+    refused where the engine says ``refuses_changed_plugins``.
 
     Args:
         overrides: changes, such as ``train.steps=200`` for a longer run.
@@ -134,7 +135,13 @@ def resume(name: str, overrides: Sequence[str], progress: Progress) -> RunFolder
     config = validate_section(RunConfig, data)
     _refuse_finished(folder, config.train.steps)
     prepared = check(config, registry)
-    for change in plugin_changes(registry, folder):
+    changes = list(plugin_changes(registry, folder))
+    if changes and getattr(prepared.engine, "refuses_changed_plugins", False):
+        raise UsageError(
+            f"{' '.join(changes)} The {config.engine} engine goes on only with the same files: put them back, or begin "
+            f"a new run from what is trained so far: --model {folder.checkpoints / 'latest'}"
+        )
+    for change in changes:
         progress.say(f"warning: {change} The steps from here on run with what is installed now.")
     save_config(prepared.config, folder)
     lock_plugins(registry, folder)

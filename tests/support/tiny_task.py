@@ -14,10 +14,13 @@ import os
 import random
 import signal
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from rlfactory_core import Message, Sample, Section, Task, ToolContext, hookimpl, tool
+from rlfactory_core.env import ToolEnv
+from rlfactory_core.errors import ToolUnavailableError
+from rlfactory_core.protocols import Env, EnvStep, ToolManager
 from rlfactory_core.tiny import TinyModelRecipe, WarmStartStage
 from rlfactory_core.types import ToolSpec
 
@@ -65,11 +68,25 @@ class Demonstrator:
         return asked, Message("assistant", call(thing)), found, Message("assistant", answer(colour))
 
 
+class RewardingEnv(ToolEnv):
+    """Rewards the turns whose search finds something."""
+
+    def __init__(self, sample: Sample, manager: ToolManager, context: ToolContext, reward: float) -> None:
+        super().__init__(sample, manager, context)
+        self._reward = reward
+
+    async def step(self, message: Message) -> EnvStep:
+        step = await super().step(message)
+        return replace(step, reward=self._reward * any(result.content.startswith("1:") for result in step.results))
+
+
 class Colours(Task):
     class Config(Section):
         samples: int = 400
         breaks: Literal["", "raise", "die"] = ""  # what the second process does while it opens
         hangs: bool = False  # the tool never answers while training
+        outage: bool = False  # the tool is down for every group's first attempt while training
+        turn_reward: float = 0.0  # for each turn whose search finds something
 
     config: Config
     rewards = {"exact_match": 1.0, "format": 0.1}
@@ -99,8 +116,13 @@ class Colours(Task):
         """
         if self.config.hangs and context.sample.split == "train":
             await asyncio.Event().wait()
+        if self.config.outage and context.sample.split == "train" and context.trajectory_id.endswith("/0"):
+            raise ToolUnavailableError("the corpus is down")
         thing, colour = context.sample.metadata["thing"], context.sample.metadata["colour"]
         return f"1: {colour}" if query.strip() == thing else "No results."
+
+    def make_env(self, sample: Sample, manager: ToolManager, context: ToolContext) -> Env:
+        return RewardingEnv(sample, manager, context, self.config.turn_reward)
 
     async def open(self) -> None:
         if self.config.breaks and multiprocessing.parent_process():

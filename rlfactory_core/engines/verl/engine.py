@@ -47,6 +47,8 @@ def _quietly(work: Work) -> Work:
 class VerlEngine:
     """Trains with verl and vLLM on Ray."""
 
+    refuses_changed_plugins = True  # on a resume: a cluster's machines are not all at hand to be asked what changed
+
     def prepare(self, config: RunConfig) -> RunConfig:
         device = _device(config.device)
         _check_installed(device)

@@ -12,6 +12,8 @@ from rlfactory_core.engines.verl.work import FIELD
 from rlfactory_core.reporting.trajectories import StoredTrajectory
 from rlfactory_core.types import Trajectory
 
+GRID = 2**18
+
 
 @dataclass(frozen=True, slots=True)
 class TokenReward:
@@ -38,6 +40,16 @@ def token_rewards(trajectory: Trajectory) -> list[TokenReward]:
     return rewards
 
 
+def _on_grid(value: float) -> float:
+    """The nearest multiple of 1 / GRID.
+
+    In 32 bits the mean of equal rewards need not be that reward, nor the sum of 0.1 and 0.2 equal 0.3, and GRPO divides
+    such a difference by a deviation of the same size: equal attempts would get advantages of 0.1. On this grid sums
+    and means are exact, for groups whose rewards sum up to less than 2**24 / GRID.
+    """
+    return round(value * GRID) / GRID
+
+
 class TrajectoryOutput(AgentLoopOutput):
     """verl 0.9 puts ``reward_score`` on the last token; ours go where they belong."""
 
@@ -47,8 +59,10 @@ class TrajectoryOutput(AgentLoopOutput):
         fields: dict[str, Any] = super().as_dict()
         fields.pop("rewards", None)
         scores = fields["rm_scores"].zero_()
+        total = 0.0
         for reward in self.rewards:
-            scores[reward.position] += reward.value
+            before, total = total, total + reward.value
+            scores[reward.position] += _on_grid(total) - _on_grid(before)
         return fields
 
 

@@ -11,7 +11,6 @@ from rlfactory_core.errors import ConfigError
 
 GAE = "gae"
 ESTIMATORS = {"dr_grpo": "grpo"}  # our names that verl has under another one
-MODES_BEHIND = ("colocate_async", "separate_async")  # sample with weights that lag behind
 _DEFAULT = TrainConfig()
 
 
@@ -62,7 +61,7 @@ def _not_in_verl(config: RunConfig) -> Iterator[str]:
 
 
 def _sizes(config: RunConfig) -> Iterator[str]:
-    train, mode = config.train, config.verl.mode
+    train = config.train
     prompts, updates = train.prompts_per_step, train.updates_per_step
     if prompts % updates:
         lower = next(number for number in range(updates, 0, -1) if prompts % number == 0)
@@ -81,10 +80,8 @@ def _sizes(config: RunConfig) -> Iterator[str]:
     if workers and sequences % workers:
         yield (
             f"An update has {sequences} sequences (train.prompts_per_step / train.updates_per_step x train.group_size)"
-            f", which {workers} training GPUs cannot share evenly. Choose sizes whose product is a multiple of {workers}."
+            f", which {workers} training GPUs cannot share evenly. Choose sizes that make a multiple of {workers}."
         )
-    if mode == "separate_async" and config.eval.every and updates > 1 and prompts < updates:
-        yield "separate_async needs at least one prompt an update."
 
 
 def _machines(config: RunConfig) -> Iterator[str]:

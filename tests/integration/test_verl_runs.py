@@ -1,0 +1,167 @@
+"""The verl engine for real, on the CPU: verl's trainer, vLLM and Ray, each run with a limit and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from runs import TINY_TASK, Outcome, finish, metrics, start, summary, wait_until
+
+pytest.importorskip("verl", reason="the verl engine: rlfactory doctor --engine verl --install")
+pytest.importorskip("vllm", reason="the verl engine: rlfactory doctor --engine verl --install")
+pytestmark = pytest.mark.slow
+
+VERL = ("--engine", "verl", "--device", "cpu")
+LIMIT_S = 600.0  # a run takes one to three minutes on two idle cores
+SHARED_MEMORY = Path("/dev/shm")
+FAMILIES = ("raylet", "gcs_server", "ray::", "EngineCore", "engines.verl.janitor")
+
+
+def rlfactory(*arguments: object) -> Outcome:
+    """A whole command line in a process of its own; it has to succeed."""
+    outcome = finish(start(*arguments), LIMIT_S)
+    assert outcome.code == 0, outcome.out
+    return outcome
+
+
+def processes() -> set[int]:
+    """Those of Ray, vLLM and our own janitor."""
+    found = set()
+    for process in psutil.process_iter(["pid", "cmdline"]):
+        line = " ".join(process.info["cmdline"] or ())
+        if any(family in line for family in FAMILIES):
+            found.add(process.info["pid"])
+    return found
+
+
+def temporary() -> set[str]:
+    """Files in shared memory, and the run's own folders."""
+    here = {str(path) for path in SHARED_MEMORY.iterdir()}
+    return here | {str(path) for path in Path("/tmp").glob("rlf-*")}
+
+
+@pytest.fixture(autouse=True)
+def nothing_left() -> Iterator[None]:
+    """After each test the machine is as it was before, at the latest after the janitor's work."""
+    before = processes(), temporary()
+    yield
+    ends = time.monotonic() + 60
+    while (left := (processes() - before[0], temporary() - before[1])) != (set(), set()):
+        if time.monotonic() > ends:
+            pytest.fail(f"left behind: processes {left[0]}, files {left[1]}")
+        time.sleep(0.2)
+
+
+def test_grpo_learns_and_survives_a_kill(tmp_path: Path) -> None:
+    """The search task from its warm-started policy, with evaluations before, during and after."""
+    run = tmp_path / "run"
+    options = ("--steps", "8", "train.schedule=constant", "checkpoint.every=2", "eval.every=4", "eval.limit=40")
+    process = start("run", "--plugin", "search", *VERL, "--out", run, *options, "eval.attempts=1")
+    totals = run / "checkpoints" / "verl" / "global_step_4" / "rlfactory_totals.json"
+    wait_until(totals.exists, process, LIMIT_S)
+    process.kill()
+    assert finish(process).code == -signal.SIGKILL
+    done = len(metrics(run))
+    assert 3 <= done < 8
+    before = summary(run)["eval"]["before"]
+    assert before["exact_match/two_hop"] < 0.2
+
+    changed = (run / "plugins.lock.json").read_text()
+    other = json.loads(changed)
+    print_ = next(item for item in other.values() if item["distribution"] == "rlfactory-search")
+    print_["files"]["rlfactory_search/task.py"] = "0" * 64
+    (run / "plugins.lock.json").write_text(json.dumps(other))
+    refused = finish(start("run", "--resume", run), LIMIT_S)
+    assert refused.code == 2
+    assert "rlfactory_search/task.py" in refused.out
+    assert "Traceback" not in refused.out
+    (run / "plugins.lock.json").write_text(changed)
+
+    rlfactory("run", "--resume", run)
+    rows = metrics(run)
+    assert [row["step"] for row in rows] == list(range(1, 9))
+    assert max(row["rollout_probs_diff_max"] for row in rows) < 1e-4  # verl's own figure, vLLM against the trainer
+    rewards = [row["reward"] for row in rows]
+    assert sum(rewards[-3:]) / 3 > rewards[0] + 0.05, rewards
+    assert "eval/exact_match" in rows[3]
+    found = summary(run)
+    assert found["engine"] == "verl"
+    assert found["eval"]["before"] == before
+    assert found["eval"]["after"]["exact_match"] > before["exact_match"] + 0.05
+    assert found["eval"]["after"]["control/no_results/exact_match"] <= 0.05
+    assert found["steps"] == 8
+    assert_contract(run, steps=8)
+    measured = rlfactory("eval", "--plugin", "search", "--model", run, "eval.limit=10", "eval.sampled=false").out
+    assert "exact match" in measured
+
+
+def assert_contract(run: Path, steps: int) -> None:
+    """The folder is the local engine's, and the policy a Hugging Face folder."""
+    from transformers import AutoModelForCausalLM
+
+    names = {path.name for path in run.iterdir() if not path.name.startswith(".")}
+    assert names >= {"config.yaml", "plugins.lock.json", "metrics.jsonl", "summary.json", "report.html"}
+    last = run / "trajectories" / f"step-{steps:06d}.jsonl"
+    assert len(last.read_text().splitlines()) == 128
+    assert {"eval-before.jsonl", "eval-after.jsonl"} <= {path.name for path in last.parent.iterdir()}
+    latest = run / "checkpoints" / "latest"
+    assert latest.resolve() == (run / "checkpoints" / f"step-{steps}").resolve()
+    assert sum(p.numel() for p in AutoModelForCausalLM.from_pretrained(latest).parameters()) == 323_840
+    assert not (run / ".events.jsonl").exists()
+
+
+def test_ppo_puts_turn_rewards_where_they_belong_and_masks_outages(tmp_path: Path) -> None:
+    """A one-file plugin whose environment rewards turns, and whose tool is down for one attempt of each group."""
+    run = tmp_path / "run"
+    task = ("task.turn_reward=0.5", "task.outage=true", "tools.retries=0")
+    rlfactory(
+        "run", "--plugin", TINY_TASK, *VERL, "--out", run, "--steps", "2", "train.advantage=gae",
+        "train.critic_lr=1e-3", "eval.limit=4", "eval.sampled=false", *task,
+    )  # fmt: skip
+    rows = metrics(run)
+    assert [row["step"] for row in rows] == [1, 2]
+    assert all(row["verl/critic/vf_loss"] > 0 for row in rows)
+    assert all(row["masked"] > 0 for row in rows)
+    assert all(row["faults/infra"] == row["masked"] for row in rows)
+    trajectories = [
+        json.loads(line)
+        for step in (1, 2)
+        for line in (run / "trajectories" / f"step-{step:06d}.jsonl").read_text().splitlines()
+    ]
+    assert any(turn["reward"] == 0.5 for item in trajectories for turn in item["turns"])
+    trained = [item["reward"] for item in trajectories[:32] if not item["masked"]]
+    assert rows[0]["verl/critic/score/mean"] == pytest.approx(sum(trained) / len(trained), abs=1e-4)
+
+
+def test_separate_async_trains_with_weights_passed_on(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    rlfactory(
+        "run", "--plugin", TINY_TASK, *VERL, "--out", run, "--steps", "2", "verl.mode=separate_async",
+        "train.updates_per_step=2", "eval.limit=4", "eval.sampled=false",
+    )  # fmt: skip
+    rows: list[dict[str, Any]] = metrics(run)
+    assert [row["step"] for row in rows] == [1, 2]
+    assert all(row["grad_norm"] > 0 for row in rows)
+    assert summary(run)["mode"] == "separate_async"
+    assert summary(run)["eval"]["after"]
+
+
+def test_ctrl_c_stops_after_the_step_and_resumes(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    process = start("run", "--plugin", TINY_TASK, *VERL, "--out", run, "--steps", "50", "eval.limit=4")
+    wait_until(lambda: len(metrics(run)) >= 1, process, LIMIT_S)
+    os.kill(process.pid, signal.SIGINT)
+    outcome = finish(process, LIMIT_S)
+    assert outcome.code == 130, outcome.out
+    done = len(metrics(run))
+    assert f"Stopped after step {done}" in outcome.out
+    assert (run / "checkpoints" / "latest").resolve().name == "huggingface"
+    rlfactory("run", "--resume", run, "--steps", str(done + 1))
+    assert [row["step"] for row in metrics(run)] == list(range(1, done + 2))
