@@ -71,6 +71,8 @@ class VerlEngine:
         update["dtype"] = dtype if config.dtype == "auto" else config.dtype
         if is_file(config.plugin):
             update["plugin"] = str(Path(config.plugin).expanduser().resolve())
+        if config.model is not None and Path(config.model).expanduser().is_dir():
+            update["model"] = str(Path(config.model).expanduser().resolve())
         completed = config.model_copy(update=update)
         check_rules(completed)
         return completed
@@ -96,7 +98,7 @@ class VerlEngine:
         model = config.model or "the plugin's own tiny model"
         place = Place(model, config.out or Path("runs/TIME-PLUGIN"), "SYNC")
         held_out = len(runtime.held_out(required=False))
-        overrides = compile_overrides(config, place, held_out=held_out)
+        overrides = compile_overrides(config, place, held_out=held_out, flash=_has_flash())
         return explain(compose(overrides), overrides)
 
     @_quietly
@@ -118,7 +120,12 @@ class VerlEngine:
         sync = _sync_folder(config.device)
         place = Place(model, run.folder.path, str(sync or ""))
         overrides = compile_overrides(
-            config, place, held_out=held_out, resume=resume_step is not None, only_evaluate=only_evaluate
+            config,
+            place,
+            held_out=held_out,
+            flash=_has_flash(),
+            resume=resume_step is not None,
+            only_evaluate=only_evaluate,
         )
         composed = compose(overrides)
         payload = Payload.make(config, run.registry.fingerprints(), run.folder.path)
@@ -169,6 +176,10 @@ def _check_installed(device: str) -> None:
             f"--engine verl needs {', '.join(missing)}, which cannot be imported here. "
             f"Install all that it needs: rlfactory doctor --engine verl --device {device} --install"
         )
+
+
+def _has_flash() -> bool:
+    return find_spec("flash_attn") is not None
 
 
 def _check_scorers(runtime: TaskRuntime) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-from rlfactory_core.engines.verl.leftovers import end, processes_of, remove_shared_memory, shared_memory_of
+from rlfactory_core.engines.verl.leftovers import end, processes_of, remove_shared_memory, semaphores, shared_memory_of
 
 POLL_S = 1.0
 DEADLINE_S = 60.0  # of the tidying up
@@ -49,6 +49,7 @@ class Janitor:
 
 def main(folders: Sequence[Path]) -> None:
     """The process itself."""
+    before = semaphores()
     driver = os.getppid()  # it may live on after the run, for example under a test
     used: set[str] = set()
 
@@ -60,7 +61,7 @@ def main(folders: Sequence[Path]) -> None:
     left = others()
     used |= shared_memory_of(left)
     end(left)
-    remove_shared_memory(used)
+    remove_shared_memory(used | (semaphores() - before))
     for folder in folders:
         shutil.rmtree(folder, ignore_errors=True)
 

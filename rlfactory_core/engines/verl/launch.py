@@ -128,6 +128,8 @@ def _ray(job: Job, run: EngineRun) -> Iterator[Path | None]:
             ray.shutdown()
         if janitor is not None:
             janitor.finish()
+        for left in job.folders:
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def _keep_logs(session: Path | None, target: Path) -> Path | None:

@@ -44,6 +44,11 @@ def shared_memory_of(processes: Iterable[psutil.Process]) -> set[str]:
     return used
 
 
+def semaphores() -> set[str]:
+    """The names of Python's multiprocessing semaphores; one that is still named but not in use is nobody's."""
+    return {path.name for path in SHARED_MEMORY.glob("sem.mp-*")}
+
+
 def end(processes: list[psutil.Process]) -> None:
     """Politely at first."""
     for process in processes:

@@ -19,6 +19,7 @@ from rlfactory_core.engines.verl.rules import ESTIMATORS, GAE
 
 ENGINE = "(engine)"  # values that no key of ours gives: they make verl do what the local engine does
 CPU = "device=cpu"
+NO_FLASH = "(no flash-attn)"
 PASSED_ON = "verl.overrides"
 RAY_CPUS_A_DEVICE, RAY_CPUS_BESIDE = 3, 10  # processes of verl's that each book one of Ray's CPUs, busy or not
 
@@ -53,13 +54,20 @@ class Place:
 
 
 def compile_overrides(
-    config: RunConfig, place: Place, *, held_out: int, resume: bool = False, only_evaluate: bool = False
+    config: RunConfig,
+    place: Place,
+    *,
+    held_out: int,
+    flash: bool = False,
+    resume: bool = False,
+    only_evaluate: bool = False,
 ) -> list[Override]:
     """All overrides in order; of several for one key the last wins, so the user's own come last.
 
     Args:
         config: completed by the engine's ``prepare``: device, GPUs and nodes are numbers of this run.
         held_out: samples to evaluate on.
+        flash: flash-attn is installed (CUDA only).
     """
     items: list[Item] = []
     if config.device == "cpu":
@@ -68,6 +76,7 @@ def compile_overrides(
         found = [Override(key, value, CPU) for key, value in cpu]
     else:
         found = []
+        items += _kernels(flash)
     items += _model(config, place)
     items += _data(config)
     items += _actor(config)
@@ -94,6 +103,14 @@ def as_hydra(value: Any) -> str:
         text = re.sub(r"(\\+)(?='|\Z)", r"\1\1", text).replace("'", "\\'")
         return f"'{text}'"
     return repr(value) if isinstance(value, float) else json.dumps(value)
+
+
+def _kernels(flash: bool) -> Iterator[Item]:
+    """Without flash-attn, an extra package that has to be compiled, training goes on padded batches, more slowly."""
+    if not flash:
+        for part in ("actor_rollout_ref", "critic"):
+            yield f"+{part}.model.override_config.attn_implementation", "sdpa", NO_FLASH
+            yield f"{part}.model.use_remove_padding", False, NO_FLASH
 
 
 def _model(config: RunConfig, place: Place) -> Iterator[Item]:
