@@ -57,10 +57,6 @@ LANDS: list[tuple[list[str], dict[str, str]]] = [
     (["train.advantage=dr_grpo"], {"algorithm.adv_estimator": "'grpo'", "algorithm.norm_adv_by_std_in_grpo": "false"}),
     (["train.advantage=rloo"], {"algorithm.adv_estimator": "'rloo'"}),
     (
-        ["train.advantage=optimal_token_baseline"],
-        {"algorithm.adv_estimator": "'optimal_token_baseline'", f"{ACTOR}.calculate_sum_pi_squared": "true"},
-    ),
-    (
         ["train.advantage=gae", "train.gamma=0.9", "train.lam=0.8", "train.critic_lr=1e-4"],
         {
             "algorithm.adv_estimator": "'gae'",
@@ -151,7 +147,16 @@ def test_eval_only_evaluates() -> None:
 
 def test_only_ppo_has_a_critic_and_only_async_modes_correct_for_old_weights() -> None:
     found = compiled("train.advantage=grpo")
-    assert not [key for key in found if key.startswith(("critic.", "algorithm.rollout_correction"))]
+    assert not {"critic.model.path", "critic.optim.lr", "algorithm.rollout_correction.rollout_is"} & set(found)
+
+
+def test_training_needs_no_flash_attention_on_a_gpu() -> None:
+    padding, attention = (
+        f"actor_rollout_ref.model.{key}" for key in ("use_remove_padding", "override_config.attn_implementation")
+    )
+    without, with_it = compiled(), compiled(flash=True)
+    assert (without[padding], without[attention]) == ("false", "'sdpa'")
+    assert not {padding, attention} & set(with_it)
 
 
 def test_nothing_of_a_gpu_is_set_on_a_cpu_and_the_other_way_round() -> None:

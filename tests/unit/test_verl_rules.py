@@ -30,6 +30,8 @@ REFUSED: list[tuple[list[str], list[str]]] = [
     (["train.staleness=2"], ["train.staleness=2", "verl.mode=colocate_async", "separate_async", "train.staleness=0"]),
     (["train.workers=4"], ["train.workers=4", "verl.gpus"]),
     (["train.lora={rank: 8}"], ["train.lora", "leave it out"]),
+    (["train.advantage=remax"], ["train.advantage=remax", "a greedy attempt beside each group", "grpo or rloo"]),
+    (["train.advantage=gdpo"], ["train.advantage=gdpo", "rewards", "grpo or rloo"]),
     (["train.explode_norm=50"], ["train.explode_norm", "train.max_grad_norm"]),
     (["rollout.deterministic=true"], ["rollout.deterministic=true", "Set it to false"]),
     (["train.steps=0"], ["train.steps=0", "rlfactory eval"]),

@@ -11,8 +11,11 @@ from rlfactory_core.engines.verl.overrides import ENGINE, PASSED_ON, Override, c
 from rlfactory_core.errors import ConfigError
 
 
-def compose(overrides: Sequence[Override]) -> Any:
+def compose(overrides: Sequence[Override], *, with_model: bool = True) -> Any:
     """The ``DictConfig`` that verl's trainer takes.
+
+    Args:
+        with_model: the model can be reached; verl reads it to check a critic.
 
     Raises:
         ConfigError: verl's schema has no such key, or verl refuses a value.
@@ -38,8 +41,15 @@ def compose(overrides: Sequence[Override]) -> Any:
         raise ConfigError(f"train.advantage is {estimator!r}, which verl does not have. Known: {known}.")
     try:
         with contextlib.redirect_stdout(io.StringIO()):
-            validate_config(config, need_reference_policy(config), need_critic(config))
-    except (AssertionError, ValueError, NotImplementedError, TypeError, OmegaConfBaseException) as error:
+            validate_config(config, need_reference_policy(config), with_model and need_critic(config))
+    except (
+        AssertionError,
+        ValueError,
+        NotImplementedError,
+        TypeError,
+        HydraException,
+        OmegaConfBaseException,
+    ) as error:
         raise ConfigError(f"verl refuses the configuration: {_text(error)}{_hint(overrides)}") from error
     return config
 

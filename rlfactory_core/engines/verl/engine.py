@@ -99,7 +99,7 @@ class VerlEngine:
         place = Place(model, config.out or Path("runs/TIME-PLUGIN"), "SYNC")
         held_out = len(runtime.held_out(required=False))
         overrides = compile_overrides(config, place, held_out=held_out, flash=_has_flash())
-        return explain(compose(overrides), overrides)
+        return explain(compose(overrides, with_model=False), overrides)
 
     @_quietly
     def _run(self, run: EngineRun, resume_step: int | None, *, only_evaluate: bool = False) -> dict[str, Any]:

@@ -190,8 +190,6 @@ def _algorithm(config: RunConfig) -> Iterator[Item]:
     if config.verl.mode != "sync":
         yield "algorithm.rollout_correction.rollout_is", "token", "train.truncate_weight"
         yield "algorithm.rollout_correction.rollout_is_threshold", train.truncate_weight, "train.truncate_weight"
-    if "optimal_token_baseline" in train.advantage:
-        yield "actor_rollout_ref.actor.calculate_sum_pi_squared", True, "train.advantage"
     if train.advantage == GAE:
         yield "algorithm.gamma", train.gamma, "train.gamma"
         yield "algorithm.lam", train.lam, "train.lam"

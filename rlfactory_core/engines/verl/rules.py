@@ -11,6 +11,12 @@ from rlfactory_core.errors import ConfigError
 
 GAE = "gae"
 ESTIMATORS = {"dr_grpo": "grpo"}  # our names that verl has under another one
+NOT_FED = {  # estimators that verl has, and what its V1 trainer does not give them
+    "remax": "a greedy attempt beside each group",
+    "gdpo": "rewards that are not weighed and summed yet",
+    "optimal_token_baseline": "each token's sum of squared probabilities",
+    "tir_optimal_token_baseline": "each token's sum of squared probabilities",
+}
 _DEFAULT = TrainConfig()
 
 
@@ -39,6 +45,11 @@ def check_rules(config: RunConfig) -> None:
 def _not_in_verl(config: RunConfig) -> Iterator[str]:
     train = config.train
     local = "or train with --engine local"
+    if train.advantage in NOT_FED:
+        yield (
+            f"train.advantage={train.advantage} needs {NOT_FED[train.advantage]}, which verl's V1 trainer does not "
+            "give it. Use another, such as grpo or rloo."
+        )
     if train.muon_lr:
         yield f"train.muon_lr={train.muon_lr:g}: verl's FSDP engine has AdamW only. Set it to 0, {local}."
     if train.schedule == "linear":
