@@ -1,0 +1,212 @@
+"""``rlfactory run`` for an engine with a configuration of its own: fitted defaults, ``--dry-run``, and keys after ``--``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlfactory_core.cli.main import invoke
+from rlfactory_core.config import RunConfig
+from rlfactory_core.config_load import load_yaml, validate_section
+from rlfactory_core.engines.verl import engine
+from rlfactory_core.plugins.registry import Registry
+from rlfactory_core.runner import resolve
+
+PLUGIN = '''
+from rlfactory_core import Sample, Section, Task, UsageError, hookimpl
+
+
+class Quiet(Task):
+    class Config(Section):
+        level: int = 1
+
+    defaults = {"train": {"schedule": "linear", "lr": 5e-4}}
+    tiny_defaults = {"train": {"muon_lr": 0.002, "steps": 7}}
+    rewards = {"exact_match": 1.0}
+
+    def samples(self, split):
+        return [Sample("1", "How long?", "x")]
+
+
+class Noted:
+    """An engine that explains itself and must not be asked to train."""
+
+    def prepare(self, config):
+        if config.train.muon_lr:
+            raise UsageError("train.muon_lr: not here. Set it to 0.")
+        return config.model_copy(update={"device": "cpu"})
+
+    def explain(self, config, registry):
+        return "\\n".join(["own:", *config.verl.overrides])
+
+
+class Plain:
+    def prepare(self, config):
+        return config
+
+
+class Factory:
+    """Made when the run begins; asked before, how a task's defaults fit."""
+
+    def __call__(self):
+        return Noted()
+
+    def adapt(self, defaults):
+        train = {**defaults.get("train", {}), "muon_lr": 0.0}
+        return {**defaults, "train": train}
+
+
+@hookimpl
+def rlfactory_tasks(register):
+    register("quiet", Quiet)
+
+
+@hookimpl
+def rlfactory_engines(register):
+    register("noted", Factory())
+    register("plain", Plain)
+'''
+
+Resolve = Callable[..., RunConfig]
+
+
+@pytest.fixture
+def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "quiet.py").write_text(PLUGIN)
+    return "./quiet.py"
+
+
+@pytest.fixture
+def resolved(plugin: str) -> Resolve:
+    """The configuration before any engine has seen it."""
+
+    def resolved(*given: Any) -> RunConfig:
+        return resolve(Registry(), None, [f"plugin={plugin}", *given])
+
+    return resolved
+
+
+def test_a_tasks_defaults_are_fitted_to_verl_and_only_to_verl(resolved: Resolve) -> None:
+    """Without verl installed: the configuration is made before the engine is."""
+    local, verl = resolved(), resolved("engine=verl")
+    assert (local.train.schedule, local.train.muon_lr) == ("linear", 0.002)
+    assert (verl.train.schedule, verl.train.muon_lr) == ("cosine", 0.0)
+    assert local.train.steps == verl.train.steps == 7
+    assert local.train.lr == verl.train.lr == 5e-4
+
+
+def test_what_the_user_asks_for_is_never_fitted(resolved: Resolve, tmp_path: Path) -> None:
+    assert resolved("engine=verl", "train.schedule=linear", "train.muon_lr=0.1").train.muon_lr == 0.1
+    file = tmp_path / "run.yaml"
+    file.write_text("plugin: ./quiet.py\nengine: verl\ntrain: {schedule: linear}\n")
+    found = resolve(Registry(), file, [])
+    assert (found.train.schedule, found.train.muon_lr) == ("linear", 0.0)
+
+
+def test_a_model_of_the_users_own_leaves_the_tiny_models_defaults_out(resolved: Resolve) -> None:
+    assert resolved("engine=verl", "model=/models/x").train.steps == RunConfig(plugin="x").train.steps
+
+
+def test_any_engine_may_fit_defaults_or_not(resolved: Resolve) -> None:
+    assert resolved("engine=noted").train.muon_lr == 0.0
+    assert resolved("engine=plain").train.muon_lr == 0.002
+
+
+def run(*arguments: object) -> int:
+    return invoke(["run", *map(str, arguments)])
+
+
+def test_a_dry_run_shows_the_configuration_and_the_engines_own(
+    plugin: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["a.b=1", "+c='x, y'", "d=e=f", "--not-an-option=1"]
+    assert run("--plugin", plugin, "--engine", "noted", "--dry-run", "train.lr=2e-4", "--level", 3, "--", *given) == 0
+    shown, _, own = capsys.readouterr().out.partition("\n# noted\n")
+    (tmp_path / "shown.yaml").write_text(shown)
+    config = validate_section(RunConfig, load_yaml(tmp_path / "shown.yaml"))
+    assert (config.engine, config.device, config.train.lr, config.task) == ("noted", "cpu", 2e-4, {"level": 3})
+    assert config.verl.overrides == tuple(given)
+    assert own.splitlines() == ["own:", *given]
+    assert not (tmp_path / "runs").exists()
+
+
+def test_an_engine_without_one_shows_ours_alone(plugin: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--plugin", plugin, "--engine", "plain", "--dry-run") == 0
+    out = capsys.readouterr().out
+    assert "engine: plain" in out
+    assert "# plain" not in out
+
+
+def test_a_dry_run_finds_what_is_wrong(plugin: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--plugin", plugin, "--engine", "noted", "--dry-run", "train.muon_lr=0.1") == 2
+    assert "error: train.muon_lr: not here. Set it to 0." in capsys.readouterr().err
+
+
+def test_gpus_nodes_and_cluster_have_options(plugin: str, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--gpus", 4, "--nodes", 2, "--ray-address", "auto"]
+    assert run("--plugin", plugin, "--engine", "noted", "--dry-run", *options) == 0
+    out = capsys.readouterr().out
+    for line in ("gpus: 4", "nodes: 2", "ray_address: auto"):
+        assert line in out
+
+
+@pytest.mark.parametrize("extra", [["--dry-run"], ["--", "a.b=1"]])
+def test_a_resumed_run_goes_on_as_it_began(extra: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--resume", "some-run", *extra) == 2
+    assert "neither --dry-run nor keys after `--`" in capsys.readouterr().err
+
+
+def test_verl_that_is_not_installed_is_told_with_the_command(
+    plugin: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "find_spec", lambda name: None)
+    assert run("--plugin", plugin, "--engine", "verl", "--device", "cpu") == 2
+    text = capsys.readouterr().err
+    assert "--engine verl needs verl, ray" in text
+    assert "rlfactory doctor --engine verl --device cpu --install" in text
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["--device", "cuda:1"], ["--device cuda:1", "verl.gpus"]),
+        (["train.muon_lr=0.1", "train.workers=2"], ["train.muon_lr=0.1", "train.workers=2"]),
+        (["verl.mode=sometimes"], ["verl.mode", "sometimes", "colocate_async"]),
+        (["verl.gpu=2"], ["'verl.gpu'", "'verl.gpus'"]),
+    ],
+)
+def test_what_verl_cannot_do_is_told_before_anything_starts(
+    given: list[str],
+    words: list[str],
+    plugin: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(engine, "find_spec", lambda name: object())  # as if all were installed
+    device = [] if "--device" in given else ["--device", "cpu"]
+    assert run("--plugin", plugin, "--engine", "verl", *device, *given) == 2
+    text = capsys.readouterr().err
+    for word in words:
+        assert word in text
+    assert not Path("runs").exists()
+
+
+def test_prepare_completes_what_the_machine_decides(plugin: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "find_spec", lambda name: object())
+    monkeypatch.setattr(engine.shutil, "which", lambda name: None)  # no GPU
+
+    def prepared(*given: str) -> RunConfig:
+        return engine.VerlEngine().prepare(resolve(Registry(), None, [f"plugin={plugin}", "engine=verl", *given]))
+
+    config = prepared()
+    assert (config.device, config.dtype, config.verl.gpus, config.verl.agent_workers) == ("cpu", "float32", 1, 1)
+    assert Path(config.plugin).is_absolute()  # its workers stand elsewhere
+    separate = prepared("verl.mode=separate_async")
+    assert (separate.verl.gpus, separate.verl.rollout_gpus) == (2, 1)
+    many = prepared("device=cuda", "verl.gpus=16", "model=/models/x")
+    assert (many.dtype, many.verl.agent_workers) == ("bfloat16", 8)
