@@ -1,0 +1,44 @@
+"""The recipes: every key exists, the verl engine takes the sizes, and no trajectory is cut by the sum of its parts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rlfactory_core.config import RunConfig
+from rlfactory_core.engines.verl.rules import check_rules
+from rlfactory_core.plugins.registry import Registry
+from rlfactory_core.runner import find_parts, resolve
+
+pytest.importorskip("rlfactory_search")
+
+ROOT = Path(__file__).parent.parent.parent
+RECIPES = sorted((ROOT / "recipes").glob("*.yaml"))
+PROMPT_TOKENS = 300  # a question, the instruction and the tool's schema
+MARKS = 10  # tokens of a chat template around a turn
+
+
+@pytest.fixture(params=RECIPES, ids=lambda path: path.stem)
+def config(request: pytest.FixtureRequest) -> RunConfig:
+    """As `rlfactory run --config` has it, before the engine has looked at the machine."""
+    return resolve(Registry(), request.param, [])
+
+
+def test_there_are_recipes() -> None:
+    assert {path.stem for path in RECIPES} >= {"search-qwen3-4b", "search-qwen3-4b-1gpu"}
+
+
+def test_the_plugin_and_the_engine_take_it(config: RunConfig) -> None:
+    find_parts(config, Registry())
+    assert config.engine == "verl"
+    assert config.verl.gpus, "a recipe says for how many GPUs it is"
+    check_rules(config)
+
+
+def test_a_trajectory_of_full_turns_and_results_is_not_cut(config: RunConfig) -> None:
+    limits = config.rollout
+    turns = limits.max_turns * (limits.max_turn_tokens + MARKS)
+    results = limits.max_tool_calls * (config.tools.max_result_tokens + MARKS)
+    assert PROMPT_TOKENS + turns + results <= limits.max_tokens
+    assert limits.max_turns == limits.max_tool_calls + 1, "the last turn is for the answer"
