@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -54,11 +55,11 @@ def end(processes: list[psutil.Process]) -> None:
     for process in processes:
         with suppress(psutil.Error):
             process.send_signal(signal.SIGTERM)
-    _, stubborn = psutil.wait_procs(processes, GRACE_S)
+    stubborn = _wait(processes)
     for process in stubborn:
         with suppress(psutil.Error):
             process.kill()
-    psutil.wait_procs(stubborn, GRACE_S)
+    _wait(stubborn)
 
 
 def remove_shared_memory(names: set[str]) -> None:
@@ -66,6 +67,20 @@ def remove_shared_memory(names: set[str]) -> None:
     for name in names - shared_memory_of(psutil.process_iter()):
         with suppress(OSError):
             (SHARED_MEMORY / name).unlink()
+
+
+def _wait(processes: list[psutil.Process]) -> list[psutil.Process]:
+    """Those that still run after the grace; one that only its parent has yet to notice has ended."""
+    deadline = time.monotonic() + GRACE_S
+    while (left := [process for process in processes if _runs(process)]) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return left
+
+
+def _runs(process: psutil.Process) -> bool:
+    with suppress(psutil.Error):
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    return False
 
 
 def _belongs(process: psutil.Process, inside: str) -> bool:

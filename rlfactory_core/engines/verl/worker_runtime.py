@@ -37,7 +37,9 @@ class WorkerRuntime:
             playing = self._play(work, attempt, sampler)
             return work, await asyncio.wait_for(playing, self.config.verl.trajectory_deadline_s)
         except Exception as error:  # noqa: BLE001 - the boundary that the docstring names
-            fault = Fault(FaultKind.INFRA, "rollout", f"{type(error).__name__}: {error}")
+            late = isinstance(error, asyncio.TimeoutError) and not str(error)
+            limit = f"not done within verl.trajectory_deadline_s={self.config.verl.trajectory_deadline_s:g}"
+            fault = Fault(FaultKind.INFRA, "rollout", limit if late else f"{type(error).__name__}: {error}")
             return work, Trajectory(work.sample, attempt, (), StopReason.FAULT, (fault,))
 
     async def _play(self, work: Work, attempt: int, sampler: ServerSampler) -> Trajectory:
