@@ -1,4 +1,4 @@
-"""``rlfactory run`` for an engine with a configuration of its own: fitted defaults, ``--dry-run``, keys after ``--``."""
+"""``rlfactory run`` for an engine with a configuration of its own: defaults, ``--dry-run``, keys after ``--``."""
 
 from __future__ import annotations
 

@@ -1,85 +1,65 @@
-"""After a run no process and no shared memory of its own is left, and nobody else's is touched."""
+"""After a run no process and no shared memory of its own is left, however it ended, and nobody else's is touched."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-pytest.importorskip("psutil", reason="the verl engine needs it")
+psutil = pytest.importorskip("psutil", reason="the verl engine needs it")
+from rlfactory_core.engines.verl import leftovers  # noqa: E402
+
 SHM = Path("/dev/shm")
 pytestmark = pytest.mark.skipif(not SHM.is_dir(), reason="needs a file system for shared memory")
 
-# In a process of its own, because `Leftovers` looks at all below its process and makes it a reaper of orphans.
+# Keeps its log in a folder and a file in shared memory open, and starts another of its kind where it is told to.
 PROGRAM = """
-import json, os, signal, subprocess, sys
-from pathlib import Path
-from rlfactory_core.engines.verl import leftovers
-from rlfactory_core.engines.verl.leftovers import Leftovers
-
-leftovers.GRACE_S = 0.5
-name = sys.argv[1]
-shm = Path("/dev/shm")
-STUBBORN = '''
-import mmap, signal, sys, time
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
-file = open(sys.argv[1], "wb+")
-file.write(b"x" * 4096); file.flush()
-memory = mmap.mmap(file.fileno(), 4096)
-print(flush=True)
+import mmap, signal, subprocess, sys, time
+program, log, memory, kind = sys.argv[1:5]
+if kind == "stubborn":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+opened = open(log, "a") if log else None
+if memory:
+    file = open(memory, "wb+")
+    file.write(b"x" * 4096)
+    file.flush()
+    mapped = mmap.mmap(file.fileno(), 4096)
+if kind == "parent":
+    command = [sys.executable, "-c", program, program, log, memory + "-child", ""]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE)
+    child.stdout.readline()
+print("ready", flush=True)
 time.sleep(600)
-'''
-PARENT = '''
-import subprocess, sys, time
-child = subprocess.Popen([sys.executable, "-c", sys.argv[1], sys.argv[2]], stdout=subprocess.PIPE)
+"""
+DRIVER = """
+import subprocess, sys
+from pathlib import Path
+from rlfactory_core.engines.verl.janitor import Janitor
+
+program, folder, sync, memory = sys.argv[1:]
+janitor = Janitor([Path(folder), Path(sync)])
+child = subprocess.Popen(
+    [sys.executable, "-c", program, program, folder + "/worker.log", memory, "parent"],
+    stdout=subprocess.PIPE, start_new_session=True,
+)
 child.stdout.readline()
 print(child.pid, flush=True)
-if sys.argv[3] == "waits":
-    time.sleep(600)
-'''
-
-def below(where, stays):
-    parent = subprocess.Popen(
-        [sys.executable, "-c", PARENT, STUBBORN, str(where), stays], stdout=subprocess.PIPE, text=True
-    )
-    grandchild = int(parent.stdout.readline())
-    if stays != "waits":
-        parent.wait()
-    return parent, grandchild
-
-(shm / f"{name}-before").write_text("x")
-old, old_child = below(shm / f"{name}-old", "waits")
-watched = Leftovers.watch()
-new, new_child = below(shm / f"{name}-new", "waits")
-_, orphan = below(shm / f"{name}-orphan", "ends")
-(shm / f"{name}-file").write_text("x")
-print("ready", flush=True)
-sys.stdin.readline()  # meanwhile another program, not below this one, makes a file
-watched.clear()
-
-def alive(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-print(json.dumps({
-    "alive": {k: alive(v) for k, v in dict(
-        old=old.pid, old_child=old_child, new=new.pid, new_child=new_child, orphan=orphan).items()},
-    "zombies": [p for p in (new.pid, new_child, orphan) if Path(f"/proc/{p}").exists()],
-    "files": sorted(path.name.removeprefix(name + "-") for path in shm.glob(f"{name}-*")),
-}), flush=True)
-os.kill(old_child, signal.SIGKILL)
-old.kill()
+sys.stdin.readline()
+janitor.finish()
+print("tidy", flush=True)
+sys.stdin.readline()
 """
+
+Start = Callable[..., "subprocess.Popen[bytes]"]
 
 
 @pytest.fixture
@@ -91,26 +71,102 @@ def name() -> Iterator[str]:
         path.unlink()
 
 
-def test_what_a_run_started_is_gone_and_all_else_stays(name: str) -> None:
-    program = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, name],
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Start the program, and wait until it has all open."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(log: Path | str = "", memory: Path | str = "", kind: str = "") -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-c", PROGRAM, "", str(log), str(memory), kind]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE)
+        started.append(process)
+        assert process.stdout is not None
+        process.stdout.readline()
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def alive(pid: int) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    return False
+
+
+def test_a_run_is_known_by_its_folder(tmp_path: Path, start: Start) -> None:
+    folder = tmp_path / "rlf-ray-1"
+    folder.mkdir()
+    near = tmp_path / "rlf-ray-12"
+    near.mkdir()
+    logs, names, other = start(log=folder / "log"), start(kind=str(folder)), start(log=near / "log")
+    with (folder / "own").open("w"):  # the driver's own process is never meant
+        found = {process.pid for process in leftovers.processes_of(folder)}
+    assert {logs.pid, names.pid} <= found
+    assert not {other.pid, os.getpid()} & found
+
+
+def test_who_does_not_listen_is_ended_all_the_same(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leftovers, "GRACE_S", 0.3)
+    polite, stubborn, other = start(), start(kind="stubborn"), start()
+    leftovers.end([psutil.Process(polite.pid), psutil.Process(stubborn.pid)])
+    assert not alive(polite.pid)
+    assert not alive(stubborn.pid)
+    assert alive(other.pid)
+
+
+def test_shared_memory_that_somebody_uses_stays(name: str, start: Start) -> None:
+    used, left = SHM / f"{name}-used", SHM / f"{name}-left"
+    left.write_text("x")
+    process = start(memory=used)
+    assert leftovers.shared_memory_of([psutil.Process(process.pid)]) == {used.name}
+    leftovers.remove_shared_memory({used.name, left.name, f"{name}-gone"})
+    assert (used.exists(), left.exists()) == (True, False)
+
+
+@pytest.mark.parametrize("ends", ["by itself", "kill -9"])
+def test_the_janitor_tidies_up(ends: str, name: str, start: Start, tmp_path: Path) -> None:
+    before, others = SHM / f"{name}-before", SHM / f"{name}-others"
+    before.write_text("x")
+    other = start(log=tmp_path / "log", memory=others)
+    folder, sync = tmp_path / "rlf-ray-1", SHM / f"{name}-sync"
+    folder.mkdir()
+    sync.mkdir()
+    (sync / "weights").write_text("x")
+    memory = SHM / f"{name}-run"
+    driver = subprocess.Popen(
+        [sys.executable, "-c", DRIVER, PROGRAM, str(folder), str(sync), str(memory)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )
     try:
-        assert program.stdout is not None
-        program.stdout.readline()
-        with (SHM / f"{name}-theirs").open("wb+"):  # of a program that is not below the run
-            out, errors = program.communicate("go\n", timeout=60)
+        assert driver.stdout is not None
+        assert driver.stdin is not None
+        pid = int(driver.stdout.readline())
+        family = [pid, *(process.pid for process in psutil.Process(pid).children())]
+        assert len(family) == 2
+        assert {path.name for path in SHM.glob(f"{name}-run*")} == {f"{name}-run", f"{name}-run-child"}
+        if ends == "kill -9":
+            driver.send_signal(signal.SIGKILL)
+        else:
+            driver.stdin.write(b"go\n")
+            driver.stdin.flush()
+            assert driver.stdout.readline() == b"tidy\n"
+            assert not folder.exists()
+        wait_for(lambda: not folder.exists() and not sync.exists())
+        assert [alive(member) for member in family] == [False, False]
+        assert {path.name for path in SHM.glob(f"{name}-*")} == {before.name, others.name}
+        assert alive(other.pid)
     finally:
-        with suppress(ProcessLookupError):
-            os.killpg(program.pid, signal.SIGKILL)
-    assert program.returncode == 0, errors
-    found = json.loads(out)
-    assert found["alive"] == {"old": True, "old_child": True, "new": False, "new_child": False, "orphan": False}
-    assert found["zombies"] == []
-    assert found["files"] == ["before", "old", "theirs"]
+        driver.kill()
+        driver.communicate()
+
+
+def wait_for(happened: Callable[[], Any], seconds: float = 30.0) -> None:
+    ends = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < ends
+        time.sleep(0.05)
