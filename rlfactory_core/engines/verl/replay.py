@@ -70,16 +70,23 @@ class Recording:
                 return batch.select_keys([key for key in batch.keys if key in useful]), metrics
             self._inner.refill_fn(batch_size)
         raise TrainingError(
-            f"step {global_steps}: in {self._max_spoilt} batches in a row every trajectory was spoilt by a fault. "
+            f"step {global_steps}: in {self._max_spoilt} batches in a row every trajectory was spoilt by a fault, "
+            "or sampled nothing because its prompt fills rollout.max_tokens. "
             f"{_most_common_fault(rows)} The last checkpoint is kept: mend it and go on with --resume."
         )
 
     def _useful(self, rows: Sequence[Row]) -> set[str]:
-        live: defaultdict[str, list[str]] = defaultdict(list)
+        live: defaultdict[str, list[Row]] = defaultdict(list)
         for row in rows:
             if not row.stored.trajectory.masked:
-                live[row.prompt].append(row.key)
-        return {key for keys in live.values() if len(keys) >= self._needed for key in keys}
+                live[row.prompt].append(row)
+        # A prompt that fills the token budget has attempts without a token, which divide by zero in some estimators.
+        return {
+            row.key
+            for found in live.values()
+            if len(found) >= self._needed and any(row.stored.trajectory.num_sampled for row in found)
+            for row in found
+        }
 
     def _clear(self, batch: Any, dropped: list[str]) -> None:
         """verl fills a batch that has become too small with rows that mean nothing."""
