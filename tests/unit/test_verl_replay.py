@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +14,7 @@ from reporting_examples import decode, infra_fault, make_trajectory
 from rlfactory_core.engines.verl.work import FIELD
 from rlfactory_core.errors import TrainingError
 from rlfactory_core.reporting.trajectories import StoredTrajectory
-from rlfactory_core.types import Fault, FaultKind
+from rlfactory_core.types import Fault, FaultKind, StopReason
 
 tq = pytest.importorskip("transfer_queue", reason="the verl engine needs it")
 from rlfactory_core.engines.verl import replay  # noqa: E402
@@ -135,6 +136,15 @@ def test_a_single_survivor_says_nothing_to_who_compares_attempts(queue: Queue) -
 def test_a_single_survivor_says_enough_to_a_critic(queue: Queue) -> None:
     made, _ = recording(Inner(queue, rows("a", None, VERIFIER) | rows("b", None, None)), needed=1)
     assert take(made)[0].keys == ["a_0_0", "b_0_0", "b_1_0"]
+
+
+def test_prompts_that_fill_the_token_budget_say_nothing(queue: Queue) -> None:
+    full = {
+        key: replace(trajectory, turns=(), stop=StopReason.LENGTH) for key, trajectory in rows("a", None, None).items()
+    }
+    made, _ = recording(Inner(queue, full | rows("b", None, None)), needed=1)
+    assert take(made)[0].keys == ["b_0_0", "b_1_0"]
+    assert queue.cleared == ["a_0_0", "a_1_0"]
 
 
 def test_a_batch_in_which_all_is_spoilt_is_played_again(queue: Queue) -> None:
