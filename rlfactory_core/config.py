@@ -91,7 +91,7 @@ class TrainConfig(Section):
     steps: Natural = 100
     prompts_per_step: Positive = 16
     group_size: Annotated[int, Field(ge=2)] = 8
-    advantage: str = "grpo"  # grpo, dr_grpo, rloo; with engine=verl also gae (PPO) and every other one that verl has
+    advantage: str = "grpo"  # grpo, dr_grpo, rloo; with engine=verl also gae (PPO) and others of verl's
     gamma: Fraction = 1.0  # gae: discount of a later token's reward
     lam: Fraction = 1.0  # gae: between one-step (0) and whole returns (1)
     critic_lr: Annotated[float, Field(gt=0.0)] = 1e-5  # gae: AdamW of the critic

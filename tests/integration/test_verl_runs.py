@@ -64,7 +64,7 @@ def test_grpo_learns_and_survives_a_kill(tmp_path: Path) -> None:
     run = tmp_path / "run"
     options = ("--steps", "8", "train.schedule=constant", "checkpoint.every=2", "eval.every=4", "eval.limit=40")
     process = start("run", "--plugin", "search", *VERL, "--out", run, *options, "eval.attempts=1")
-    totals = run / "checkpoints" / "verl" / "global_step_4" / "rlfactory_totals.json"
+    totals = run / "checkpoints" / "verl" / "global_step_4" / "rlfactory_state.json"
     wait_until(totals.exists, process, LIMIT_S)
     process.kill()
     assert finish(process).code == -signal.SIGKILL

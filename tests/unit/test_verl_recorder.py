@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from rlfactory_core.reporting.trajectories import StoredTrajectory
 from rlfactory_core.types import Group, Trajectory
 
 pytest.importorskip("transfer_queue", reason="the verl engine needs it")
+from rlfactory_core.engines.verl.checkpoints import RecorderState
 from rlfactory_core.engines.verl.recorder import Recorder
 from rlfactory_core.engines.verl.replay import Row
 
@@ -48,8 +50,8 @@ def folder(tmp_path: Path) -> RunFolder:
     return RunFolder.create("search", tmp_path / "run")
 
 
-def recorder(folder: RunFolder, totals: dict[str, float] | None = None) -> Recorder:
-    return Recorder(folder, open_loggers((), folder, {}), Shown(), "exact_match", totals or {})
+def recorder(folder: RunFolder, earlier: RecorderState | None = None) -> Recorder:
+    return Recorder(folder, open_loggers((), folder, {}), Shown(), "exact_match", earlier)
 
 
 def row(trajectory: Trajectory, prompt: str, note: str) -> Row:
@@ -112,22 +114,26 @@ def test_the_display_shows_reward_and_success(folder: RunFolder) -> None:
     assert made.progress.numbers == [{"reward": pytest.approx(2 / 3), "exact_match": pytest.approx(2 / 3)}]
 
 
-def test_totals_run_on_after_a_resume(folder: RunFolder) -> None:
+@pytest.mark.parametrize("logged", [True, False], ids=["logged", "killed between checkpoint and log"])
+def test_a_resumed_run_has_the_checkpoint_s_step_whichever_way_it_died(folder: RunFolder, logged: bool) -> None:
     first = recorder(folder)
     first.step_rows(step_rows())
-    first.step(1, VERL)
-    saved = json.loads(json.dumps(first.saved_totals()))
+    saved = RecorderState(**json.loads(json.dumps(asdict(first.state(1)))))
+    if logged:
+        first.step(1, VERL)
     second = recorder(folder, saved)
     second.step_rows(step_rows())
     second.step(2, VERL)
+    assert [found["step"] for found in folder.read_metrics()] == [1, 2]
+    assert folder.read_metrics()[0]["reward"] == pytest.approx(2 / 3)
+    assert len(list(folder.read_trajectories(1))) == len(step_rows())
     sampled = sum(r.stored.trajectory.num_sampled for r in step_rows())
     summary = second.summary(2)
     assert summary["steps"] == 2
     assert summary["sampled_tokens"] == 2 * sampled
     assert summary["trained_tokens"] == 2 * folder.read_metrics()[0]["trained_tokens"]
-    assert summary["train_seconds"] == 6.0
     assert summary["faults"]["infra"] == 2
-    assert summary["seconds"] >= saved["seconds"]
+    assert summary["seconds"] >= saved.totals["seconds"]
     assert summary["eval"] == {"before": {}, "after": {}}
 
 

@@ -12,6 +12,7 @@ import re
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rlfactory_core.errors import CheckpointError
@@ -19,13 +20,22 @@ from rlfactory_core.reporting.folder import write_atomic
 
 FOLDER = "verl"
 TRACKER = "latest_checkpointed_iteration.txt"  # verl writes it when a checkpoint is whole
-TOTALS = "rlfactory_totals.json"
+STATE = "rlfactory_state.json"
 
 
-def publish(checkpoints: Path, step: int, totals: Mapping[str, float], *, keep: int) -> None:
+@dataclass(frozen=True, slots=True)
+class RecorderState:
+    """What a resumed run needs of the record keeping: the running sums, and the step's metrics."""
+
+    step: int
+    totals: Mapping[str, float]
+    metrics: Mapping[str, float]
+
+
+def publish(checkpoints: Path, state: RecorderState, *, keep: int) -> None:
     """After verl has written a checkpoint: link it, and only then delete all but the newest ``keep``."""
-    own = checkpoints / FOLDER
-    write_atomic(own / f"global_step_{step}" / TOTALS, json.dumps(dict(totals)))
+    own, step = checkpoints / FOLDER, state.step
+    write_atomic(own / f"global_step_{step}" / STATE, json.dumps(asdict(state)))
     _link(checkpoints / f"step-{step}", f"{FOLDER}/global_step_{step}/actor/huggingface")
     _link(checkpoints / "latest", f"step-{step}")
     for old in _steps(own)[:-keep]:
@@ -48,13 +58,13 @@ def latest_step(checkpoints: Path) -> int:
         ) from error
 
 
-def read_totals(checkpoints: Path, step: int) -> dict[str, float]:
-    """The running sums as they were at a checkpoint; empty where the run died between verl's files and ours."""
+def read_state(checkpoints: Path, step: int) -> RecorderState:
+    """Of a checkpoint; an empty one where the run died between verl's files and ours."""
     try:
-        totals: dict[str, float] = json.loads((checkpoints / FOLDER / f"global_step_{step}" / TOTALS).read_text())
+        text = (checkpoints / FOLDER / f"global_step_{step}" / STATE).read_text()
     except FileNotFoundError:
-        return {}
-    return totals
+        return RecorderState(step, {}, {})
+    return RecorderState(**json.loads(text))
 
 
 def _steps(own: Path) -> list[int]:

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from rlfactory_core.engines.verl.checkpoints import RecorderState
 from rlfactory_core.engines.verl.metrics import common_metrics, training_metrics
 from rlfactory_core.engines.verl.replay import Row
 from rlfactory_core.evaluation import EvalPass, summarise
@@ -22,16 +23,25 @@ class Recorder:
 
     Args:
         success: the score that tells whether an attempt succeeded.
-        totals: running sums of an earlier part of the run.
+        earlier: of the checkpoint that a resumed run goes on from; a step that was not logged any more is logged now.
     """
 
     def __init__(
-        self, folder: RunFolder, loggers: MetricsLogger, progress: Progress, success: str, totals: Mapping[str, float]
+        self,
+        folder: RunFolder,
+        loggers: MetricsLogger,
+        progress: Progress,
+        success: str,
+        earlier: RecorderState | None = None,
     ) -> None:
         self.folder, self.progress, self.success = folder, progress, success
         self.loggers = loggers
-        self.totals = Counter[str](totals)
+        self.totals = Counter[str](earlier.totals if earlier else {})
         self.results: dict[str, dict[str, float]] = {}  # "before", "after" -> the flat map
+        if earlier is not None:
+            self.results = folder.read_summary().get("eval", {})
+            if earlier.metrics and all(row.get("step") != earlier.step for row in folder.read_metrics()):
+                loggers.log(earlier.step, earlier.metrics)
         self._step: list[Row] = []
         self._evaluation: list[Row] = []
         self._eval_metrics: dict[str, float] = {}
@@ -68,25 +78,33 @@ class Recorder:
         groups = _groups(rows, key=lambda row: row.prompt)
         metrics = {**training_metrics(groups), **self._eval_metrics, **common_metrics(verl, rows)}
         self._eval_metrics = {}
-        self._count(groups, metrics)
+        self.totals = self._counted(groups, metrics)
         self.folder.write_stored(step, (row.stored for row in sorted(rows, key=_place)))
         self.loggers.log(step, metrics)
         names = ("reward", self.success, f"eval/{self.success}")
         self.progress.advance(1, **{name: metrics[name] for name in names if name in metrics})
         return metrics
 
-    def _count(self, groups: Sequence[Group], metrics: Mapping[str, float]) -> None:
+    def _counted(self, groups: Sequence[Group], metrics: Mapping[str, float]) -> Counter[str]:
+        totals = Counter(self.totals)
         trajectories = [trajectory for group in groups for trajectory in group.trajectories]
-        self.totals["sampled_tokens"] += sum(trajectory.num_sampled for trajectory in trajectories)
-        self.totals["trained_tokens"] += int(metrics["trained_tokens"])
-        self.totals["train_s"] += metrics.get("step_s", 0.0)  # type: ignore[assignment]
+        totals["sampled_tokens"] += sum(trajectory.num_sampled for trajectory in trajectories)
+        totals["trained_tokens"] += int(metrics["trained_tokens"])
+        totals["train_s"] += metrics.get("step_s", 0.0)  # type: ignore[assignment]
         for trajectory in trajectories:
             for fault in trajectory.faults:
-                self.totals[f"faults/{fault.kind.value}"] += 1
+                totals[f"faults/{fault.kind.value}"] += 1
+        return totals
 
-    def saved_totals(self) -> dict[str, float]:
-        """What a resumed run goes on from."""
-        return {**self.totals, "seconds": self.seconds()}
+    def state(self, step: int) -> RecorderState:
+        """At a checkpoint, which verl writes before it logs the step: what is known of the step goes with it.
+
+        The step's trajectories are written now, so that a run that is killed before the step is logged has them.
+        """
+        groups = _groups(self._step, key=lambda row: row.prompt)
+        metrics = {**training_metrics(groups), **common_metrics({}, self._step)}
+        self.folder.write_stored(step, (row.stored for row in sorted(self._step, key=_place)))
+        return RecorderState(step, {**self._counted(groups, metrics), "seconds": self.seconds()}, metrics)
 
     def seconds(self) -> float:
         """Of the run, without the time between a stop and a resume."""

@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 from verl.trainer.ppo.v1 import AgentLoopManagerTQ
 from verl.utils.logging_utils import configure_verl_logging
 
-from rlfactory_core.engines.verl.checkpoints import read_totals
+from rlfactory_core.engines.verl.checkpoints import read_state
 from rlfactory_core.engines.verl.events import EVENTS, STOP, EventProgress
 from rlfactory_core.engines.verl.payload import Payload
 from rlfactory_core.engines.verl.recorder import Recorder
@@ -36,10 +36,9 @@ class TaskRunner:
         runtime = TaskRuntime(run, registry)
         folder = RunFolder(Path(payload.folder))
         loggers = open_loggers(run.loggers, folder, run.model_dump(mode="json"), resume_step)
-        totals = read_totals(folder.checkpoints, resume_step) if resume_step is not None else {}
-        recorder = Recorder(folder, loggers, EventProgress(folder.path / EVENTS), runtime.success, totals)
-        if resume_step is not None:
-            recorder.results = folder.read_summary().get("eval", {})
+        earlier = None if resume_step is None else read_state(folder.checkpoints, resume_step)
+        progress = EventProgress(folder.path / EVENTS)
+        recorder = Recorder(folder, loggers, progress, runtime.success, earlier)
         try:
             trainer = self._train(config, runtime, recorder)
         finally:

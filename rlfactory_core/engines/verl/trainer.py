@@ -80,8 +80,8 @@ class Watching(PPOTrainer):
     def _save_checkpoint(self) -> None:
         super()._save_checkpoint()
         self._saved = self.global_steps
-        keep = self._run.checkpoint.keep
-        publish(self.recorder.folder.checkpoints, self.global_steps, self.recorder.saved_totals(), keep=keep)
+        folder, keep = self.recorder.folder, self._run.checkpoint.keep
+        publish(folder.checkpoints, self.recorder.state(self.global_steps), keep=keep)
 
     def _when(self) -> str:
         if self.config.trainer.val_only:
