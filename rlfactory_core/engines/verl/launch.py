@@ -55,7 +55,7 @@ def run_job(job: Job, run: EngineRun) -> dict[str, Any]:
         path.unlink(missing_ok=True)
     with _ray(job, run) as logs:
         try:
-            check_nodes(job.payload, job.config, run.progress)
+            check_nodes(job.payload, run.progress)
             return _follow(job, run, EventReader(events), stop)
         except RlfactoryError:
             raise

@@ -7,7 +7,6 @@ import platform
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 from rlfactory_core.engines.verl.payload import Payload
 from rlfactory_core.errors import UsageError
@@ -27,7 +26,7 @@ class NodeReport:
     problems: tuple[str, ...] = ()
 
 
-def check_nodes(payload: Payload, verl: Any, progress: Progress) -> None:
+def check_nodes(payload: Payload, progress: Progress) -> None:
     """On each machine of the Ray cluster: Python and the packages, the plugins' files, what the task needs to reach.
 
     Raises:

@@ -15,6 +15,7 @@ NOT_FED = {  # estimators that verl has, and what its V1 trainer does not give t
     "remax": "a greedy attempt beside each group",
     "gdpo": "rewards that are not weighed and summed yet",
     "optimal_token_baseline": "each token's sum of squared probabilities",
+    "opo": "batches without rows of padding, of which two make its baseline 0 / 0",
     "tir_optimal_token_baseline": "each token's sum of squared probabilities",
 }
 _DEFAULT = TrainConfig()
