@@ -157,7 +157,7 @@ def test_ctrl_c_stops_after_the_step_and_resumes(tmp_path: Path) -> None:
     run = tmp_path / "run"
     process = start("run", "--plugin", TINY_TASK, *VERL, "--out", run, "--steps", "50", "eval.limit=4")
     wait_until(lambda: len(metrics(run)) >= 1, process, LIMIT_S)
-    os.kill(process.pid, signal.SIGINT)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
     outcome = finish(process, LIMIT_S)
     assert outcome.code == 130, outcome.out
     done = len(metrics(run))
