@@ -19,6 +19,7 @@ pytest.importorskip("vllm", reason="the verl engine: rlfactory doctor --engine v
 pytestmark = pytest.mark.slow
 
 VERL = ("--engine", "verl", "--device", "cpu")
+TINY = ("--plugin", TINY_TASK, *VERL, "task.head_dim=32")
 LIMIT_S = 600.0  # a run takes one to three minutes on two idle cores
 SHARED_MEMORY = Path("/dev/shm")
 FAMILIES = ("raylet", "gcs_server", "ray::", "EngineCore", "engines.verl.janitor")
@@ -64,12 +65,10 @@ def test_grpo_learns_and_survives_a_kill(tmp_path: Path) -> None:
     run = tmp_path / "run"
     options = ("--steps", "8", "train.schedule=constant", "checkpoint.every=2", "eval.every=4", "eval.limit=40")
     process = start("run", "--plugin", "search", *VERL, "--out", run, *options, "eval.attempts=1")
-    totals = run / "checkpoints" / "verl" / "global_step_4" / "rlfactory_state.json"
-    wait_until(totals.exists, process, LIMIT_S)
+    wait_until(lambda: len(metrics(run)) >= 5, process, LIMIT_S)
     process.kill()
     assert finish(process).code == -signal.SIGKILL
-    done = len(metrics(run))
-    assert 3 <= done < 8
+    assert len(metrics(run)) < 8
     before = summary(run)["eval"]["before"]
     assert before["exact_match/two_hop"] < 0.2
 
@@ -122,7 +121,7 @@ def test_ppo_puts_turn_rewards_where_they_belong_and_masks_outages(tmp_path: Pat
     run = tmp_path / "run"
     task = ("task.turn_reward=0.5", "task.outage=true", "tools.retries=0")
     rlfactory(
-        "run", "--plugin", TINY_TASK, *VERL, "--out", run, "--steps", "2", "train.advantage=gae",
+        "run", *TINY, "--out", run, "--steps", "2", "train.advantage=gae",
         "train.critic_lr=1e-3", "eval.limit=4", "eval.sampled=false", *task,
     )  # fmt: skip
     rows = metrics(run)
@@ -143,7 +142,7 @@ def test_ppo_puts_turn_rewards_where_they_belong_and_masks_outages(tmp_path: Pat
 def test_separate_async_trains_with_weights_passed_on(tmp_path: Path) -> None:
     run = tmp_path / "run"
     rlfactory(
-        "run", "--plugin", TINY_TASK, *VERL, "--out", run, "--steps", "2", "verl.mode=separate_async",
+        "run", *TINY, "--out", run, "--steps", "2", "verl.mode=separate_async",
         "train.updates_per_step=2", "eval.limit=4", "eval.sampled=false",
     )  # fmt: skip
     rows: list[dict[str, Any]] = metrics(run)
@@ -155,7 +154,7 @@ def test_separate_async_trains_with_weights_passed_on(tmp_path: Path) -> None:
 
 def test_ctrl_c_stops_after_the_step_and_resumes(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    process = start("run", "--plugin", TINY_TASK, *VERL, "--out", run, "--steps", "50", "eval.limit=4")
+    process = start("run", *TINY, "--out", run, "--steps", "50", "eval.limit=4")
     wait_until(lambda: len(metrics(run)) >= 1, process, LIMIT_S)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
     outcome = finish(process, LIMIT_S)

@@ -86,6 +86,7 @@ class Colours(Task):
         breaks: Literal["", "raise", "die"] = ""  # what the second process does while it opens
         hangs: bool = False  # the tool never answers while training
         outage: bool = False  # the tool is down for every group's first attempt while training
+        head_dim: int = 16  # vLLM's CPU attention takes 32
         turn_reward: float = 0.0  # for each turn whose search finds something
 
     config: Config
@@ -150,7 +151,7 @@ class Colours(Task):
                 "num_hidden_layers": 1,
                 "num_attention_heads": 3,
                 "num_key_value_heads": 3,
-                "head_dim": 16,
+                "head_dim": self.config.head_dim,
                 "max_position_embeddings": 512,
             },
             vocabulary=lambda: vocabulary(self.tools[0].spec),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
@@ -15,12 +16,12 @@ from typing import Any, TypeVar, cast
 from rlfactory_core.config import RunConfig
 from rlfactory_core.engines.verl.checkpoints import latest_step
 from rlfactory_core.engines.verl.compose import compose, explain
-from rlfactory_core.engines.verl.cpu.environment import cpu_environment
+from rlfactory_core.engines.verl.cpu.environment import HEAD_SIZES, cpu_environment
 from rlfactory_core.engines.verl.overrides import Place, compile_overrides
 from rlfactory_core.engines.verl.payload import Payload
 from rlfactory_core.engines.verl.rules import check_rules
 from rlfactory_core.engines.verl.work import FIELD
-from rlfactory_core.errors import MissingExtraError, UsageError
+from rlfactory_core.errors import MissingExtraError, ModelError, UsageError
 from rlfactory_core.plugins.single_file import is_file
 from rlfactory_core.protocols import EngineRun
 from rlfactory_core.task_runtime import TaskRuntime
@@ -117,6 +118,8 @@ class VerlEngine:
         from rlfactory_core.engines.verl.launch import Job, run_job
 
         model = config.model or str(prebuilt_model(run))
+        if config.device == "cpu":
+            _check_head_size(Path(model))
         sync = _sync_folder(config.device)
         place = Place(model, run.folder.path, str(sync or ""))
         overrides = compile_overrides(
@@ -175,6 +178,20 @@ def _check_installed(device: str) -> None:
         raise MissingExtraError(
             f"--engine verl needs {', '.join(missing)}, which cannot be imported here. "
             f"Install all that it needs: rlfactory doctor --engine verl --device {device} --install"
+        )
+
+
+def _check_head_size(model: Path) -> None:
+    """vLLM's engine would die of it at the first prompt."""
+    if not (model / "config.json").is_file():  # a hub id: not at hand yet
+        return
+    shape = json.loads((model / "config.json").read_text(encoding="utf-8"))
+    heads = shape.get("num_attention_heads") or 1
+    size = shape.get("head_dim") or shape.get("hidden_size", 0) // heads
+    if size and size not in HEAD_SIZES:
+        raise ModelError(
+            f"The model's attention heads have {size} dimensions; vLLM's CPU build has kernels for "
+            f"{', '.join(map(str, HEAD_SIZES))}. Use another model, a GPU, or --engine local."
         )
 
 

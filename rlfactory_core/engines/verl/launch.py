@@ -16,7 +16,7 @@ from rlfactory_core.engines.verl.events import EVENTS, STOP, EventReader
 from rlfactory_core.engines.verl.janitor import Janitor
 from rlfactory_core.engines.verl.nodes import check_nodes
 from rlfactory_core.engines.verl.payload import Payload
-from rlfactory_core.errors import RlfactoryError, TrainingError
+from rlfactory_core.errors import RlfactoryError, RunStopped, TrainingError, UsageError
 from rlfactory_core.protocols import EngineRun
 
 POLL_S = 0.3
@@ -57,11 +57,11 @@ def run_job(job: Job, run: EngineRun) -> dict[str, Any]:
         try:
             check_nodes(job.payload, run.progress)
             return _follow(job, run, EventReader(events), stop)
-        except RlfactoryError:
-            raise
-        except ray.exceptions.RayError as error:
-            kept = _keep_logs(logs, run.folder.logs)
-            raise _explained(error, kept) from error
+        except ray.exceptions.RayError as error:  # also our own errors, where one was raised in another process
+            cause = getattr(error, "cause", None)
+            if isinstance(cause, (RunStopped, UsageError)):
+                raise cause from None
+            raise _explained(error, cause, _keep_logs(logs, run.folder.logs)) from error
         finally:
             for path in (events, stop):
                 path.unlink(missing_ok=True)
@@ -143,12 +143,10 @@ def _keep_logs(session: Path | None, target: Path) -> Path | None:
     return target
 
 
-def _explained(error: Any, logs: Path | None) -> RlfactoryError:
-    """Our own errors as they were raised; anything else with the end of its traceback."""
-    cause = getattr(error, "cause", None)
-    if isinstance(cause, RlfactoryError):
-        return cause
-    lines = str(error).strip().splitlines()
+def _explained(error: BaseException, cause: object, logs: Path | None) -> RlfactoryError:
+    """Our own errors in their own words; anything else with the end of its traceback."""
     where = f" The processes' logs are in {logs}." if logs else ""
-    text = "\n".join(lines[-LAST_LINES:])
+    if isinstance(cause, RlfactoryError):
+        return TrainingError(f"{cause}{where}")
+    text = "\n".join(str(error).strip().splitlines()[-LAST_LINES:])
     return TrainingError(f"verl failed.{where} The last whole checkpoint, if any, is kept.\n{text}")

