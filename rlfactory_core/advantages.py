@@ -41,7 +41,9 @@ def check_advantage(name: str) -> None:
         ConfigError: with the nearest known name.
     """
     if name not in ADVANTAGES:
-        raise ConfigError(f"train.advantage is {name!r}, which is unknown. {nearest(name, ADVANTAGES)}")
+        raise ConfigError(
+            f"train.advantage is {name!r}, which is unknown. {nearest(name, ADVANTAGES)} --engine verl has more."
+        )
 
 
 def all_equal(rewards: Sequence[float]) -> bool:

@@ -210,3 +210,23 @@ def test_prepare_completes_what_the_machine_decides(plugin: str, monkeypatch: py
     assert (separate.verl.gpus, separate.verl.rollout_gpus) == (2, 1)
     many = prepared("device=cuda", "verl.gpus=16", "model=/models/x")
     assert (many.dtype, many.verl.agent_workers) == ("bfloat16", 8)
+
+
+def test_the_local_engine_has_no_use_for_verl_s_keys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch", reason="the embedded engine")
+    code = invoke(
+        [
+            "run",
+            "--plugin",
+            str(Path(__file__).parents[1] / "support" / "tiny_task.py"),
+            "--gpus",
+            "2",
+            "--out",
+            str(tmp_path / "run"),
+            "--",
+            "a.b=1",
+        ]
+    )
+    assert code == 2
+    assert "verl.gpus, verl.overrides: the local engine" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from rlfactory_core.advantages import check_advantage
-from rlfactory_core.config import RunConfig
+from rlfactory_core.config import RunConfig, VerlConfig
 from rlfactory_core.engines.local.loading import choose_device
 from rlfactory_core.engines.local.local_run import LocalRun
 from rlfactory_core.engines.local.processes import worker_processes
@@ -62,6 +62,11 @@ class LocalEngine:
         return max(1, min(SMALL_MODEL_WORKERS, _cores(), config.train.prompts_per_step))
 
     def train(self, run: EngineRun) -> dict[str, Any]:
+        others = [f"verl.{name}" for name, value in run.config.verl if value != getattr(VerlConfig(), name)]
+        if others:
+            raise UsageError(
+                f"{', '.join(others)}: the local engine has none of these. Add --engine verl, or drop them."
+            )
         return self._in_processes(run, train_program)
 
     def evaluate(self, run: EngineRun) -> dict[str, Any]:
