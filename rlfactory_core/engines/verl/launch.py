@@ -121,7 +121,15 @@ def _ray(job: Job, run: EngineRun) -> Iterator[Path | None]:
     janitor = Janitor([folder, *job.folders]) if folder else None
     try:
         run.progress.stage("start Ray" if folder else f"join the Ray cluster at {address}")
-        ray.init(**options)
+        try:
+            ray.init(**options)
+        except ConnectionError as error:
+            if folder is not None:
+                raise
+            raise UsageError(
+                f"No Ray cluster answers at verl.ray_address={address} ({error}). Start one with `ray start --head`, "
+                "or leave the address out: then the run starts a Ray of its own."
+            ) from error
         yield folder
     finally:
         with suppress(Exception):  # whatever it was, the processes are ended below

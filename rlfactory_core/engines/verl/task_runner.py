@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import ray
 import transfer_queue as tq
 from omegaconf import OmegaConf
 from verl.trainer.ppo.v1 import AgentLoopManagerTQ
@@ -19,6 +21,8 @@ from rlfactory_core.engines.verl.work import FIELD
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.loggers import open_loggers
 from rlfactory_core.task_runtime import TaskRuntime
+
+END_S = 30.0  # for vLLM to end
 
 
 class TaskRunner:
@@ -65,6 +69,7 @@ class TaskRunner:
             trainer.fit(loops)
             succeeded = True
         finally:
+            _end_servers(trainer)
             try:
                 tracking = getattr(trainer, "logger", None)
                 if tracking is not None:
@@ -72,3 +77,16 @@ class TaskRunner:
             finally:
                 tq.close()
         return trainer
+
+
+def _end_servers(trainer: Any) -> None:
+    """Ray would kill vLLM's processes; their queues in shared memory would stay, on a joined cluster for good."""
+    managers = (getattr(trainer, name, None) for name in ("llm_server_manager", "standalone_server_manager"))
+    handles = [handle for manager in managers if manager is not None for handle in manager.server_handles]
+    ends = [handle.__ray_call__.remote(_end_server) for handle in handles]
+    with suppress(ray.exceptions.RayError):  # a server that has died already
+        ray.get(ends, timeout=END_S)
+
+
+def _end_server(server: Any) -> None:
+    server.engine.shutdown()
