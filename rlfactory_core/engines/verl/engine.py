@@ -28,21 +28,19 @@ from rlfactory_core.task_runtime import TaskRuntime
 
 KV_CACHE_GIB = 1.0  # of each vLLM server on the CPU
 MOST_AGENT_WORKERS = 8
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 
-Work = TypeVar("Work", bound=Callable[..., Any])
-
-
-def _quietly(work: Work) -> Work:
+def _quietly(method: Method) -> Method:
     """verl warns at import of every backend that is not installed."""
 
-    @wraps(work)
+    @wraps(method)
     def quiet(*args: Any, **options: Any) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
-            return work(*args, **options)
+            return method(*args, **options)
 
-    return cast(Work, quiet)
+    return cast(Method, quiet)
 
 
 class VerlEngine:

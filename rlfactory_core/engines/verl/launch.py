@@ -62,6 +62,9 @@ def run_job(job: Job, run: EngineRun) -> dict[str, Any]:
             if isinstance(cause, (RunStopped, UsageError)):
                 raise cause from None
             raise _explained(error, cause, _keep_logs(logs, run.folder.logs)) from error
+        except TrainingError:  # of `_follow`
+            _keep_logs(logs, run.folder.logs)
+            raise
         finally:
             for path in (events, stop):
                 path.unlink(missing_ok=True)
@@ -89,7 +92,7 @@ def _follow(job: Job, run: EngineRun, reader: EventReader, stop: Path) -> dict[s
         if len(reader.stages) < 2 and time.monotonic() - started > limit:
             raise TrainingError(
                 f"verl has not begun within verl.start_deadline_s={limit:g} seconds. Look at the processes' logs in "
-                f"{run.folder.path / 'logs'}; a large model on slow disks may need a longer deadline."
+                f"{run.folder.logs}; a large model on slow disks may need a longer deadline."
             )
 
 
