@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rlfactory_core.engines.checks import Check, fits, installed
+from rlfactory_core.engines.cores import usable_cores
 from rlfactory_core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -79,9 +80,8 @@ def _machine() -> Iterator[Check]:
     supported = sys.version_info >= (3, 10)
     yield Check("ok" if supported else "problem", "Python", f"{platform.python_version()} (3.10 or newer is needed)")
     yield Check("ok", "platform", platform.platform())
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    yield Check("ok", "machine", f"{cores} cores, {memory:.1f} GiB of memory")
+    yield Check("ok", "machine", f"{usable_cores()} cores, {memory:.1f} GiB of memory")
 
 
 def _requirements() -> Iterator[Check]:

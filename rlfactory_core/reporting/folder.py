@@ -204,6 +204,15 @@ def write_atomic(path: Path, text: str) -> None:
             temporary.unlink(missing_ok=True)
 
 
+def replace_link(link: Path, target: str) -> None:
+    """Make ``link`` a symbolic link to a folder beside it: at any moment it is the old one or the new one."""
+    fresh = link.with_name(f".{link.name}.partial")
+    with suppress(FileNotFoundError):
+        fresh.unlink()
+    fresh.symlink_to(target, target_is_directory=True)
+    os.replace(fresh, link)
+
+
 @contextmanager
 def _writing(path: Path) -> Iterator[None]:
     try:

@@ -71,7 +71,7 @@ def test_the_old_ones_go_only_after_the_new_one_is_linked(folder: Path, monkeypa
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, "_link", dies)
+        patch.setattr(module, "replace_link", dies)
         with pytest.raises(KeyboardInterrupt):
             publish(folder, RecorderState(2, {}, {}), keep=1)
     assert (folder / "latest" / "config.json").read_text() == "1"

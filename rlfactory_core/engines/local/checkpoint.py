@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from torch import Tensor
 
 from rlfactory_core.engines.local.lora import merged_state_dict
 from rlfactory_core.errors import CheckpointError
+from rlfactory_core.reporting.folder import replace_link
 
 STATE_FILE = "trainer_state.pt"
 LATEST = "latest"
@@ -48,7 +48,7 @@ def save_checkpoint(folder: Path, model: Any, tokenizer: Any, state: TrainerStat
         _sync(temporary)
         _remove(final)
         temporary.rename(final)
-        _point(folder / LATEST, final.name)
+        replace_link(folder / LATEST, final.name)
     except Exception as error:  # torch, safetensors and tokenizers each have an error of their own for a full disk
         _remove(temporary)
         raise CheckpointError(
@@ -90,14 +90,6 @@ def load_state(checkpoint: Path) -> TrainerState:
 def _steps(folder: Path) -> list[int]:
     names = (path.name.removeprefix("step-") for path in folder.glob("step-*") if path.is_dir())
     return [int(name) for name in names if name.isdigit()]
-
-
-def _point(link: Path, target: str) -> None:
-    fresh = link.with_name(f".{link.name}.partial")
-    with suppress(FileNotFoundError):
-        fresh.unlink()
-    fresh.symlink_to(target, target_is_directory=True)
-    os.replace(fresh, link)
 
 
 def _sync(folder: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,8 +12,10 @@ import torch
 
 from rlfactory_core.advantages import check_advantage
 from rlfactory_core.config import RunConfig, VerlConfig
+from rlfactory_core.engines.cores import usable_cores
 from rlfactory_core.engines.local.loading import choose_device
 from rlfactory_core.engines.local.local_run import LocalRun
+from rlfactory_core.engines.local.prebuilt import MOST_WORKERS
 from rlfactory_core.engines.local.processes import worker_processes
 from rlfactory_core.engines.local.quiet import quiet_transformers
 from rlfactory_core.engines.local.workers import Workers
@@ -24,8 +25,6 @@ from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.protocols import EngineRun
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.progress import NullProgress
-
-SMALL_MODEL_WORKERS = 8  # more processes than this do not pay for a tiny model's batches
 
 
 class LocalEngine:
@@ -59,7 +58,7 @@ class LocalEngine:
         """Below some 20 M parameters a second thread slows a process down, and a second process does not."""
         if device.type != "cpu" or config.model is not None:
             return 1
-        return max(1, min(SMALL_MODEL_WORKERS, _cores(), config.train.prompts_per_step))
+        return max(1, min(MOST_WORKERS, usable_cores(), config.train.prompts_per_step))
 
     def train(self, run: EngineRun) -> dict[str, Any]:
         others = [f"verl.{name}" for name, value in run.config.verl if value != getattr(VerlConfig(), name)]
@@ -100,7 +99,7 @@ def _worker_run(config: RunConfig, folder: str, fingerprints: Sequence[Fingerpri
 
 async def _run(program: Any, run: EngineRun, workers: Workers) -> dict[str, Any]:
     run.stop.task = asyncio.current_task()
-    threads = 1 if workers.size > 1 or run.config.model is None else _cores()
+    threads = 1 if workers.size > 1 or run.config.model is None else usable_cores()
     compute = ThreadPoolExecutor(1, "rlfactory-compute", initializer=torch.set_num_threads, initargs=(threads,))
     torch.set_num_threads(threads)
     try:
@@ -117,7 +116,3 @@ async def _use(local: LocalRun, program: Any) -> dict[str, Any]:
         return await (local.train() if training else local.evaluate())
     finally:
         await local.close()
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

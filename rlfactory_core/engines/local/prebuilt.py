@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
 from rlfactory_core.config import RunConfig
+from rlfactory_core.engines.cores import usable_cores
 from rlfactory_core.engines.local.default_model import build_default_model, model_folder
 from rlfactory_core.engines.local.processes import worker_processes
 from rlfactory_core.engines.local.quiet import quiet_transformers
@@ -28,8 +28,7 @@ def prebuilt_model(run: EngineRun) -> Path:
     Raises:
         ModelError: the task brings no model of its own.
     """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    train = run.config.train.model_copy(update={"workers": min(MOST_WORKERS, cores)})
+    train = run.config.train.model_copy(update={"workers": min(MOST_WORKERS, usable_cores())})
     config = run.config.model_copy(update={"train": train})
     folder = _build(config, run.registry, None, run.progress)
     if folder.is_dir():

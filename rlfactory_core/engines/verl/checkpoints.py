@@ -7,7 +7,6 @@ whole policy in it, which any Hugging Face program can load, and ``checkpoints/l
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 from collections.abc import Mapping
@@ -16,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rlfactory_core.errors import CheckpointError
-from rlfactory_core.reporting.folder import write_atomic
+from rlfactory_core.reporting.folder import replace_link, write_atomic
 
 FOLDER = "verl"
 TRACKER = "latest_checkpointed_iteration.txt"  # verl writes it when a checkpoint is whole
@@ -36,8 +35,8 @@ def publish(checkpoints: Path, state: RecorderState, *, keep: int) -> None:
     """After verl has written a checkpoint: link it, and only then delete all but the newest ``keep``."""
     own, step = checkpoints / FOLDER, state.step
     write_atomic(own / f"global_step_{step}" / STATE, json.dumps(asdict(state)))
-    _link(checkpoints / f"step-{step}", f"{FOLDER}/global_step_{step}/actor/huggingface")
-    _link(checkpoints / "latest", f"step-{step}")
+    replace_link(checkpoints / f"step-{step}", f"{FOLDER}/global_step_{step}/actor/huggingface")
+    replace_link(checkpoints / "latest", f"step-{step}")
     for old in _steps(own)[:-keep]:
         shutil.rmtree(own / f"global_step_{old}", ignore_errors=True)
         with suppress(FileNotFoundError):
@@ -70,11 +69,3 @@ def read_state(checkpoints: Path, step: int) -> RecorderState:
 def _steps(own: Path) -> list[int]:
     found = (re.fullmatch(r"global_step_(\d+)", path.name) for path in own.glob("global_step_*"))
     return sorted(int(match[1]) for match in found if match)
-
-
-def _link(link: Path, target: str) -> None:
-    fresh = link.with_name(f".{link.name}.partial")
-    with suppress(FileNotFoundError):
-        fresh.unlink()
-    fresh.symlink_to(target, target_is_directory=True)
-    os.replace(fresh, link)

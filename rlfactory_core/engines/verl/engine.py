@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from rlfactory_core.config import RunConfig
+from rlfactory_core.engines.cores import usable_cores
 from rlfactory_core.engines.verl.checkpoints import latest_step
 from rlfactory_core.engines.verl.compose import compose, explain
 from rlfactory_core.engines.verl.cpu.environment import HEAD_SIZES, cpu_environment
@@ -147,8 +148,7 @@ class VerlEngine:
         common = {"VERL_LOGGING_LEVEL": "WARN"}  # also avoids a logging bug of verl 0.9.1 in separate_async
         if config.device != "cpu":
             return common
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return {**common, **cpu_environment(cores, KV_CACHE_GIB)}
+        return {**common, **cpu_environment(usable_cores(), KV_CACHE_GIB)}
 
 
 def _device(name: str) -> str:
