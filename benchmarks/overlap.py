@@ -44,8 +44,9 @@ from machine import describe
 from parts import local_run, save, trainer_of, warm_started
 
 from rlfactory_core.engines.local.trainer import StepResult, Trainer
-from rlfactory_core.protocols import Tool, ToolContext
+from rlfactory_core.protocols import Tool
 from rlfactory_core.rollout import derive_seed
+from rlfactory_core.tool_context import ToolContext
 
 RESULTS = Path(__file__).parent / "results"
 SIGMA = math.log(2.0 / 0.050) / 2.3263  # a lognormal of median 50 ms and p99 2 s
@@ -85,6 +86,7 @@ class SlowTool:
     def __init__(self, tool: Tool, latency: Latency) -> None:
         self.tool, self.latency = tool, latency
         self.spec, self.idempotent, self.stateful = tool.spec, tool.idempotent, tool.stateful
+        self.version, self.deadline_s = tool.version, tool.deadline_s
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
         await asyncio.sleep(self.latency.draw(context))

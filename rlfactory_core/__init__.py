@@ -21,9 +21,10 @@ if TYPE_CHECKING:
         VerifierError,
     )
     from rlfactory_core.hookspecs import hookimpl
-    from rlfactory_core.protocols import EnvStart, EnvStep, ToolContext, ToolManager
+    from rlfactory_core.protocols import EnvStart, EnvStep, ToolManager
     from rlfactory_core.task import Task
     from rlfactory_core.tiny import TinyModelRecipe, WarmStartStage
+    from rlfactory_core.tool_context import ToolContext
     from rlfactory_core.tools.function import tool
     from rlfactory_core.types import (
         FaultKind,
@@ -53,7 +54,7 @@ _HOME = {
     "hookimpl": "hookspecs",
     "EnvStart": "protocols",
     "EnvStep": "protocols",
-    "ToolContext": "protocols",
+    "ToolContext": "tool_context",
     "ToolManager": "protocols",
     "Task": "task",
     "TinyModelRecipe": "tiny",

@@ -58,6 +58,14 @@ class RolloutConfig(Section):
     slots: Positive = 128  # trajectories decoded at once, per process
 
 
+def _cache_place(value: Any) -> Any:
+    """YAML reads a bare ``off`` as false; ``true`` is the nearest place."""
+    return {True: "memory", False: "off"}[value] if isinstance(value, bool) else value
+
+
+CachePlace = Annotated[Literal["off", "memory", "disk"], BeforeValidator(_cache_place)]
+
+
 class ToolLimits(Section):
     """How one tool is called."""
 
@@ -65,7 +73,7 @@ class ToolLimits(Section):
     retries: Natural = 2  # after the first attempt, only for idempotent tools and infra faults
     concurrency: Positive = 64
     max_result_tokens: Positive = 1024  # longer results are cut, visibly
-    cache: bool = False  # in memory, by canonical arguments; never for stateful tools
+    cache: CachePlace = "off"  # memory, disk (kept over runs); by tool, version and arguments; never for stateful tools
     breaker_failures: Positive = 20  # infra faults in a row that open the circuit
     breaker_reset_s: Annotated[float, Field(gt=0.0)] = 10.0
 
@@ -74,6 +82,7 @@ class ToolsConfig(ToolLimits):
     """Limits of every tool, and by name where one differs."""
 
     manager: str = "default"  # a registered tool manager
+    mcp: Path | dict[str, Any] | None = None  # a file with ``mcpServers`` (or RL-Factory's .pydata), or its content
     total_concurrency: Positive = 512
     overrides: dict[str, dict[str, Any]] = {}  # tool name -> ToolLimits fields
 

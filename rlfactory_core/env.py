@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rlfactory_core.protocols import EnvStart, EnvStep, ToolContext, ToolManager
+from rlfactory_core.protocols import EnvStart, EnvStep, ToolManager
+from rlfactory_core.tool_context import ToolContext
 from rlfactory_core.types import FaultKind, Message, Sample, StopReason, ToolResult
 
 

@@ -5,15 +5,15 @@ Nothing here knows an engine, a model family or a task.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from rlfactory_core.stopping import StopButton
+from rlfactory_core.tool_context import ToolContext
 from rlfactory_core.types import (
     Group,
     Message,
-    Sample,
     SampledTokens,
     SamplingParams,
     Score,
@@ -32,15 +32,6 @@ if TYPE_CHECKING:
     from rlfactory_core.reporting.progress import Progress
 
 
-@dataclass(frozen=True, slots=True)
-class ToolContext:
-    """Who calls: one object per trajectory, handed to tools that ask for it; the model never sees it."""
-
-    trajectory_id: str
-    sample: Sample
-    state: dict[str, Any] = field(default_factory=dict)  # the trajectory's own scratch space
-
-
 @runtime_checkable
 class Tool(Protocol):
     """One callable tool. ``call`` may raise `ToolError` to say no; any other exception is a tool fault too."""
@@ -48,10 +39,30 @@ class Tool(Protocol):
     spec: ToolSpec
     idempotent: bool  # may be retried
     stateful: bool  # results depend on more than the arguments: never cached
+    version: str  # changes when the same arguments may give another result; a part of the cache's key
+    deadline_s: float | None  # the tool's own, where the configuration gives none by name; None: that of all tools
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> str: ...
 
     async def close(self) -> None: ...
+
+
+@runtime_checkable
+class ToolSource(Protocol):
+    """Gives tools that are known only once something runs, such as MCP servers; stands among a task's ``tools``."""
+
+    async def open(self, taken: Collection[str]) -> Sequence[Tool]:
+        """Start it. The tools' names are not among those ``taken`` by other tools.
+
+        Raises:
+            UsageError: what the user can mend, such as a server's configuration.
+            BackendError: it does not start or answer, with its own words.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Called once, also after a failed `open`."""
+        ...
 
 
 class ToolManager(Protocol):
@@ -109,8 +120,12 @@ class ChatFormat(Protocol):
         """What the chat template puts between a sampled stop token and the next sampled id."""
         ...
 
-    def parse(self, sampled_ids: Sequence[int]) -> Message:
-        """Never raises: what is not a call becomes text or a `ToolCall` with an ``error``."""
+    def parse(self, sampled_ids: Sequence[int], tools: Sequence[ToolSpec] = ()) -> Message:
+        """Never raises: what is not a call becomes text or a `ToolCall` with an ``error``.
+
+        Args:
+            tools: what the model was offered; families that write arguments without types need the schemas.
+        """
         ...
 
     def decode(self, ids: Sequence[int]) -> str:

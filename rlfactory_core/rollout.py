@@ -15,8 +15,20 @@ from itertools import count
 from typing import Protocol, TypeVar
 
 from rlfactory_core.errors import BackendError
-from rlfactory_core.protocols import ChatFormat, Env, EnvStart, EnvStep, Sampler, ToolContext
-from rlfactory_core.types import Fault, FaultKind, Group, Message, Sample, SamplingParams, StopReason, Trajectory, Turn
+from rlfactory_core.protocols import ChatFormat, Env, EnvStart, EnvStep, Sampler
+from rlfactory_core.tool_context import ToolContext
+from rlfactory_core.types import (
+    Fault,
+    FaultKind,
+    Group,
+    Message,
+    Sample,
+    SamplingParams,
+    StopReason,
+    ToolSpec,
+    Trajectory,
+    Turn,
+)
 
 MakeEnv = Callable[[Sample, ToolContext], Env]
 Result = TypeVar("Result")
@@ -113,7 +125,8 @@ async def play_episode(episode: Episode, speaker: Speaker) -> Trajectory:
     """The loop itself, for any speaker; closes the speaker and the environment once each, whatever happens."""
     sample, limits = episode.sample, episode.limits
     started = time.perf_counter()
-    env = episode.make_env(sample, ToolContext(episode.session, sample))
+    context = ToolContext(episode.session, sample)
+    env = episode.make_env(sample, context)
     turns: list[Turn] = []
     faults: list[Fault] = []
     try:
@@ -147,7 +160,10 @@ async def play_episode(episode: Episode, speaker: Speaker) -> Trajectory:
         try:
             await speaker.close()
         finally:
-            await env.close()
+            try:
+                await env.close()
+            finally:
+                await context.end()
     seconds = time.perf_counter() - started
     return Trajectory(sample, episode.attempt, tuple(turns), stop, tuple(faults), seconds=seconds, tools=start.tools)
 
@@ -170,8 +186,10 @@ class _TokenSpeaker:
         self._episode, self._chat, self._sampler = episode, chat, sampler
         self._ids: list[int] = []
         self._context: tuple[int, ...] = ()  # what the next turn appends before it samples
+        self._tools: tuple[ToolSpec, ...] = ()
 
     def start(self, start: EnvStart) -> None:
+        self._tools = start.tools
         self._context = self._chat.initial_ids(start.messages, start.tools)
 
     async def say(self, number: int) -> Turn | None:
@@ -193,7 +211,7 @@ class _TokenSpeaker:
             context_ids=context,
             sampled_ids=sampled.token_ids,
             logprobs=sampled.logprobs,
-            message=self._chat.parse(sampled.token_ids),
+            message=self._chat.parse(sampled.token_ids, self._tools),
             finish=sampled.finish,
             version=sampled.version,
             sample_s=sample_s,

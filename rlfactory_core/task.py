@@ -8,9 +8,10 @@ from typing import Any, ClassVar
 from rlfactory_core.config import Section
 from rlfactory_core.config_load import validate_section
 from rlfactory_core.env import ToolEnv
-from rlfactory_core.protocols import Env, ToolContext, ToolManager
+from rlfactory_core.protocols import Env, ToolManager
 from rlfactory_core.reporting.progress import NullProgress, Progress
 from rlfactory_core.tiny import TinyModelRecipe
+from rlfactory_core.tool_context import ToolContext
 from rlfactory_core.types import Sample
 
 

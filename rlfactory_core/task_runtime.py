@@ -17,22 +17,26 @@ from rlfactory_core.data import load_samples
 from rlfactory_core.errors import ConfigError, DataError, PluginError
 from rlfactory_core.plugins.loading import Kind
 from rlfactory_core.plugins.registry import Registry
-from rlfactory_core.protocols import ChatFormat, Env, Sampler, ToolManager
+from rlfactory_core.protocols import ChatFormat, Env, Sampler, ToolManager, ToolSource
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.rewards.layer import RewardLayer
 from rlfactory_core.rollout import Episode, RolloutLimits, rollout, rollout_group
+from rlfactory_core.tools.opening import OpenTools
 from rlfactory_core.types import Group, Sample, Trajectory
 
 
 class TaskRuntime:
     """Make it, ``await open()``, set the ``chat`` format, `play`, ``await close()``.
 
+    Args:
+        group: the same in all processes of a run on a machine, which then share tool servers; empty: there is one only.
+
     Raises:
         ConfigError: the task's own options do not fit.
         PluginError: a name in the configuration that no plugin gives.
     """
 
-    def __init__(self, config: RunConfig, registry: Registry) -> None:
+    def __init__(self, config: RunConfig, registry: Registry, *, group: str = "") -> None:
         self.config, self.registry = config, registry
         self.task = registry.task(config.plugin).make(dict(config.task), config.seed)
         self._scorers = self._make_scorers()
@@ -44,6 +48,8 @@ class TaskRuntime:
         self.limits = RolloutLimits(limits.max_turns, limits.max_tool_calls, limits.max_turn_tokens, limits.max_tokens)
         self._chat: ChatFormat | None = None
         self._managers: dict[str, ToolManager] = {}
+        self._open_tools = OpenTools()
+        self._group = group
 
     def _make_scorers(self) -> dict[str, tuple[Any, float]]:
         wanted: Sequence[RewardConfig] = self.config.rewards or tuple(
@@ -121,7 +127,16 @@ class TaskRuntime:
         if progress is not None:
             self.task.progress = progress
         await self.task.open()
-        self._managers["tools"] = self._manager(self.task.tools)
+        await self._open_tools.open([*self.task.tools, *self._configured_sources()])
+        self._managers["tools"] = self._manager(self._open_tools.tools)
+
+    def _configured_sources(self) -> list[ToolSource]:
+        """The tools that the configuration adds to the task's own."""
+        if self.config.tools.mcp is None:
+            return []
+        from rlfactory_core.tools.mcp.source import McpSource
+
+        return [McpSource(self.config.tools.mcp, group=self._group)]
 
     def _manager(self, tools: Sequence[Any]) -> ToolManager:
         make = self.registry.find(self.config.tools.manager, "tool_manager").factory
@@ -145,6 +160,7 @@ class TaskRuntime:
     async def close(self) -> None:
         for manager in self._managers.values():
             await manager.close()
+        await self._open_tools.close()
         await self.task.close()
 
     async def play(

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from rlfactory_core.chat.frames import Frame, FrameEncoder, slot
-from rlfactory_core.chat.hermes import parse_hermes
+from rlfactory_core.chat.parsers.hermes import parse_hermes
 from rlfactory_core.chat.proof import prove_append_equals_render
 from rlfactory_core.errors import ChatFormatError
 from rlfactory_core.types import Message, ToolSpec
@@ -95,7 +95,7 @@ class Qwen3Format:
         frame = self._observation_frame(tuple(message.role for message in messages))
         return self._encoder.fill(frame, [message.content for message in messages])
 
-    def parse(self, sampled_ids: Sequence[int]) -> Message:
+    def parse(self, sampled_ids: Sequence[int], tools: Sequence[ToolSpec] = ()) -> Message:
         """One assistant message; see `parse_hermes` for what becomes of text that is not quite a call."""
         ids = list(sampled_ids)
         while ids and ids[-1] in self.stop_token_ids:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from rlfactory_core.chat.hermes import parse_hermes
+from rlfactory_core.chat.parsers.hermes import parse_hermes
 from rlfactory_core.types import Message, Role, ToolSpec
 
 _ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool")
@@ -30,7 +30,7 @@ class ToyChatFormat:
     def observation_ids(self, messages: Sequence[Message]) -> tuple[int, ...]:
         return self._turns(messages)
 
-    def parse(self, sampled_ids: Sequence[int]) -> Message:
+    def parse(self, sampled_ids: Sequence[int], tools: Sequence[ToolSpec] = ()) -> Message:
         return parse_hermes(bytes(i for i in sampled_ids if i < _STOP).decode(errors="replace"), thinking_open=False)
 
     def decode(self, ids: Sequence[int]) -> str:

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rlfactory_core.errors import ToolUnavailableError
-from rlfactory_core.protocols import Tool, ToolContext
+from rlfactory_core.protocols import Tool
+from rlfactory_core.tool_context import ToolContext
 
 
 class FaultInjector:
@@ -36,6 +37,8 @@ class FaultInjector:
         self.spec = tool.spec
         self.idempotent = tool.idempotent
         self.stateful = tool.stateful
+        self.version = tool.version
+        self.deadline_s = tool.deadline_s
         self._tool = tool
         self._draw = random.Random(seed)
         self._latency = latency

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlfactory_core.errors import ToolArgumentsError, ToolError
-from rlfactory_core.protocols import Tool, ToolContext
+from rlfactory_core.protocols import Tool
+from rlfactory_core.tool_context import ToolContext
 from rlfactory_core.tools.results import to_text
 from rlfactory_core.types import FaultKind
 

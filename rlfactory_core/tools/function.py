@@ -7,9 +7,11 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping
 from operator import attrgetter
+from types import CodeType
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
-from rlfactory_core.protocols import ToolContext
+from rlfactory_core.cache import digest
+from rlfactory_core.tool_context import ToolContext
 from rlfactory_core.tools.pool import BlockingPool
 from rlfactory_core.tools.results import to_text
 from rlfactory_core.tools.schema import read_signature
@@ -32,6 +34,9 @@ class FunctionTool(Generic[P, R]):
         idempotent: a second run does no harm, so it may be retried after an infra fault.
         stateful: results depend on more than the arguments, so they are never cached. By default true of functions
             that take a `ToolContext`.
+        version: a part of the cache's key; by default a hash of the function's code. Name one where results depend on
+            something else that changes, such as an index.
+        deadline_s: seconds for one call, where the configuration gives none for this tool by name.
 
     Raises:
         UsageError: a signature that no JSON object of named arguments can fill.
@@ -45,15 +50,19 @@ class FunctionTool(Generic[P, R]):
         description: str | None = None,
         idempotent: bool = False,
         stateful: bool | None = None,
+        version: str | None = None,
+        deadline_s: float | None = None,
     ) -> None:
         self._fn = fn
-        self._rebuild = (fn, name, description, idempotent, stateful)
+        self._rebuild = (fn, name, description, idempotent, stateful, version, deadline_s)
         self._signature = read_signature(fn, name, description)
         self._is_async = inspect.iscoroutinefunction(fn)
         self._pool: BlockingPool | None = None  # made at the first call: threads do not pickle
         self.spec = self._signature.spec
         self.idempotent = idempotent
         self.stateful = self._signature.context_parameter is not None if stateful is None else stateful
+        self.version = _code_version(fn) if version is None else version
+        self.deadline_s = deadline_s
         functools.update_wrapper(self, fn, updated=())
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -93,9 +102,31 @@ class FunctionTool(Generic[P, R]):
 
 
 def _rebuild(
-    fn: Callable[..., Any], name: str | None, description: str | None, idempotent: bool, stateful: bool | None
+    fn: Callable[..., Any],
+    name: str | None,
+    description: str | None,
+    idempotent: bool,
+    stateful: bool | None,
+    version: str | None,
+    deadline_s: float | None,
 ) -> FunctionTool[..., Any]:
-    return FunctionTool(fn, name, description=description, idempotent=idempotent, stateful=stateful)
+    return FunctionTool(
+        fn,
+        name,
+        description=description,
+        idempotent=idempotent,
+        stateful=stateful,
+        version=version,
+        deadline_s=deadline_s,
+    )
+
+
+def _code_version(fn: Callable[..., Any]) -> str:
+    """A hash of a Python function's code and constants; those of what it calls do not count."""
+    code = inspect.unwrap(getattr(fn, "__func__", fn)).__code__
+    return digest(
+        [code.co_code, repr(code.co_names), repr([item for item in code.co_consts if not isinstance(item, CodeType)])]
+    )
 
 
 @overload
@@ -106,6 +137,8 @@ def tool(
     description: str | None = None,
     idempotent: bool = False,
     stateful: bool | None = None,
+    version: str | None = None,
+    deadline_s: float | None = None,
 ) -> FunctionTool[P, R]: ...
 
 
@@ -116,6 +149,8 @@ def tool(
     description: str | None = None,
     idempotent: bool = False,
     stateful: bool | None = None,
+    version: str | None = None,
+    deadline_s: float | None = None,
 ) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from rlfactory_core.config import ToolLimits, ToolsConfig
+from rlfactory_core.config import CachePlace, ToolLimits, ToolsConfig
 from rlfactory_core.config_load import validate_section
 from rlfactory_core.errors import ConfigError, nearest
+from rlfactory_core.protocols import Tool
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,23 +19,23 @@ class Limits:
     retries: int
     concurrency: int
     max_result_tokens: int
-    cache: bool
+    cache: CachePlace
     breaker_failures: int
     breaker_reset_s: float
 
 
-def limits_by_tool(config: ToolsConfig, names: Iterable[str]) -> Mapping[str, Limits]:
-    """Each tool's limits, overrides applied.
+def limits_by_tool(config: ToolsConfig, tools: Iterable[Tool]) -> Mapping[str, Limits]:
+    """Each tool's limits: those of all tools, then the tool's own deadline, then its overrides.
 
     Raises:
         ConfigError: an override of a tool that does not exist, or with an unknown key or a value that does not fit.
     """
-    names = tuple(names)
+    own = {tool.spec.name: {} if tool.deadline_s is None else {"deadline_s": tool.deadline_s} for tool in tools}
     for name in config.overrides:
-        if name not in names:
-            raise ConfigError(f"tools.overrides.{name}: there is no such tool. {nearest(name, names)}")
+        if name not in own:
+            raise ConfigError(f"tools.overrides.{name}: there is no such tool. {nearest(name, own)}")
     base = config.model_dump(include=set(ToolLimits.model_fields))
-    return {name: _limits(base, config.overrides.get(name, {}), name) for name in names}
+    return {name: _limits({**base, **own[name]}, config.overrides.get(name, {}), name) for name in own}
 
 
 def _limits(base: Mapping[str, object], override: Mapping[str, object], name: str) -> Limits:

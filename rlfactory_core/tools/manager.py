@@ -13,7 +13,8 @@ from typing import Any
 
 from rlfactory_core.config import ToolsConfig
 from rlfactory_core.errors import UsageError, nearest
-from rlfactory_core.protocols import Tool, ToolContext
+from rlfactory_core.protocols import Tool
+from rlfactory_core.tool_context import ToolContext
 from rlfactory_core.tools.attempt import Answer, attempt
 from rlfactory_core.tools.limits import CircuitBreaker, Limits, limits_by_tool
 from rlfactory_core.tools.results import CountTokens, clean, truncate
@@ -37,7 +38,8 @@ class _Managed:
         self.checker = ArgumentChecker(tool.spec)
         self.breaker = CircuitBreaker(limits.breaker_failures, limits.breaker_reset_s)
         self.slots = asyncio.Semaphore(limits.concurrency)
-        self.cache: OrderedDict[str, Answer] | None = OrderedDict() if limits.cache and not tool.stateful else None
+        cached = limits.cache != "off" and not tool.stateful
+        self.cache: OrderedDict[str, Answer] | None = OrderedDict() if cached else None
 
 
 class DefaultToolManager:
@@ -67,7 +69,7 @@ class DefaultToolManager:
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise UsageError(f"two tools have the name {twice[0]!r}; give one of them another with tool(fn, name=…).")
-        limits = limits_by_tool(config, names)
+        limits = limits_by_tool(config, tools)
         self._tools = {item.spec.name: _Managed(item, limits[item.spec.name]) for item in tools}
         self._specs = tuple(item.spec for item in tools)
         self._total_concurrency = config.total_concurrency

@@ -18,7 +18,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 from typing_extensions import NotRequired, TypedDict
 
 from rlfactory_core.errors import ToolArgumentsError, UsageError
-from rlfactory_core.protocols import ToolContext
+from rlfactory_core.tool_context import ToolContext
 from rlfactory_core.types import ToolSpec
 
 _UNNAMED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD, inspect.Parameter.POSITIONAL_ONLY)

@@ -12,9 +12,10 @@ from typing import Any
 from rlfactory_core import Message, Sample, Score, Task, Trajectory, hookimpl, tool
 from rlfactory_core.env import ToolEnv
 from rlfactory_core.errors import ToolUnavailableError, VerifierError
-from rlfactory_core.protocols import EnvStep, ToolContext, ToolManager
+from rlfactory_core.protocols import EnvStep, ToolManager
 from rlfactory_core.rewards.scorers import last_answer
 from rlfactory_core.testing import ToyChatFormat
+from rlfactory_core.tool_context import ToolContext
 
 MAX_TOKENS, MAX_TURN_TOKENS = 1200, 200
 CASES = ("plain", "equal", "alike", "infra", "verifier", "single", "none", "full", "cut", "raises")

@@ -9,7 +9,8 @@ from typing import Any
 
 from rlfactory_core.config import ToolsConfig
 from rlfactory_core.errors import ToolUnavailableError
-from rlfactory_core.protocols import Tool, ToolContext
+from rlfactory_core.protocols import Tool
+from rlfactory_core.tool_context import ToolContext
 from rlfactory_core.tools import DefaultToolManager, FunctionTool, tool
 from rlfactory_core.types import Sample, ToolCall, ToolResult, ToolSpec
 
@@ -73,6 +74,8 @@ class Flaky:
 
     spec = ToolSpec("flaky", "", {"type": "object"})
     stateful = False
+    version = ""
+    deadline_s = None
 
     def __init__(self, failures: int, idempotent: bool = True) -> None:
         self.failures = failures

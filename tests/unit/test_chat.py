@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlfactory_core.chat.hermes import parse_hermes
+from rlfactory_core.chat.parsers.hermes import parse_hermes
 from rlfactory_core.chat.proof import prove_append_equals_render, written
 from rlfactory_core.chat.qwen3 import Qwen3Format
 from rlfactory_core.chat.qwen3_template import QWEN3_TEMPLATE

@@ -14,10 +14,10 @@ from rlfactory_core.chat_rollout import chat_rollout
 from rlfactory_core.clients.base import Completion
 from rlfactory_core.env import ToolEnv
 from rlfactory_core.errors import BackendError
-from rlfactory_core.protocols import ToolContext
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.rollout import Episode, RolloutLimits, derive_seed, rollout, rollout_group
 from rlfactory_core.testing import ScriptedSampler, ToyChatFormat
+from rlfactory_core.tool_context import ToolContext
 from rlfactory_core.tools import DefaultToolManager, tool
 from rlfactory_core.types import (
     FaultKind,

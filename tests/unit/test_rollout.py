@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from rlfactory_core.env import ToolEnv
 from rlfactory_core.errors import ToolUnavailableError
-from rlfactory_core.protocols import Env, EnvStart, EnvStep, ToolContext
+from rlfactory_core.protocols import Env, EnvStart, EnvStep
 from rlfactory_core.rollout import Episode, RolloutLimits, derive_seed, rollout, rollout_group
 from rlfactory_core.testing import ScriptedSampler, ToyChatFormat
+from rlfactory_core.tool_context import ToolContext
 from rlfactory_core.tools import DefaultToolManager, tool
 from rlfactory_core.types import (
     FaultKind,

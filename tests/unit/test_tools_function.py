@@ -13,7 +13,8 @@ import pytest
 from pydantic import BaseModel, Field
 
 from rlfactory_core.errors import ToolArgumentsError, UsageError
-from rlfactory_core.protocols import Tool, ToolContext
+from rlfactory_core.protocols import Tool
+from rlfactory_core.tool_context import ToolContext
 from rlfactory_core.tools import FunctionTool, tool
 from rlfactory_core.types import Sample
 

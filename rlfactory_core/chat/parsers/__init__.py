@@ -1,0 +1,1 @@
+"""What each model family writes, read from its text: one module a call syntax."""

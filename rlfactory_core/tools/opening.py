@@ -1,0 +1,43 @@
+"""From what a task and a configuration name as tools to open ones: sources are started, and closed again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from rlfactory_core.protocols import Tool, ToolSource
+
+_log = logging.getLogger(__name__)
+
+
+class OpenTools:
+    """The tools of one worker process: ``await open(items)``, use ``tools``, ``await close()``."""
+
+    def __init__(self) -> None:
+        self.tools: tuple[Tool, ...] = ()
+        self._sources: list[ToolSource] = []
+
+    async def open(self, items: Sequence[Any]) -> None:
+        """Start the sources among ``items``, one after the other, so that names are given in a fixed order.
+
+        Anything that is neither a source nor a tool is passed on for the tool manager to refuse.
+
+        Raises:
+            UsageError, BackendError: a source cannot start; those before it are still to be closed.
+        """
+        self.tools = tuple(item for item in items if not isinstance(item, ToolSource))
+        for source in items:
+            if isinstance(source, ToolSource):
+                self._sources.append(source)
+                names = {tool.spec.name for tool in self.tools if isinstance(tool, Tool)}
+                self.tools += tuple(await source.open(names))
+
+    async def close(self) -> None:
+        """Close the sources, the last one first; one that fails to does not keep the others from it."""
+        while self._sources:
+            source = self._sources.pop()
+            try:
+                await source.close()
+            except Exception:  # noqa: BLE001 the boundary to a source's code
+                _log.warning("%r did not close", source, exc_info=True)
