@@ -31,7 +31,7 @@ def run_with_everything(session: nox.Session, program: str, *arguments: str) -> 
         session.run(sys.executable, "-m", "venv", str(SHARED))
     session.run(
         python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
-        TORCH, "-e", ".[local,lora]", "-e", f"{SEARCH}[dense]", *group("test", "optional", "types"),
+        TORCH, "-e", ".[local,lora,mcp]", "-e", f"{SEARCH}[dense]", *group("test", "optional", "types"),
     )  # fmt: skip
     path = f"{SHARED / 'bin'}{os.pathsep}{os.environ['PATH']}"
     session.run(str(SHARED / "bin" / program), *arguments, env={"PATH": path, "VIRTUAL_ENV": str(SHARED)})
