@@ -100,7 +100,7 @@ class Qwen3Format:
         ids = list(sampled_ids)
         while ids and ids[-1] in self.stop_token_ids:
             ids.pop()
-        return parse_hermes(self.decode(ids), thinking_open=self.thinking_open)
+        return parse_hermes(self.decode(ids), tools, thinking_open=self.thinking_open)
 
     def decode(self, ids: Sequence[int]) -> str:
         text: str = self._backend.decode(list(ids), skip_special_tokens=False)

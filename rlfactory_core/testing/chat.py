@@ -31,7 +31,7 @@ class ToyChatFormat:
         return self._turns(messages)
 
     def parse(self, sampled_ids: Sequence[int], tools: Sequence[ToolSpec] = ()) -> Message:
-        return parse_hermes(bytes(i for i in sampled_ids if i < _STOP).decode(errors="replace"), thinking_open=False)
+        return parse_hermes(bytes(i for i in sampled_ids if i < _STOP).decode(errors="replace"), tools)
 
     def decode(self, ids: Sequence[int]) -> str:
         marks = {_STOP: "<stop>"} | {_FIRST_ROLE + i: f"<{role}>" for i, role in enumerate(_ROLES)}

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from rlfactory_core.types import Message, ToolCall
+from rlfactory_core.types import Message, ToolCall, ToolSpec
 
 _TAG = re.compile(r"<think>|</think>|<tool_call>")
 _SPACE = re.compile(r"\s*")
@@ -40,7 +41,7 @@ class _Text(str):
         return 0
 
 
-def parse_hermes(text: str, *, thinking_open: bool = False) -> Message:
+def parse_hermes(text: str, tools: Sequence[ToolSpec] = (), *, thinking_open: bool = False) -> Message:
     """Read one assistant turn, given without its stop token.
 
     Calls within a thinking block are not calls, and a block that is never closed holds all the rest. Text before a
