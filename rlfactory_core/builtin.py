@@ -48,6 +48,11 @@ class LazyEngine(Lazy):
 
 
 @hookimpl
+def rlfactory_tasks(register: Register) -> None:
+    register("tools", Lazy("rlfactory_core.generic_task:GenericTask"))
+
+
+@hookimpl
 def rlfactory_envs(register: Register) -> None:
     register("tool", Lazy("rlfactory_core.env:ToolEnv"))
 

@@ -10,11 +10,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 Positive = Annotated[int, Field(gt=0)]
 Natural = Annotated[int, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+def _absolute(path: Path) -> Path:
+    """A saved configuration is also read from other folders, by a resume and by other processes."""
+    return path.expanduser().absolute()
+
+
+File = Annotated[Path, AfterValidator(_absolute)]
 
 
 class Section(BaseModel):
@@ -35,8 +43,8 @@ class DataColumns(Section):
 class DataConfig(Section):
     """The user's own data, instead of the task's built-in samples."""
 
-    train: Path | None = None
-    eval: Path | None = None
+    train: File | None = None
+    eval: File | None = None
     columns: DataColumns = DataColumns()
 
 
@@ -82,7 +90,7 @@ class ToolsConfig(ToolLimits):
     """Limits of every tool, and by name where one differs."""
 
     manager: str = "default"  # a registered tool manager
-    mcp: Path | dict[str, Any] | None = None  # a file with ``mcpServers`` (or RL-Factory's .pydata), or its content
+    mcp: File | dict[str, Any] | None = None  # a file with ``mcpServers`` (or RL-Factory's .pydata), or its content
     total_concurrency: Positive = 512
     overrides: dict[str, dict[str, Any]] = {}  # tool name -> ToolLimits fields
 

@@ -12,6 +12,7 @@ from typing import Any
 from rlfactory_core.config import RunConfig
 from rlfactory_core.config_load import dump_yaml, load_yaml, merge, parse_override, resolve_config, validate_section
 from rlfactory_core.errors import RunStopped, UsageError
+from rlfactory_core.generic_task import NAME as GENERIC
 from rlfactory_core.plugins.fingerprint import Fingerprint
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.protocols import Engine, EngineRun
@@ -55,14 +56,24 @@ def resolve(
     """
     over = (parse_override(item) if isinstance(item, str) else item for item in overrides)
     given = merge(base, load_yaml(file) if file else {}, *over)
-    plugin = given.get("plugin")
+    given["plugin"] = plugin = given.get("plugin") or _generic(given)
     if not isinstance(plugin, str):
-        raise UsageError("No plugin is named. Say which task, for example: --plugin search")
+        raise UsageError(
+            "No plugin is named. Say which task, for example --plugin search, or bring data, and tools as MCP servers: "
+            "--data train.jsonl --mcp mcp.json"
+        )
     task = registry.task(plugin).make(given.get("task") or {}, 0)
     tiny = task.tiny_defaults if given.get("model") is None else {}
     defaults = merge(task.defaults, tiny)
     adapt = getattr(registry.find(str(given.get("engine", "local")), "engine").factory, "adapt", None)
     return resolve_config(adapt(defaults) if adapt else defaults, None, [given])
+
+
+def _generic(given: Mapping[str, Any]) -> str | None:
+    """The generic task, where the user's own data or tools stand in the place of a plugin."""
+    sections = {name: given[name] for name in ("data", "tools") if isinstance(given.get(name), Mapping)}
+    own = [("data", "train"), ("data", "eval"), ("tools", "mcp")]
+    return GENERIC if any(sections.get(section, {}).get(key) for section, key in own) else None
 
 
 def explain(prepared: Prepared) -> str:

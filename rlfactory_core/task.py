@@ -29,7 +29,7 @@ class Task:
     class Config(Section):
         """The task's own options: ``--NAME VALUE`` or ``task.NAME=VALUE`` on the command line."""
 
-    tools: Sequence[Any] = ()  # functions marked with @tool, or Tool objects
+    tools: Sequence[Any] = ()  # functions marked with @tool, Tool objects, or ToolSource objects
     rewards: Mapping[str, float] = {"exact_match": 1.0}  # scorer or verifier -> weight
     defaults: ClassVar[Mapping[str, Any]] = {}  # of the run's configuration, as nested plain data
     tiny_defaults: ClassVar[Mapping[str, Any]] = {}  # more of them, for a run of the task's own tiny model
@@ -44,6 +44,10 @@ class Task:
     def samples(self, split: str) -> Iterable[Sample]:
         """The built-in data of a split, ``train`` or ``eval``, in a fixed order; empty where the task has none."""
         return ()
+
+    def adapt(self, sample: Sample) -> Sample:
+        """A row of the user's own data as this task plays it, for example with a system message; here as it is."""
+        return sample
 
     def check(self, samples: Sequence[Sample]) -> None:
         """Refuse, with a `UsageError`, samples that this task cannot play; called before anything costly."""

@@ -17,7 +17,7 @@ from rlfactory_core.data import load_samples
 from rlfactory_core.errors import ConfigError, DataError, PluginError
 from rlfactory_core.plugins.loading import Kind
 from rlfactory_core.plugins.registry import Registry
-from rlfactory_core.protocols import ChatFormat, Env, Sampler, ToolManager, ToolSource
+from rlfactory_core.protocols import ChatFormat, Env, Sampler, Tool, ToolManager, ToolSource
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.rewards.layer import RewardLayer
 from rlfactory_core.rollout import Episode, RolloutLimits, rollout, rollout_group
@@ -49,6 +49,7 @@ class TaskRuntime:
         self._chat: ChatFormat | None = None
         self._managers: dict[str, ToolManager] = {}
         self._open_tools = OpenTools()
+        self._added: Sequence[Tool] = ()  # the tools of the configuration's own sources, once they are open
         self._group = group
 
     def _make_scorers(self) -> dict[str, tuple[Any, float]]:
@@ -92,7 +93,7 @@ class TaskRuntime:
         path = self.config.data.train if split == "train" else self.config.data.eval
         own = self.config.data.train is not None or self.config.data.eval is not None
         if path is not None:
-            samples = load_samples(path, self.config.data.columns, split)
+            samples = [self.task.adapt(row) for row in load_samples(path, self.config.data.columns, split)]
         else:
             samples = [] if own else list(self.task.samples(split))
         if not samples and split == "train":
@@ -127,7 +128,10 @@ class TaskRuntime:
         if progress is not None:
             self.task.progress = progress
         await self.task.open()
-        await self._open_tools.open([*self.task.tools, *self._configured_sources()])
+        await self._open_tools.open(self.task.tools)
+        own = len(self._open_tools.tools)
+        await self._open_tools.open(self._configured_sources())
+        self._added = self._open_tools.tools[own:]
         self._managers["tools"] = self._manager(self._open_tools.tools)
 
     def _configured_sources(self) -> list[ToolSource]:
@@ -148,13 +152,18 @@ class TaskRuntime:
         return -(-len(text.encode()) // 4) if self._chat is None else len(self._chat.encode(text))
 
     @property
+    def tools(self) -> Sequence[Tool]:
+        """All that are open: the task's own, then what the configuration adds."""
+        return self._open_tools.tools
+
+    @property
     def manager(self) -> ToolManager:
         return self._managers["tools"]
 
     def control_manager(self, name: str) -> ToolManager:
-        """The tools of one of the task's controls."""
+        """The tools of one of the task's controls, and what the configuration adds."""
         if name not in self._managers:
-            self._managers[name] = self._manager(self.task.controls()[name])
+            self._managers[name] = self._manager([*self.task.controls()[name], *self._added])
         return self._managers[name]
 
     async def close(self) -> None:

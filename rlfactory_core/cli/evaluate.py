@@ -9,10 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rlfactory_core.cli.options import task_options
+from rlfactory_core.cli.options import CONFIG, MCP, REWARD, nested, task_options
 
 if TYPE_CHECKING:
     from rlfactory_core.runner_eval import Evaluation
+
+PLACES = {
+    "samples": ("eval", "limit"),
+    "attempts": ("eval", "attempts"),
+    "data": ("data", "eval"),
+    "mcp": ("tools", "mcp"),
+}
 
 
 @click.command("eval", context_settings={"ignore_unknown_options": True, "help_option_names": ["-h", "--help"]})
@@ -22,7 +29,9 @@ if TYPE_CHECKING:
 @click.option("--samples", type=click.IntRange(min=0), help="How many held-out samples; 0: all.")
 @click.option("--attempts", type=click.IntRange(min=1), help="Per sample at temperature 1, for pass@k. Default: 4.")
 @click.option("--data", type=click.Path(path_type=Path), help="Held-out data of your own: JSONL or parquet.")
-@click.option("--config", "file", type=click.Path(path_type=Path), help="A YAML file with keys of the configuration.")
+@MCP
+@REWARD
+@CONFIG
 @click.option("--seed", type=int, help="Of everything random.")
 @click.option("--device", help="auto, cpu, cuda or cuda:N.")
 @click.option("--out", type=click.Path(path_type=Path), help="Where to save. Default: runs/<time>-<plugin>-eval.")
@@ -46,7 +55,7 @@ def evaluate(
     from rlfactory_core.runner_eval import evaluate_run
     from rlfactory_core.ui.progress import make_progress
 
-    overrides: list[str | Mapping[str, Any]] = [_nested(options), *task_options(list(rest))]
+    overrides: list[str | Mapping[str, Any]] = [nested(options, PLACES), *task_options(list(rest))]
     with make_progress(sys.stderr if as_json else sys.stdout) as progress:
         done = evaluate_run(plugin, model, api, file, overrides, progress)
     if as_json:
@@ -57,21 +66,6 @@ def evaluate(
     click.echo(f"\n{done.plugin}, {done.model}")
     print_evaluation(done.results, sys.stdout)
     click.echo(f"\neverything   {done.folder.path}\nlook closer  rlfactory trace {done.folder.path} --worst")
-
-
-def _nested(options: dict[str, Any]) -> dict[str, Any]:
-    """The command line's options as a part of the configuration; those that were not given are left out."""
-    places = {"samples": ("eval", "limit"), "attempts": ("eval", "attempts"), "data": ("data", "eval")}
-    nested: dict[str, Any] = {}
-    for name, value in options.items():
-        if value is None:
-            continue
-        if name in places:
-            section, key = places[name]
-            nested.setdefault(section, {})[key] = value
-        else:
-            nested[name] = value
-    return nested
 
 
 def _json(done: Evaluation) -> str:

@@ -32,6 +32,7 @@ COMMANDS = {
     "run": LazyCommand("rlfactory_core.cli.run:run", "Train a model on a plugin's task."),
     "eval": LazyCommand("rlfactory_core.cli.evaluate:evaluate", "Measure a model on a plugin's held-out samples."),
     "trace": LazyCommand("rlfactory_core.cli.trace:trace", "Show a run's trajectories."),
+    "tools": LazyCommand("rlfactory_core.cli.tools:tools", "See a task's or MCP servers' tools, and call one by hand."),
     "plugins": LazyCommand("rlfactory_core.cli.plugins:plugins", "List, describe and check the installed plugins."),
     "doctor": LazyCommand("rlfactory_core.cli.doctor:doctor", "Say what this machine and installation can do."),
 }

@@ -8,11 +8,20 @@ from typing import Any
 
 import click
 
-from rlfactory_core.cli.options import task_options
+from rlfactory_core.cli.options import CONFIG, MCP, REWARD, nested, task_options
 from rlfactory_core.config_load import merge
 from rlfactory_core.errors import UsageError
 
 PASSED_ON = "rlfactory.passed_on"
+PLACES = {
+    "data": ("data", "train"),
+    "eval_data": ("data", "eval"),
+    "mcp": ("tools", "mcp"),
+    "steps": ("train", "steps"),
+    "gpus": ("verl", "gpus"),
+    "nodes": ("verl", "nodes"),
+    "ray_address": ("verl", "ray_address"),
+}
 
 
 class RunCommand(click.Command):
@@ -32,7 +41,9 @@ class RunCommand(click.Command):
 @click.option("--model", metavar="PATH|HUB_ID", help="A Hugging Face causal LM. Default: the task's own tiny model.")
 @click.option("--data", type=click.Path(path_type=Path), help="Training data of your own: JSONL or parquet.")
 @click.option("--eval-data", type=click.Path(path_type=Path), help="Held-out data of your own.")
-@click.option("--config", "file", type=click.Path(path_type=Path), help="A YAML file with keys of the configuration.")
+@MCP
+@REWARD
+@CONFIG
 @click.option("--steps", type=int, help="Training steps.")
 @click.option("--seed", type=int, help="Of everything random.")
 @click.option("--device", help="auto, cpu, cuda or cuda:N.")
@@ -50,7 +61,7 @@ class RunCommand(click.Command):
 def run(
     ctx: click.Context, /, file: Path | None, resumed: str | None, dry_run: bool, rest: tuple[str, ...], **options: Any
 ) -> None:
-    """Train a model on a plugin's task.
+    """Train a model on a plugin's task, or without one on data and tools of your own (--data, --mcp).
 
     Any other --NAME VALUE is an option of the task (`rlfactory plugins info NAME` lists them), and KEY=VALUE sets any
     key of the configuration, such as train.lr=3e-4. What stands after -- goes to verl's own configuration.
@@ -62,10 +73,10 @@ def run(
     overrides = task_options(list(rest))
     passed_on = ctx.meta.get(PASSED_ON, [])
     if resumed is None:
-        nested = _nested(options)
+        given = nested(options, PLACES)
         if passed_on:
-            nested = merge(nested, {"verl": {"overrides": passed_on}})
-        prepared = runner.prepare(file, [nested, *overrides])
+            given = merge(given, {"verl": {"overrides": passed_on}})
+        prepared = runner.prepare(file, [given, *overrides])
         if dry_run:
             click.echo(runner.explain(prepared))
             return
@@ -93,25 +104,3 @@ def _resume_overrides(file: Path | None, options: dict[str, Any]) -> list[str]:
             "Change single keys with KEY=VALUE, such as train.steps=200."
         )
     return [] if steps is None else [f"train.steps={steps}"]
-
-
-def _nested(options: dict[str, Any]) -> dict[str, Any]:
-    """The command line's options as a part of the configuration; those that were not given are left out."""
-    places = {
-        "data": ("data", "train"),
-        "eval_data": ("data", "eval"),
-        "steps": ("train", "steps"),
-        "gpus": ("verl", "gpus"),
-        "nodes": ("verl", "nodes"),
-        "ray_address": ("verl", "ray_address"),
-    }
-    nested: dict[str, Any] = {}
-    for name, value in options.items():
-        if value is None or value == ():
-            continue
-        *path, last = places.get(name, (name,))
-        target = nested
-        for part in path:
-            target = target.setdefault(part, {})
-        target[last] = list(value) if isinstance(value, tuple) else value
-    return nested

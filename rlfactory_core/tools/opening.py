@@ -12,7 +12,7 @@ _log = logging.getLogger(__name__)
 
 
 class OpenTools:
-    """The tools of one worker process: ``await open(items)``, use ``tools``, ``await close()``."""
+    """The tools of one worker process: ``await open(items)``, once or more, use ``tools``, ``await close()``."""
 
     def __init__(self) -> None:
         self.tools: tuple[Tool, ...] = ()
@@ -26,7 +26,7 @@ class OpenTools:
         Raises:
             UsageError, BackendError: a source cannot start; those before it are still to be closed.
         """
-        self.tools = tuple(item for item in items if not isinstance(item, ToolSource))
+        self.tools += tuple(item for item in items if not isinstance(item, ToolSource))
         for source in items:
             if isinstance(source, ToolSource):
                 self._sources.append(source)

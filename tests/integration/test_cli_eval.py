@@ -163,7 +163,7 @@ def test_when_nothing_could_be_measured_the_reason_is_given(plugin: str, capsys:
         (["--plugin", "./places.py", "--api", "nowhere"], "http://HOST:PORT/v1"),
         (["--plugin", "./places.py", "--api", "http://127.0.0.1:9/v1", "--politer"], "Did you mean 'task.polite'"),
         (["--plugin", "./places.py", "--api", "http://127.0.0.1:9/v1"], "cannot be reached"),
-        (["--plugin", "./places.py", "--api", "http://127.0.0.1:9/v1", "--data", "no.jsonl"], "no data file no.jsonl"),
+        (["--plugin", "./places.py", "--api", "http://127.0.0.1:9/v1", "--data", "no.jsonl"], "/no.jsonl."),
     ],
 )
 def test_wrong_input_is_refused_and_leaves_no_folder(

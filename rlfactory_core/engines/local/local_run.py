@@ -26,7 +26,7 @@ from rlfactory_core.engines.local.update import Learner
 from rlfactory_core.engines.local.workers import Workers
 from rlfactory_core.errors import ModelError, UsageError
 from rlfactory_core.evaluation import EvalPass, eval_passes, summarise
-from rlfactory_core.protocols import EngineRun
+from rlfactory_core.protocols import EngineRun, Tool
 from rlfactory_core.reporting.loggers import MetricsLogger, open_loggers
 from rlfactory_core.task_runtime import TaskRuntime
 from rlfactory_core.types import Group, Sample
@@ -40,7 +40,8 @@ class LocalRun:
     def __init__(self, run: EngineRun, workers: Workers, compute: Executor) -> None:
         self.run, self.config, self.workers, self.compute = run, run.config, workers, compute
         self.progress = run.progress
-        self.runtime = TaskRuntime(run.config, run.registry)
+        group = str(run.folder.path.resolve()) if run.config.train.workers > 1 else ""
+        self.runtime = TaskRuntime(run.config, run.registry, group=group)
         self.state: TrainerState | None = None
         self.totals: Counter[str] = Counter()
         self.started = time.perf_counter()
@@ -104,7 +105,7 @@ class LocalRun:
                 f"Plugin '{self.config.plugin}' brings no model of its own. "
                 "Name one with --model (a folder or a hub id)."
             )
-        specs = [tool.spec for tool in self.runtime.task.tools]
+        specs = [tool.spec for tool in self.runtime.task.tools if isinstance(tool, Tool)]
         built = build_default_model(recipe, specs, self.config.seed, self.workers, self.progress)
         self.tokenizer = built.tokenizer
         if built.cached:

@@ -16,7 +16,7 @@ from rlfactory_core.engines.local.workers import Workers
 from rlfactory_core.errors import ModelError
 from rlfactory_core.plugins.fingerprint import Fingerprint
 from rlfactory_core.plugins.registry import Registry
-from rlfactory_core.protocols import EngineRun
+from rlfactory_core.protocols import EngineRun, Tool
 from rlfactory_core.reporting.progress import NullProgress, Progress
 
 MOST_WORKERS = 8  # more processes than this do not pay for a tiny model's batches
@@ -55,7 +55,7 @@ def _build(config: RunConfig, registry: Registry, workers: Workers | None, progr
         raise ModelError(
             f"Plugin '{config.plugin}' brings no model of its own. Name one with --model (a folder or a hub id)."
         )
-    tools = [tool.spec for tool in task.tools]
+    tools = [tool.spec for tool in task.tools if isinstance(tool, Tool)]
     if workers is not None:
         torch.set_num_threads(1)  # a second thread slows a tiny model down, and a second process does not
         with quiet_transformers():

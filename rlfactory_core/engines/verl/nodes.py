@@ -79,7 +79,7 @@ def report(payload: Payload, shared_file: str) -> NodeReport:
         )
     try:
         config, registry = payload.load_plugins()
-        runtime = TaskRuntime(config, registry)
+        runtime = TaskRuntime(config, registry, group=payload.folder)
         asyncio.run(_open_and_close(runtime))
     except Exception as error:  # noqa: BLE001 - whatever a task's own resources raise belongs into the report
         problems.append(f"{error}" if isinstance(error, UsageError) else f"{type(error).__name__}: {error}")

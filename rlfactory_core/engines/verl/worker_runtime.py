@@ -23,7 +23,7 @@ class WorkerRuntime:
 
     def __init__(self, payload: Payload, tokenizer: Any) -> None:
         self.config, registry = payload.load_plugins()
-        self.runtime = TaskRuntime(self.config, registry)
+        self.runtime = TaskRuntime(self.config, registry, group=payload.folder)
         self.runtime.use_tokenizer(tokenizer)
         self._opening: asyncio.Task[None] | None = None
 

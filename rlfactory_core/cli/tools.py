@@ -1,0 +1,187 @@
+"""``rlfactory tools``: what a model is told about a task's or a server's tools, and one call by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from rlfactory_core.cli.options import CONFIG, MCP, nested, task_options
+from rlfactory_core.errors import UsageError
+
+if TYPE_CHECKING:
+    from rlfactory_core.task_runtime import TaskRuntime
+    from rlfactory_core.types import Sample, ToolResult, ToolSpec
+
+Found = TypeVar("Found")
+
+_PLUGIN = click.option("--plugin", metavar="NAME|FILE.py", help="The task: a plugin's name, or a one-file plugin.")
+_SETTINGS: Mapping[str, Any] = {"ignore_unknown_options": True}
+
+
+@click.group()
+def tools() -> None:
+    """See the tools of a task or of MCP servers as the model does, and call one by hand."""
+
+
+@tools.command("list", context_settings=_SETTINGS)
+@_PLUGIN
+@MCP
+@CONFIG
+@click.option("--json", "as_json", is_flag=True, help="The function schemas exactly as the model is told.")
+@click.argument("rest", nargs=-1, type=click.UNPROCESSED, metavar="[--TASK-OPTION VALUE] [KEY=VALUE]...")
+def list_tools(plugin: str | None, mcp: Path | None, file: Path | None, as_json: bool, rest: tuple[str, ...]) -> None:
+    """List the tools: name, origin, description, arguments."""
+
+    async def look(runtime: TaskRuntime) -> list[tuple[ToolSpec, str]]:
+        servers = {tool.spec.name: getattr(tool, "server", None) for tool in runtime.tools}
+        return [(spec, _origin(servers.get(spec.name))) for spec in runtime.manager.specs]
+
+    found = _with_tools(plugin, mcp, file, task_options(list(rest)), look)
+    if as_json:
+        from rlfactory_core.clients.wire import tools_to_wire
+
+        click.echo(json.dumps(tools_to_wire([spec for spec, _ in found]), indent=2, ensure_ascii=False))
+    elif not found:
+        click.echo("There are no tools. They come with a task (--plugin NAME) or from MCP servers (--mcp mcp.json).")
+    else:
+        from rlfactory_core.ui.tools import print_tools
+
+        print_tools(found, sys.stdout)
+
+
+@tools.command(context_settings=_SETTINGS)
+@click.argument("name")
+@_PLUGIN
+@MCP
+@CONFIG
+@click.option("--json", "as_json", is_flag=True, help="The whole result as JSON.")
+@click.argument(
+    "rest",
+    nargs=-1,
+    type=click.UNPROCESSED,
+    metavar="[ARGUMENT=VALUE | JSON] [--TASK-OPTION VALUE] [KEY.KEY=VALUE]...",
+)
+@click.pass_context
+def call(
+    ctx: click.Context,
+    name: str,
+    plugin: str | None,
+    mcp: Path | None,
+    file: Path | None,
+    as_json: bool,
+    rest: tuple[str, ...],
+) -> None:
+    """Call the tool NAME as a model's call would be: checked, with its deadline, cut to size.
+
+    Arguments as one JSON object, '{"query": "x", "k": 3}', or each as query=x k=3. A KEY with a dot in it, such as
+    tools.deadline_s=5, is one of the configuration. Standard output gets what the model would see; the exit code is 1
+    where the call ended in a fault. Tools that depend on the sample get the task's first one.
+    """
+    objects = [word for word in rest if word.startswith("{")]
+    words = task_options([word for word in rest if not word.startswith("{")])
+    given = [word for word in words if "." not in word.partition("=")[0]]
+    overrides = [word for word in words if word not in given]
+
+    async def invoke(runtime: TaskRuntime) -> ToolResult:
+        from rlfactory_core.tool_context import ToolContext
+        from rlfactory_core.types import ToolCall
+
+        spec = next((spec for spec in runtime.manager.specs if spec.name == name), None)
+        arguments = _arguments(objects, given, spec.parameters if spec else {})
+        context = ToolContext("by-hand", _sample(runtime))
+        try:
+            (result,) = await runtime.manager.invoke([ToolCall("1", name, json.dumps(arguments), arguments)], context)
+        finally:
+            await context.end()
+        return result
+
+    result = _with_tools(plugin, mcp, file, overrides, invoke)
+    if as_json:
+        from dataclasses import asdict
+
+        click.echo(json.dumps(asdict(result), indent=2, ensure_ascii=False))
+    else:
+        click.echo(result.content)
+        click.echo(_facts(result), err=True)
+    ctx.exit(1 if result.fault else 0)
+
+
+def _with_tools(
+    plugin: str | None,
+    mcp: Path | None,
+    file: Path | None,
+    overrides: Sequence[str],
+    use: Callable[[TaskRuntime], Awaitable[Found]],
+) -> Found:
+    """Start the tools as a run does, use them and stop them again, also after Ctrl-C."""
+    from rlfactory_core import runner
+    from rlfactory_core.plugins.registry import Registry
+    from rlfactory_core.task_runtime import TaskRuntime
+    from rlfactory_core.ui.progress import make_progress
+
+    registry = Registry()
+    given = nested({"plugin": plugin, "mcp": mcp}, {"mcp": ("tools", "mcp")})
+    config = runner.resolve(registry, file, [given, *overrides])
+    runner.find_parts(config, registry)
+
+    async def session() -> Found:
+        runtime = TaskRuntime(config, registry)
+        try:
+            with make_progress(sys.stderr) as progress:
+                await runtime.open(progress)
+            return await use(runtime)
+        finally:
+            await runtime.close()
+
+    return asyncio.run(session())
+
+
+def _sample(runtime: TaskRuntime) -> Sample:
+    """The first that a run would train on; an empty one where there is none."""
+    from rlfactory_core.types import Sample
+
+    samples = runtime.samples("train") if runtime.config.data.train else runtime.task.samples("train")
+    return next(iter(samples), Sample("by-hand", ""))
+
+
+def _arguments(objects: Sequence[str], given: Sequence[str], parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """From the command line's words; of what type a value is stands in the tool's schema."""
+    arguments: dict[str, Any] = {}
+    for text in objects:
+        try:
+            arguments |= json.loads(text)
+        except ValueError as error:
+            raise UsageError(f"{text} is not a JSON object: {error}.") from None
+    for word in given:
+        name, _, text = word.partition("=")
+        arguments[name] = _value(text, parameters.get("properties", {}).get(name), parameters)
+    return arguments
+
+
+def _value(text: str, schema: Any, parameters: Mapping[str, Any]) -> Any:
+    """Text where the schema takes text, else what it is as JSON; the manager then says what does not fit."""
+    from rlfactory_core.ui.tools import type_text
+
+    kinds = type_text(schema, parameters).split(" | ")
+    if "string" in kinds or json.dumps(text, ensure_ascii=False) in kinds:
+        return text
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _origin(server: str | None) -> str:
+    return "task" if server is None else f"MCP server {server}"
+
+
+def _facts(result: ToolResult) -> str:
+    facts = [f"{result.latency_s:.3f} s", f"{result.attempts} attempt{'s' * (result.attempts != 1)}"]
+    facts += [word for word in ("cached", "truncated") if getattr(result, word)]
+    return ", ".join([f"{result.fault.value} fault" if result.fault else "no fault", *facts])
