@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rlfactory_core.config import RunConfig, Section
+    from rlfactory_core.delegates.agent import agent_tool
+    from rlfactory_core.delegates.model import model_tool
     from rlfactory_core.env import ToolEnv
     from rlfactory_core.errors import (
         BackendError,
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from rlfactory_core.tiny import TinyModelRecipe, WarmStartStage
     from rlfactory_core.tool_context import ToolContext
     from rlfactory_core.tools.function import tool
+    from rlfactory_core.tools.qwen_agent import qwen_tool, qwen_tools
     from rlfactory_core.types import (
         FaultKind,
         Group,
@@ -43,6 +46,8 @@ if TYPE_CHECKING:
 _HOME = {
     "RunConfig": "config",
     "Section": "config",
+    "agent_tool": "delegates.agent",
+    "model_tool": "delegates.model",
     "ToolEnv": "env",
     "BackendError": "errors",
     "RlfactoryError": "errors",
@@ -60,6 +65,8 @@ _HOME = {
     "TinyModelRecipe": "tiny",
     "WarmStartStage": "tiny",
     "tool": "tools.function",
+    "qwen_tool": "tools.qwen_agent",
+    "qwen_tools": "tools.qwen_agent",
     "FaultKind": "types",
     "Group": "types",
     "Message": "types",
@@ -104,7 +111,11 @@ __all__ = [
     "VerifierError",
     "WarmStartStage",
     "__version__",
+    "agent_tool",
     "hookimpl",
+    "model_tool",
+    "qwen_tool",
+    "qwen_tools",
     "tool",
 ]
 

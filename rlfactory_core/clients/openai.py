@@ -214,7 +214,7 @@ class OpenAIClient:
         raise AssertionError("count() never ends")
 
     def _failed(self, what: str, *, start: bool = False) -> BackendError:
-        hint = " Expected an OpenAI-compatible server there; start it, or mend --api." if start else ""
+        hint = " Expected an OpenAI-compatible server there; start it, or mend the address." if start else ""
         return BackendError(f"{self.base_url} {what}.{hint}")
 
 

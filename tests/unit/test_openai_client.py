@@ -220,7 +220,7 @@ def test_what_cannot_work_is_said_at_the_start() -> None:
 
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))  # bound, not listening
-        with pytest.raises(BackendError, match=r"cannot be reached .* start it, or mend --api"):
+        with pytest.raises(BackendError, match=r"cannot be reached .* start it, or mend the address"):
             talk(client(f"http://127.0.0.1:{unused.getsockname()[1]}"))
     with serve(scripted(), models=["a", "b"]) as server, pytest.raises(UsageError, match=r"2 models.*--model.*a, b"):
         talk(client(server.url))

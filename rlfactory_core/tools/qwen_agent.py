@@ -1,0 +1,296 @@
+"""Tools written for Qwen-Agent, called through the one contract; made against qwen-agent 0.0.34.
+
+Qwen-Agent is imported here, and only when the first of its tools is made.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import ModuleType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from jsonschema import ValidationError
+
+from rlfactory_core.cache import digest
+from rlfactory_core.errors import MissingExtraError, ToolArgumentsError, ToolError, UsageError, nearest
+from rlfactory_core.protocols import Tool, ToolSource
+from rlfactory_core.tool_context import ToolContext
+from rlfactory_core.tools.pool import BlockingPool
+from rlfactory_core.tools.results import to_text
+from rlfactory_core.types import Message, ToolSpec
+
+_JSON_TYPES = {
+    "str": "string",
+    "int": "integer",
+    "float": "number",
+    "bool": "boolean",
+    "list": "array",
+    "dict": "object",
+}
+_HINTS = {"code_interpreter": " The code interpreter of rlfactory itself needs no Docker."}
+
+
+def qwen_tools(function_list: Sequence[Any]) -> list[Tool | ToolSource]:
+    """A whole ``function_list`` as Qwen-Agent's agents take it, for a task's ``tools``.
+
+    Args:
+        function_list: what `qwen_tool` takes, and ``{"mcpServers": …}``, whose tools are named as `McpSource` says.
+
+    Raises:
+        UsageError, MissingExtraError: as `qwen_tool`.
+    """
+    found: list[Tool | ToolSource] = []
+    for item in function_list:
+        if isinstance(item, Mapping) and "mcpServers" in item:
+            from rlfactory_core.tools.mcp.source import McpSource
+
+            found.append(McpSource(dict(item)))
+        else:
+            found.append(qwen_tool(item))
+    return found
+
+
+def qwen_tool(
+    item: Any,
+    *,
+    per_trajectory: bool = False,
+    idempotent: bool = False,
+    stateful: bool = True,
+    version: str | None = None,
+    deadline_s: float | None = None,
+    **config: Any,
+) -> QwenTool:
+    """A tool of Qwen-Agent: ``qwen_tool("storage")``, ``qwen_tool(MyTool, index="…")``, ``qwen_tool(MyTool())``.
+
+    Args:
+        item: a ``BaseTool``, a class of them, a registered name, or ``{"name": "code_interpreter", …}`` with its
+            configuration.
+        per_trajectory: for tools that keep state on themselves: every trajectory gets an instance of its own, made at
+            its first call; ``close()``, where the class has one, is called when the trajectory is over. Otherwise one
+            instance answers all calls, several at once, each in a thread of its own.
+        idempotent: a second run does no harm, so it may be retried after an infra fault.
+        stateful: results depend on more than the arguments, so they are never cached.
+        version: a part of the cache's key; by default the class's source and the configuration.
+        deadline_s: seconds for one call, where the configuration gives none for this tool by name.
+        config: the Qwen-Agent tool's own ``cfg``.
+
+    Raises:
+        MissingExtraError: Qwen-Agent, or something that it needs, is not installed.
+        UsageError: no such name, or a tool that cannot be made here, with its own words.
+    """
+    qwen = _import()
+    if isinstance(item, qwen.BaseTool):
+        if per_trajectory or config:
+            raise UsageError(
+                f"{item.name} is made already, so it takes no per_trajectory and no configuration; give its class."
+            )
+        return QwenTool(item, None, idempotent, stateful, version, deadline_s)
+    cls, cfg = _lookup(item, qwen)
+    make = partial(_make, cls, {**cfg, **config})
+    return QwenTool(make(), make if per_trajectory else None, idempotent, stateful, version, deadline_s)
+
+
+class QwenTool:
+    """A `protocols.Tool` around a Qwen-Agent ``BaseTool``; made by `qwen_tool`.
+
+    Args:
+        instance: answers the calls, and says what the tool is.
+        make: makes another one for each trajectory, where given.
+    """
+
+    def __init__(
+        self,
+        instance: Any,
+        make: Callable[[], Any] | None,
+        idempotent: bool,
+        stateful: bool,
+        version: str | None,
+        deadline_s: float | None,
+    ) -> None:
+        name = str(instance.name)
+        self.spec = ToolSpec(name, instance.description, _schema(instance.parameters, name))
+        self.idempotent = idempotent
+        self.stateful = stateful or make is not None
+        self.version = _version(instance) if version is None else version
+        self.deadline_s = deadline_s
+        self._shared, self._make = instance, make
+        self._takes_text, self._takes_messages = _reads(type(instance).call)
+        self._pool: BlockingPool | None = None
+
+    def __repr__(self) -> str:
+        return f"<tool {self.spec.name}>"
+
+    async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
+        """Run the tool; see `protocols.Tool`."""
+        instance = self._shared if self._make is None else await context.once(self, partial(self._own, context))
+        params = json.dumps(dict(arguments), ensure_ascii=False) if self._takes_text else dict(arguments)
+        extra = {"messages": _messages(context.sample.messages)} if self._takes_messages else {}
+        try:
+            if inspect.iscoroutinefunction(instance.call):
+                return _text(await instance.call(params, **extra))
+            value = await self._threads().run(partial(instance.call, params, **extra))
+            return _text(await value if inspect.isawaitable(value) else value)
+        except _refusals() as error:
+            raise _translated(error) from error
+
+    async def close(self) -> None:
+        """End the idle threads. A later call starts new ones."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.close()
+
+    def _threads(self) -> BlockingPool:
+        if self._pool is None:
+            self._pool = BlockingPool(self.spec.name)
+        return self._pool
+
+    async def _own(self, context: ToolContext) -> Any:
+        """The trajectory's instance. Also its ``__del__`` runs in a thread: that of Qwen-Agent's interpreter waits."""
+        assert self._make is not None
+        kept = [await self._threads().run(self._make)]
+
+        async def let_go() -> None:
+            closing = await self._threads().run(partial(_close, kept))
+            if inspect.isawaitable(closing):
+                await closing
+
+        context.on_end(let_go)
+        return kept[0]
+
+
+def _close(kept: list[Any]) -> Any:
+    close = getattr(kept.pop(), "close", None)
+    return close() if callable(close) else None
+
+
+def _import() -> ModuleType:
+    """``qwen_agent.tools.base``. Its handler of Ctrl-C is not let in: ours may only ask the run to stop in a while."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        from qwen_agent.tools import base
+    except ImportError as error:
+        raise MissingExtraError(
+            f"Qwen-Agent's tools need qwen-agent, which cannot be imported here ({error}): "
+            "python -m pip install 'rlfactory-core[qwen-agent]'"
+        ) from error
+    if before is not None and signal.getsignal(signal.SIGINT) is not before:
+        signal.signal(signal.SIGINT, before)
+    module: ModuleType = base
+    return module
+
+
+def _lookup(item: Any, qwen: ModuleType) -> tuple[type[Any], dict[str, Any]]:
+    """The class and the configuration that ``item`` stands for."""
+    if isinstance(item, type) and issubclass(item, qwen.BaseTool):
+        return item, {}
+    cfg = dict(item) if isinstance(item, Mapping) else {}
+    name = cfg.get("name", item)
+    if not isinstance(name, str):
+        raise UsageError(
+            f"{item!r} is not a tool of Qwen-Agent; expected a BaseTool, its class, a registered name, or "
+            '{"name": …} with its configuration.'
+        )
+    if name not in qwen.TOOL_REGISTRY:
+        raise UsageError(
+            f"Qwen-Agent has no tool registered as '{name}'. {nearest(name, qwen.TOOL_REGISTRY)} "
+            "Import the module that registers it first."
+        )
+    return qwen.TOOL_REGISTRY[name], cfg
+
+
+def _make(cls: type[Any], cfg: Mapping[str, Any]) -> Any:
+    try:
+        return cls(dict(cfg)) if cfg else cls()
+    except Exception as error:  # the boundary to the tool's own code
+        name = getattr(cls, "name", "") or cls.__name__
+        raise UsageError(
+            f"Qwen-Agent's tool '{name}' cannot be made here: {type(error).__name__}: {error}{_HINTS.get(name, '')}"
+        ) from error
+
+
+def _schema(parameters: Any, name: str) -> dict[str, Any]:
+    """A JSON schema as it is; one made of the older list of ``{"name", "type", "description", "required"}``."""
+    if isinstance(parameters, Mapping):
+        return dict(parameters)
+    properties: dict[str, Any] = {}
+    required: list[str] = []
+    for row in parameters:
+        if not isinstance(row, Mapping) or "name" not in row:
+            raise UsageError(f"Qwen-Agent's tool '{name}': its parameters hold {row!r}; expected dicts with a name.")
+        schema = {key: value for key, value in row.items() if key not in ("name", "required")}
+        if "type" in schema:
+            schema["type"] = _JSON_TYPES.get(schema["type"], schema["type"])
+        properties[row["name"]] = schema
+        if row.get("required"):
+            required.append(row["name"])
+    return {"type": "object", "properties": properties, "required": required}
+
+
+def _version(instance: Any) -> str:
+    cls = type(instance)
+    try:
+        source = inspect.getsource(cls)
+    except (OSError, TypeError):  # typed at a prompt
+        source = ""
+    return digest([f"{cls.__module__}.{cls.__qualname__}", source, repr(getattr(instance, "cfg", None))])
+
+
+def _reads(call: Callable[..., Any]) -> tuple[bool, bool]:
+    """Whether ``call`` wants its arguments as JSON text, and whether it takes the conversation's ``messages``.
+
+    Qwen-Agent's own agents pass text and messages, always. A dict goes to those whose hint knows of nothing else.
+    """
+    parameters = inspect.signature(call).parameters
+    takes_messages = "messages" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    first = next((name for name in parameters if name != "self"), "")
+    try:
+        hint = get_type_hints(call).get(first, str)
+    except (NameError, TypeError):
+        return True, takes_messages
+    choices = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    kinds = {get_origin(choice) or choice for choice in choices}
+    return str in kinds or not kinds & {dict, Mapping}, takes_messages
+
+
+def _messages(messages: Sequence[Message]) -> list[Any]:
+    """The beginning of the conversation, in Qwen-Agent's words."""
+    from qwen_agent.llm.schema import FUNCTION
+    from qwen_agent.llm.schema import Message as QwenMessage
+
+    return [QwenMessage(FUNCTION if item.role == "tool" else item.role, item.content) for item in messages]
+
+
+def _text(value: Any) -> str:
+    """Text as it is, content items as their texts with a mark for each that is not text, anything else as JSON."""
+    from qwen_agent.llm.schema import ContentItem
+
+    if isinstance(value, list) and value and all(isinstance(item, ContentItem) for item in value):
+        return "\n".join(item.text if item.text is not None else f"[{item.type}]" for item in value)
+    return to_text(value)
+
+
+def _refusals() -> tuple[type[Exception], ...]:
+    """The exceptions by which Qwen-Agent's tools say no."""
+    from qwen_agent.tools.base import ToolServiceError
+    from qwen_agent.tools.simple_doc_parser import DocParserError
+    from qwen_agent.tools.storage import KeyNotExistsError
+
+    return ToolServiceError, DocParserError, KeyNotExistsError, ValidationError
+
+
+def _translated(error: Any) -> Exception:
+    """A refusal in the words of the boundary in `attempt`.
+
+    A service error around another exception gives way to that one, which tells whose fault it is and whose text was
+    not written for the model.
+    """
+    if isinstance(error, ValidationError):  # by ``_verify_json_format_args``
+        return ToolArgumentsError(f"wrong arguments: {error.message}")
+    if isinstance(error, ValueError):
+        return ToolError(str(error))
+    inner = error.exception or error.__cause__ or error.__context__
+    return inner if isinstance(inner, Exception) else ToolError(error.message or f"error code {error.code}")
