@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -13,10 +14,22 @@ PYPROJECT = nox.project.load_toml("pyproject.toml")
 SEARCH = "plugins/rlfactory-search"
 VERL = Path(".nox/with-verl").resolve()  # verl, vLLM and Ray pin other releases than the rest is tested with
 SHARED = Path(".nox/everything").resolve()  # one environment for the sessions that need it all: torch is large
+MCP = {release: Path(f".nox/with-mcp-{release}").resolve() for release in ("1.30", "2.3")}  # both ends of our range
+MCP_SERVERS = Path(".nox/with-mcp-servers").resolve()
+# Published servers to talk to. Each Python server has an environment of its own, for its mcp is not the client's: the
+# time server is of the last release for mcp 1, the git server is for mcp 2.
+PYPI_SERVERS = {"time": "2026.8.18", "git": "2026.10.19"}
+NPM_SERVERS = {
+    "@modelcontextprotocol/conformance": "0.1.16",
+    "@modelcontextprotocol/server-everything": "2026.8.31",
+    "@modelcontextprotocol/server-filesystem": "2026.8.31",
+    "@modelcontextprotocol/server-memory": "2026.8.31",
+    "node": "22.23.3",  # the conformance suite needs 22, whatever the machine has
+}
 
 nox.needs_version = ">=2025.2.9"
 nox.options.reuse_existing_virtualenvs = True
-nox.options.sessions = ["lint", "types", "wheels", "docs", "minimums", "tests", "verl"]
+nox.options.sessions = ["lint", "types", "wheels", "docs", "minimums", "tests", "mcp", "verl"]
 
 
 def group(*names: str) -> list[str]:
@@ -24,11 +37,17 @@ def group(*names: str) -> list[str]:
     return [line for name in names for line in nox.project.dependency_groups(PYPROJECT, name)]
 
 
+def made_once(session: nox.Session, environment: Path) -> str:
+    """The Python of a virtual environment that no session of nox owns."""
+    python = str(environment / "bin" / "python")
+    if not environment.exists():
+        session.run(sys.executable, "-m", "venv", str(environment))
+    return python
+
+
 def run_with_everything(session: nox.Session, program: str, *arguments: str) -> None:
     """Run a program in the shared environment, made and brought up to date first."""
-    python = str(SHARED / "bin" / "python")
-    if not SHARED.exists():
-        session.run(sys.executable, "-m", "venv", str(SHARED))
+    python = made_once(session, SHARED)
     session.run(
         python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
         TORCH, "-e", ".[local,lora,mcp]", "-e", f"{SEARCH}[dense]", *group("test", "optional", "types"),
@@ -52,9 +71,7 @@ def tests(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 def verl(session: nox.Session) -> None:
     """The verl engine on the CPU, for real: installed as its users do, then whole runs (twenty minutes)."""
-    python = str(VERL / "bin" / "python")
-    if not VERL.exists():
-        session.run(sys.executable, "-m", "venv", str(VERL))
+    python = made_once(session, VERL)
     pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     session.run(*pip, TORCH, "-e", ".")
     doctor = [python, "-m", "rlfactory_core", "doctor", "--engine", "verl", "--device", "cpu"]
@@ -63,6 +80,25 @@ def verl(session: nox.Session) -> None:
     session.run(*doctor)
     chosen = [*map(str, Path("tests").rglob("test_*verl*.py"))]
     session.run(python, "-m", "pytest", "-q", *chosen, *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def mcp(session: nox.Session) -> None:
+    """MCP servers as they are published, and the MCP conformance suite, with both releases of the mcp SDK."""
+    pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    for name, release in PYPI_SERVERS.items():
+        python = made_once(session, MCP_SERVERS / name)
+        session.run(python, *pip, f"mcp-server-{name}=={release}")
+    scripts = {f"node@{NPM_SERVERS['node']}": True}  # puts the binary in its place
+    package = {"private": True, "dependencies": NPM_SERVERS, "allowScripts": scripts}
+    (MCP_SERVERS / "package.json").write_text(json.dumps(package), encoding="utf-8")
+    session.run("npm", "install", "--silent", "--no-audit", "--prefix", str(MCP_SERVERS), external=True)
+    chosen = [str(path) for folder in ("unit", "integration") for path in Path("tests", folder).glob("test_mcp_*.py")]
+    places = {"RLFACTORY_MCP_SERVERS": str(MCP_SERVERS)}
+    for release, place in MCP.items():
+        python = made_once(session, place)
+        session.run(python, *pip, "-e", ".[mcp]", f"mcp=={release}.*", *group("test"))
+        session.run(python, "-m", "pytest", "-q", *chosen, *session.posargs, env=places)
 
 
 @nox.session

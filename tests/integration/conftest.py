@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 from runs import SEARCH_DATA, Cli, write_lines
 
-pytest.importorskip("torch", reason="the embedded engine needs rlfactory-core[local]")
-
 
 @pytest.fixture(scope="session", autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
@@ -29,12 +27,14 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture
 def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
     """The command line in this process: faster than a process of its own, and the same code from ``main`` on."""
+    pytest.importorskip("torch", reason="the embedded engine needs rlfactory-core[local]")
     return Cli(capsys)
 
 
 @pytest.fixture(scope="session")
 def tiny_model(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tiny task's warm-started model as a Hugging Face folder: a checkpoint after one step that changes nothing."""
+    pytest.importorskip("torch", reason="the embedded engine needs rlfactory-core[local]")
     from runs import TINY_TASK
 
     from rlfactory_core.cli.main import invoke
