@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -98,15 +99,29 @@ def find_parts(config: RunConfig, registry: Registry) -> None:
 
     Raises:
         PluginError: no plugin gives one of them.
+        UsageError: the MCP servers' configuration cannot be read, or needs something that is not there.
     """
     task = registry.task(config.plugin).make(dict(config.task), config.seed)
     for name in task.rewards if config.rewards is None else [reward.name for reward in config.rewards]:
         registry.find(name, "reward_scorer", "verifier")
     registry.find(config.tools.manager, "tool_manager")
+    if config.tools.mcp is not None:
+        _check_servers(config.tools.mcp)
     if config.env is not None:
         registry.find(config.env, "env")
     if config.chat.format != "auto":
         registry.find(config.chat.format, "chat_format")
+
+
+def _check_servers(servers: Path | Mapping[str, Any]) -> None:
+    """What can be known of MCP servers without starting one."""
+    from rlfactory_core.tools.mcp.compat import require_sdk
+    from rlfactory_core.tools.mcp.config import read_servers
+    from rlfactory_core.tools.mcp.variables import expand
+
+    require_sdk()
+    for server in read_servers(servers):
+        expand(server, os.environ)
 
 
 def save_config(config: RunConfig, folder: RunFolder) -> None:

@@ -93,7 +93,7 @@ def call(
         from rlfactory_core.types import ToolCall
 
         spec = next((spec for spec in runtime.manager.specs if spec.name == name), None)
-        arguments = _arguments(objects, given, spec.parameters if spec else {})
+        arguments = _arguments(objects, given, spec)
         context = ToolContext("by-hand", _sample(runtime))
         try:
             (result,) = await runtime.manager.invoke([ToolCall("1", name, json.dumps(arguments), arguments)], context)
@@ -150,8 +150,10 @@ def _sample(runtime: TaskRuntime) -> Sample:
     return next(iter(samples), Sample("by-hand", ""))
 
 
-def _arguments(objects: Sequence[str], given: Sequence[str], parameters: Mapping[str, Any]) -> dict[str, Any]:
+def _arguments(objects: Sequence[str], given: Sequence[str], tool: ToolSpec | None) -> dict[str, Any]:
     """From the command line's words; of what type a value is stands in the tool's schema."""
+    from rlfactory_core.chat.parsers.typed import typed
+
     arguments: dict[str, Any] = {}
     for text in objects:
         try:
@@ -160,21 +162,8 @@ def _arguments(objects: Sequence[str], given: Sequence[str], parameters: Mapping
             raise UsageError(f"{text} is not a JSON object: {error}.") from None
     for word in given:
         name, _, text = word.partition("=")
-        arguments[name] = _value(text, parameters.get("properties", {}).get(name), parameters)
+        arguments[name] = typed(text, tool, name)
     return arguments
-
-
-def _value(text: str, schema: Any, parameters: Mapping[str, Any]) -> Any:
-    """Text where the schema takes text, else what it is as JSON; the manager then says what does not fit."""
-    from rlfactory_core.ui.tools import type_text
-
-    kinds = type_text(schema, parameters).split(" | ")
-    if "string" in kinds or json.dumps(text, ensure_ascii=False) in kinds:
-        return text
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
 
 
 def _origin(server: str | None) -> str:

@@ -25,9 +25,9 @@ def print_tools(tools: Sequence[tuple[ToolSpec, str]], stream: TextIO) -> None:
         console.print(Text.assemble((spec.name, "bold"), (f"  ({origin})", "dim")))
         console.print(Padding(Text(spec.description.strip()), (0, 0, 0, 2), expand=False))
         if spec.parameters.get("properties"):
-            console.print(Padding(_arguments(spec.parameters), (0, 0, 0, 4), expand=False))
+            console.print(_arguments(spec.parameters))
         else:
-            console.print(Padding(Text("takes no arguments", style="dim"), (0, 0, 0, 4), expand=False))
+            console.print(Text("    takes no arguments", style="dim"))
 
 
 def _arguments(parameters: Schema) -> Table:
@@ -35,7 +35,9 @@ def _arguments(parameters: Schema) -> Table:
     for name, schema in parameters["properties"].items():
         need = "required" if name in parameters.get("required", ()) else _default(schema)
         described = schema.get("description", "") if isinstance(schema, Mapping) else ""
-        table.add_row(Text(name), Text(type_text(schema, parameters)), Text(need, style="dim"), Text(str(described)))
+        table.add_row(
+            Text(f"    {name}"), Text(type_text(schema, parameters)), Text(need, style="dim"), Text(str(described))
+        )
     return table
 
 

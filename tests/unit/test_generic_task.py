@@ -1,0 +1,97 @@
+"""Runs without a plugin: what stands in its place, and what ``--mcp`` and ``--reward`` come to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runs import Cli, write_lines
+
+from rlfactory_core.config_load import load_yaml
+from rlfactory_core.errors import UsageError
+from rlfactory_core.generic_task import SYSTEM
+from rlfactory_core.plugins.registry import Registry
+from rlfactory_core.runner import resolve
+from rlfactory_core.task_runtime import TaskRuntime
+from rlfactory_core.types import Message
+
+COLUMNS = {"prompt": "question", "answer": "answer"}
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    own = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Which?"}]
+    write_lines(Path("train.jsonl"), [{"question": "Who?", "answer": "Ann"}, {"question": own, "answer": ["x", "y"]}])
+    return "train.jsonl"
+
+
+def runtime(*given: Mapping[str, Any] | str) -> TaskRuntime:
+    registry = Registry()
+    return TaskRuntime(resolve(registry, None, given), registry)
+
+
+def test_the_user_s_rows_get_a_system_message_where_they_have_none(data: str) -> None:
+    first, second = runtime({"data": {"train": data, "columns": COLUMNS}}).samples("train")
+    assert first.messages == (Message("system", SYSTEM), Message("user", "Who?"))
+    assert (first.answer, second.answer) == ("Ann", ("x", "y"))
+    assert second.messages == (Message("system", "Be brief."), Message("user", "Which?"))
+    assert "<answer>" in SYSTEM  # what the default reward reads
+
+
+@pytest.mark.parametrize(("given", "messages"), [("", 1), ("Be kind.", 2)])
+def test_the_system_message_is_an_option(data: str, given: str, messages: int) -> None:
+    found = runtime({"data": {"train": data, "columns": COLUMNS}}, f"task.system={given}").samples("train")[0]
+    assert len(found.messages) == messages
+    assert found.messages[0].content == given or messages == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "plugin"),
+    [
+        ({"data": {"train": "train.jsonl"}}, "tools"),
+        ({"data": {"eval": "test.jsonl"}}, "tools"),
+        ({"tools": {"mcp": {"mcpServers": {}}}}, "tools"),
+        ({"plugin": "search", "data": {"train": "train.jsonl"}}, "search"),
+    ],
+)
+def test_own_data_or_servers_stand_in_the_place_of_a_plugin(given: dict[str, Any], plugin: str) -> None:
+    assert resolve(Registry(), None, [given]).plugin == plugin
+
+
+@pytest.mark.parametrize("given", [{}, {"model": "m"}, {"data": "train.jsonl"}, {"tools": {"retries": 1}}])
+def test_without_either_the_message_says_what_to_give(given: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=r"No plugin is named.*--plugin search.*--data train.jsonl --mcp mcp.json"):
+        resolve(Registry(), None, [given])
+
+
+def test_files_are_found_again_from_another_folder(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    given = {"data": {"train": data, "eval": "~/test.jsonl"}, "tools": {"mcp": "mcp.json"}}
+    saved = resolve(Registry(), None, [given]).model_dump(mode="json")
+    assert saved["data"]["train"] == str(tmp_path / data)
+    assert saved["data"]["eval"] == str(tmp_path / "test.jsonl")
+    assert saved["tools"]["mcp"] == str(tmp_path / "mcp.json")
+
+
+def test_rewards_on_the_command_line_replace_all_others(data: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("run.yaml").write_text("rewards: {f1: 1.0, exact_match: 1.0}\n", encoding="utf-8")
+    cli = Cli(capsys)
+    run = ("run", "--data", data, "--model", "some/model", "--config", "run.yaml", "--dry-run", "--device", "cpu")
+    shown = cli(*run, "--reward", "exact_match", "--reward", "format=0.25")
+    assert shown.code == 0, shown.err
+    Path("shown.yaml").write_text(shown.out, encoding="utf-8")
+    config = load_yaml(Path("shown.yaml"))
+    assert config["plugin"] == "tools"
+    assert config["rewards"] == [{"name": "exact_match", "weight": 1.0}, {"name": "format", "weight": 0.25}]
+    assert "Did you mean 'exact_match'" in cli.refusal(*run, "--reward", "exact_mach")
+    for wrong in ("format=much", "format=", "=1", "format=inf"):
+        assert f"--reward {wrong}: expected NAME or NAME=WEIGHT" in cli.refusal(*run, "--reward", wrong)
+
+
+def test_the_generic_task_needs_a_model_and_data(data: str, capsys: pytest.CaptureFixture[str]) -> None:
+    cli = Cli(capsys)
+    assert "--model" in cli.refusal("run", "--data", data, "--device", "cpu")
+    assert not Path("runs").exists()
