@@ -79,7 +79,7 @@ def agent_tool(  # noqa: PLR0913 - one flat list of options, all but five with a
         temperature: each call is sampled with a seed that the trajectory and the call's number determine.
         limits: how the agent's tools are called: keys of the configuration's ``tools`` section.
         api_key: by default the first of `clients.openai.KEY_VARIABLES` that is set.
-        deadline_s: seconds for one call; the configuration's ``tools.overrides`` can shorten it.
+        deadline_s: seconds for one call, where the configuration gives none for this tool by name.
 
     Raises:
         ConfigError: ``limits`` does not fit.
@@ -87,7 +87,7 @@ def agent_tool(  # noqa: PLR0913 - one flat list of options, all but five with a
     config = validate_section(ToolsConfig, limits or {}, prefix=f"agent_tool('{name}').limits")
     budget = RolloutLimits(max_turns, max_tool_calls, max_turn_tokens, max_tokens)
     plan = Agent(name, description, system, budget, max_depth, temperature, deadline_s)
-    endpoint = Endpoint(name, base_url, model, deadline_s, api_key)
+    endpoint = Endpoint(name, base_url, model, api_key)
     items = tuple(tools)
 
     async def start(opened: AsyncExitStack) -> Tool:

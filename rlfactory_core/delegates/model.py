@@ -48,14 +48,14 @@ def model_tool(  # noqa: PLR0913 - one flat list of options, all but four with a
         temperature: at 0 results may be cached (``tools.cache``); above, each call is sampled with a seed of its own,
             which the trajectory and the call's number determine.
         api_key: by default the first of `clients.openai.KEY_VARIABLES` that is set.
-        deadline_s: seconds for one call; the configuration's ``tools.overrides`` can shorten it.
+        deadline_s: seconds for one call, where the configuration gives none for this tool by name.
 
     Raises:
         UsageError: a prompt without fields or with others than plain ones, or a description of no argument.
     """
     template = read_template(prompt)
     spec = ToolSpec(name, description, template.parameters(parameters or {}))
-    endpoint = Endpoint(name, base_url, model, deadline_s, api_key)
+    endpoint = Endpoint(name, base_url, model, api_key)
 
     async def start(opened: AsyncExitStack) -> Tool:
         client = await endpoint.connect(opened)

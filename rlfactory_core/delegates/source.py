@@ -12,7 +12,7 @@ from rlfactory_core.protocols import Tool
 from rlfactory_core.tool_context import ToolContext
 from rlfactory_core.types import ToolSpec
 
-_CONNECTIONS = 1024  # at most; how many calls run at once is the tool manager's affair
+_CONNECTIONS = 1024  # at most; how many calls run at once, and how long, is the tool manager's affair
 
 
 class DelegateSource:
@@ -45,7 +45,6 @@ class Endpoint:
     name: str  # the tool's, for error messages
     base_url: str
     model: str
-    deadline_s: float  # for one completion
     api_key: str | None = field(default=None, repr=False)
 
     async def connect(self, opened: AsyncExitStack, tools: Sequence[ToolSpec] = ()) -> OpenAIClient:
@@ -56,13 +55,7 @@ class Endpoint:
             UsageError: ``base_url`` is not an address.
         """
         try:
-            client = OpenAIClient(
-                self.base_url,
-                self.model,
-                api_key=self.api_key,
-                concurrency=_CONNECTIONS,
-                deadline_s=self.deadline_s,
-            )
+            client = OpenAIClient(self.base_url, self.model, api_key=self.api_key, concurrency=_CONNECTIONS)
             await client.open(tools)
         except (BackendError, UsageError) as error:
             raise type(error)(f"tool '{self.name}': {error}") from error
