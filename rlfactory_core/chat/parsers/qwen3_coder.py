@@ -1,0 +1,83 @@
+"""Qwen3-Coder's XML: ``<tool_call><function=NAME><parameter=KEY>VALUE</parameter>…</function></tool_call>``.
+
+Qwen3.5 and later write it too, behind a thinking block. Values are bare text without escapes; `typed` gives them the
+types that the offered tool asks for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from rlfactory_core.chat.parsers.hermes import CLOSE, OPEN, RESUME
+from rlfactory_core.chat.parsers.turn import MalformedError, Syntax, Text, Turn, behind, is_name, read_turn, skip_space
+from rlfactory_core.chat.parsers.typed import typed
+from rlfactory_core.types import Message, ToolSpec
+
+FUNCTION = "<function="
+_END = "</function>"
+_NAME = re.compile(r"([^<>\n]*)>\s*")
+_PARAMETER = re.compile(r"<parameter=([^<>\n]*)>")
+_VALUE_END = re.compile(r"(?P<close></parameter>\s*)|<parameter=|</function>")
+_BODY = f"{FUNCTION}NAME><parameter=KEY>VALUE</parameter>…{_END}"
+
+
+def parse_qwen3_coder(text: str, tools: Sequence[ToolSpec] = (), *, thinking_open: bool = False) -> Message:
+    """Read one assistant turn; see `read_turn` for thinking and limits.
+
+    Strict about tags, as the model's own prompt asks: a call that is not closed by ``</tool_call>`` is an error (peers
+    disagree: some take what is there, which may be half a value), and so is a ``<function=`` outside of
+    ``<tool_call>``. A value ends at the first ``</parameter>``; the line breaks next to its tags are not part of it.
+    """
+    return read_turn(text, tools, _TAGGED, _BARE, thinking_open=thinking_open)
+
+
+def read_tagged_function(turn: Turn, start: int) -> int:
+    """What stands between ``<tool_call>`` and ``</tool_call>``."""
+    begin = skip_space(turn.text, start)
+    if not turn.text.startswith(FUNCTION, begin):
+        raise MalformedError(f"{FUNCTION}NAME> does not follow {OPEN}", start)
+    name, arguments, end = read_function(turn, begin + len(FUNCTION))
+    after = behind(turn, CLOSE, end, name, "function")
+    turn.call(name, turn.text[begin:end], arguments)
+    return after
+
+
+def read_function(turn: Turn, start: int) -> tuple[str, dict[str, Any], int]:
+    """A function's name, its arguments and where it ends; ``start`` is behind ``<function=``.
+
+    Raises:
+        MalformedError: it is not written as `_BODY`.
+    """
+    text = turn.text
+    head = _NAME.match(text, start)
+    if head is None or not is_name(head.group(1)):
+        raise MalformedError(f"no name follows {FUNCTION}", start)
+    name, position = head.group(1), head.end()
+    tool = turn.tools.get(name)
+    arguments: dict[str, Any] = {}
+    while parameter := _PARAMETER.match(text, position):
+        key, value_start = parameter.group(1), parameter.end()
+        end = _VALUE_END.search(text, value_start)
+        if end is None or end.lastgroup != "close":
+            raise MalformedError(f"the parameter {key[:64]!r} is not closed by </parameter>", value_start, name)
+        arguments[key] = typed(_without_breaks(text[value_start : end.start()]), tool, key)
+        position = end.end()
+    if not text.startswith(_END, position):
+        raise MalformedError(f"neither <parameter=KEY> nor {_END} follows", position, name)
+    return name, arguments, position + len(_END)
+
+
+def _without_breaks(value: str) -> Text:
+    return Text(value[value.startswith("\n") : len(value) - (len(value) > 1 and value.endswith("\n"))])
+
+
+def _refuse_bare(turn: Turn, start: int) -> int:
+    name, _, end = read_function(turn, start)
+    raise MalformedError(f"{FUNCTION}…{_END} stands outside of {OPEN}", end - len(_END), name)
+
+
+RESUME_FUNCTION = re.compile(f"{OPEN}|{FUNCTION}|(?P<close>{_END})")
+_TAGGED = Syntax(OPEN, read_tagged_function, f"{OPEN}{_BODY}{CLOSE}", RESUME, close=CLOSE)
+_BARE = Syntax(FUNCTION, _refuse_bare, f"{OPEN}{_BODY}{CLOSE}", RESUME_FUNCTION)
