@@ -1,1 +1,1 @@
-"""MCP servers as tools: their configuration, their life, and their calls."""
+"""MCP servers as tools: read the configuration, keep the servers running, call them (`source.McpSource`)."""

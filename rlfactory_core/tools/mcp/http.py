@@ -1,0 +1,136 @@
+"""A server behind an address: streamable HTTP, or the older SSE transport.
+
+The SDK's transports end, or hang, when a single request fails: a server that is overloaded for a moment would take all
+calls in flight with it. Here a failed request becomes the answer to the one call that it carried.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+
+from rlfactory_core.tools.mcp import compat
+from rlfactory_core.tools.mcp.link import Link, LinkRequest
+
+_log = logging.getLogger(__name__)
+
+_CONNECT_S = 30.0
+_SESSION = "mcp-session-id"
+
+
+class RefusedError(ConnectionError):
+    """The address answered the first request with a 4xx status: it may be a server of the older SSE transport."""
+
+
+@asynccontextmanager
+async def open_streamable_http(request: LinkRequest) -> AsyncIterator[Link]:
+    """Messages are sent as POST requests; the session's end is told to the server."""
+    server = request.server
+
+    def failed(sent: Any, status: int | None) -> None:
+        if status == 404 and _SESSION in sent.headers:
+            request.over.set()  # the server forgot the session, and a new one has to be made
+
+    async with (
+        _client(dict(server.headers), failed, answer=True) as client,
+        compat.streamable_http(server.url, client) as streams,
+    ):
+        yield Link(streams[0], streams[1])
+
+
+@asynccontextmanager
+async def open_sse(request: LinkRequest) -> AsyncIterator[Link]:
+    """Answers come over one long request; when that ends, the connection has."""
+    server = request.server
+
+    def make_client(**_: Any) -> Any:
+        return _client(dict(server.headers), lambda *_: request.over.set(), answer=False)
+
+    async with compat.sse(server.url, make_client) as (source, write):
+        deliver, read = anyio.create_memory_object_stream[Any](0)
+        relaying = asyncio.ensure_future(_relay(source, deliver, request.over))
+        try:
+            yield Link(read, write)
+        finally:
+            relaying.cancel()
+            for stream in (deliver, read):
+                stream.close()
+
+
+async def _relay(source: Any, deliver: Any, over: asyncio.Event) -> None:
+    """The session does not tell when its messages end."""
+    try:
+        async for message in source:
+            await deliver.send(message)
+    except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+        pass  # the session has ended first
+    finally:
+        over.set()
+        deliver.close()
+
+
+def _client(headers: dict[str, str], failed: Callable[[Any, int | None], None], *, answer: bool) -> Any:
+    """An HTTP client that tells ``failed`` of requests that failed, with their status if there was an answer.
+
+    Args:
+        answer: give the failure as a JSON-RPC error to the call that the request carried, instead of raising it.
+    """
+    package = compat.http_package()
+
+    class Client(package.AsyncClient):  # type: ignore[misc, name-defined]
+        """Overrides the one method through which every request goes."""
+
+        async def send(self, request: Any, **options: Any) -> Any:
+            try:
+                response = await super().send(request, **options)
+            except package.TransportError as error:
+                if request.method == "POST":
+                    failed(request, None)
+                    if answer:
+                        return _failure(package, request, type(error).__name__)
+                raise
+            if request.method == "POST" and response.status_code >= 400:
+                failed(request, response.status_code)
+                if answer:
+                    await response.aread()
+                    await response.aclose()
+                    return _failure(package, request, f"HTTP {response.status_code}", response)
+            return response
+
+    # Deadlines are those of the calls; the number of connections is limited by the calls too.
+    timeout = package.Timeout(_CONNECT_S, read=None, pool=None)
+    limits = package.Limits(max_connections=None, max_keepalive_connections=64)
+    return Client(headers=headers, timeout=timeout, limits=limits)
+
+
+def _failure(package: Any, request: Any, reason: str, response: Any = None) -> Any:
+    """The answer to a request that failed: a JSON-RPC error for a call, nothing for a notification."""
+    sent = json.loads(request.content)
+    if "id" not in sent or "method" not in sent:
+        return package.Response(202, request=request)
+    error: dict[str, Any] = {"code": compat.UNREACHABLE, "message": reason}
+    if response is not None and 400 <= response.status_code < 500:
+        said = _said(response)
+        if said.get("code") == compat.INVALID_PARAMS:
+            error = said
+        elif isinstance(said.get("message"), str):
+            error["message"] += f": {said['message']}"
+        if sent["method"] == "initialize":
+            raise RefusedError(error["message"])
+    answer = {"jsonrpc": "2.0", "id": sent["id"], "error": error}
+    return package.Response(200, json=answer, request=request)
+
+
+def _said(response: Any) -> dict[str, Any]:
+    """The JSON-RPC error in a response's body, if there is one."""
+    try:
+        error = response.json()["error"]
+    except (ValueError, KeyError, TypeError):
+        return {}
+    return error if isinstance(error, dict) else {}
