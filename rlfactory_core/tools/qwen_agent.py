@@ -70,8 +70,8 @@ def qwen_tool(
         item: a ``BaseTool``, a class of them, a registered name, or ``{"name": "code_interpreter", …}`` with its
             configuration.
         per_trajectory: for tools that keep state on themselves: every trajectory gets an instance of its own, made at
-            its first call; ``close()``, where the class has one, is called when the trajectory is over. Otherwise one
-            instance answers all calls, several at once, each in a thread of its own.
+            its first call; its ``close()`` or else ``__del__``, where the class has one, is called when the trajectory
+            is over. Otherwise one instance answers all calls, several at once, each in a thread of its own.
         idempotent: a second run does no harm, so it may be retried after an infra fault.
         stateful: results depend on more than the arguments, so they are never cached.
         version: a part of the cache's key; by default the class's source and the configuration.
@@ -149,22 +149,20 @@ class QwenTool:
         return self._pool
 
     async def _own(self, context: ToolContext) -> Any:
-        """The trajectory's instance. Also its ``__del__`` runs in a thread: that of Qwen-Agent's interpreter waits."""
+        """The trajectory's instance."""
         assert self._make is not None
-        kept = [await self._threads().run(self._make)]
+        instance = await self._threads().run(self._make)
+        # Garbage collection would come late, and in the event loop: the code interpreter's waits there for Docker.
+        close = getattr(instance, "close", None) or getattr(instance, "__del__", None)
+        if callable(close):
 
-        async def let_go() -> None:
-            closing = await self._threads().run(partial(_close, kept))
-            if inspect.isawaitable(closing):
-                await closing
+            async def let_go() -> None:
+                closing = await self._threads().run(close)
+                if inspect.isawaitable(closing):
+                    await closing
 
-        context.on_end(let_go)
-        return kept[0]
-
-
-def _close(kept: list[Any]) -> Any:
-    close = getattr(kept.pop(), "close", None)
-    return close() if callable(close) else None
+            context.on_end(let_go)
+        return instance
 
 
 def _import() -> ModuleType:
@@ -208,7 +206,7 @@ def _make(cls: type[Any], cfg: Mapping[str, Any]) -> Any:
     except Exception as error:  # the boundary to the tool's own code
         name = getattr(cls, "name", "") or cls.__name__
         raise UsageError(
-            f"Qwen-Agent's tool '{name}' cannot be made here: {type(error).__name__}: {error}{_HINTS.get(name, '')}"
+            f"Qwen-Agent's tool '{name}' cannot be made here: {type(error).__name__}: {error}.{_HINTS.get(name, '')}"
         ) from error
 
 

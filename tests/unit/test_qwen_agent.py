@@ -247,22 +247,21 @@ def test_a_trajectory_may_have_an_instance_of_its_own(per_trajectory: bool, coun
     assert Counter.closed == closed
 
 
-def test_an_instance_is_let_go_of_in_a_thread() -> None:
-    """Qwen-Agent's interpreter waits for Docker in ``__del__``: that must not hold up everybody else's event loop."""
+def test_an_instance_without_close_is_deleted_in_a_thread_at_the_trajectorys_end() -> None:
     gone: list[str] = []
 
-    class Slow(Counter):
+    class WaitsForDocker(Shows):
         def __del__(self) -> None:
-            if self.count:
-                gone.append(threading.current_thread().name)
+            gone.append(threading.current_thread().name)
 
     async def work(manager: DefaultToolManager) -> None:
         context = ToolContext("t", Sample("s", "?"))
         await manager.invoke([write("shows", {"text": ""})], context)
+        assert gone == []
         await context.end()
+        assert gone == ["tool-shows"]
 
-    manage(work, qwen_tool(Slow, per_trajectory=True))
-    assert gone == ["tool-shows"]
+    manage(work, qwen_tool(WaitsForDocker, per_trajectory=True))
 
 
 def test_what_cannot_be_made_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
