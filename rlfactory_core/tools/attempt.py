@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import BrokenExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from rlfactory_core.errors import ToolArgumentsError, ToolError
@@ -35,6 +34,8 @@ _INFRA = (
     BrokenExecutor,
     MemoryError,
 )
+# Bases of HTTP clients' own errors, by name: nobody has to have them installed. Not all come from one of the above.
+_INFRA_NAMES = {"httpx.TransportError", "aiohttp.client_exceptions.ClientConnectionError"}
 _INFRA_ERRNO = {
     getattr(errno, name)
     for name in ("EHOSTDOWN", "EHOSTUNREACH", "ENETDOWN", "ENETUNREACH", "ENETRESET", "ENOBUFS", "EMFILE", "ENFILE")
@@ -45,21 +46,21 @@ _GRACE_S = 1.0  # for a cancelled tool to tidy up
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one attempt came to."""
+    """What a call came to."""
 
     content: str
     fault: FaultKind | None = None
+    attempts: int = 1  # how often the tool ran for it
+    cached: bool = False  # another call's
 
 
 async def attempt(tool: Tool, arguments: Mapping[str, Any], context: ToolContext, seconds: float) -> Answer:
     """Call the tool, for at most ``seconds``. Raises only `asyncio.CancelledError`, when it is cancelled itself."""
     loop = asyncio.get_running_loop()
+    over = loop.create_future()  # what asyncio.wait does, at a third of its price: this is on the way of every call
     # A task of its own tells a tool that cancels itself from a caller that cancels us, and can be left behind.
-    task = loop.create_task(_answer(tool, arguments, context))
-    # What asyncio.wait does, at a third of its price: this is on the way of every call.
-    over = loop.create_future()
+    task = loop.create_task(_answer(tool, arguments, context, over))
     timer = loop.call_later(seconds, _end, over)
-    task.add_done_callback(partial(_end, over))
     try:
         await over
     finally:
@@ -76,16 +77,18 @@ async def attempt(tool: Tool, arguments: Mapping[str, Any], context: ToolContext
     return task.result()
 
 
-def _end(over: asyncio.Future[None], task: asyncio.Task[Answer] | None = None) -> None:
+def _end(over: asyncio.Future[None]) -> None:
     if not over.done():
         over.set_result(None)
 
 
-async def _answer(tool: Tool, arguments: Mapping[str, Any], context: ToolContext) -> Answer:
+async def _answer(tool: Tool, arguments: Mapping[str, Any], context: ToolContext, over: asyncio.Future[None]) -> Answer:
     try:
         return Answer(to_text(await tool.call(arguments, context)))
     except (Exception, SystemExit) as error:  # noqa: BLE001 the boundary; SystemExit would end the event loop
         return _attribute(tool.spec.name, error)
+    finally:
+        _end(over)
 
 
 def _attribute(name: str, error: BaseException) -> Answer:
@@ -104,17 +107,25 @@ def _unavailable(name: str) -> Answer:
 
 
 def _is_infra(error: BaseException) -> bool:
-    return isinstance(error, _INFRA) or (isinstance(error, OSError) and error.errno in _INFRA_ERRNO)
+    if isinstance(error, OSError) and error.errno in _INFRA_ERRNO:
+        return True
+    names = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__}
+    return isinstance(error, _INFRA) or not names.isdisjoint(_INFRA_NAMES)
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The error and what it came from: HTTP clients wrap a refused connection in errors of their own."""
-    link: BaseException | None = error
+    """The error and what it came from or is a group of: clients wrap a refused connection in errors of their own."""
+    links: list[BaseException] = [error]
     seen: set[int] = set()
-    while link is not None and id(link) not in seen:
-        seen.add(id(link))
-        yield link
-        link = link.__cause__ or link.__context__
+    while links:
+        link = links.pop()
+        if id(link) not in seen:
+            seen.add(id(link))
+            yield link
+            members = getattr(link, "exceptions", None)  # of an ExceptionGroup, or its backport for Python 3.10
+            links += members if isinstance(members, tuple) else ()
+            source = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
+            links += (source,) if source else ()
 
 
 async def _cancel(task: asyncio.Task[Answer], tool: Tool) -> None:

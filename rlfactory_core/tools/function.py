@@ -7,14 +7,13 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping
 from operator import attrgetter
-from types import CodeType
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
-from rlfactory_core.cache import digest
 from rlfactory_core.tool_context import ToolContext
 from rlfactory_core.tools.pool import BlockingPool
 from rlfactory_core.tools.results import to_text
 from rlfactory_core.tools.schema import read_signature
+from rlfactory_core.tools.version import code_version
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -34,8 +33,9 @@ class FunctionTool(Generic[P, R]):
         idempotent: a second run does no harm, so it may be retried after an infra fault.
         stateful: results depend on more than the arguments, so they are never cached. By default true of functions
             that take a `ToolContext`.
-        version: a part of the cache's key; by default a hash of the function's code. Name one where results depend on
-            something else that changes, such as an index.
+        version: a part of the cache's key; by default a hash of the function's code and file. Name one where results
+            depend on something else that changes, such as an index. Methods have none of their own, and without one
+            nothing is kept on disk.
         deadline_s: seconds for one call, where the configuration gives none for this tool by name.
 
     Raises:
@@ -61,7 +61,7 @@ class FunctionTool(Generic[P, R]):
         self.spec = self._signature.spec
         self.idempotent = idempotent
         self.stateful = self._signature.context_parameter is not None if stateful is None else stateful
-        self.version = _code_version(fn) if version is None else version
+        self.version = code_version(fn) if version is None else version
         self.deadline_s = deadline_s
         functools.update_wrapper(self, fn, updated=())
 
@@ -118,14 +118,6 @@ def _rebuild(
         stateful=stateful,
         version=version,
         deadline_s=deadline_s,
-    )
-
-
-def _code_version(fn: Callable[..., Any]) -> str:
-    """A hash of a Python function's code and constants; those of what it calls do not count."""
-    code = inspect.unwrap(getattr(fn, "__func__", fn)).__code__
-    return digest(
-        [code.co_code, repr(code.co_names), repr([item for item in code.co_consts if not isinstance(item, CodeType)])]
     )
 
 

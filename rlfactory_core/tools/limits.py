@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rlfactory_core.config import CachePlace, ToolLimits, ToolsConfig
 from rlfactory_core.config_load import validate_section
@@ -27,20 +27,41 @@ class Limits:
 def limits_by_tool(config: ToolsConfig, tools: Iterable[Tool]) -> Mapping[str, Limits]:
     """Each tool's limits: those of all tools, then the tool's own deadline, then its overrides.
 
+    The general switch leaves stateful tools without a cache, and keeps in memory what has no version to be known again
+    by in another run; who asks for the cache of such a tool by name is told so.
+
     Raises:
-        ConfigError: an override of a tool that does not exist, or with an unknown key or a value that does not fit.
+        ConfigError: an override of a tool that does not exist, with an unknown key or a value that does not fit, or
+            for a cache that the tool cannot have.
     """
-    own = {tool.spec.name: {} if tool.deadline_s is None else {"deadline_s": tool.deadline_s} for tool in tools}
+    by_name = {tool.spec.name: tool for tool in tools}
     for name in config.overrides:
-        if name not in own:
-            raise ConfigError(f"tools.overrides.{name}: there is no such tool. {nearest(name, own)}")
+        if name not in by_name:
+            raise ConfigError(f"tools.overrides.{name}: there is no such tool. {nearest(name, by_name)}")
     base = config.model_dump(include=set(ToolLimits.model_fields))
-    return {name: _limits({**base, **own[name]}, config.overrides.get(name, {}), name) for name in own}
+    return {name: _limits(tool, base, config.overrides.get(name, {})) for name, tool in by_name.items()}
 
 
-def _limits(base: Mapping[str, object], override: Mapping[str, object], name: str) -> Limits:
-    checked = validate_section(ToolLimits, {**base, **override}, prefix=f"tools.overrides.{name}")
-    return Limits(**checked.model_dump())
+def _limits(tool: Tool, base: Mapping[str, object], override: Mapping[str, object]) -> Limits:
+    name = tool.spec.name
+    own = {} if tool.deadline_s is None else {"deadline_s": tool.deadline_s}
+    checked = validate_section(ToolLimits, {**base, **own, **override}, prefix=f"tools.overrides.{name}")
+    limits = Limits(**checked.model_dump())
+    possible = _cache_place(tool, limits.cache)
+    if possible != limits.cache and "cache" in override:
+        why = (
+            "it is stateful, so the same arguments may give another result"
+            if tool.stateful
+            else "it has no version by which another run could know its results; give it one, as in tool(…, version=…)"
+        )
+        raise ConfigError(f"tools.overrides.{name}.cache: got {limits.cache!r}, but {name} cannot have it: {why}.")
+    return replace(limits, cache=possible)
+
+
+def _cache_place(tool: Tool, wanted: CachePlace) -> CachePlace:
+    if tool.stateful:
+        return "off"
+    return "memory" if wanted == "disk" and not tool.version else wanted
 
 
 class CircuitBreaker:

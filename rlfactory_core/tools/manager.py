@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import random
 import time
-from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import count
 from typing import Any
 
-from rlfactory_core.config import ToolsConfig
+from rlfactory_core.cache import cache_root
+from rlfactory_core.config import CachePlace, ToolsConfig
 from rlfactory_core.errors import UsageError, nearest
 from rlfactory_core.protocols import Tool
 from rlfactory_core.tool_context import ToolContext
 from rlfactory_core.tools.attempt import Answer, attempt
+from rlfactory_core.tools.cache import AnswerCache, DiskCache, MemoryCache, answer_key
+from rlfactory_core.tools.flights import Flight
 from rlfactory_core.tools.limits import CircuitBreaker, Limits, limits_by_tool
 from rlfactory_core.tools.results import CountTokens, clean, truncate
 from rlfactory_core.tools.validation import ArgumentChecker, shown
@@ -24,22 +27,22 @@ from rlfactory_core.types import FaultKind, ToolCall, ToolResult, ToolSpec
 _log = logging.getLogger(__name__)
 
 _BACKOFF_S = (0.1, 2.0)  # the first pause and the longest, before jitter
-_CACHE_ENTRIES = 8192  # a tool; the oldest go first
+_WORTHWHILE = 0.1  # of a call's time: with less left, another's infra fault is taken over instead of trying again
 _MAX_NAME = 64  # characters of an unknown name that are quoted and compared
 
 
 class _Managed:
     """A tool with what is kept for it."""
 
-    def __init__(self, tool: Tool, limits: Limits) -> None:
+    def __init__(self, tool: Tool, limits: Limits, cache: AnswerCache | None) -> None:
         self.tool = tool
         self.limits = limits
         self.retries = limits.retries if tool.idempotent else 0
         self.checker = ArgumentChecker(tool.spec)
         self.breaker = CircuitBreaker(limits.breaker_failures, limits.breaker_reset_s)
         self.slots = asyncio.Semaphore(limits.concurrency)
-        cached = limits.cache != "off" and not tool.stateful
-        self.cache: OrderedDict[str, Answer] | None = OrderedDict() if cached else None
+        self.cache = cache
+        self.flights: dict[str, Flight] = {}  # calls under way, by their cache key
 
 
 class DefaultToolManager:
@@ -70,7 +73,11 @@ class DefaultToolManager:
         if twice:
             raise UsageError(f"two tools have the name {twice[0]!r}; give one of them another with tool(fn, name=…).")
         limits = limits_by_tool(config, tools)
-        self._tools = {item.spec.name: _Managed(item, limits[item.spec.name]) for item in tools}
+        self._caches = _caches(limits.values())
+        self._tools = {
+            item.spec.name: _Managed(item, limits[item.spec.name], self._caches.get(limits[item.spec.name].cache))
+            for item in tools
+        }
         self._specs = tuple(item.spec for item in tools)
         self._total_concurrency = config.total_concurrency
         self._max_refusal_tokens = config.max_result_tokens
@@ -101,6 +108,8 @@ class DefaultToolManager:
         for name, outcome in zip(names, await asyncio.gather(*closings, return_exceptions=True), strict=True):
             if isinstance(outcome, Exception):
                 _log.warning("tool %s did not close", name, exc_info=outcome)
+        for cache in self._caches.values():
+            await cache.close()
 
     def _bind(self) -> None:
         """Semaphores belong to the event loop in which they were first waited for."""
@@ -110,23 +119,16 @@ class DefaultToolManager:
             self._total = asyncio.Semaphore(self._total_concurrency)
             for managed in self._tools.values():
                 managed.slots = asyncio.Semaphore(managed.limits.concurrency)
+                managed.flights = {}
 
     async def _call(self, call: ToolCall, context: ToolContext) -> ToolResult:
         started = time.perf_counter()
         managed = self._tools.get(call.name)
-        attempts, cached = 0, False
         problem = self._problem(call, managed)
         if managed is None or call.arguments is None or problem is not None:
-            answer = Answer(f"Error: {problem}", FaultKind.POLICY)
+            answer = Answer(f"Error: {problem}", FaultKind.POLICY, attempts=0)
         else:
-            key = _cache_key(call.arguments) if managed.cache is not None else None
-            known = managed.cache.get(key) if managed.cache is not None and key is not None else None
-            if known is not None:
-                answer, cached = known, True
-            else:
-                answer, attempts = await self._run(managed, call.arguments, context)
-                if key is not None and answer.fault is None:
-                    _remember(managed, key, answer)
+            answer = await self._answer(managed, call.arguments, context)
         text = clean(answer.content)
         max_tokens = managed.limits.max_result_tokens if managed else self._max_refusal_tokens
         content = truncate(text, max_tokens, self._count_tokens)
@@ -136,8 +138,8 @@ class DefaultToolManager:
             content=content,
             fault=answer.fault,
             latency_s=time.perf_counter() - started,
-            attempts=attempts,
-            cached=cached,
+            attempts=answer.attempts,
+            cached=answer.cached,
             truncated=content is not text,
             size_bytes=len(text) if text.isascii() else len(text.encode()),
         )
@@ -154,26 +156,68 @@ class DefaultToolManager:
         problem = managed.checker.problem(call.arguments)
         return None if problem is None else f"wrong arguments for {call.name}: {problem}"
 
-    async def _run(self, managed: _Managed, arguments: Mapping[str, Any], context: ToolContext) -> tuple[Answer, int]:
-        """The answer, and after how many attempts."""
-        refused = Answer(f"Error: {managed.tool.spec.name} is not available now.", FaultKind.INFRA)
+    async def _answer(self, managed: _Managed, arguments: Mapping[str, Any], context: ToolContext) -> Answer:
+        """The cache's, that of the same call under way, or the tool's.
+
+        A call under way that is cancelled or comes to an infra fault speaks for itself only: the next one that waits
+        takes over, with what is left of its own time.
+        """
+        cache, left = managed.cache, managed.limits.deadline_s
+        key = None if cache is None else answer_key(managed.tool, arguments)
+        if cache is None or key is None:
+            return await self._run(managed, arguments, context, left)
+        clock = asyncio.get_running_loop().time
+        while (other := managed.flights.get(key)) is not None:
+            joined = clock()
+            answer = await other.wait()
+            left -= max(0.0, clock() - max(joined, other.started))
+            late = left < _WORTHWHILE * managed.limits.deadline_s
+            if answer is not None and (late or answer.fault is not FaultKind.INFRA):
+                return replace(answer, attempts=0, cached=True)
+        flight = managed.flights[key] = Flight()
+        answer = None
+        try:
+            known = await cache.get(key)
+            if known is not None:
+                answer = Answer(known, attempts=0, cached=True)
+            else:
+                answer = await self._run(managed, arguments, context, left, flight)
+                if answer.fault is None:
+                    cache.put(key, managed.tool.spec.name, clean(answer.content))
+            return answer
+        finally:
+            del managed.flights[key]
+            flight.end(answer)
+
+    async def _run(
+        self,
+        managed: _Managed,
+        arguments: Mapping[str, Any],
+        context: ToolContext,
+        seconds: float,
+        flight: Flight | None = None,
+    ) -> Answer:
+        """The tool's own answer, after as many attempts as fit into the ``seconds`` from the first one on."""
+        refused = Answer(f"Error: {managed.tool.spec.name} is not available now.", FaultKind.INFRA, attempts=0)
         clock = asyncio.get_running_loop().time
         if managed.breaker.is_open(clock()):
-            return refused, 0
+            return refused
         async with managed.slots, self._total:
             if not managed.breaker.admit(clock()):
-                return refused, 0
-            ends = clock() + managed.limits.deadline_s
-            attempts = 0
-            while True:
-                attempts += 1
+                return refused
+            ends = clock() + seconds
+            if flight is not None:
+                flight.started = clock()
+            for attempts in count(1):
                 answer = await attempt(managed.tool, arguments, context, ends - clock())
                 managed.breaker.record(answer.fault is FaultKind.INFRA, clock())
+                if answer.fault is not FaultKind.INFRA:
+                    break
                 pause = self._pause(attempts)
-                spent = attempts > managed.retries or clock() + pause >= ends or managed.breaker.is_open(clock())
-                if answer.fault is not FaultKind.INFRA or spent:
-                    return answer, attempts
+                if attempts > managed.retries or clock() + pause >= ends or managed.breaker.is_open(clock()):
+                    break
                 await asyncio.sleep(pause)
+            return answer if attempts == 1 else replace(answer, attempts=attempts)
 
     def _pause(self, attempts: int) -> float:
         """Full jitter: callers that failed together do not come back together."""
@@ -181,16 +225,12 @@ class DefaultToolManager:
         return self._jitter.uniform(0.0, min(longest, first * 2.0 ** (attempts - 1)))
 
 
-def _cache_key(arguments: Mapping[str, Any]) -> str | None:
-    """The arguments' canonical text; None where they have none."""
-    try:
-        return json.dumps(dict(arguments), sort_keys=True, separators=(",", ":"))
-    except (TypeError, ValueError, RecursionError):
-        return None
-
-
-def _remember(managed: _Managed, key: str, answer: Answer) -> None:
-    if managed.cache is not None:
-        managed.cache[key] = answer
-        if len(managed.cache) > _CACHE_ENTRIES:
-            managed.cache.popitem(last=False)
+def _caches(limits: Iterable[Limits]) -> dict[CachePlace, AnswerCache]:
+    """One for each place that is in use; the tools share them."""
+    places = {each.cache for each in limits}
+    caches: dict[CachePlace, AnswerCache] = {}
+    if "memory" in places:
+        caches["memory"] = MemoryCache()
+    if "disk" in places:
+        caches["disk"] = DiskCache(cache_root() / "tools")
+    return caches

@@ -35,6 +35,10 @@ class BlockingPool:
 
     async def run(self, fn: Callable[[], Any]) -> Any:
         """Run ``fn`` in a thread, with the caller's context variables."""
+        return await asyncio.wrap_future(self.submit(fn))
+
+    def submit(self, fn: Callable[[], Any]) -> Future[Any]:
+        """As `run`, for a caller that does not wait. With one thread, jobs run in the order in which they came."""
         future: Future[Any] = Future()
         context = contextvars.copy_context()
         self._jobs.put((future, lambda: context.run(fn)))
@@ -46,7 +50,7 @@ class BlockingPool:
                 self._idle += 1
         if spawn:
             threading.Thread(target=self._work, name=f"tool-{self._name}", daemon=True).start()
-        return await asyncio.wrap_future(future)
+        return future
 
     def close(self) -> None:
         """Idle threads end now, busy ones after their job."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, cast, get_type_hints
+from typing import Annotated, Any, cast, get_args, get_type_hints
 
 import docstring_parser
 from pydantic import ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 from typing_extensions import NotRequired, TypedDict
@@ -54,14 +55,18 @@ class Signature:
 
 
 def read_signature(fn: Callable[..., Any], name: str | None = None, description: str | None = None) -> Signature:
-    """Read a function's or bound method's signature, hints and docstring.
+    """Read a function's or bound method's signature, hints and docstring, through decorators that use ``wraps``.
 
     Raises:
         UsageError: a signature that no JSON object of named arguments can fill.
     """
     where = f"tool {getattr(fn, '__qualname__', repr(fn))}"
-    if not (inspect.isfunction(fn) or inspect.ismethod(fn)):
-        raise UsageError(f"{where} is a {type(fn).__name__}; a tool is made from a function or a bound method.")
+    root = inspect.unwrap(fn)
+    if not (inspect.isroutine(fn) and (inspect.isfunction(root) or inspect.ismethod(root))):
+        raise UsageError(
+            f"{where} is a {type(fn).__name__}; a tool is made from a function or a bound method. "
+            "Write a function that calls it."
+        )
     hints = _hints(fn, where)
     documented = docstring_parser.parse(inspect.getdoc(fn) or "")
     texts = {item.arg_name.split(":")[0].strip(): item.description or "" for item in documented.params}
@@ -69,7 +74,7 @@ def read_signature(fn: Callable[..., Any], name: str | None = None, description:
     fields: dict[str, Any] = {}
     for parameter in inspect.signature(fn).parameters.values():
         hint = hints.get(parameter.name, Any)
-        if hint is ToolContext:
+        if hint is ToolContext or ToolContext in get_args(hint):
             context_parameter = parameter.name
         else:
             fields[parameter.name] = _field(parameter, hint, texts.get(parameter.name, ""), where)
@@ -100,6 +105,10 @@ def _field(parameter: inspect.Parameter, hint: Any, text: str, where: str) -> An
         raise UsageError(f"{where}: parameter {parameter} has no name that the model could use; spell it out.")
     if parameter.name in ("self", "cls") and parameter.annotation is parameter.empty:
         raise UsageError(f"{where} is not bound to its object: make the tool from it, as in tool(self.search).")
+    if isinstance(parameter.default, FieldInfo):
+        raise UsageError(
+            f"{where}: write Field(…) into the hint, as in {parameter.name}: Annotated[int, Field(ge=1)] = 3."
+        )
     if parameter.default is parameter.empty:
         return Annotated[hint, Field(description=text or None)]
     if parameter.default is None:

@@ -11,7 +11,6 @@ from typing import Any
 
 from jsonschema import Draft202012Validator, SchemaError, ValidationError
 from jsonschema.exceptions import UnknownType
-from jsonschema.protocols import Validator
 from jsonschema.validators import (
     Draft3Validator,
     Draft4Validator,
@@ -20,7 +19,7 @@ from jsonschema.validators import (
     Draft201909Validator,
     validator_for,
 )
-from jsonschema_specifications import REGISTRY
+from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]
 from referencing.exceptions import Unresolvable
 
 from rlfactory_core.errors import UsageError, nearest
@@ -29,7 +28,7 @@ from rlfactory_core.types import ToolSpec
 
 _log = logging.getLogger(__name__)
 
-_DRAFTS: tuple[type[Validator], ...] = (
+_DRAFTS: tuple[Any, ...] = (
     Draft202012Validator,
     Draft201909Validator,
     Draft7Validator,
@@ -86,7 +85,7 @@ def shown(value: object, limit: int = _MAX_SHOWN) -> str:
     return text if len(text) <= limit else text[:limit] + "…"
 
 
-def _draft(name: str, schema: Mapping[str, Any]) -> type[Validator]:
+def _draft(name: str, schema: Mapping[str, Any]) -> Any:
     named = isinstance(schema.get("$schema"), str)
     first = validator_for(schema, default=Draft202012Validator) if named else Draft202012Validator
     problem: SchemaError | None = None
@@ -126,7 +125,7 @@ def _say(error: ValidationError) -> Iterator[str]:
         yield f"{subject} must be of type {kinds}, not {shown(instance)}"
     elif error.validator == "enum":
         yield f"{subject} must be one of {shown(rule, 200)}, not {shown(instance)}"
-    elif error.validator is None:  # the schema is just ``false``
+    elif not error.validator:  # the schema is just ``false``
         yield f"{subject} is not allowed"
     else:
         yield f"{subject} must fit {shown({str(error.validator): rule}, 200)}, but is {shown(instance)}"

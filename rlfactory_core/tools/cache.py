@@ -1,0 +1,227 @@
+"""Answers that need not be asked for twice: in memory for a run, or on disk for all runs of a machine.
+
+A cache never fails a call. On disk it is one SQLite file, which many processes share; where that cannot be read or
+written, calls go on without it. Only whole answers without a fault come in here, and never those of stateful tools.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import logging
+import sqlite3
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from sys import getsizeof
+from typing import Any, Protocol, TypeVar
+
+from rlfactory_core.cache import digest
+from rlfactory_core.protocols import Tool
+from rlfactory_core.tools.pool import BlockingPool
+
+_log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+MAX_ANSWER_CHARS = 1 << 20  # of one answer; a longer one is not kept
+_MEMORY_BYTES = 1 << 28
+_DISK_BYTES = 1 << 30
+_FILE = "answers-1.sqlite"  # the number is that of the format, keys included
+_BUSY_S = 2.0  # for another process to end its write
+_PATIENCE_S = 10.0  # with a disk that hangs; then the cache is left alone
+
+
+class AnswerCache(Protocol):
+    """What keeps answers by the keys of `answer_key`."""
+
+    async def get(self, key: str) -> str | None: ...
+
+    def put(self, key: str, tool: str, content: str) -> None:
+        """Keep an answer, now or soon; ``content`` has no lone surrogates."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+def answer_key(tool: Tool, arguments: Mapping[str, Any]) -> str | None:
+    """The key of a call: its tool's name and version, and its arguments whatever order they stand in.
+
+    ``1``, ``1.0``, ``true`` and ``"1"`` are different arguments, and so are two Unicode forms of one text: a tool may
+    tell them apart. None: the arguments are not plain JSON.
+    """
+    try:
+        _check_names(arguments)
+        return digest([tool.spec.name, tool.version, json.dumps(dict(arguments), sort_keys=True)])
+    except (TypeError, ValueError, RecursionError):
+        return None
+
+
+def _check_names(value: object) -> None:
+    """JSON would write the names 1 and "1" alike."""
+    if isinstance(value, Mapping):
+        if not all(isinstance(name, str) for name in value):
+            raise TypeError("a name that is not a text")
+        value = list(value.values())
+    if isinstance(value, (list, tuple)):
+        for item in value:
+            _check_names(item)
+
+
+class MemoryCache:
+    """For as long as the manager lives; the answers that were asked for longest ago go first."""
+
+    def __init__(self, max_bytes: int = _MEMORY_BYTES) -> None:
+        self._answers: OrderedDict[str, str] = OrderedDict()
+        self._max_bytes = max_bytes
+        self._bytes = 0
+
+    async def get(self, key: str) -> str | None:
+        content = self._answers.get(key)
+        if content is not None:
+            self._answers.move_to_end(key)
+        return content
+
+    def put(self, key: str, tool: str, content: str) -> None:
+        if len(content) > MAX_ANSWER_CHARS or key in self._answers:
+            return
+        self._answers[key] = content
+        self._bytes += getsizeof(content)
+        while self._bytes > self._max_bytes:
+            self._bytes -= getsizeof(self._answers.popitem(last=False)[1])
+
+    async def close(self) -> None:
+        """The answers stay: a closed manager may be used again."""
+
+
+class DiskCache:
+    """For all runs of a machine, and all its processes at once; the answers that were kept first go first.
+
+    One thread does all the work, so that the event loop never waits for a disk, and a call not for long. What is
+    damaged is made anew; what cannot be opened, read or written is done without, and said once.
+
+    Args:
+        folder: made where it is missing; on a local disk, as SQLite's locks do not hold on most network file systems.
+        max_bytes: of the file, near enough.
+    """
+
+    def __init__(self, folder: Path, max_bytes: int = _DISK_BYTES) -> None:
+        self._path = folder / _FILE
+        self._max_bytes = max_bytes
+        self._thread = BlockingPool("cache", max_threads=1)
+        self._connection: sqlite3.Connection | None = None  # the thread's
+        self._off = False
+        self._told = False
+
+    async def get(self, key: str) -> str | None:
+        if self._off:
+            return None
+        try:
+            content: str | None = await asyncio.wait_for(
+                self._thread.run(lambda: self._do(lambda file: _read(file, key))), _PATIENCE_S
+            )
+        except asyncio.TimeoutError:
+            self._off = True
+            self._tell("does not answer")
+            return None
+        return content
+
+    def put(self, key: str, tool: str, content: str) -> None:
+        if not self._off and len(content) <= MAX_ANSWER_CHARS:
+            self._thread.submit(lambda: self._do(lambda file: _write(file, key, tool, content, self._max_bytes)))
+
+    async def close(self) -> None:
+        """What is still to be written is written first."""
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._thread.run(self._disconnect), _PATIENCE_S)
+        self._thread.close()
+
+    def _do(self, work: Callable[[sqlite3.Connection], T]) -> T | None:
+        try:
+            try:
+                return work(self._connect())
+            except sqlite3.OperationalError:  # busy, full, read-only
+                raise
+            except sqlite3.DatabaseError:
+                self._tell("is damaged and made anew")
+                self._disconnect()
+                with self._lock():
+                    _remove_unless_sound(self._path)
+                return work(self._connect())
+        except (sqlite3.Error, OSError) as error:
+            self._tell(f"cannot be used ({error})")
+            return None
+
+    def _connect(self) -> sqlite3.Connection:
+        if self._connection is None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._lock():
+                self._connection = _open(self._path)
+        return self._connection
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(sqlite3.Error):
+                connection.close()
+
+    @contextmanager
+    def _lock(self) -> Iterator[None]:
+        """For what only one process may do at a time, and SQLite itself does not see to: making the file."""
+        with open(f"{self._path}.lock", "w") as file:
+            gives_up = time.monotonic() + _BUSY_S
+            while True:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() > gives_up:
+                        raise
+                    time.sleep(0.01)
+            yield
+
+    def _tell(self, what: str) -> None:
+        if not self._told:
+            self._told = True
+            _log.warning("the cache of tool answers, %s, %s; calls go on without it", self._path, what)
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    # autocommit; closed by another thread where the pool has had to start a new one
+    connection = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")  # readers and one writer do not wait for each other
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute(
+            "CREATE TABLE IF NOT EXISTS answers (key TEXT NOT NULL UNIQUE, tool TEXT NOT NULL, content TEXT NOT NULL)"
+        )
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _read(file: sqlite3.Connection, key: str) -> str | None:
+    row = file.execute("SELECT content FROM answers WHERE key = ?", (key,)).fetchone()
+    return None if row is None else str(row[0])
+
+
+def _write(file: sqlite3.Connection, key: str, tool: str, content: str, max_bytes: int) -> None:
+    file.execute("INSERT OR IGNORE INTO answers VALUES (?, ?, ?)", (key, tool, content))
+    pages, free, size = (
+        file.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
+    )
+    if (pages - free) * size > max_bytes:  # a tenth at a time, in the order they came; free pages are used again
+        first, last = file.execute("SELECT MIN(rowid), MAX(rowid) FROM answers").fetchone()
+        file.execute("DELETE FROM answers WHERE rowid <= ?", (first + (last - first) // 10,))
+
+
+def _remove_unless_sound(path: Path) -> None:
+    """Another process may have mended it already."""
+    with suppress(sqlite3.Error), closing(_open(path)) as file:
+        if file.execute("PRAGMA integrity_check(1)").fetchone() == ("ok",):
+            return
+    for suffix in ("-wal", "-shm", ""):
+        Path(f"{path}{suffix}").unlink(missing_ok=True)
