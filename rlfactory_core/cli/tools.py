@@ -39,8 +39,11 @@ def list_tools(plugin: str | None, mcp: Path | None, file: Path | None, as_json:
     """List the tools: name, origin, description, arguments."""
 
     async def look(runtime: TaskRuntime) -> list[tuple[ToolSpec, str]]:
-        servers = {tool.spec.name: getattr(tool, "server", None) for tool in runtime.tools}
-        return [(spec, _origin(servers.get(spec.name))) for spec in runtime.manager.specs]
+        from rlfactory_core.tools.mcp.tool import McpTool
+
+        servers = {tool.spec.name: tool.server for tool in runtime.tools if isinstance(tool, McpTool)}
+        origins = {name: f"MCP server {server}" for name, server in servers.items()}
+        return [(spec, origins.get(spec.name, "task")) for spec in runtime.manager.specs]
 
     found = _with_tools(plugin, mcp, file, task_options(list(rest)), look)
     if as_json:
@@ -164,10 +167,6 @@ def _arguments(objects: Sequence[str], given: Sequence[str], tool: ToolSpec | No
         name, _, text = word.partition("=")
         arguments[name] = typed(text, tool, name)
     return arguments
-
-
-def _origin(server: str | None) -> str:
-    return "task" if server is None else f"MCP server {server}"
 
 
 def _facts(result: ToolResult) -> str:

@@ -140,6 +140,25 @@ def wait_for_no_process(group: int, seconds: float = 20) -> None:
         time.sleep(0.01)
 
 
+def wait_for_no_process_of(pids: Iterable[int], seconds: float = 20) -> None:
+    """Fails where one of them is still there, and no zombie, after a while."""
+    import time
+
+    ends = time.monotonic() + seconds
+    while alive := [pid for pid in pids if is_alive(pid)]:
+        if time.monotonic() > ends:
+            pytest.fail(f"still there: {alive}")
+        time.sleep(0.01)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process is there and no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
     """JSONL."""
     path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")

@@ -35,8 +35,13 @@ class McpTool:
         self._name = listed.name
         self._servers = servers
 
+    @property
+    def server(self) -> str:
+        """The server's name in the configuration."""
+        return self._server.name
+
     def __repr__(self) -> str:
-        return f"<tool {self.spec.name} of MCP server {self._server.name}>"
+        return f"<tool {self.spec.name} of MCP server {self.server}>"
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
         """See `protocols.Tool`, and `Connection.call` for what it raises."""

@@ -1,0 +1,39 @@
+"""The generic task in verl: tools of an MCP server, started by verl's own rollout processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from colour_server import COLOURS
+from mcp_runs import Servers, results, trajectories
+from runs import TINY_TASK, metrics, summary
+from verl_runs import VERL, rlfactory
+
+pytest.importorskip("verl", reason="the verl engine: rlfactory doctor --engine verl --install")
+pytest.importorskip("vllm", reason="the verl engine: rlfactory doctor --engine verl --install")
+pytest.importorskip("mcp", reason="MCP servers: python -m pip install 'rlfactory-core[mcp]'")
+pytest_plugins = ("mcp_runs", "verl_runs")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("nothing_left")]
+
+
+def test_a_server_s_results_stand_in_the_trajectories(servers: Servers, data: Path, tmp_path: Path) -> None:
+    warm, run = tmp_path / "warm", tmp_path / "run"
+    still = ("train.workers=1", "train.group_size=2", "train.lr=1e-12", "train.muon_lr=0", "eval.limit=2")
+    rlfactory("run", "--plugin", TINY_TASK, "task.head_dim=32", "--steps", "1", "--out", warm, *still)
+    rlfactory(
+        "run", *VERL, "--model", warm / "checkpoints" / "latest", "--mcp", servers.config, "--system", "",
+        "--steps", "1", "--data", data, "--eval-data", data, "data.columns.answer=answer", "--reward", "exact_match",
+        "--out", run, "rollout.max_turns=3", "rollout.max_turn_tokens=40", "rollout.max_tokens=320",
+        "train.prompts_per_step=4", "train.group_size=8", "train.lr=1e-3", "eval.sampled=false",
+    )  # fmt: skip
+    (row,) = metrics(run)
+    assert row["tool/search/calls"] > 0
+    assert row["masked"] == 0
+    played = trajectories(run, "step-000001")
+    assert len(played) == 32
+    found = [result for trajectory in played for result in results(trajectory)]
+    assert {result["content"] for result in found} & {f"1: {colour}" for colour in COLOURS.values()}
+    assert len(servers.queries) >= sum(result["attempts"] for result in found) > 0
+    assert len(servers.started) == 2  # the machine's check, and all rollout processes together
+    assert set(summary(run)["eval"]) == {"before", "after"}
