@@ -65,7 +65,7 @@ class Endpoint:
 
 def name_call(context: ToolContext, tool: str) -> str:
     """A name for this call, unique in the run where the trajectory's is: ``<trajectory>/<tool>/<number>``."""
-    key = f"delegates.{tool}"
+    key = f"delegates.calls.{tool}"
     number = context.state.get(key, 0)
     context.state[key] = number + 1
     return f"{context.trajectory_id}/{tool}/{number}"
