@@ -26,12 +26,11 @@ class OpenTools:
         Raises:
             UsageError, BackendError: a source cannot start; those before it are still to be closed.
         """
-        self.tools += tuple(item for item in items if not isinstance(item, ToolSource))
-        for source in items:
-            if isinstance(source, ToolSource):
-                self._sources.append(source)
-                names = {tool.spec.name for tool in self.tools if isinstance(tool, Tool)}
-                self.tools += tuple(await source.open(names))
+        self.tools += tuple(item for item in items if not _is_source(item))
+        for source in filter(_is_source, items):
+            self._sources.append(source)
+            names = {tool.spec.name for tool in self.tools if isinstance(tool, Tool)}
+            self.tools += tuple(await source.open(names))
 
     async def close(self) -> None:
         """Close the sources, the last one first; one that fails to does not keep the others from it."""
@@ -41,3 +40,8 @@ class OpenTools:
                 await source.close()
             except Exception:  # noqa: BLE001 the boundary to a source's code
                 _log.warning("%r did not close", source, exc_info=True)
+
+
+def _is_source(item: object) -> bool:
+    """A tool that has an ``open`` of its own is a tool."""
+    return isinstance(item, ToolSource) and not isinstance(item, Tool)
