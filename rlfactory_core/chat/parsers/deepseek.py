@@ -11,13 +11,13 @@ import re
 from collections.abc import Sequence
 
 from rlfactory_core.chat.parsers.json_calls import read_object
-from rlfactory_core.chat.parsers.turn import MalformedError, Syntax, Turn, behind, is_name, read_turn
+from rlfactory_core.chat.parsers.turn import MalformedError, Syntax, Turn, behind, is_name, read_turn, skip_space
 from rlfactory_core.types import Message, ToolSpec
 
 _OPEN, _SEPARATOR, _CLOSE = "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"
 _AROUND = ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>")
-_HEAD = re.compile(rf"\s*([^<｜\n]*){_SEPARATOR}\s*")
-_FENCED = re.compile(r"([^\n`]*)\n\s*```(?:json)?\s*")
+_HEAD = re.compile(rf"([^<｜\n]*){_SEPARATOR}\s*")
+_FENCED = re.compile(r"([^\n`<]*)\n\s*```(?:json)?\s*")
 _FENCE = "```"
 
 
@@ -32,7 +32,7 @@ def parse_deepseek(text: str, tools: Sequence[ToolSpec] = (), *, thinking_open: 
 
 def _read(turn: Turn, start: int) -> int:
     text = turn.text
-    head = _HEAD.match(text, start)
+    head = _HEAD.match(text, skip_space(text, start))
     if head is None:
         raise MalformedError(f"{_SEPARATOR} does not follow {_OPEN}function", start)
     name, position, fenced = head.group(1).strip(), head.end(), False

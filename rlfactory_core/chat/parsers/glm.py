@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlfactory_core.chat.parsers.hermes import CLOSE, OPEN, RESUME
-from rlfactory_core.chat.parsers.turn import MalformedError, Syntax, Text, Turn, is_name, read_turn
+from rlfactory_core.chat.parsers.turn import MalformedError, Syntax, Turn, is_name, read_turn
 from rlfactory_core.chat.parsers.typed import typed
 from rlfactory_core.types import Message, ToolSpec
 
@@ -46,7 +46,7 @@ def _read(turn: Turn, start: int) -> int:
         end = _VALUE_END.search(text, key.end())
         if end is None or end.lastgroup != "close":
             raise MalformedError(f"the value of {key.group(1)[:64]!r} is not closed by </arg_value>", key.end(), name)
-        arguments[key.group(1)] = typed(Text(text[key.end() : end.start()]), tool, key.group(1))
+        arguments[key.group(1)] = typed(text[key.end() : end.start()], tool, key.group(1))
         position = end.end()
     if not text.startswith(CLOSE, position):
         raise MalformedError(f"neither {_PAIR} nor {CLOSE} follows", position, name)

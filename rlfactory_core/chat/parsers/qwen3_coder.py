@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlfactory_core.chat.parsers.hermes import CLOSE, OPEN, RESUME
-from rlfactory_core.chat.parsers.turn import MalformedError, Syntax, Text, Turn, behind, is_name, read_turn, skip_space
+from rlfactory_core.chat.parsers.turn import MalformedError, Syntax, Turn, behind, is_name, read_turn, skip_space
 from rlfactory_core.chat.parsers.typed import typed
 from rlfactory_core.types import Message, ToolSpec
 
@@ -69,8 +69,8 @@ def read_function(turn: Turn, start: int) -> tuple[str, dict[str, Any], int]:
     return name, arguments, position + len(_END)
 
 
-def _without_breaks(value: str) -> Text:
-    return Text(value[value.startswith("\n") : len(value) - (len(value) > 1 and value.endswith("\n"))])
+def _without_breaks(value: str) -> str:
+    return value[value.startswith("\n") : len(value) - (len(value) > 1 and value.endswith("\n"))]
 
 
 def _refuse_bare(turn: Turn, start: int) -> int:

@@ -58,16 +58,25 @@ class Turn:
     content: list[str] = field(default_factory=list)
     reasoning: list[str] = field(default_factory=list)
     calls: list[ToolCall] = field(default_factory=list)
+    num_read: int = 0  # calls, those included that turned out to be thinking
 
     def call(self, name: str, arguments_text: str, arguments: Mapping[str, Any]) -> None:
         self.calls.append(ToolCall(f"call_{len(self.calls)}", name, arguments_text, arguments))
+        self.num_read += 1
 
     def refuse(self, body: str, reason: str, form: str, name: str = "") -> None:
         """A call that is none: the model is told the reason, and the form that would have been right."""
         if not name and (match := _JSON_NAME.search(body)):
             name = match.group(1)
-        error = f"Invalid tool call: {reason}. Write {form}."
-        self.calls.append(ToolCall(f"call_{len(self.calls)}", name if is_name(name) else "", body.strip(), error=error))
+        self.calls.append(
+            ToolCall(
+                f"call_{len(self.calls)}",
+                name if is_name(name) else "",
+                body.strip(),
+                error=f"Invalid tool call: {reason}. Write {form}.",
+            )
+        )
+        self.num_read += 1
 
     def think(self, start: int, close: str) -> int:
         """A thinking block from ``start`` on; one that is never closed holds all the rest."""
@@ -149,7 +158,7 @@ def read_turn(
 
 def read_or_refuse(turn: Turn, syntax: Syntax, start: int) -> int:
     """One call, from behind its opener on, or the refusal of what is none; where reading goes on."""
-    if len(turn.calls) >= MAX_CALLS:
+    if turn.num_read >= MAX_CALLS:
         turn.refuse(turn.text[start:], f"a turn holds at most {MAX_CALLS} calls, the rest was not read", syntax.form)
         return len(turn.text)
     try:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlfactory_core.chat.parsers.json_calls import kind, read_value
-from rlfactory_core.chat.parsers.turn import MalformedError, skip_space
+from rlfactory_core.chat.parsers.turn import MalformedError, Text, skip_space
 from rlfactory_core.types import ToolSpec
 
 _PYTHON_WORDS: Mapping[str, bool | None] = {"True": True, "False": False, "None": None}  # what templates show as such
@@ -22,7 +22,6 @@ def typed(text: str, tool: ToolSpec | None, argument: str) -> Any:
     that: no quotes are mended, no backslashes removed.
 
     Args:
-        text: of a `turn.Text`, or short: as in all readers here, JSON errors must not count lines.
         tool: None where it is unknown; then, as for an argument that the schema does not know, JSON wins over text.
     """
     schema = tool.parameters.get("properties", {}).get(argument) if tool else None
@@ -34,7 +33,7 @@ def typed(text: str, tool: ToolSpec | None, argument: str) -> Any:
         value = _PYTHON_WORDS[stripped]
     else:
         try:
-            found = read_value(text, 0)
+            found = read_value(Text(text), 0)
         except MalformedError:
             return text
         if skip_space(text, found.end) != len(text):
