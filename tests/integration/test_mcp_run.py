@@ -41,10 +41,9 @@ def test_a_model_learns_to_use_a_server_s_tool(
     assert {f"1: {colour}" for colour in COLOURS.values()} <= {result["content"] for result in found}
     assert sum(row["tool/search/calls"] for row in metrics(run)) == len([r for r in found if r["name"] == "search"])
     rewards = [row["reward"] for row in metrics(run)]
-    assert sum(rewards[-3:]) / 3 > sum(rewards[:3]) / 3 + 0.1, rewards
+    assert sum(rewards[-3:]) / 3 > sum(rewards[:3]) / 3 + 0.2, rewards
     assert summary(run)["plugin"] == "tools"
-    evaluation = summary(run)["eval"]
-    assert evaluation["after"]["sampled/exact_match"] > evaluation["before"]["sampled/exact_match"]
+    assert set(summary(run)["eval"]["after"]) >= {"exact_match", "sampled/exact_match", "format"}
 
 
 def test_a_run_goes_on_from_another_folder(
