@@ -124,7 +124,7 @@ class DiskCache:
             )
         except asyncio.TimeoutError:
             self._off = True
-            self._tell("does not answer")
+            self._tell("does not answer; calls go on without it")
             return None
         return content
 
@@ -145,13 +145,13 @@ class DiskCache:
             except sqlite3.OperationalError:  # busy, full, read-only
                 raise
             except sqlite3.DatabaseError:
-                self._tell("is damaged and made anew")
+                self._tell("is damaged and is made anew")
                 self._disconnect()
                 with self._lock():
                     _remove_unless_sound(self._path)
                 return work(self._connect())
         except (sqlite3.Error, OSError) as error:
-            self._tell(f"cannot be used ({error})")
+            self._tell(f"cannot be used ({error}); calls go on without it")
             return None
 
     def _connect(self) -> sqlite3.Connection:
@@ -185,7 +185,7 @@ class DiskCache:
     def _tell(self, what: str) -> None:
         if not self._told:
             self._told = True
-            _log.warning("the cache of tool answers, %s, %s; calls go on without it", self._path, what)
+            _log.warning("the cache of tool answers %s %s", self._path, what)
 
 
 def _open(path: Path) -> sqlite3.Connection:
