@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from rlfactory_core.tiny import TinyModelRecipe, WarmStartStage
     from rlfactory_core.tool_context import ToolContext
     from rlfactory_core.tools.function import tool
+    from rlfactory_core.tools.interpreter import code_interpreter
     from rlfactory_core.tools.qwen_agent import qwen_tool, qwen_tools
     from rlfactory_core.types import (
         FaultKind,
@@ -64,6 +65,7 @@ _HOME = {
     "Task": "task",
     "TinyModelRecipe": "tiny",
     "WarmStartStage": "tiny",
+    "code_interpreter": "tools.interpreter",
     "tool": "tools.function",
     "qwen_tool": "tools.qwen_agent",
     "qwen_tools": "tools.qwen_agent",

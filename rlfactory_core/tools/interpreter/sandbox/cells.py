@@ -1,0 +1,135 @@
+"""The interpreter: runs one piece of code after the other in one namespace, as a notebook does."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import io
+import linecache
+import math
+import os
+import resource
+import socket
+import sys
+import traceback
+import types
+from typing import Any
+
+from .wire import pack, receive
+
+_OUTER_FRAMES, _INNER_FRAMES = 3, 7  # that are shown of a traceback
+_CHAIN = 3  # exceptions that are shown of a chain of them
+
+
+def serve(control: socket.socket, output: int, cpu_s: float) -> None:
+    """Run what comes in, until the other side is gone.
+
+    Args:
+        output: the descriptor that everything is written to which the model is to see.
+        cpu_s: seconds of processor time for one piece of code, of all its threads.
+    """
+    notebook = Notebook(output)
+    while (message := receive(control)) is not None:
+        _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+        resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(_cpu_used() + cpu_s), hard))
+        control.sendall(pack({"failed": not notebook.run(message["code"])}))
+
+
+def _cpu_used() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+class Notebook:
+    """A namespace, and what was run in it."""
+
+    def __init__(self, output: int) -> None:
+        self._output = output
+        self._cells = 0
+        self._home = os.getcwd() + os.sep
+        self._main = types.ModuleType("__main__")
+        sys.modules["__main__"] = self._main  # pickle and dataclasses look there
+
+    def run(self, code: str) -> bool:
+        """Run the code; the value of a last expression is shown. Returns False where it raised."""
+        self._cells += 1
+        name = f"<cell {self._cells}>"
+        linecache.cache[name] = (len(code), None, (code + "\n").splitlines(keepends=True), name)
+        self._connect()
+        try:
+            self._execute(code, name)
+            failure = ""
+        except SystemExit as leaving:
+            failure = "" if leaving.code in (None, 0) else f"SystemExit: {leaving.code}\n"
+        except BaseException as error:  # noqa: BLE001 the boundary to the model's code
+            failure = self._told(error)
+        self._flush()
+        self._write(failure)
+        return not failure
+
+    def _execute(self, code: str, name: str) -> None:
+        tree = ast.parse(code, name)
+        last = tree.body[-1] if tree.body else None
+        if isinstance(last, ast.Expr):
+            tree.body.pop()
+        names: dict[str, Any] = self._main.__dict__
+        exec(compile(tree, name, "exec"), names)  # noqa: S102 it is what this process is for
+        if isinstance(last, ast.Expr):
+            value = eval(compile(ast.Expression(last.value), name, "eval"), names)  # noqa: S307
+            if value is not None:
+                names["_"] = value
+                shown = repr(value)
+                self._flush()
+                self._write(shown + "\n")
+
+    def _connect(self) -> None:
+        """Code before may have closed or replaced anything."""
+        for descriptor in (1, 2):
+            os.dup2(self._output, descriptor)
+        options: dict[str, Any] = {"encoding": "utf-8", "errors": "backslashreplace", "line_buffering": True}
+        for stream, descriptor in (("stdout", 1), ("stderr", 2)):
+            raw = io.BufferedWriter(io.FileIO(descriptor, "wb", closefd=False))
+            setattr(sys, stream, io.TextIOWrapper(raw, **options))
+            setattr(sys, f"__{stream}__", getattr(sys, stream))
+
+    def _flush(self) -> None:
+        for stream in (sys.stdout, sys.__stdout__, sys.stderr, sys.__stderr__):
+            with contextlib.suppress(BaseException):  # whatever the code has put there
+                stream.flush()  # type: ignore[union-attr]
+
+    def _write(self, text: str) -> None:
+        data = memoryview(text.encode("utf-8", "backslashreplace"))
+        while data:
+            data = data[os.write(self._output, data) :]
+
+    def _told(self, error: BaseException) -> str:
+        """The traceback, of frames in the model's own code only."""
+        try:
+            report = traceback.TracebackException(type(error), error, error.__traceback__, compact=True)
+            self._cut(report)
+            return "".join(report.format()).replace(self._home, "")
+        except BaseException:  # noqa: BLE001 the exception's own methods are the model's code too
+            return f"{type(error).__name__} (it cannot be shown)\n"
+
+    def _cut(self, report: traceback.TracebackException) -> None:
+        """Leave out frames of others, and the first links of long chains."""
+        link, links = report, 1
+        while True:
+            link.stack = _Stack(item for item in link.stack if item.filename.startswith(("<cell ", self._home)))
+            earlier = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
+            if earlier is None:
+                return
+            if links == _CHAIN:
+                link.__cause__ = link.__context__ = None
+                return
+            link, links = earlier, links + 1
+
+
+class _Stack(traceback.StackSummary):
+    """Shown without its middle where it is long."""
+
+    def format(self, **options: Any) -> list[str]:
+        shown = super().format(**options)
+        if len(shown) <= _OUTER_FRAMES + _INNER_FRAMES:
+            return shown
+        return [*shown[:_OUTER_FRAMES], "  [...]\n", *shown[-_INNER_FRAMES:]]

@@ -1,0 +1,65 @@
+"""Scratch directories, whatever the code has left in them: how much they hold, and how to remove them."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from uuid import uuid4
+
+_BLOCK = 512  # bytes, the unit of st_blocks on every system
+
+
+def exceeds(folder: str, max_bytes: int, max_entries: int) -> bool:
+    """Whether a directory that is being written to holds more on disk; links are not followed."""
+    total = entries = 0
+    folders = [folder]
+    while folders:
+        here = folders.pop()
+        try:
+            names = os.listdir(here)
+        except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:  # nested to be out of sight
+                return True
+            continue  # moved in the meantime, or without permissions and so without content
+        entries += len(names)
+        for path in (os.path.join(here, name) for name in names):
+            try:
+                found = os.lstat(path)
+            except OSError:
+                continue
+            total += found.st_blocks * _BLOCK
+            if total > max_bytes or entries > max_entries:
+                return True
+            if stat.S_ISDIR(found.st_mode):
+                folders.append(path)
+    return False
+
+
+def remove(folder: str) -> None:
+    """Remove a directory that nobody writes to any more.
+
+    Not ``shutil.rmtree``: that recurses, and fails over directories nested a thousand deep or without permissions.
+    Here each directory's directories are moved up first, so that no path becomes long.
+    """
+    os.chmod(folder, 0o700)
+    while names := os.listdir(folder):
+        for name in names:
+            path = os.path.join(folder, name)
+            if os.path.isdir(path) and not os.path.islink(path):
+                _empty_into(path, folder)
+                os.rmdir(path)
+            else:
+                os.unlink(path)
+    os.rmdir(folder)
+
+
+def _empty_into(path: str, folder: str) -> None:
+    os.chmod(path, 0o700)
+    for name in os.listdir(path):
+        inner = os.path.join(path, name)
+        if os.path.isdir(inner) and not os.path.islink(inner):
+            os.chmod(inner, 0o700)
+            os.rename(inner, os.path.join(folder, uuid4().hex))
+        else:
+            os.unlink(inner)

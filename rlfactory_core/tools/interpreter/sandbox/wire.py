@@ -1,0 +1,32 @@
+"""Messages between the processes: JSON objects, each behind its length."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+from typing import Any
+
+HEAD = struct.Struct(">I")
+
+
+def pack(message: dict[str, Any]) -> bytes:
+    body = json.dumps(message).encode()
+    return HEAD.pack(len(body)) + body
+
+
+def receive(connection: socket.socket) -> dict[str, Any] | None:
+    """The next message, waited for; None where the other side is gone."""
+    head = _exactly(connection, HEAD.size)
+    body = None if head is None else _exactly(connection, HEAD.unpack(head)[0])
+    return None if body is None else json.loads(body)
+
+
+def _exactly(connection: socket.socket, size: int) -> bytes | None:
+    data = bytearray()
+    while len(data) < size:
+        piece = connection.recv(size - len(data))
+        if not piece:
+            return None
+        data += piece
+    return bytes(data)

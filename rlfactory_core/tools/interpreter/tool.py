@@ -1,0 +1,168 @@
+"""The code interpreter as a tool: `code_interpreter`."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from rlfactory_core.errors import BackendError, UsageError, nearest
+from rlfactory_core.protocols import Tool
+from rlfactory_core.tool_context import ToolContext
+from rlfactory_core.tools.interpreter.limits import InterpreterLimits
+from rlfactory_core.tools.interpreter.process import Process
+from rlfactory_core.tools.interpreter.processes import Processes
+from rlfactory_core.tools.interpreter.session import Session
+from rlfactory_core.types import ToolSpec
+
+_log = logging.getLogger(__name__)
+
+GUARDS = ("files", "memory", "network", "processes")
+_SPARE_S = 30.0  # for starting and ending processes, within the tool's deadline
+_DESCRIPTION = (
+    "Run Python code as in a notebook: variables, functions and files stay from call to call. Returns what the code "
+    "prints and the value of its last expression. There is no network; no other programs can be started, and files "
+    "can be written in the current directory only."
+)
+
+
+class CodeInterpreter:
+    """See `code_interpreter`, which makes it. It may also stand among a task's tools as a source: see `open`."""
+
+    idempotent = False
+    stateful = True
+    version = f"python {sys.version_info[0]}.{sys.version_info[1]}"
+
+    def __init__(
+        self,
+        name: str,
+        description: str,
+        limits: InterpreterLimits,
+        preload: tuple[str, ...],
+        readable: tuple[str, ...],
+        require: tuple[str, ...],
+    ) -> None:
+        self._rebuild = (name, description, limits, preload, readable, require)
+        self._limits, self._required = limits, require
+        self._processes = Processes(limits, preload, readable)
+        self._warned = False
+        code = {"type": "string", "description": "Python source code."}
+        self.spec = ToolSpec(
+            name=name,
+            description=description,
+            parameters={
+                "type": "object",
+                "properties": {"code": code},
+                "required": ["code"],
+                "additionalProperties": False,
+            },
+        )
+        # A call waits for those of the same turn before it; then it has its own time.
+        self._patience_s = 2 * limits.seconds
+        self.deadline_s: float | None = self._patience_s + limits.seconds + _SPARE_S
+
+    def __repr__(self) -> str:
+        return f"<tool {self.spec.name}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return CodeInterpreter, self._rebuild
+
+    async def open(self, taken: Collection[str]) -> Sequence[Tool]:
+        """Start one interpreter to see that it can be had; a run with this tool thus fails at its start, not later.
+
+        Raises:
+            BackendError: it does not start, or this platform lacks a guard that is required.
+        """
+        process = await self._start()
+        await process.end()
+        return (self,)
+
+    async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
+        """Run ``arguments["code"]`` in the trajectory's interpreter; see `protocols.Tool`."""
+
+        async def begin() -> Session:
+            session = Session(self._start, self._limits, self._patience_s)
+            context.on_end(session.close)
+            return session
+
+        session = await context.once(self, begin)
+        return await session.run(arguments["code"])
+
+    async def close(self) -> None:
+        """End everything. A later call begins anew."""
+        await self._processes.close()
+
+    async def _start(self) -> Process:
+        process, missing = await self._processes.start()
+        lacking = ", ".join(f"{guard} ({reason})" for guard, reason in sorted(missing.items()))
+        if required := sorted(set(missing).intersection(self._required)):
+            await process.end()
+            raise BackendError(
+                f"{self.spec.name}: {' and '.join(required)} cannot be guarded here. Not guarded: {lacking}. Run "
+                "elsewhere, or take it out of the tool's require=…"
+            )
+        if lacking and not self._warned:
+            self._warned = True
+            _log.warning("tool %s runs the model's code without some of its guards: %s", self.spec.name, lacking)
+        return process
+
+
+def code_interpreter(
+    name: str = "code_interpreter",
+    *,
+    description: str = _DESCRIPTION,
+    preload: Sequence[str] = (),
+    readable: Sequence[str | os.PathLike[str]] = (),
+    require: Sequence[str] = (),
+    **limits: float,
+) -> CodeInterpreter:
+    """A tool with which the model runs Python, in a process of its own for each trajectory.
+
+    The process is this Python with its packages, forked from a *warden* that runs beside this process. It lives until
+    the trajectory ends, and stands still between calls. Code that does not keep to a limit is killed; the model is told
+    why, and its next call begins anew. What the code does, exceptions and crashes included, is a ``tool`` fault; where
+    no process can be started it is an ``infra`` fault.
+
+    What holds, and where:
+
+    - *memory* (address space), processor time, size of files, open files, time, output: by limits of the kernel's and
+      of ours; memory not on macOS. The sum of files and the number of threads are looked at four times a second only.
+    - *network*: no sockets, Linux on x86-64 and aarch64 (seccomp).
+    - *processes*: no new ones, no other programs, no signals to and no look into others; likewise.
+    - *files*: reading is limited to Python's own and the system's libraries and ``readable``, writing to the process's
+      own directory, which is removed with it; Linux 6.2 and later (Landlock). Names, sizes and dates of other files can
+      still be seen. Changes of permissions and dates seem to succeed and have no effect.
+    - The environment's variables are not handed on, anywhere.
+
+    Where a guard is missing, a warning says so once, and the tool refuses to start if ``require`` names it. All of them
+    together stop accidents and what a policy in training finds by trying. They are no jail for an adversary: the
+    code runs under the same user and the same kernel as the training.
+
+    Args:
+        description: what the model is told.
+        preload: modules imported once by the warden, so that importing them costs the trajectories nothing. They must
+            not start threads at import.
+        readable: files and directories that the code may read besides.
+        require: guards without which not to run: any of ``files``, ``memory``, ``network``, ``processes``.
+        **limits: the fields of `InterpreterLimits`, for example ``seconds=5``, ``memory_mb=512``.
+
+    Raises:
+        UsageError: an unknown limit or guard, a value that makes no sense, or Windows.
+    """
+    if os.name != "posix":
+        raise UsageError("code_interpreter needs Linux or macOS.")
+    known = InterpreterLimits.__dataclass_fields__
+    for given, names in ((limits, known), (require, GUARDS)):
+        for item in given:
+            if item not in names:
+                raise UsageError(f"code_interpreter: there is no limit or guard {item!r}. {nearest(item, names)}")
+    return CodeInterpreter(
+        name,
+        description,
+        InterpreterLimits(**limits),  # type: ignore[arg-type]
+        tuple(preload),
+        tuple(os.fspath(path) for path in readable),
+        tuple(require),
+    )
