@@ -17,7 +17,7 @@ import pytest
 ROOT = Path(__file__).parent.parent.parent
 DOCUMENTS = [path for pattern in ("*.md", "docs/**/*.md", "plugins/*/*.md") for path in sorted(ROOT.glob(pattern))]
 BLOCK = re.compile(r"(?:<!-- *(?P<mark>.*?) *-->\s*\n)?^```(?P<language>\w+)[^\n]*\n(?P<body>.*?)^```", re.M | re.S)
-CHEAP = re.compile(r"\$? *rlfactory +(plugins|doctor(?!.*--engine)|--version|--help|\w+ +--help)\b")
+CHEAP = re.compile(r"\$? *rlfactory +(plugins|doctor(?!.*--engine)|tools(?!.*--mcp)|--version|--help|\w+ +--help)\b")
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
