@@ -51,12 +51,12 @@ def text(value: object) -> dict[str, Any]:
     return {"content": [{"type": "text", "text": str(value)}]}
 
 
-class Refusal(Exception):
+class RefusalError(Exception):
     """A JSON-RPC error."""
 
 
 def refuse(code: int, message: str) -> dict[str, Any]:
-    raise Refusal(code, message)
+    raise RefusalError(code, message)
 
 
 def sleep(seconds: float) -> dict[str, Any]:
@@ -116,7 +116,7 @@ TOOLS: dict[str, tuple[Callable[..., dict[str, Any]], dict[str, Any], dict[str, 
     "freeze": (freeze, schema(), {}),
     "cancelled": (lambda: text(json.dumps(CANCELLED)), schema(), {}),
     "environment": (lambda name: text(os.environ.get(name, "")), schema(name="string"), {}),
-    "folder": (lambda: text(os.getcwd()), schema(), {}),  # noqa: PTH109
+    "folder": (lambda: text(os.getcwd()), schema(), {}),
     "dotted.näme": (lambda: text("dotted"), schema(), {}),
 }
 
@@ -154,7 +154,7 @@ METHODS = {"initialize": initialize, "tools/list": tools_list, "tools/call": too
 def answer(request: dict[str, Any]) -> None:
     try:
         send({"id": request["id"], "result": METHODS[request["method"]](request.get("params") or {})})
-    except Refusal as error:
+    except RefusalError as error:
         send({"id": request["id"], "error": {"code": error.args[0], "message": error.args[1]}})
     except Exception as error:
         send({"id": request["id"], "error": {"code": -32603, "message": repr(error)}})

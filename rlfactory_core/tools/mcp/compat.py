@@ -19,6 +19,7 @@ from rlfactory_core.errors import MissingExtraError
 _CONNECTION_CLOSED = -32000
 _CLOSED_MESSAGE = "Connection closed"  # what either release says of its own; servers use the code for errors of theirs
 INVALID_PARAMS = -32602
+_CUT_S = 0.5  # for the word that a call was cut to be on its way
 UNREACHABLE = -32098  # ours, in the range that JSON-RPC leaves free: an HTTP request failed
 
 
@@ -131,7 +132,7 @@ async def call_tool(session: Any, name: str, arguments: Mapping[str, Any]) -> Ma
     except asyncio.CancelledError:
         with suppress(Exception):
             cut = types.CancelledNotification(params=types.CancelledNotificationParams(requestId=number))
-            await session.send_notification(types.ClientNotification(cut))
+            await asyncio.wait_for(session.send_notification(types.ClientNotification(cut)), _CUT_S)
         raise
 
 

@@ -20,7 +20,7 @@ from rlfactory_core.errors import BackendError, ToolArgumentsError, ToolError, T
 from rlfactory_core.tools.mcp import compat
 from rlfactory_core.tools.mcp.compat import Listing
 from rlfactory_core.tools.mcp.config import ServerConfig
-from rlfactory_core.tools.mcp.explaining import explain, leaves
+from rlfactory_core.tools.mcp.explaining import explain, in_words, leaves
 from rlfactory_core.tools.mcp.http import RefusedError, open_sse, open_streamable_http
 from rlfactory_core.tools.mcp.link import LastWords, LinkRequest
 from rlfactory_core.tools.mcp.rendering import render
@@ -114,7 +114,7 @@ class Connection:
             raise self._attribute(error, life) from error
         finally:
             life.calls.discard(task)
-            life.answers += not task.cancelled()
+        life.answers += 1
         return render(result)
 
     async def close(self) -> None:
@@ -144,6 +144,7 @@ class Connection:
         if answer.connection_lost:
             self._check(life)
             return ToolUnavailableError(f"MCP server {name}: {answer.message}")
+        life.answers += 1
         return (ToolArgumentsError if answer.invalid_arguments else ToolError)(answer.message)
 
     def _check(self, life: _Life) -> None:
@@ -199,6 +200,7 @@ class Connection:
 
     async def _live(self) -> None:
         """From one start to the next loss; raises what kept the server from starting, or ended it."""
+        refused = ""
         for kind in self._kinds:
             self._life = _Life()
             if self._closing.is_set():
@@ -207,9 +209,12 @@ class Connection:
                 await self._live_over(kind, self._life)
                 return
             except Exception as error:
+                if refused:
+                    raise ConnectionError(f"streamable HTTP: {refused}; SSE: {in_words(error)}") from error
                 # The protocol's way to find out which of its two HTTP transports a server speaks.
                 if kind == self._kinds[-1] or not any(isinstance(leaf, RefusedError) for leaf in leaves(error)):
                     raise
+                refused = in_words(error)
 
     async def _live_over(self, kind: str, life: _Life) -> None:
         clock = anyio.current_time

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
 from rlfactory_core.tools.mcp import compat
 from rlfactory_core.tools.mcp.config import ServerConfig
+from rlfactory_core.tools.mcp.http import RefusedError
 from rlfactory_core.tools.mcp.link import LastWords
 
 
 def explain(server: ServerConfig, error: Exception | None, last_words: LastWords) -> str:
-    """The reason, what was started, and what it last wrote to stderr."""
+    """The reason, what was started, and what it last wrote to stderr. Arguments and queries may hold secrets."""
     lines = [f"{_reason(server, error, last_words)}."]
     if server.command:
-        lines.append(f"Command: {shlex.join([server.command, *server.args])}")
+        lines.append(f"Command: {server.command} with {len(server.args)} arguments")
     else:
-        lines.append(f"Address: {server.url}")
+        address = urlsplit(server.url)
+        lines.append(f"Address: {address.scheme}://{address.hostname}:{address.port or ''}{address.path}")
     if written := str(last_words):
         lines.append("The last that it wrote to stderr:")
         lines.extend(f"    {line}" for line in written.splitlines())
@@ -33,16 +35,20 @@ def leaves(error: BaseException) -> Iterator[BaseException]:
             yield from leaves(part)
 
 
+def in_words(error: BaseException) -> str:
+    """The first error of a group, without the names of classes where it says enough."""
+    leaf = next(leaves(error))
+    answer = compat.rpc_error(leaf)
+    if answer is not None:
+        return answer.message
+    return str(leaf) if isinstance(leaf, (TimeoutError, RefusedError)) else f"{type(leaf).__name__}: {leaf}"
+
+
 def _reason(server: ServerConfig, error: Exception | None, last_words: LastWords) -> str:
     leaf = None if error is None else next(leaves(error))
-    if isinstance(leaf, TimeoutError):
-        return str(leaf)
     if isinstance(leaf, FileNotFoundError) and server.command:
         missing = "folder" if leaf.filename == server.cwd else "program"
         return f"there is no {missing} {leaf.filename!r}"
-    if last_words.ending:
+    if last_words.ending and not isinstance(leaf, TimeoutError):
         return last_words.ending
-    answer = None if leaf is None else compat.rpc_error(leaf)
-    if answer is not None:
-        return answer.message
-    return "the connection was closed" if leaf is None else f"{type(leaf).__name__}: {leaf}"
+    return "the connection was closed" if leaf is None else in_words(leaf)

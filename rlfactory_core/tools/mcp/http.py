@@ -22,10 +22,11 @@ _log = logging.getLogger(__name__)
 
 _CONNECT_S = 30.0
 _SESSION = "mcp-session-id"
+_NO_ENTRY = (401, 403)  # says nothing about the transport
 
 
 class RefusedError(ConnectionError):
-    """The address answered the first request with a 4xx status: it may be a server of the older SSE transport."""
+    """The first request was answered with a 4xx status: there may be a server of the older SSE transport."""
 
 
 @asynccontextmanager
@@ -121,7 +122,7 @@ def _failure(package: Any, request: Any, reason: str, response: Any = None) -> A
             error = said
         elif isinstance(said.get("message"), str):
             error["message"] += f": {said['message']}"
-        if sent["method"] == "initialize":
+        if sent["method"] == "initialize" and response.status_code not in _NO_ENTRY:
             raise RefusedError(error["message"])
     answer = {"jsonrpc": "2.0", "id": sent["id"], "error": error}
     return package.Response(200, json=answer, request=request)

@@ -12,6 +12,8 @@ from rlfactory_core.protocols import Tool
 from rlfactory_core.tools.mcp.choosing import choose_tools
 from rlfactory_core.tools.mcp.compat import require_sdk
 from rlfactory_core.tools.mcp.config import read_servers
+from rlfactory_core.tools.mcp.meeting import meeting_place
+from rlfactory_core.tools.mcp.remote import RemoteServers
 from rlfactory_core.tools.mcp.servers import LocalServers, Servers
 from rlfactory_core.tools.mcp.tool import McpTool
 from rlfactory_core.tools.mcp.variables import expand
@@ -48,7 +50,11 @@ class McpSource:
         """
         require_sdk()
         expanded = [expand(config, os.environ) for config in self._configs]
-        self._servers = LocalServers(expanded)
+        self._servers = (
+            RemoteServers(meeting_place(self._group, self._configs), expanded)
+            if self._group
+            else LocalServers(expanded)
+        )
         listings = await self._servers.open()
         # What is not expanded names the tools' versions: they hold no secret, and are the same on every machine.
         chosen = choose_tools(self._configs, listings, taken)

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from urllib.parse import parse_qsl, urlsplit
 
 from rlfactory_core.errors import UsageError
 from rlfactory_core.tools.mcp.config import ServerConfig
@@ -32,7 +33,8 @@ def expand(server: ServerConfig, environ: Mapping[str, str]) -> ServerConfig:
     )
     if expansion.missing:
         raise UsageError("\n".join(expansion.missing))
-    values = {*expansion.values, *expanded.env.values(), *expanded.headers.values()}
+    queried = (value for _, value in parse_qsl(urlsplit(expanded.url).query))
+    values = {*expansion.values, *expanded.env.values(), *expanded.headers.values(), *queried}
     secrets = {value for value in values if len(value) >= _SHORTEST_SECRET and not os.path.exists(value)}
     return replace(expanded, secrets=tuple(sorted(secrets, key=len, reverse=True)))
 

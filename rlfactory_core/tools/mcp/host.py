@@ -1,0 +1,167 @@
+"""The process that keeps the servers of a group: ``python -m rlfactory_core.tools.mcp.host``, started by `remote`.
+
+It reads what to keep from its stdin, as arguments and files may be read by others, listens, and goes into the
+background; whoever started it waits only for that. It ends when its last client is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rlfactory_core.tools.mcp.compat import Listing
+from rlfactory_core.tools.mcp.config import ServerConfig
+from rlfactory_core.tools.mcp.frames import error_reply, read_frame, to_frame
+from rlfactory_core.tools.mcp.meeting import MeetingPlace
+from rlfactory_core.tools.mcp.servers import LocalServers
+
+_log = logging.getLogger(__name__)
+
+_FIRST_S = 30.0  # for the first client to come
+_GRACE_S = 1.0  # for the next one, once all are gone
+_LOOK_S = 0.1  # between looks whether anybody is there
+_BACKLOG = 1024
+
+
+class _Host:
+    """Serves any number of clients from one set of servers."""
+
+    def __init__(self, servers: Sequence[ServerConfig]) -> None:
+        self.servers = LocalServers(servers)
+        self.opening = asyncio.ensure_future(self._open())
+        self.clients = 0
+        self.vacant_until = _now() + _FIRST_S  # if no client comes
+
+    async def _open(self) -> Mapping[str, Listing]:
+        try:
+            return await self.servers.open()
+        except Exception:
+            await self.servers.close()
+            raise
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One client, until it is gone; what it left is tidied up."""
+        self.clients += 1
+        client = _Client(self, writer)
+        try:
+            while (message := await read_frame(reader)) is not None:
+                client.take(message)
+        finally:
+            await client.leave()
+            writer.close()
+            self.clients -= 1
+            self.vacant_until = _now() + _GRACE_S
+
+    async def close(self) -> None:
+        self.opening.cancel()
+        with suppress(Exception, asyncio.CancelledError):
+            await self.opening
+        await self.servers.close()
+
+
+class _Client:
+    """The requests and sessions of one process of the group."""
+
+    def __init__(self, host: _Host, writer: asyncio.StreamWriter) -> None:
+        self._host = host
+        self._writer = writer
+        self._requests: dict[int, asyncio.Task[None]] = {}
+        self._sessions: set[str] = set()
+
+    def take(self, message: dict[str, Any]) -> None:
+        number, do = message.pop("id"), message.pop("do")
+        if do == "cancel":
+            if number in self._requests:
+                self._requests[number].cancel()
+            return
+        task = asyncio.ensure_future(self._answer(number, do, message))
+        self._requests[number] = task
+        task.add_done_callback(lambda _: self._requests.pop(number, None))
+
+    async def _answer(self, number: int, do: str, fields: dict[str, Any]) -> None:
+        try:
+            reply = {"result": await self._do(do, fields)}
+        except Exception as error:  # noqa: BLE001 the boundary to the other process
+            reply = error_reply(error)
+        with suppress(OSError):
+            self._writer.write(to_frame({"id": number, **reply}))
+            await self._writer.drain()
+
+    async def _do(self, do: str, fields: dict[str, Any]) -> Any:
+        if do == "hello":
+            return None
+        listings = await asyncio.shield(self._host.opening)
+        if do == "open":
+            return {name: asdict(listing) for name, listing in listings.items()}
+        if do == "start_session":
+            session = await self._host.servers.start_session(**fields)
+            self._sessions.add(session)
+            return session
+        if do == "end_session":
+            self._sessions.discard(fields["session"])
+            return await self._host.servers.end_session(**fields)
+        return await self._host.servers.call(**fields)
+
+    async def leave(self) -> None:
+        tasks = tuple(self._requests.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*map(self._host.servers.end_session, self._sessions))
+
+
+async def _keep(place: MeetingPlace, listening: socket.socket, servers: Sequence[ServerConfig]) -> None:
+    """Serve until the last client is gone, or until told to end."""
+    host = _Host(servers)
+    told = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, told.set)
+    server = await asyncio.start_unix_server(host.serve, sock=listening)
+    try:
+        while True:
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(told.wait(), _LOOK_S)
+            if not told.is_set() and (host.clients or _now() < host.vacant_until):
+                continue
+            with place.try_lock() as locked:  # else somebody is about to come
+                if locked and (told.is_set() or not host.clients):
+                    place.remove()
+                    return
+    finally:
+        server.close()
+        await host.close()
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def main() -> None:
+    given = json.loads(sys.stdin.read())
+    os.chdir(given["cwd"])
+    place = MeetingPlace(Path(given["folder"]))
+    servers = tuple(map(ServerConfig.from_json, given["servers"]))
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(str(place.socket))
+    listening.listen(_BACKLOG)
+    if os.fork():
+        os._exit(0)
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1):
+        os.dup2(nowhere, stream)
+    os.close(nowhere)
+    asyncio.run(_keep(place, listening, servers))
+
+
+if __name__ == "__main__":
+    main()
