@@ -33,7 +33,7 @@ _HEADER = re.compile(r"<\|(?:start|channel)\|>")
 _ROLE = re.compile(r"<\|start\|>([^\s<]*)")
 _CHANNEL = re.compile(r"<\|channel\|>\s*([^\s<]*)")
 _RECIPIENT = re.compile(r"\bto=([^\s<]*)")
-_NO_TOOL = ("assistant", "user", "all", "")
+_NO_TOOL = ("assistant", "user", "all")
 _FORM = f"<|channel|>commentary to={_FUNCTIONS}NAME <|constrain|>json{_MESSAGE}{{…}}<|call|>"
 
 
@@ -60,7 +60,8 @@ def parse_harmony(text: str, tools: Sequence[ToolSpec] = (), *, thinking_open: b
         header = _header(turn, position, start)
         position = _read_message(turn, header, start + len(_MESSAGE))
     header = _header(turn, position, len(turn.text))
-    if recipient := _recipient(header):
+    recipient = _recipient(header)
+    if recipient is not None:
         turn.refuse(header, f"the call is cut off before {_MESSAGE}", _FORM, recipient)
     return turn.message()
 
@@ -79,7 +80,8 @@ def _read_message(turn: Turn, header: str, start: int) -> int:
     """The message whose text begins at ``start``, and where it ends."""
     role = _ROLE.search(header)
     if role is None or role.group(1) == "assistant":
-        if recipient := _recipient(header):
+        recipient = _recipient(header)
+        if recipient is not None:
             return read_or_refuse(turn, Syntax("", partial(_read_call, recipient), _FORM, _END), start)
         channel = _CHANNEL.search(header)
         parts = turn.reasoning if channel and channel.group(1) == "analysis" else turn.content
@@ -91,16 +93,15 @@ def _read_message(turn: Turn, header: str, start: int) -> int:
     return _behind(end, stop)
 
 
-def _recipient(header: str) -> str:
-    """The tool that a message is for; empty where it is for none."""
+def _recipient(header: str) -> str | None:
+    """The tool that a message is for; None where it is for none."""
     found = _RECIPIENT.search(header)
-    name = found.group(1).removeprefix(_FUNCTIONS) if found else ""
-    return "" if name in _NO_TOOL else name
+    return None if found is None or found.group(1) in _NO_TOOL else found.group(1).removeprefix(_FUNCTIONS)
 
 
 def _read_call(name: str, turn: Turn, start: int) -> int:
     if not is_name(name):
-        raise MalformedError("the recipient is not a function's name", start)
+        raise MalformedError("the recipient is no function's name", start)
     arguments = read_object(turn.text, start, name)
     after = skip_space(turn.text, arguments.end)
     end = _END.match(turn.text, after)

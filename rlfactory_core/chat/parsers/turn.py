@@ -58,24 +58,26 @@ class Turn:
     content: list[str] = field(default_factory=list)
     reasoning: list[str] = field(default_factory=list)
     calls: list[ToolCall] = field(default_factory=list)
+    started: bool = False  # whether there is more than white space and thinking
     num_read: int = 0  # calls, those included that turned out to be thinking
 
+    def say(self, text: str) -> None:
+        self.content.append(text)
+        self.started = self.started or bool(text.strip())
+
     def call(self, name: str, arguments_text: str, arguments: Mapping[str, Any]) -> None:
-        self.calls.append(ToolCall(f"call_{len(self.calls)}", name, arguments_text, arguments))
-        self.num_read += 1
+        self._add(name, arguments_text, arguments, None)
 
     def refuse(self, body: str, reason: str, form: str, name: str = "") -> None:
         """A call that is none: the model is told the reason, and the form that would have been right."""
         if not name and (match := _JSON_NAME.search(body)):
             name = match.group(1)
-        self.calls.append(
-            ToolCall(
-                f"call_{len(self.calls)}",
-                name if is_name(name) else "",
-                body.strip(),
-                error=f"Invalid tool call: {reason}. Write {form}.",
-            )
-        )
+        error = f"Invalid tool call: {reason}. Write {form}."
+        self._add(name if is_name(name) else "", body.strip(), None, error)
+
+    def _add(self, name: str, text: str, arguments: Mapping[str, Any] | None, error: str | None) -> None:
+        self.calls.append(ToolCall(f"call_{len(self.calls)}", name, text, arguments, error))
+        self.started = True
         self.num_read += 1
 
     def think(self, start: int, close: str) -> int:
@@ -89,6 +91,7 @@ class Turn:
         self.reasoning += [*self.content, before]
         self.content.clear()
         self.calls.clear()
+        self.started = False
 
     def message(self) -> Message:
         return Message(
@@ -117,7 +120,7 @@ def read_turn(
     thinking: tuple[str, str] = ("<think>", "</think>"),
     thinking_open: bool = False,
     markup: Sequence[str] = (),
-    at_start: Callable[[Turn, int], int] | None = None,
+    at_start: Callable[[Turn, int], int] = lambda turn, position: position,
 ) -> Message:
     """Read one assistant turn, given without its stop token.
 
@@ -134,9 +137,7 @@ def read_turn(
     by_opener = {syntax.opener: syntax for syntax in syntaxes}
     think, unthink = thinking
     tags = re.compile("|".join(re.escape(tag) for tag in (*thinking, *by_opener, *markup)))
-    position = turn.think(0, unthink) if thinking_open else 0
-    if at_start:
-        position = at_start(turn, position)
+    position = at_start(turn, turn.think(0, unthink) if thinking_open else 0)
     for _ in range(MAX_TAGS):
         match = tags.search(turn.text, position)
         if match is None:
@@ -144,15 +145,15 @@ def read_turn(
         tag, before, position = match.group(), turn.text[position : match.start()], match.end()
         if tag == unthink:
             turn.unthink(before)
-            if at_start:
-                position = at_start(turn, position)
+            position = at_start(turn, position)
             continue
-        turn.content.append(before)
+        turn.say(before)
         if tag == think:
             position = turn.think(position, unthink)
+            position = position if turn.started else at_start(turn, position)
         elif tag in by_opener:
             position = read_or_refuse(turn, by_opener[tag], position)
-    turn.content.append(turn.text[position:])
+    turn.say(turn.text[position:])
     return turn.message()
 
 
