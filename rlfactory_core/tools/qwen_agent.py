@@ -31,7 +31,7 @@ _JSON_TYPES = {
     "list": "array",
     "dict": "object",
 }
-_HINTS = {"code_interpreter": " The code interpreter of rlfactory itself needs no Docker."}
+_INTERPRETER = "code_interpreter"  # the one of Qwen-Agent's own tools that keeps state on itself, and needs Docker
 
 
 def qwen_tools(function_list: Sequence[Any]) -> list[Tool | ToolSource]:
@@ -57,7 +57,7 @@ def qwen_tools(function_list: Sequence[Any]) -> list[Tool | ToolSource]:
 def qwen_tool(
     item: Any,
     *,
-    per_trajectory: bool = False,
+    per_trajectory: bool | None = None,
     idempotent: bool = False,
     stateful: bool = True,
     version: str | None = None,
@@ -71,7 +71,8 @@ def qwen_tool(
             configuration.
         per_trajectory: for tools that keep state on themselves: every trajectory gets an instance of its own, made at
             its first call; its ``close()`` or else ``__del__``, where the class has one, is called when the trajectory
-            is over. Otherwise one instance answers all calls, several at once, each in a thread of its own.
+            is over. Otherwise one instance answers all calls, several at once, each in a thread of its own. By default
+            only Qwen-Agent's code interpreter is one of these.
         idempotent: a second run does no harm, so it may be retried after an infra fault.
         stateful: results depend on more than the arguments, so they are never cached.
         version: a part of the cache's key; by default the class's source and the configuration.
@@ -91,7 +92,8 @@ def qwen_tool(
         return QwenTool(item, None, idempotent, stateful, version, deadline_s)
     cls, cfg = _lookup(item, qwen)
     make = partial(_make, cls, {**cfg, **config})
-    return QwenTool(make(), make if per_trajectory else None, idempotent, stateful, version, deadline_s)
+    own = cls.name == _INTERPRETER if per_trajectory is None else per_trajectory
+    return QwenTool(make(), make if own else None, idempotent, stateful, version, deadline_s)
 
 
 class QwenTool:
@@ -204,9 +206,10 @@ def _make(cls: type[Any], cfg: Mapping[str, Any]) -> Any:
     try:
         return cls(dict(cfg)) if cfg else cls()
     except Exception as error:  # the boundary to the tool's own code
-        name = getattr(cls, "name", "") or cls.__name__
+        name = cls.name or cls.__name__
+        hint = " rlfactory_core.code_interpreter() needs no Docker." if name == _INTERPRETER else ""
         raise UsageError(
-            f"Qwen-Agent's tool '{name}' cannot be made here: {type(error).__name__}: {error}.{_HINTS.get(name, '')}"
+            f"Qwen-Agent's tool '{name}' cannot be made here: {type(error).__name__}: {error}.{hint}"
         ) from error
 
 

@@ -264,6 +264,19 @@ def test_an_instance_without_close_is_deleted_in_a_thread_at_the_trajectorys_end
     manage(work, qwen_tool(WaitsForDocker, per_trajectory=True))
 
 
+def test_the_code_interpreter_is_a_trajectorys_own_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Kernel(Counter):
+        name = "code_interpreter"
+
+    async def work(manager: DefaultToolManager) -> list[str]:
+        calls = [write("code_interpreter", {"text": ""})]
+        return [(await manager.invoke(calls, ToolContext(name, Sample("s", "?"))))[0].content for name in "ab"]
+
+    monkeypatch.setitem(TOOL_REGISTRY, "code_interpreter", Kernel)
+    assert manage(work, *qwen_tools(["code_interpreter"])) == ["1", "1"]
+    assert manage(work, qwen_tool("code_interpreter", per_trajectory=False)) == ["1", "2"]
+
+
 def test_what_cannot_be_made_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))  # no docker there
     with pytest.raises(UsageError, match=r"'code_interpreter' cannot be made here: .*Docker.* needs no Docker"):
