@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from colour_server import COLOURS
+from fake_openai import Reply, said, serve
 from mcp_runs import Servers, results, trajectories
-from runs import TINY_TASK, Cli, metrics, summary
+from runs import TINY_TASK, Cli, finish, metrics, start, summary, wait_until
+
+from rlfactory_core.cli.main import invoke
+from rlfactory_core.generic_task import SYSTEM
 
 pytest.importorskip("mcp", reason="MCP servers: python -m pip install 'rlfactory-core[mcp]'")
 pytest_plugins = ("mcp_runs",)
@@ -98,3 +106,30 @@ def test_rlfactory_tools_starts_and_stops_the_server(cli: Cli, servers: Servers)
     assert (called.code, called.out) == (0, "1: blue\n")
     assert servers.queries == ["Doru"]
     assert len(servers.started) == 2
+
+
+def test_ctrl_c_during_a_call_by_hand_leaves_no_server(servers: Servers) -> None:
+    process = start("tools", "call", "search", "query=a wait", "--mcp", servers.config, "tools.deadline_s=600")
+    wait_until(lambda: bool(servers.queries), process, 60)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    assert finish(process, 60).code == 130
+
+
+def test_a_served_model_is_measured_with_a_server_s_tools(servers: Servers, data: Path, tmp_path: Path) -> None:
+    """No torch, no plugin: an endpoint that looks every thing up and repeats what it is told."""
+
+    def oracle(body: Mapping[str, Any]) -> Reply:
+        last = body["messages"][-1]
+        if last["role"] == "tool":
+            return said(f"<answer>{last['content'].removeprefix('1: ')}</answer>")
+        thing = last["content"].removeprefix("What colour is ").rstrip("?")
+        return said(None, ("search", json.dumps({"query": thing})))
+
+    run = tmp_path / "run"
+    given = ("--mcp", servers.config, "--data", data, "data.columns.answer=answer", "--reward", "exact_match")
+    with serve(oracle) as server:
+        assert invoke(["eval", "--api", server.url, *map(str, given), "--out", str(run), "eval.sampled=false"]) == 0
+    assert summary(run)["eval"]["after"]["exact_match"] == 1.0
+    told = trajectories(run, "eval-after")[0]["sample"]["prompt"][0]
+    assert (told["role"], told["content"]) == ("system", SYSTEM)
+    assert len(servers.started) == 1

@@ -2,7 +2,8 @@
 
     python colour_server.py FOLDER
 
-Each process leaves a file ``started-PID`` in the folder, and each call a line in its ``calls``.
+Each process leaves a file ``started-PID`` in the folder, and each call a line in its ``calls``. About "a wait" it never
+answers.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +36,10 @@ def main(folder: Path) -> None:
         for line in sys.stdin:
             request = json.loads(line)
             if "id" in request:
-                result = answer(request["method"], request.get("params") or {})
                 if request["method"] == "tools/call":
                     calls.write(line)
                     calls.flush()
+                result = answer(request["method"], request.get("params") or {})
                 print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}), flush=True)
 
 
@@ -49,7 +51,10 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
     if method == "tools/list":
         return {"tools": [TOOL]}
     if method == "tools/call":
-        colour = COLOURS.get(str(params["arguments"]["query"]).strip())
+        query = str(params["arguments"]["query"]).strip()
+        if query == "a wait":
+            threading.Event().wait()
+        colour = COLOURS.get(query)
         return {"content": [{"type": "text", "text": f"1: {colour}" if colour else "No results."}]}
     return {}  # ping
 

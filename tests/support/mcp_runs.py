@@ -30,7 +30,8 @@ class Servers:
     @property
     def queries(self) -> list[str]:
         """What the server was asked, in the order of its answers."""
-        lines = (self.folder / "calls").read_text(encoding="utf-8").splitlines()
+        calls = self.folder / "calls"
+        lines = calls.read_text(encoding="utf-8").splitlines() if calls.exists() else []
         return [json.loads(line)["params"]["arguments"]["query"] for line in lines]
 
 
