@@ -126,7 +126,7 @@ def _say(error: ValidationError) -> Iterator[str]:
     elif error.validator == "enum":
         yield f"{subject} must be one of {shown(rule, 200)}, not {shown(instance)}"
     elif not error.validator:  # the schema is just ``false``
-        yield f"{subject} is not allowed"
+        yield f"{subject} holds what is not allowed: {shown(instance)}"
     else:
         yield f"{subject} must fit {shown({str(error.validator): rule}, 200)}, but is {shown(instance)}"
 

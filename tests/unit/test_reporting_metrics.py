@@ -61,6 +61,8 @@ def test_tool_calls_are_counted_by_tool_and_those_that_do_not_exist_together() -
     assert (metrics["tool/search/faults_policy"], metrics["tool/search/faults_infra"]) == (1, 0)
     assert (metrics["tool/search/latency_p50_s"], metrics["tool/search/latency_max_s"]) == (0.2, 0.3)
     assert metrics["tool/unknown/calls"] == metrics["tool/unknown/faults_policy"] == 1
+    assert metrics["tools/cache_hit_rate"] == 0.25
+    assert tool_metrics([replace(base, turns=())]) == {}
 
 
 def test_an_unknown_logger_gets_the_nearest_name_and_a_missing_one_its_command(

@@ -10,8 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tool_calls import CONTEXT, echo, invoke, manage, write
 
+from rlfactory_core.errors import UsageError
 from rlfactory_core.tools import DefaultToolManager, tool
-from rlfactory_core.types import FaultKind, ToolCall, ToolResult
+from rlfactory_core.tools.validation import ArgumentChecker
+from rlfactory_core.types import FaultKind, ToolCall, ToolResult, ToolSpec
 
 
 @pytest.mark.parametrize(
@@ -44,6 +46,87 @@ def test_nested_and_listed_values_are_named_by_their_place() -> None:
     result = invoke(write("plan", {"stops": [{"a": 1}, {"a": "x" * 500}]}), plan)
     assert result.content.startswith("Error: wrong arguments for plan: 'stops[1].a' must be of type integer, not \"xxx")
     assert len(result.content) < 200
+
+
+def checked(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> str | None:
+    return ArgumentChecker(ToolSpec("t", "", schema)).problem(arguments)
+
+
+DRAFT7 = {
+    "$schema": "http://json-schema.org/draft-07/schema#",
+    "type": "object",
+    "definitions": {"positive": {"type": "integer", "exclusiveMinimum": 0}},
+    "properties": {
+        "n": {"$ref": "#/definitions/positive"},
+        "pair": {"type": "array", "items": [{"type": "string"}, {"type": "integer"}], "additionalItems": False},
+    },
+    "dependencies": {"n": ["pair"]},
+}
+DRAFT4 = {"type": "object", "properties": {"n": {"type": "number", "minimum": 0, "exclusiveMinimum": True}}}
+DRAFT3 = {
+    "$schema": "http://json-schema.org/draft-03/schema#",
+    "properties": {"n": {"type": ["integer", {"enum": ["x"]}], "required": True}},
+}
+META = {"properties": {"schema": {"$ref": "http://json-schema.org/draft-07/schema#"}}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "good", "bad", "message"),
+    [
+        (DRAFT7, {"n": 1, "pair": ["a", 1]}, {"n": 0, "pair": []}, "'n' must fit {\"exclusiveMinimum\": 0}, but is 0"),
+        (DRAFT7, {"pair": ["a"]}, {"pair": ["a", 1, 2]}, "'pair' must fit {\"additionalItems\": false}"),
+        (
+            {**DRAFT7, "$schema": "https://example.com/mine"},
+            {"pair": ["a"]},
+            {"pair": [1]},
+            "'pair[0]' must be of type",
+        ),
+        (DRAFT4, {"n": 1}, {"n": 0}, "'n' must fit"),
+        ({"$schema": "http://json-schema.org/draft-04/schema#", **DRAFT4}, {"n": 1}, {"n": 0}, "'n' must fit"),
+        (DRAFT3, {"n": "x"}, {"n": "y"}, "'n' must be of type integer or {'enum': ['x']}"),
+        (DRAFT3, {"n": 1}, {}, "'n' must fit {\"required\": true}"),
+        ({"properties": {"n": {"type": "integer"}}}, {"n": 1, "m": [{}]}, {"n": "1"}, "'n' must be of type integer"),
+        ({"properties": {"a": True, "b": False}}, {"a": {"x": [1]}}, {"b": 1}, "holds what is not allowed: 1"),
+        (META, {"schema": {"type": "string"}}, {"schema": {"type": 5}}, "'schema.type' must fit"),
+        (
+            {"patternProperties": {"^x-": {}}, "additionalProperties": False},
+            {"x-a": 1},
+            {"x-a": 1, "y": 2},
+            'unknown argument "y". Known: none.',
+        ),
+        ({"type": ["object", "null"], "required": ["a"], "x-odd": 1}, {"a": 1}, {}, "argument 'a' is missing"),
+    ],
+)
+def test_schemas_of_every_draft_and_with_odd_keywords(
+    schema: dict[str, Any], good: dict[str, Any], bad: dict[str, Any], message: str
+) -> None:
+    assert checked(schema, good) is None
+    assert str(checked(schema, bad)).startswith(message) or message in str(checked(schema, bad))
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"pattern": r"^\p{L}+$"},  # JavaScript's
+        {"$ref": "#/nowhere"},
+        {"$ref": "https://example.com/schema.json"},  # nothing is fetched
+    ],
+)
+def test_what_cannot_be_checked_is_left_to_the_tool_and_said_once(
+    rule: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    checker = ArgumentChecker(ToolSpec("t", "", {"type": "object", "properties": {"a": rule}}))
+    assert [checker.problem({"a": "x"}) for _ in range(3)] == [None] * 3
+    assert len(caplog.records) == 1
+    assert "tool t: its JSON schema cannot be checked whole" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "schema", [{"type": "objekt"}, {"required": "a"}, {"$schema": 5}, {"properties": {"a": {"type": "int"}}}]
+)
+def test_a_schema_of_no_draft_is_refused(schema: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="tool t: its parameters are not a JSON schema at"):
+        checked(schema, {})
 
 
 JSON = st.recursive(
