@@ -95,3 +95,30 @@ def test_the_generic_task_needs_a_model_and_data(data: str, capsys: pytest.Captu
     cli = Cli(capsys)
     assert "--model" in cli.refusal("run", "--data", data, "--device", "cpu")
     assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "Cannot read the MCP configuration"),
+        ("servers", "mcp.json is not JSON"),
+        ('{"servers": {}}', "mcp.json has no 'mcpServers'"),
+        ('{"mcpServers": {"a": {"command": "x", "env": {"KEY": "${RLFACTORY_NO_SUCH}"}}}}', "RLFACTORY_NO_SUCH"),
+    ],
+)
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("run", "--model", "some/model", "--data", "train.jsonl", "--device", "cpu"),
+        ("eval", "--api", "http://127.0.0.1:9/v1", "--data", "train.jsonl"),
+        ("tools", "list"),
+    ],
+)
+def test_servers_that_cannot_be_started_are_refused_before_anything_is(
+    data: str, capsys: pytest.CaptureFixture[str], command: tuple[str, ...], content: str | None, message: str
+) -> None:
+    pytest.importorskip("mcp", reason="MCP servers: python -m pip install 'rlfactory-core[mcp]'")
+    if content is not None:
+        Path("mcp.json").write_text(content, encoding="utf-8")
+    assert message in Cli(capsys).refusal(*command, "--mcp", "mcp.json")
+    assert not Path("runs").exists()
