@@ -215,4 +215,4 @@ def problems(message: Message) -> list[str]:
 
 
 def _is_json(arguments: Any) -> bool:
-    return isinstance(arguments, dict) and json.loads(json.dumps(arguments)) == arguments
+    return isinstance(arguments, dict) and json.loads(json.dumps(arguments, allow_nan=False)) == arguments

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -21,7 +22,15 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-_JSON = json.JSONDecoder(parse_constant=_no_constant)
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"{text[:20]} is too large")
+    return value
+
+
+# An infinite number would come out as a word that JSON does not have wherever the arguments are written.
+_JSON = json.JSONDecoder(parse_constant=_no_constant, parse_float=_finite)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,4 +150,4 @@ def _too_deep(text: str, value: dict[str, Any] | list[Any], start: int, end: int
 def _words(error: Exception) -> str:
     if isinstance(error, json.JSONDecodeError):
         return error.msg[:1].lower() + error.msg[1:]
-    return "nested too deeply" if isinstance(error, RecursionError) else "a number or constant that JSON does not have"
+    return "nested too deeply" if isinstance(error, RecursionError) else "a number or word that JSON does not have"
