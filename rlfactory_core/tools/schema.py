@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, cast, get_args, get_type_hints
 
@@ -109,16 +110,15 @@ def _field(parameter: inspect.Parameter, hint: Any, text: str, where: str) -> An
         raise UsageError(
             f"{where}: write Field(…) into the hint, as in {parameter.name}: Annotated[int, Field(ge=1)] = 3."
         )
+    # What is None here would put out what the hint itself says.
+    given: dict[str, Any] = {"description": text} if text else {}
     if parameter.default is parameter.empty:
-        return Annotated[hint, Field(description=text or None)]
+        return Annotated[hint, Field(**given)]
     if parameter.default is None:
         hint = hint | None
-    extra: dict[str, Any] | None
-    try:
-        extra = {"default": to_jsonable_python(parameter.default)}
-    except PydanticSerializationError:
-        extra = None  # a default that JSON cannot say stays the function's own affair
-    return NotRequired[Annotated[hint, Field(description=text or None, json_schema_extra=extra)]]
+    with suppress(PydanticSerializationError):  # a default that JSON cannot say stays the function's own affair
+        given["json_schema_extra"] = {"default": to_jsonable_python(parameter.default)}
+    return NotRequired[Annotated[hint, Field(**given)]]
 
 
 def _adapter(fields: dict[str, Any], where: str) -> TypeAdapter[dict[str, Any]]:
