@@ -31,6 +31,15 @@ def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
     return Cli(capsys)
 
 
+@pytest.fixture
+def nothing_left() -> Iterator[None]:
+    """The test leaves no process, no handle and no temporary file behind."""
+    from real_servers import leaving_nothing
+
+    with leaving_nothing():
+        yield
+
+
 @pytest.fixture(scope="session")
 def tiny_model(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tiny task's warm-started model as a Hugging Face folder: a checkpoint after one step that changes nothing."""

@@ -1,0 +1,158 @@
+"""The published MCP servers that ``nox -s mcp`` installs, and how to see that nothing of them is left behind."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from rlfactory_core.config import ToolsConfig
+from rlfactory_core.tool_context import ToolContext
+from rlfactory_core.tools import DefaultToolManager
+from rlfactory_core.tools.mcp.source import McpSource
+from rlfactory_core.tools.opening import OpenTools
+from rlfactory_core.types import Sample, ToolCall, ToolResult
+
+SERVERS = os.environ.get("RLFACTORY_MCP_SERVERS", "")
+needs_servers = pytest.mark.skipif(not SERVERS, reason="needs Node and published MCP servers: run by `nox -s mcp`")
+_TAG = "RLFACTORY_TEST_TAG"
+_PATIENCE_S = 20.0
+
+Server = dict[str, Any]
+"""One entry of ``mcpServers``."""
+
+
+def npm(name: str, *args: str, **env: str) -> Server:
+    """A server from npm, over stdio."""
+    script = f"{SERVERS}/node_modules/@modelcontextprotocol/server-{name}/dist/index.js"
+    return tagged({"command": f"{SERVERS}/node_modules/.bin/node", "args": [script, *args], "env": env})
+
+
+def pypi(name: str, *args: str) -> Server:
+    """A server from PyPI, over stdio."""
+    return tagged({"command": f"{SERVERS}/{name}/bin/mcp-server-{name}", "args": list(args)})
+
+
+def tagged(server: Server) -> Server:
+    """Make the server's processes known to `processes`: they get only the environment that they are given."""
+    return {**server, "env": {**server.get("env", {}), _TAG: os.environ[_TAG]}}
+
+
+@contextmanager
+def listening(transport: str, port: int) -> Iterator[None]:
+    """``server-everything`` on a port of this machine, as ``transport``: sse or streamableHttp."""
+    program = npm("everything", transport, PORT=str(port))
+    environment = {**os.environ, **program["env"]}
+    silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    process = subprocess.Popen([program["command"], *program["args"]], env=environment, **silent)
+    try:
+        until(lambda: _answers(port), "the server to listen")
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def _answers(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1.0).close()
+    except OSError:
+        return False
+    return True
+
+
+@asynccontextmanager
+async def opened(servers: Mapping[str, Server], *, group: str = "", **limits: Any) -> AsyncIterator[DefaultToolManager]:
+    """The servers' tools as a run has them. ``limits`` are the fields of `config.ToolsConfig`."""
+    tools = OpenTools()
+    try:
+        await tools.open([McpSource({"mcpServers": servers}, group=group)])
+        manager = DefaultToolManager(tools.tools, ToolsConfig(**limits))
+        yield manager
+        await manager.close()
+    finally:
+        await tools.close()
+
+
+def trajectory(name: str = "t") -> ToolContext:
+    return ToolContext(name, Sample("s", "?"))
+
+
+def write(name: str, /, **arguments: Any) -> ToolCall:
+    return ToolCall("0", name, "", arguments)
+
+
+async def call(manager: DefaultToolManager, name: str, /, **arguments: Any) -> ToolResult:
+    """One call of a trajectory of its own."""
+    context = trajectory()
+    try:
+        (result,) = await manager.invoke([write(name, **arguments)], context)
+    finally:
+        await context.end()
+    return result
+
+
+def processes(words: str = "") -> set[int]:
+    """The ids of this test's processes, wherever they hang in the tree, with ``words`` in their command lines."""
+    tag = f"{_TAG}={os.environ[_TAG]}".encode()
+    found = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if tag in (folder / "environ").read_bytes() and words.encode() in (folder / "cmdline").read_bytes():
+                found.add(int(folder.name))
+        except OSError:
+            continue  # another user's, or it ended just now
+    return found - {os.getpid()}
+
+
+def until(holds: Callable[[], bool], what: str) -> None:
+    """Wait for what another process does; it tells nobody."""
+    ends = time.monotonic() + _PATIENCE_S
+    while not holds():
+        assert time.monotonic() < ends, f"waited {_PATIENCE_S:g} s for {what}"
+        time.sleep(0.02)
+
+
+def _children() -> set[int]:
+    """This process's own children, those that nobody has waited for included."""
+    return {int(pid) for file in Path("/proc/self/task").glob("*/children") for pid in file.read_text().split()}
+
+
+def _sockets_and_pipes() -> int:
+    kinds = []
+    for link in Path("/proc/self/fd").iterdir():
+        try:
+            kinds.append(os.readlink(link).split(":")[0])
+        except OSError:
+            continue  # that of the listing itself
+    return sum(kind in {"socket", "pipe"} for kind in kinds)
+
+
+@contextmanager
+def leaving_nothing() -> Iterator[None]:
+    """At the end there is no process of the test's, no zombie, no socket or pipe, and no temporary file."""
+    with tempfile.TemporaryDirectory() as scratch, pytest.MonkeyPatch.context() as patch:
+        patch.setenv(_TAG, uuid4().hex)
+        patch.setenv("TMPDIR", scratch)
+        patch.setattr(tempfile, "tempdir", None)
+        children, handles = _children(), _sockets_and_pipes()
+        yield
+        until(lambda: not processes() and _children() <= children, "the test's processes to end")
+        assert _sockets_and_pipes() <= handles
+        assert not os.listdir(scratch)
