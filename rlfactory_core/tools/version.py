@@ -30,7 +30,7 @@ def code_version(fn: Callable[..., Any]) -> str:
         return ""
     try:
         return digest(_parts(fn))
-    except (_Unknown, RecursionError):
+    except (_Unknown, RecursionError, ValueError):  # ValueError: a closure over what is not there yet
         return ""
 
 

@@ -10,6 +10,7 @@ from concurrent.futures import BrokenExecutor
 import pytest
 from tool_calls import CONTEXT, Flaky, echo, invoke, manage, raising, write
 
+from rlfactory_core.config import ToolsConfig
 from rlfactory_core.errors import ToolArgumentsError, ToolError, ToolUnavailableError
 from rlfactory_core.testing import FaultInjector
 from rlfactory_core.tools import DefaultToolManager, FunctionTool, tool
@@ -63,6 +64,45 @@ def test_a_lost_connection_is_infra_also_within_a_clients_own_error() -> None:
     assert invoke(write("fetch", {}), fetch).fault is FaultKind.INFRA
 
 
+def clients_error(module: str, name: str, error: type[Exception] = Exception) -> type[Exception]:
+    """An error as an HTTP client has it, under a base class of that name."""
+    base = type(name.rpartition(".")[2], (error,), {"__module__": module, "__qualname__": name})
+    return type("Concrete", (base,), {})
+
+
+class Group(Exception):
+    """What Python 3.11 calls an ExceptionGroup."""
+
+    def __init__(self, *exceptions: Exception) -> None:
+        super().__init__("several")
+        self.exceptions = exceptions
+
+
+def without_cause() -> Exception:
+    try:
+        try:
+            raise ConnectionError("refused")
+        except ConnectionError:
+            raise ValueError("nobody needs to know why") from None
+    except ValueError as error:
+        return error
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (clients_error("httpx", "TransportError")("server disconnected"), FaultKind.INFRA),
+        (clients_error("aiohttp.client_exceptions", "ClientConnectionError")("gone"), FaultKind.INFRA),
+        (clients_error("elsewhere", "TransportError")("no"), FaultKind.TOOL),
+        (Group(ValueError("x"), Group(ConnectionResetError("gone"))), FaultKind.INFRA),
+        (Group(ValueError("x"), KeyError("y")), FaultKind.TOOL),
+        (without_cause(), FaultKind.TOOL),
+    ],
+)
+def test_whose_fault_a_wrapped_failure_is(error: Exception, kind: FaultKind) -> None:
+    assert invoke(write("breaks", {}), raising(error)).fault is kind
+
+
 def test_the_deadline_cancels() -> None:
     ended: list[str] = []
 
@@ -81,6 +121,43 @@ def test_the_deadline_cancels() -> None:
         1,
     )
     assert 0.02 <= result.latency_s < 1.0
+
+
+def test_the_deadline_holds_where_a_tool_ignores_its_cancellation(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("rlfactory_core.tools.attempt._GRACE_S", 0.01)
+
+    async def main() -> None:
+        free = asyncio.Event()
+
+        @tool
+        async def stubborn() -> None:
+            while not free.is_set():
+                try:
+                    await free.wait()
+                except asyncio.CancelledError:
+                    continue
+
+        manager = DefaultToolManager([stubborn], ToolsConfig(deadline_s=0.02))
+        (result,) = await asyncio.wait_for(manager.invoke([write("stubborn", {})], CONTEXT), 5)
+        assert result.fault is FaultKind.INFRA
+        assert "ignores its cancellation" in caplog.text
+        free.set()
+        await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}))
+
+    asyncio.run(main())
+
+
+def test_a_tools_own_deadline_stands_below_the_overrides() -> None:
+    async def hang() -> None:
+        await asyncio.Event().wait()
+
+    made = tool(hang, deadline_s=0.05)
+    assert invoke(write("hang", {}), made, deadline_s=30).latency_s < 5
+    overrides = {"hang": {"deadline_s": 0.3}}
+    assert 0.3 <= invoke(write("hang", {}), made, overrides=overrides).latency_s < 5
+    assert invoke(write("hang", {}), tool(hang), deadline_s=0.05).latency_s < 5
 
 
 def test_the_deadline_is_over_all_attempts() -> None:
