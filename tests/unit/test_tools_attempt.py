@@ -70,7 +70,7 @@ def clients_error(module: str, name: str, error: type[Exception] = Exception) ->
     return type("Concrete", (base,), {})
 
 
-class Group(Exception):
+class SeveralError(Exception):
     """What Python 3.11 calls an ExceptionGroup."""
 
     def __init__(self, *exceptions: Exception) -> None:
@@ -94,8 +94,8 @@ def without_cause() -> Exception:
         (clients_error("httpx", "TransportError")("server disconnected"), FaultKind.INFRA),
         (clients_error("aiohttp.client_exceptions", "ClientConnectionError")("gone"), FaultKind.INFRA),
         (clients_error("elsewhere", "TransportError")("no"), FaultKind.TOOL),
-        (Group(ValueError("x"), Group(ConnectionResetError("gone"))), FaultKind.INFRA),
-        (Group(ValueError("x"), KeyError("y")), FaultKind.TOOL),
+        (SeveralError(ValueError("x"), SeveralError(ConnectionResetError("gone"))), FaultKind.INFRA),
+        (SeveralError(ValueError("x"), KeyError("y")), FaultKind.TOOL),
         (without_cause(), FaultKind.TOOL),
     ],
 )
