@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Optional, TypeVar
 
 import pytest
 from pydantic import BaseModel, Field
-from tool_calls import CONTEXT, invoke, write
+from tool_calls import invoke, write
 from typing_extensions import NotRequired, TypedDict
 
 from rlfactory_core.errors import UsageError
@@ -271,4 +271,3 @@ def test_a_default_that_json_cannot_say_stays_the_functions_own() -> None:
     made = tool(find)
     assert made.spec.parameters["properties"]["b"] == {}
     assert answer(made) == "true"
-    assert CONTEXT.state == {}
