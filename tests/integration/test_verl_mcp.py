@@ -25,7 +25,7 @@ def test_a_server_s_results_stand_in_the_trajectories(servers: Servers, data: Pa
         "run", *VERL, "--model", warm / "checkpoints" / "latest", "--mcp", servers.config, "--system", "",
         "--steps", "1", "--data", data, "--eval-data", data, "data.columns.answer=answer", "--reward", "exact_match",
         "--out", run, "rollout.max_turns=3", "rollout.max_turn_tokens=40", "rollout.max_tokens=320",
-        "train.prompts_per_step=4", "train.group_size=8", "train.lr=1e-3", "eval.sampled=false",
+        "train.prompts_per_step=4", "train.group_size=8", "train.lr=1e-3", "eval.sampled=false", "verl.agent_workers=2",
     )  # fmt: skip
     (row,) = metrics(run)
     assert row["tool/search/calls"] > 0

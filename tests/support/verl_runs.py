@@ -12,7 +12,7 @@ from runs import Outcome, finish, start
 VERL = ("--engine", "verl", "--device", "cpu")
 LIMIT_S = 600.0  # a run takes one to three minutes on two idle cores
 SHARED_MEMORY = Path("/dev/shm")
-FAMILIES = ("raylet", "gcs_server", "ray::", "EngineCore", "engines.verl.janitor")
+FAMILIES = ("raylet", "gcs_server", "ray::", "EngineCore", "engines.verl.janitor", "tools.mcp.host")
 
 
 def rlfactory(*arguments: object) -> Outcome:
@@ -23,7 +23,7 @@ def rlfactory(*arguments: object) -> Outcome:
 
 
 def processes() -> set[int]:
-    """Those of Ray, vLLM and our own janitor."""
+    """Those of Ray and vLLM, and our own that outlive others: the janitor, and who keeps a group's MCP servers."""
     import psutil
 
     found = set()
