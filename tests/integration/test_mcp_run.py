@@ -87,16 +87,16 @@ def test_a_task_keeps_the_servers_tools_beside_its_own_and_in_its_controls(
         assert all(names == ["search", "colours_search"] for names in offered)
 
 
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_server_that_cannot_start_ends_the_run_with_its_words(
-    cli: Cli, own: tuple[object, ...], servers: Servers, tmp_path: Path
+    cli: Cli, own: tuple[object, ...], servers: Servers, tmp_path: Path, workers: int
 ) -> None:
     shutil.rmtree(servers.folder)
     run = tmp_path / "run"
-    for workers in (1, 2):
-        message = cli.refusal("run", *own, f"train.workers={workers}", "--steps", "1", "--out", run)
-        assert "'colours'" in message
-        assert f"There is no folder {servers.folder}." in message  # on the server's own standard error
-        assert not run.exists()
+    message = cli.refusal("run", *own, f"train.workers={workers}", "--steps", "1", "--out", run)
+    assert "'colours'" in message
+    assert f"There is no folder {servers.folder}." in message  # on the server's own standard error
+    assert not run.exists()
 
 
 def test_rlfactory_tools_starts_and_stops_the_server(cli: Cli, servers: Servers) -> None:
