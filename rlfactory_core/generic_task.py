@@ -10,8 +10,8 @@ from rlfactory_core.types import Message, Sample
 
 NAME = "tools"
 SYSTEM = (
-    "Answer the user's question. Call the tools that you are given to find out what you need, several times where once "
-    "is not enough. Then give the final answer, as short as it can be, within <answer> and </answer>."
+    "Answer the user's question. If you have tools, use them to find out what you need, several times where once is "
+    "not enough. Then give the final answer, as short as it can be, within <answer> and </answer>."
 )
 
 

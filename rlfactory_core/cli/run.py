@@ -85,20 +85,18 @@ def run(
     else:
         if passed_on or dry_run:
             raise UsageError("--resume goes on as the run began: it takes neither --dry-run nor keys after `--`.")
-        overrides += _resume_overrides(file, options)
+        overrides += _resume_overrides(ctx.command, {**options, "file": file})
         with make_progress(sys.stdout) as progress:
             folder = runner.resume(resumed, overrides, progress)
     print_summary(folder, sys.stdout)
 
 
-def _resume_overrides(file: Path | None, options: dict[str, Any]) -> list[str]:
+def _resume_overrides(command: click.Command, options: dict[str, Any]) -> list[str]:
     """``--steps`` may be given with ``--resume``; any other option would contradict the run's own configuration."""
     given = {name: value for name, value in options.items() if value not in (None, ())}
     steps = given.pop("steps", None)
-    if file is not None:
-        given["config"] = file
     if given:
-        wrong = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        wrong = ", ".join(parameter.opts[0] for parameter in command.params if parameter.name in given)
         raise UsageError(
             f"--resume goes on with the run's own configuration; {wrong} cannot be given with it. "
             "Change single keys with KEY=VALUE, such as train.steps=200."
