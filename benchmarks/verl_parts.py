@@ -27,7 +27,7 @@ from verl.tools.schemas import OpenAIFunctionToolSchema
 from verl.workers.rollout.llm_server import LLMServerManager
 
 from rlfactory_core import Sample, tool
-from rlfactory_core.chat.qwen3 import template_tool
+from rlfactory_core.chat.rendering import template_tool
 from rlfactory_core.engines.local.prebuilt import prebuilt_model
 from rlfactory_core.engines.verl.compose import compose
 from rlfactory_core.engines.verl.janitor import Janitor

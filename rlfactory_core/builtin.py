@@ -71,7 +71,17 @@ def rlfactory_reward_scorers(register: Register) -> None:
 
 @hookimpl
 def rlfactory_chat_formats(register: Register) -> None:
-    register("qwen3", LazyChatFormat("rlfactory_core.chat.qwen3:Qwen3Format"))
+    # The first whose `matches` says so is chosen: the more special before the more general.
+    chat = "rlfactory_core.chat"
+    register("qwen3-coder", LazyChatFormat(f"{chat}.qwen3_coder:Qwen3CoderFormat"))
+    register("qwen2.5", LazyChatFormat(f"{chat}.qwen2_5:Qwen25Format"))
+    register("qwen3", LazyChatFormat(f"{chat}.qwen3:Qwen3Format"))
+    register("llama3", LazyChatFormat(f"{chat}.llama3:Llama3Format"))
+    register("mistral", LazyChatFormat(f"{chat}.mistral:MistralFormat"))
+    register("deepseek-v3", LazyChatFormat(f"{chat}.deepseek:DeepseekFormat"))
+    register("glm-4.5", LazyChatFormat(f"{chat}.glm:GlmFormat"))
+    register("gpt-oss", LazyChatFormat(f"{chat}.gpt_oss:GptOssFormat"))
+    register("hermes", LazyChatFormat(f"{chat}.hermes:HermesFormat"))
 
 
 @hookimpl

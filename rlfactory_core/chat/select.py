@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from rlfactory_core.chat.rendering import remedy, template_of
 from rlfactory_core.errors import ChatFormatError, nearest
 from rlfactory_core.protocols import ChatFormat
+
+_GENERAL = "hermes"  # fits any template, so those of plugins come before it
 
 
 def choose_format(
     formats: Mapping[str, Callable[..., Any]], tokenizer: Any, *, name: str = "auto", thinking: bool = True
 ) -> ChatFormat:
-    """Make the format called ``name``, or the first whose ``matches(chat_template)`` is true.
+    """Make the format called ``name``, or the first whose ``matches(chat_template)`` is true, the general one last.
 
     Args:
         formats: registered factories, ``factory(tokenizer, thinking) -> ChatFormat``, by name.
@@ -24,16 +27,18 @@ def choose_format(
         if name not in formats:
             raise ChatFormatError(f"There is no chat format {name!r}. {nearest(name, formats)}")
         return _make(formats[name], tokenizer, thinking)
-    remedy = f"Known formats: {', '.join(sorted(formats)) or 'none'}. Name one with chat.format=NAME."
-    template = getattr(tokenizer, "chat_template", None)
-    if not isinstance(template, str) or not template:
-        raise ChatFormatError(f"The model's tokenizer has no chat template, so no chat format fits it. {remedy}")
-    for factory in formats.values():
+    known = f"Known formats: {', '.join(sorted(formats)) or 'none'}. Name one with chat.format=NAME."
+    template = template_of(tokenizer)
+    if template is None:
+        raise ChatFormatError(
+            f"The model's tokenizer has no chat template, so no chat format fits it. {remedy(tokenizer)} {known}"
+        )
+    for factory in [formats[key] for key in sorted(formats, key=lambda key: key == _GENERAL)]:
         matches = getattr(factory, "matches", None)
         if matches is not None and matches(template):
             return _make(factory, tokenizer, thinking)
     start = " ".join(template.split())[:120]
-    raise ChatFormatError(f"No chat format knows the model's chat template, which begins {start!r}. {remedy}")
+    raise ChatFormatError(f"No chat format knows the model's chat template, which begins {start!r}. {known}")
 
 
 def _make(factory: Callable[..., Any], tokenizer: Any, thinking: bool) -> ChatFormat:

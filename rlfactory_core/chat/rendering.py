@@ -1,0 +1,132 @@
+"""A tokenizer's own chat template: rendering with it, and finding out what it can do.
+
+What a template can do is seen from what it renders, never from its source, so a fine-tune with a changed template is
+treated by what it has.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from rlfactory_core.errors import ChatFormatError
+from rlfactory_core.types import ToolSpec
+
+Entry = dict[str, Any]
+"""A message as chat templates expect it: OpenAI's chat completion messages."""
+
+_DATE = re.compile(r"""strftime_now\(\s*(['"])([^'"]*)\1\s*\)""")
+_THINKING = re.compile(r"(?<![\w.])thinking is (?:not )?defined")
+
+
+def template_of(tokenizer: Any) -> str | None:
+    """The source of a tokenizer's chat template; of several the one for tools, then the default one."""
+    template = getattr(tokenizer, "chat_template", None)
+    if isinstance(template, Mapping):
+        template = template.get("tool_use") or template.get("default")
+    return template if isinstance(template, str) and template else None
+
+
+def remedy(tokenizer: Any) -> str:
+    """What to do about a tokenizer without a template that can be rendered."""
+    if type(tokenizer).__name__ == "MistralCommonBackend":
+        return (
+            "transformers takes mistral-common's own tokenizer where that package is installed: uninstall it (python "
+            "-m pip uninstall mistral-common), and give a model folder with tokenizer.json and a chat template."
+        )
+    return "Give a model folder with tokenizer.json and a chat template (chat_template.jinja)."
+
+
+def template_tool(tool: ToolSpec) -> Entry:
+    """A tool as chat templates expect it: OpenAI's function schema."""
+    function = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
+    return {"type": "function", "function": function}
+
+
+@dataclass(frozen=True, slots=True)
+class Abilities:
+    """What a template writes of what it is given."""
+
+    system: bool  # messages of the role "system"
+    tools: bool  # the offered tools
+    calls: int  # tool calls in one turn: 0, 1 or 2 for any number
+    results: bool  # messages of the role "tool"
+    mapping_arguments: bool  # it takes a call's arguments as a mapping, else as JSON text
+
+
+class ChatTemplate:
+    """Renders messages. A date that the template asks for is that of the start, so that a run has one prompt.
+
+    Args:
+        tokenizer: has ``apply_chat_template``.
+        source: the template.
+        thinking: given to the template where it has a switch (``enable_thinking``, or DeepSeek's ``thinking``).
+    """
+
+    def __init__(self, tokenizer: Any, source: str, thinking: bool) -> None:
+        now = datetime.now().astimezone()
+        self.source = _DATE.sub(lambda match: repr(now.strftime(match[2])), source)
+        self.switches = ("enable_thinking",) * ("enable_thinking" in source) + ("thinking",) * bool(
+            _THINKING.search(source)
+        )
+        self._tokenizer = tokenizer
+        self._options: dict[str, Any] = dict.fromkeys(self.switches, thinking)
+        self.abilities = self._find_abilities()
+
+    def render(self, messages: Sequence[Entry], tools: Sequence[Entry], *, generation_prompt: bool) -> str:
+        """The template's text.
+
+        Raises:
+            ChatFormatError: the template refuses the conversation, or fails.
+        """
+        try:
+            text = self._tokenizer.apply_chat_template(
+                list(messages),
+                tools=list(tools) or None,
+                chat_template=self.source,
+                add_generation_prompt=generation_prompt,
+                tokenize=False,
+                **self._options,
+            )
+        except Exception as error:  # a template is a program that came with the model
+            roles = ", ".join(entry["role"] for entry in messages)
+            raise ChatFormatError(
+                f"The model's chat template does not take this conversation (roles: {roles}): "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        return str(text)
+
+    def _find_abilities(self) -> Abilities:
+        asked: Entry = {"role": "user", "content": "?"}
+        result: Entry = {"role": "tool", "name": "probe_first", "tool_call_id": "probe0000", "content": "probe_result"}
+        mapping = self._writes([asked, _calling(["probe_first"], {"q": 1})], "probe_first")
+        arguments: Any = {"q": 1} if mapping else '{"q": 1}'
+        one, two = (_calling(["probe_first", "probe_second"][:count], arguments) for count in (1, 2))
+        calls = int(self._writes([asked, one], "probe_first"))
+        calls += calls and int(self._writes([asked, two], "probe_second"))
+        said: Entry = one if calls else {"role": "assistant", "content": "?"}
+        tool = template_tool(ToolSpec("probe_tool", "?", {"type": "object", "properties": {}}))
+        return Abilities(
+            system=self._writes([{"role": "system", "content": "probe_system"}, asked], "probe_system"),
+            tools=self._writes([asked], "probe_tool", [tool]),
+            calls=calls,
+            results=self._writes([asked, said, result], "probe_result"),
+            mapping_arguments=mapping,
+        )
+
+    def _writes(self, messages: list[Entry], text: str, tools: Sequence[Entry] = ()) -> bool:
+        try:
+            return text in self.render(messages, tools, generation_prompt=False)
+        except ChatFormatError:
+            return False
+
+
+def _calling(names: Sequence[str], arguments: Any) -> Entry:
+    calls = [
+        {"id": f"probe000{index}", "type": "function", "function": {"name": name, "arguments": arguments}}
+        for index, name in enumerate(names)
+    ]
+    return {"role": "assistant", "content": "", "tool_calls": calls}

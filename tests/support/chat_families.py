@@ -1,0 +1,112 @@
+"""Every chat format with the published templates of its family and a tokenizer that fits them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from chat_tokenizers import DEEPSEEK, GLM, GPT_OSS, LLAMA, MISTRAL, QWEN, Kind, make_tokenizer, published
+from mistral_templates import MISTRAL_V3, MISTRAL_V13
+
+from rlfactory_core.builtin import rlfactory_chat_formats
+from rlfactory_core.chat.qwen3_template import QWEN3_TEMPLATE
+from rlfactory_core.chat.select import choose_format
+from rlfactory_core.chat.template import TemplateFormat
+from rlfactory_core.types import Message, ToolCall, ToolSpec
+
+PLAIN_CHATML = """\
+{%- for message in messages -%}
+    {%- if message.role != ("assistant" if loop.index0 % 2 else "user") -%}
+        {{- raise_exception('Only user and assistant roles are supported, one after the other.') -}}
+    {%- endif -%}
+    {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' -}}
+{%- endfor -%}
+{{- '<|im_start|>assistant\\n' if add_generation_prompt else '' -}}
+"""
+"""Knows no system message, no tools, no results, and wants the roles to alternate."""
+OWN_TEMPLATES = {
+    "own": QWEN3_TEMPLATE,
+    "mistral_v3": MISTRAL_V3,
+    "mistral_v13": MISTRAL_V13,
+    "plain_chatml": PLAIN_CHATML,
+}
+SEARCH = ToolSpec(
+    "search",
+    "Find „facts“.",
+    {
+        "type": "object",
+        "properties": {"query": {"type": "string", "description": "What to look for."}, "top": {"type": "integer"}},
+        "required": ["query"],
+    },
+)
+
+
+@dataclass(frozen=True)
+class Family:
+    """A chat format's name, a tokenizer, and the templates that it fits."""
+
+    name: str
+    kind: Kind
+    templates: tuple[str, ...]
+
+
+FAMILIES = (
+    Family("qwen2.5", QWEN, ("qwen2_5", "qwen2_5_training")),
+    Family(
+        "qwen3",
+        QWEN,
+        (
+            *("own", "qwen3", "qwen3_training", "qwen3_instruct_2507", "qwen3_instruct_2507_training"),
+            *("qwen3_vl", "qwen3_vl_training"),
+        ),
+    ),
+    Family(
+        "qwen3-coder",
+        QWEN,
+        (
+            *("qwen3_5_think", "qwen3_5_think_training", "qwen3_5_nothink", "qwen3_5_nothink_training"),
+            *("qwen3_6", "qwen3_6_training", "qwen3_8", "qwen3_8_training", "nemotron_3_nano"),
+        ),
+    ),
+    Family("llama3", LLAMA, ("llama3", "llama3_training", "llama3_1", "llama3_2")),
+    Family("mistral", MISTRAL, ("mistral_v3", "mistral_v13")),
+    Family(
+        "deepseek-v3",
+        DEEPSEEK,
+        ("deepseekv3", "deepseekv3_training", "deepseek_r1_distill", "deepseek_r1_distill_training"),
+    ),
+    Family("glm-4.5", GLM, ("glm4moe", "glm4moe_training")),
+    Family("gpt-oss", GPT_OSS, ("gptoss", "gptoss_training")),
+    Family("hermes", QWEN, ("qwen2_5_vl", "plain_chatml")),
+)
+TEMPLATES = [(family.name, template) for family in FAMILIES for template in family.templates]
+
+
+def template(name: str) -> str:
+    return OWN_TEMPLATES.get(name) or published(name)
+
+
+def formats() -> dict[str, Any]:
+    """The core's chat formats, by name, in the order of their registration."""
+    found: dict[str, Any] = {}
+    rlfactory_chat_formats(lambda name, factory, *_: found.setdefault(name, factory))
+    return found
+
+
+@cache
+def make_format(template_name: str, thinking: bool = True) -> TemplateFormat:
+    """The format that a model with this template gets; do not change it."""
+    kind = next(family.kind for family in FAMILIES if template_name in family.templates)
+    chat = choose_format(formats(), make_tokenizer(template(template_name), kind), thinking=thinking)
+    assert isinstance(chat, TemplateFormat)
+    return chat
+
+
+def call(index: int, name: str, **arguments: object) -> ToolCall:
+    return ToolCall(f"call_{index}", name, json.dumps(arguments, ensure_ascii=False), arguments)
+
+
+def result(index: int, content: str) -> Message:
+    return Message("tool", content, name="search", tool_call_id=f"call_{index}")
