@@ -114,6 +114,7 @@ __all__ = [
     "WarmStartStage",
     "__version__",
     "agent_tool",
+    "code_interpreter",
     "hookimpl",
     "model_tool",
     "qwen_tool",

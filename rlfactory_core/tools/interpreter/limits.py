@@ -22,14 +22,16 @@ class InterpreterLimits:
     cpu_s: float = 10.0  # of processor time, per call; sooner than the clock's, so that a busy machine decides less
     memory_mb: float = 1024.0  # of address space: more than the memory in use, above all with threads
     file_mb: float = 64.0  # each file
-    scratch_mb: float = 256.0  # all files; looked at four times a second, so that more can stand there for a moment
-    scratch_entries: int = 4096  # files and directories; looked at likewise
-    open_files: int = 128
+    scratch_mb: float = 256.0  # all files with a name; looked at four times a second: for a moment it can be more
+    scratch_entries: int = 1000  # files and directories; looked at likewise
+    open_files: int = 64
     threads: int = 32  # looked at likewise
     output_bytes: int = 3000  # per call; the middle is left out. The tool's ``max_result_tokens`` cuts after that
 
     def __post_init__(self) -> None:
         for item in fields(self):
             value = getattr(self, item.name)
-            if not (isinstance(value, int | float) and math.isfinite(value) and value > 0):
-                raise UsageError(f"code_interpreter: {item.name} must be a positive number, got {value!r}.")
+            whole = item.type == "int"
+            if not (isinstance(value, int if whole else int | float) and math.isfinite(value) and value > 0):
+                kind = "whole number" if whole else "number"
+                raise UsageError(f"code_interpreter: {item.name} must be a positive {kind}, got {value!r}.")

@@ -33,6 +33,7 @@ class Ending:
     """How a process ended. Without ``status``, nobody knows: the warden is gone, or ``error`` says why it never was."""
 
     status: int | None = None  # exit status, or minus the signal's number
+    killed: bool = False  # from here
     ended_for: str = ""  # the limit for which the warden has ended it: scratch, threads
     error: str = ""
 
@@ -43,6 +44,7 @@ class Process:
     def __init__(self, control: socket.socket, output: io.FileIO, lead: socket.socket, output_bytes: int) -> None:
         self._control, self._lead = control, lead
         self._output = Output(output, output_bytes)
+        self._killed = False
         self._ending: asyncio.Task[Ending] | None = None
 
     async def ready(self, seconds: float) -> dict[str, str] | None:
@@ -70,16 +72,23 @@ class Process:
 
     def kill(self) -> None:
         """At once; `end` waits for it."""
-        if self._ending is None:
-            with contextlib.suppress(OSError):  # the warden has hung up before
-                self._lead.shutdown(socket.SHUT_WR)
-            self._ending = asyncio.ensure_future(self._end())
+        self._killed = True
+        with contextlib.suppress(OSError):  # the warden has hung up before
+            self._lead.shutdown(socket.SHUT_WR)
+        self._end_begins()
 
-    async def end(self) -> Ending:
-        """Kill it if it lives; returns once the process and its directory are gone."""
-        self.kill()
-        assert self._ending is not None
-        return await asyncio.shield(self._ending)
+    async def end(self, grace_s: float = 0.0) -> Ending:
+        """Kill it if it lives on after ``grace_s``; returns once the process and its directory are gone."""
+        ending = self._end_begins()
+        await asyncio.wait((ending,), timeout=grace_s)
+        if not ending.done():
+            self.kill()
+        return await asyncio.shield(ending)
+
+    def _end_begins(self) -> asyncio.Task[Ending]:
+        if self._ending is None:
+            self._ending = asyncio.ensure_future(self._end())
+        return self._ending
 
     async def _exchange(self, code: str) -> dict[str, Any] | None:
         try:
@@ -99,7 +108,7 @@ class Process:
             message = {"error": "the warden does not answer"}
         for connection in (self._control, self._lead, self._output):
             connection.close()
-        return Ending(message.get("exit"), message.get("ended_for", ""), message.get("error", ""))
+        return Ending(message.get("exit"), self._killed, message.get("ended_for", ""), message.get("error", ""))
 
 
 async def _receive(connection: socket.socket) -> dict[str, Any] | None:
@@ -135,15 +144,13 @@ def connections(output_bytes: int) -> tuple[Process, tuple[int, int, int]]:
     Raises:
         OSError: this process may open no more.
     """
-    control, its_control = socket.socketpair()
-    try:
-        lead, its_lead = socket.socketpair()
-    except OSError:
-        control.close()
-        its_control.close()
-        raise
-    output, its_output = os.pipe()
-    for end in (control, lead):
-        end.settimeout(0.0)
-    process = Process(control, io.FileIO(output, "rb"), lead, output_bytes)
-    return process, (its_control.detach(), its_output, its_lead.detach())
+    with contextlib.ExitStack() as opened:
+        control, its_control = map(opened.enter_context, socket.socketpair())
+        lead, its_lead = map(opened.enter_context, socket.socketpair())
+        reading, writing = os.pipe()
+        output = io.FileIO(reading, "rb")
+        for end in (control, lead):
+            end.settimeout(0.0)
+        opened.pop_all()
+    process = Process(control, output, lead, output_bytes)
+    return process, (its_control.detach(), writing, its_lead.detach())

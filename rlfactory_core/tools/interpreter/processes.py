@@ -22,9 +22,9 @@ from rlfactory_core.tools.interpreter.sandbox import scratch
 
 _log = logging.getLogger(__name__)
 
-_START_S = 20.0  # for a process to be ready, the warden's own start included
+_START_S = 60.0  # for a process to be ready, the warden's own start and its preloading included
 _STOP_S = 10.0  # for the warden to clean up
-_BOOT = "import sys; sys.path[0] = {folder!r}; from sandbox.warden import main; del sys.path[0]; main()"
+_BOOT = "import sys; sys.path[0] = {folder!r}; from sandbox.{module} import main; del sys.path[0]; main()"
 _LOG = "warden.log"
 _SAID = 2000  # characters of the warden's last words
 # All that an interpreter gets of this process's environment, where secrets may be.
@@ -85,7 +85,8 @@ class Processes:
             raise
         if missing is None:
             ending = await process.end()
-            raise BackendError(f"code_interpreter: no process was to be had. {ending.error or self._last_words()}")
+            reason = ending.error or self._last_words() or f"It ended ({ending.status}); are its limits too low?"
+            raise BackendError(f"code_interpreter: a process did not start. {reason}")
         return process, missing
 
     async def close(self) -> None:
@@ -100,6 +101,7 @@ class Processes:
             if clock() > ends:
                 _log.error("the warden of the code interpreters does not end; it is killed")
                 warden.process.kill()
+                ends += _STOP_S
             await asyncio.sleep(0.002)
         _clean_up(warden)
 
@@ -131,6 +133,21 @@ class Processes:
             return ""
 
 
+def unguarded() -> Mapping[str, str]:
+    """The guards that this platform lacks, with reasons: found out by a process that puts them all up.
+
+    Raises:
+        BackendError: it does not run.
+    """
+    with tempfile.TemporaryDirectory(prefix="rlfactory-code-") as folder:
+        command = _command("guards", json.dumps(_settings(InterpreterLimits(), (), ())["limits"]))
+        done = subprocess.run(command, cwd=folder, env=_environment(), capture_output=True, text=True, check=False)  # noqa: S603
+    if done.returncode:
+        raise BackendError(f"code_interpreter: Python does not start. {done.stderr[-_SAID:]}")
+    missing: Mapping[str, str] = json.loads(done.stdout)
+    return missing
+
+
 def _settings(limits: InterpreterLimits, preload: Sequence[str], readable: Sequence[str]) -> dict[str, Any]:
     return {
         "limits": {
@@ -150,22 +167,29 @@ def _settings(limits: InterpreterLimits, preload: Sequence[str], readable: Seque
 def _start_warden(settings: Mapping[str, Any]) -> _Warden:
     folder = Path(tempfile.mkdtemp(prefix="rlfactory-code-")).resolve()
     connection, other = socket.socketpair()
-    boot = _BOOT.format(folder=str(Path(__file__).parent))
-    passed_on = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     arguments = (str(other.fileno()), json.dumps({**settings, "folder": str(folder)}))
     with other, (folder / _LOG).open("wb") as log:
         process = subprocess.Popen(  # noqa: S603
-            (sys.executable, "-s", "-X", "utf8", "-c", boot, *arguments),
+            _command("warden", *arguments),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             cwd=folder,
-            env={**passed_on, **_ENVIRONMENT},
+            env=_environment(),
             pass_fds=(other.fileno(),),
             start_new_session=True,
         )
     connection.settimeout(0.0)
     return _Warden(process, connection, folder, os.getpid())
+
+
+def _command(module: str, *arguments: str) -> Sequence[str]:
+    boot = _BOOT.format(folder=str(Path(__file__).parent), module=module)
+    return (sys.executable, "-s", "-X", "utf8", "-c", boot, *arguments)
+
+
+def _environment() -> Mapping[str, str]:
+    return {**{name: os.environ[name] for name in _PASSED_ON if name in os.environ}, **_ENVIRONMENT}
 
 
 def _clean_up(warden: _Warden) -> None:

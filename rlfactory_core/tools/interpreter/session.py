@@ -9,7 +9,9 @@ from collections.abc import Awaitable, Callable
 from rlfactory_core.errors import BackendError, ToolError
 from rlfactory_core.tools.interpreter.limits import InterpreterLimits
 from rlfactory_core.tools.interpreter.process import Ending, Process
+from rlfactory_core.tools.interpreter.sandbox.wire import BROKEN
 
+_GRACE_S = 1.0  # for a process that hung up to be gone: how it ended is told apart from being killed here
 _LOST = "All variables and files are lost; the next call begins anew."
 
 
@@ -22,6 +24,7 @@ class Session:
         self._patience_s = patience_s
         self._process: Process | None = None
         self._given_up: list[Process] = []
+        self._closed = False
         self._last: asyncio.Future[None] | None = None  # done when the call that came last is over
 
     async def run(self, code: str) -> str:
@@ -47,6 +50,7 @@ class Session:
 
     async def close(self) -> None:
         """Returns once nothing is left of it."""
+        self._closed = True
         if self._process is not None:
             self._give_up(self._process)
         for process in self._given_up:
@@ -57,6 +61,9 @@ class Session:
         if self._process is None:
             self._process = await self._start()
         process = self._process
+        if self._closed:  # while the process started
+            self._give_up(process)
+            raise BackendError("code_interpreter: the trajectory is over.")
         try:
             reply = await process.call(code, self._limits.seconds)
         except asyncio.CancelledError:
@@ -66,8 +73,8 @@ class Session:
             if reply.failed:
                 raise ToolError(f"the code raised an exception.\n{reply.text}")
             return reply.text or "(no output)"
-        self._give_up(process)
-        ending = await process.end()
+        self._let_go(process)
+        ending = await process.end(0.0 if reply.alive else _GRACE_S)
         if not reply.in_time:
             reason = f"the code ran for longer than {self._limits.seconds:g} s and was stopped."
         elif ending.status is None:
@@ -78,6 +85,9 @@ class Session:
 
     def _give_up(self, process: Process) -> None:
         process.kill()
+        self._let_go(process)
+
+    def _let_go(self, process: Process) -> None:
         self._process = None
         self._given_up.append(process)
 
@@ -90,6 +100,8 @@ class Session:
             )
         if ending.ended_for == "threads":
             return f"the code started more than {limits.threads} threads and was stopped."
+        if ending.killed or status == BROKEN:
+            return "the code cut the interpreter's connections."
         if status == -signal.SIGXCPU:
             return f"the code used up its {limits.cpu_s:g} s of processor time and was stopped."
         if status == -signal.SIGKILL:

@@ -5,22 +5,22 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 from rlfactory_core.errors import BackendError, UsageError, nearest
-from rlfactory_core.protocols import Tool
 from rlfactory_core.tool_context import ToolContext
 from rlfactory_core.tools.interpreter.limits import InterpreterLimits
 from rlfactory_core.tools.interpreter.process import Process
-from rlfactory_core.tools.interpreter.processes import Processes
+from rlfactory_core.tools.interpreter.processes import Processes, unguarded
 from rlfactory_core.tools.interpreter.session import Session
 from rlfactory_core.types import ToolSpec
 
 _log = logging.getLogger(__name__)
 
 GUARDS = ("files", "memory", "network", "processes")
-_SPARE_S = 30.0  # for starting and ending processes, within the tool's deadline
+_SPARE_S = 75.0  # for starting and ending processes, within the tool's deadline
 _DESCRIPTION = (
     "Run Python code as in a notebook: variables, functions and files stay from call to call. Returns what the code "
     "prints and the value of its last expression. There is no network; no other programs can be started, and files "
@@ -29,7 +29,7 @@ _DESCRIPTION = (
 
 
 class CodeInterpreter:
-    """See `code_interpreter`, which makes it. It may also stand among a task's tools as a source: see `open`."""
+    """See `code_interpreter`, which makes it."""
 
     idempotent = False
     stateful = True
@@ -69,16 +69,6 @@ class CodeInterpreter:
     def __reduce__(self) -> tuple[Any, ...]:
         return CodeInterpreter, self._rebuild
 
-    async def open(self, taken: Collection[str]) -> Sequence[Tool]:
-        """Start one interpreter to see that it can be had; a run with this tool thus fails at its start, not later.
-
-        Raises:
-            BackendError: it does not start, or this platform lacks a guard that is required.
-        """
-        process = await self._start()
-        await process.end()
-        return (self,)
-
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
         """Run ``arguments["code"]`` in the trajectory's interpreter; see `protocols.Tool`."""
 
@@ -96,17 +86,27 @@ class CodeInterpreter:
 
     async def _start(self) -> Process:
         process, missing = await self._processes.start()
-        lacking = ", ".join(f"{guard} ({reason})" for guard, reason in sorted(missing.items()))
-        if required := sorted(set(missing).intersection(self._required)):
+        try:
+            _insist(self._required, missing)
+        except UsageError as error:
             await process.end()
-            raise BackendError(
-                f"{self.spec.name}: {' and '.join(required)} cannot be guarded here. Not guarded: {lacking}. Run "
-                "elsewhere, or take it out of the tool's require=…"
-            )
-        if lacking and not self._warned:
+            raise BackendError(str(error)) from error
+        if missing and not self._warned:
             self._warned = True
-            _log.warning("tool %s runs the model's code without some of its guards: %s", self.spec.name, lacking)
+            _log.warning("tool %s runs the model's code without some guards: %s", self.spec.name, _told(missing))
         return process
+
+
+def _insist(required: Sequence[str], missing: Mapping[str, str]) -> None:
+    if wanting := [guard for guard in required if guard in missing]:
+        raise UsageError(
+            f"code_interpreter: {' and '.join(wanting)} cannot be guarded here. Not guarded: {_told(missing)}. Run on "
+            "another platform, or leave it out of require=… and let the model's code run without that guard."
+        )
+
+
+def _told(missing: Mapping[str, str]) -> str:
+    return ", ".join(f"{guard} ({reason})" for guard, reason in sorted(missing.items()))
 
 
 def code_interpreter(
@@ -143,13 +143,14 @@ def code_interpreter(
     Args:
         description: what the model is told.
         preload: modules imported once by the warden, so that importing them costs the trajectories nothing. They must
-            not start threads at import.
+            not start threads at import, and random states of theirs are the same in all trajectories.
         readable: files and directories that the code may read besides.
         require: guards without which not to run: any of ``files``, ``memory``, ``network``, ``processes``.
         **limits: the fields of `InterpreterLimits`, for example ``seconds=5``, ``memory_mb=512``.
 
     Raises:
-        UsageError: an unknown limit or guard, a value that makes no sense, or Windows.
+        UsageError: an unknown limit, guard or module, a value that makes no sense, a required guard that this platform
+            lacks, or Windows.
     """
     if os.name != "posix":
         raise UsageError("code_interpreter needs Linux or macOS.")
@@ -158,6 +159,11 @@ def code_interpreter(
         for item in given:
             if item not in names:
                 raise UsageError(f"code_interpreter: there is no limit or guard {item!r}. {nearest(item, names)}")
+    for module in preload:
+        if find_spec(module.partition(".")[0]) is None:
+            raise UsageError(f"code_interpreter: preload names {module!r}, which is not installed.")
+    if require:
+        _insist(require, unguarded())
     return CodeInterpreter(
         name,
         description,

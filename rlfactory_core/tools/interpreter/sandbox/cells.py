@@ -60,7 +60,7 @@ class Notebook:
             self._execute(code, name)
             failure = ""
         except SystemExit as leaving:
-            failure = "" if leaving.code in (None, 0) else f"SystemExit: {leaving.code}\n"
+            failure = "" if leaving.code in (None, 0) else self._told(leaving)
         except BaseException as error:  # noqa: BLE001 the boundary to the model's code
             failure = self._told(error)
         self._flush()

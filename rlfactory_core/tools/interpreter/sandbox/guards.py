@@ -6,17 +6,23 @@ adversary: the code runs under the same user and the same kernel as everything e
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import resource
+import signal
 import struct
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import ctypes  # at run time within functions: where Python was built without it there still is an interpreter
+try:
+    import ctypes
 
-_PR_SET_NO_NEW_PRIVS = 38
+    from . import landlock, seccomp
+except ImportError:  # a Python that was built without it has no guards, and still an interpreter
+    ctypes = None  # type: ignore[assignment]
+
+_PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
 _CAPABILITY_VERSION_3 = 0x20080522
 # Beside Python's own: shared libraries, time zones, and what libraries such as numpy look at.
 _SYSTEM = (
@@ -24,6 +30,11 @@ _SYSTEM = (
     "/dev/random", "/dev/zero", "/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat",
     "/proc/sys/vm/overcommit_memory", "/sys/devices/system/cpu",
 )  # fmt: skip
+
+
+def main() -> None:
+    """Put all of them up, with the limits that are given as the first argument, and write what is missing."""
+    sys.stdout.write(json.dumps(put_up(json.loads(sys.argv[1]), os.getcwd(), ())))
 
 
 def put_up(limits: Mapping[str, int], own: str, readable: Sequence[str]) -> dict[str, str]:
@@ -34,25 +45,31 @@ def put_up(limits: Mapping[str, int], own: str, readable: Sequence[str]) -> dict
         own: the only directory that may be written to.
         readable: what may be read, beside Python and the system's libraries.
     """
-    _limit(resource.RLIMIT_CORE, 0)
-    _limit(resource.RLIMIT_FSIZE, limits["file"])
-    _limit(resource.RLIMIT_NOFILE, limits["open_files"])
     steps: tuple[tuple[tuple[str, ...], Callable[[], None]], ...] = (
-        (("memory",), lambda: _limit_memory(limits["memory"])),
         (("processes",), _give_up_privileges),
         (("files",), lambda: _restrict_files(own, readable)),
         (("processes", "network"), _filter_calls),
+        (("memory",), lambda: _limit_memory(limits["memory"])),
     )
     missing: dict[str, str] = {}
     for guards, step in steps:
         try:
             step()
-        except (OSError, ValueError, ImportError) as error:
+        except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             missing.update(dict.fromkeys(guards, reason))
     if "processes" in missing:
         _limit(resource.RLIMIT_NPROC, 0)  # keeps at least a user other than root from new ones, and from threads
+    _limit(resource.RLIMIT_CORE, 0)
+    _limit(resource.RLIMIT_FSIZE, limits["file"])
+    _limit(resource.RLIMIT_NOFILE, limits["open_files"])
     return missing
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when its parent ends, where it does that."""
+    with contextlib.suppress(OSError):
+        _libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def _limit(kind: int, value: int) -> None:
@@ -70,8 +87,6 @@ def _limit_memory(limit: int) -> None:
 
 def _give_up_privileges() -> None:
     """Root without its capabilities is a user like others; with them it could raise its limits again."""
-    import ctypes
-
     libc = _libc()
     if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "privileges cannot be given up")
@@ -81,22 +96,18 @@ def _give_up_privileges() -> None:
 
 
 def _restrict_files(own: str, readable: Sequence[str]) -> None:
-    from . import landlock
-
     libraries = os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
     python = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}
     landlock.restrict(_libc(), own, [*_SYSTEM, *filter(None, libraries), *sorted(python), *readable])
 
 
 def _filter_calls() -> None:
-    from . import seccomp
-
     seccomp.install(_libc(), os.getpid())
 
 
 def _libc() -> ctypes.CDLL:
-    import ctypes
-
     if sys.platform != "linux":
         raise OSError(f"it needs Linux, not {sys.platform}")
+    if ctypes is None:
+        raise OSError("this Python was built without ctypes")
     return ctypes.CDLL(None, use_errno=True)

@@ -17,23 +17,27 @@ def exceeds(folder: str, max_bytes: int, max_entries: int) -> bool:
     while folders:
         here = folders.pop()
         try:
-            names = os.listdir(here)
+            paths = [os.path.join(here, name) for name in os.listdir(here)]
         except OSError as error:
-            if error.errno == errno.ENAMETOOLONG:  # nested to be out of sight
-                return True
-            continue  # moved in the meantime, or without permissions and so without content
-        entries += len(names)
-        for path in (os.path.join(here, name) for name in names):
-            try:
-                found = os.lstat(path)
-            except OSError:
-                continue
-            total += found.st_blocks * _BLOCK
+            if error.errno == errno.ENAMETOOLONG:
+                return True  # nested to be out of sight
+            continue  # moved meanwhile, or without permissions and so without content
+        entries += len(paths)
+        for path in paths:
+            found = _status(path)
+            total += found.st_blocks * _BLOCK if found else 0
             if total > max_bytes or entries > max_entries:
                 return True
-            if stat.S_ISDIR(found.st_mode):
+            if found is None or stat.S_ISDIR(found.st_mode):
                 folders.append(path)
     return False
+
+
+def _status(path: str) -> os.stat_result | None:
+    try:
+        return os.lstat(path)
+    except OSError:
+        return None
 
 
 def remove(folder: str) -> None:

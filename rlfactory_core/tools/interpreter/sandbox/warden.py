@@ -28,15 +28,7 @@ from typing import Any, NoReturn
 
 from . import cells, guards, scratch, wire
 
-try:
-    import ctypes
-
-    from . import landlock, seccomp  # noqa: F401 loaded here once, for all interpreters
-except ImportError:  # a Python built without it
-    ctypes = None  # type: ignore[assignment]
-
 _WATCH_S = 0.25
-_PR_SET_PDEATHSIG = 1
 _CONTROL, _OUTPUT = 3, 4  # an interpreter's descriptors, beside the standard ones
 
 
@@ -56,6 +48,9 @@ def main() -> None:
     connection, settings = socket.socket(fileno=int(sys.argv[1])), json.loads(sys.argv[2])
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # it outlives its client, to clean up
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):  # macOS has a limit beside this one
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     for name in settings["preload"]:
         importlib.import_module(name)
     gc.freeze()  # pages that stay untouched stay shared
@@ -102,6 +97,10 @@ class Warden:
         data, descriptors, _, _ = socket.recv_fds(self._connection, 1, 3)
         if not data:
             self._serving = False
+            return
+        if len(descriptors) < 3:  # no more may be open here; that they are closed says so
+            for descriptor in descriptors:
+                os.close(descriptor)
             return
         control, output, lead = descriptors
         connection = socket.socket(fileno=lead)
@@ -184,7 +183,9 @@ def _threads(pid: int) -> int:
 def _become_interpreter(settings: dict[str, Any], folder: str, control: int, output: int, warden: int) -> NoReturn:
     try:
         os.setsid()
-        _die_with(warden)
+        guards.die_with_parent()
+        if os.getppid() != warden:  # it has ended just now
+            os._exit(0)
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
@@ -203,16 +204,8 @@ def _become_interpreter(settings: dict[str, Any], folder: str, control: int, out
         connection.sendall(wire.pack({"missing": missing}))
         cells.serve(connection, _OUTPUT, settings["cpu_s"])
     except BaseException:  # noqa: BLE001 it must not go on as a second warden
-        os._exit(70)
+        os._exit(wire.BROKEN)
     os._exit(0)
-
-
-def _die_with(warden: int) -> None:
-    """The kernel kills this process when the warden ends (Linux); it may have ended just now."""
-    if sys.platform == "linux" and ctypes is not None:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != warden:
-        os._exit(0)
 
 
 def _keep_only(control: int, output: int) -> None:

@@ -7,6 +7,7 @@ import socket
 import struct
 from typing import Any
 
+BROKEN = 70  # exit status of an interpreter that can do no more than end
 HEAD = struct.Struct(">I")
 
 

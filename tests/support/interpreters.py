@@ -1,0 +1,59 @@
+"""Trajectories that run code: shared by the tests of the code interpreter."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rlfactory_core import code_interpreter
+from rlfactory_core.tool_context import ToolContext
+from rlfactory_core.tools import DefaultToolManager
+from rlfactory_core.types import Sample, ToolResult
+from tests.support.tool_calls import manage, write
+
+PATIENCE_S = 10.0
+
+
+def trajectory(name: str = "t") -> ToolContext:
+    return ToolContext(name, Sample("s", "?"))
+
+
+async def run(manager: DefaultToolManager, code: str, context: ToolContext) -> ToolResult:
+    (result,) = await manager.invoke([write("code_interpreter", {"code": code})], context)
+    return result
+
+
+def play(*codes: str, **options: Any) -> list[ToolResult]:
+    """What each piece of code gives, run one after the other in one trajectory."""
+
+    async def work(manager: DefaultToolManager) -> list[ToolResult]:
+        context = trajectory()
+        try:
+            return [await run(manager, code, context) for code in codes]
+        finally:
+            await context.end()
+
+    results: list[ToolResult] = manage(work, code_interpreter(**options))
+    return results
+
+
+async def soon(holds: Callable[[], bool]) -> bool:
+    """Whether it comes to hold."""
+    clock = asyncio.get_running_loop().time
+    ends = clock() + PATIENCE_S
+    while not holds() and clock() < ends:  # noqa: ASYNC110 it is another process that makes it hold
+        await asyncio.sleep(0.005)
+    return holds()
+
+
+def lives(pid: int) -> bool:
+    """Whether a process exists and is not only waiting to be noticed by its parent."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    stat = Path(f"/proc/{pid}/stat")
+    return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] != "Z"
