@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from real_servers import (
+    SERVERS,
     Server,
     call,
     free_port,
@@ -19,6 +21,8 @@ from real_servers import (
     opened,
     processes,
     pypi,
+    remote,
+    tagged,
     trajectory,
     write,
 )
@@ -37,9 +41,8 @@ def everything(request: pytest.FixtureRequest, nothing_left: None) -> Iterator[S
         yield npm("everything", "stdio")
         return
     port = free_port()
-    with listening("sse" if request.param == "sse" else "streamableHttp", port):
-        path = "sse" if request.param == "sse" else "mcp"
-        yield {"type": request.param, "url": f"http://127.0.0.1:{port}/{path}"}
+    with listening(request.param, port):
+        yield remote(request.param, port)
 
 
 def test_tools_are_offered_with_their_schemas_and_answer(everything: Server) -> None:
@@ -169,6 +172,20 @@ def test_two_servers_with_the_same_tools_get_a_prefix(tmp_path: Path) -> None:
             (of_blue,) = (name for name in names if "blue" in name)
             read = await call(manager, of_blue, path=str(tmp_path / "blue" / "colour.txt"))
             assert read.content == "blue"
+
+    asyncio.run(work())
+
+
+def test_a_server_started_through_npx_is_ended_with_all_that_npx_started() -> None:
+    npx = shutil.which("npx")
+    assert npx is not None, "npx comes with npm"
+    arguments = ["--yes", "--prefix", SERVERS, "mcp-server-everything", "stdio"]
+    server = tagged({"command": npx, "args": arguments})
+
+    async def work() -> None:
+        async with opened({"everything": server}) as manager:
+            assert (await call(manager, "echo", message="through npx")).content == "Echo: through npx"
+            assert len(processes()) > 1
 
     asyncio.run(work())
 

@@ -22,6 +22,7 @@ from real_servers import (
     opened,
     processes,
     pypi,
+    remote,
     trajectory,
     until,
     write,
@@ -161,7 +162,7 @@ def test_a_server_with_state_is_each_trajectory_s_own(tmp_path: Path) -> None:
 
 def test_a_session_per_trajectory_needs_no_second_remote_server() -> None:
     port = free_port()
-    server = {"type": "streamable-http", "url": f"http://127.0.0.1:{port}/mcp", "session": "trajectory"}
+    server = {**remote("streamable-http", port), "session": "trajectory"}
 
     async def work() -> None:
         async with opened({"everything": server}) as manager:
@@ -174,7 +175,7 @@ def test_a_session_per_trajectory_needs_no_second_remote_server() -> None:
             await first.end()
             await second.end()
 
-    with listening("streamableHttp", port):
+    with listening("streamable-http", port):
         asyncio.run(work())
 
 
@@ -203,6 +204,27 @@ def test_a_pool_of_a_server_that_takes_one_call_at_a_time_takes_as_many_as_it_ha
             commits = [write("git_commit", repo_path=place, message="A poem") for place in places]
             results = await manager.invoke(commits, trajectory())
             assert [result.fault for result in results] == [None] * 3
+
+    asyncio.run(work())
+
+
+def test_a_frozen_replica_costs_the_calls_that_it_had(tmp_path: Path) -> None:
+    async def work() -> None:
+        server = {**npm("filesystem", str(tmp_path)), "replicas": 3, "ping_timeout": 0.5}
+        async with opened({"files": server}, retries=0, deadline_s=1.5) as manager:
+            frozen = min(processes("server-filesystem"))
+            os.kill(frozen, signal.SIGSTOP)
+            listings = [write("list_directory", path=str(tmp_path)) for _ in range(30)]
+            results = await manager.invoke(listings, trajectory())
+            assert sum(result.fault is not None for result in results) <= 1
+            again = await manager.invoke(listings, trajectory())
+            assert [result.fault for result in again] == [None] * 30
+
+            def is_replaced() -> bool:
+                found = processes("server-filesystem")
+                return len(found) == 3 and frozen not in found
+
+            await asyncio.to_thread(until, is_replaced, "the frozen replica to be replaced")
 
     asyncio.run(work())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import subprocess
@@ -47,16 +48,21 @@ def tagged(server: Server) -> Server:
     return {**server, "env": {**server.get("env", {}), _TAG: os.environ[_TAG]}}
 
 
+def remote(transport: str, port: int) -> Server:
+    """Where `listening` listens. ``transport``: sse or streamable-http."""
+    return {"type": transport, "url": f"http://127.0.0.1:{port}/{'sse' if transport == 'sse' else 'mcp'}"}
+
+
 @contextmanager
-def listening(transport: str, port: int) -> Iterator[None]:
-    """``server-everything`` on a port of this machine, as ``transport``: sse or streamableHttp."""
-    program = npm("everything", transport, PORT=str(port))
+def listening(transport: str, port: int) -> Iterator[int]:
+    """``server-everything`` on a port of this machine; gives the process's id."""
+    program = npm("everything", "sse" if transport == "sse" else "streamableHttp", PORT=str(port))
     environment = {**os.environ, **program["env"]}
     silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     process = subprocess.Popen([program["command"], *program["args"]], env=environment, **silent)
     try:
         until(lambda: _answers(port), "the server to listen")
-        yield
+        yield process.pid
     finally:
         process.kill()
         process.wait()
@@ -106,6 +112,16 @@ async def call(manager: DefaultToolManager, name: str, /, **arguments: Any) -> T
     finally:
         await context.end()
     return result
+
+
+async def answered(manager: DefaultToolManager, name: str, /, **arguments: Any) -> ToolResult:
+    """Call until there is an answer: a server that comes back may refuse some calls first."""
+    for _ in range(40):
+        result = await call(manager, name, **arguments)
+        if result.fault is None:
+            return result
+        await asyncio.sleep(0.25)
+    raise AssertionError(f"the server does not come back: {result}")
 
 
 def processes(words: str = "") -> set[int]:
