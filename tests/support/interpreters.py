@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from rlfactory_core import code_interpreter
 from rlfactory_core.tool_context import ToolContext
@@ -15,6 +18,15 @@ from rlfactory_core.types import Sample, ToolResult
 from tests.support.tool_calls import manage, write
 
 PATIENCE_S = 10.0
+
+
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where the interpreters' directories are, for a fixture; each test shows that none is left there."""
+    here = tmp_path / "folders"
+    here.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(here))
+    yield here
+    assert list(here.iterdir()) == []
 
 
 def trajectory(name: str = "t") -> ToolContext:

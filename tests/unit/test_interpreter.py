@@ -8,7 +8,6 @@ import pickle
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from rlfactory_core import UsageError, code_interpreter
 from rlfactory_core.protocols import Tool
 from rlfactory_core.tools import DefaultToolManager
 from rlfactory_core.types import FaultKind, ToolResult
-from tests.support.interpreters import lives, play, run, soon, trajectory
+from tests.support.interpreters import lives, own_folder, play, run, soon, trajectory
 from tests.support.tool_calls import manage, write
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="the code interpreter needs Linux or macOS")
@@ -26,12 +25,7 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="the code interpreter
 
 @pytest.fixture(autouse=True)
 def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where the interpreters' directories are; each test shows that none is left there."""
-    here = tmp_path / "folders"
-    here.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(here))
-    yield here
-    assert list(here.iterdir()) == []
+    yield from own_folder(tmp_path, monkeypatch)
 
 
 def test_variables_stay_and_the_value_of_a_last_expression_is_shown() -> None:
@@ -284,7 +278,7 @@ def test_a_lost_warden_costs_the_calls_under_way_only(folders: Path) -> None:
 _CLIENT = """
 import asyncio
 from rlfactory_core import code_interpreter
-from tests.support.interpreters import trajectory
+from tests.support.interpreters import own_folder, trajectory
 
 async def main():
     tool, context = code_interpreter(), trajectory()
