@@ -43,6 +43,7 @@ class _Life:
         self.over = asyncio.Event()
         self.last_words = LastWords()
         self.session: Any = None
+        self.end: Callable[[], None] = self.over.set  # in order, also while the server starts
         self.kill: Callable[[], None] = lambda: None
         self.calls: set[asyncio.Task[Any]] = set()
         self.answers = 0
@@ -73,7 +74,7 @@ class Connection:
 
     @property
     def up(self) -> bool:
-        return self._life.session is not None
+        return self._life.session is not None and not self._life.over.is_set()
 
     @property
     def suspect(self) -> bool:
@@ -99,7 +100,7 @@ class Connection:
             ToolUnavailableError: the server is not up, or went down under the call.
         """
         life = self._life
-        if life.session is None:
+        if not self.up:
             raise ToolUnavailableError(f"MCP server {self._server.name} is not up")
         task = asyncio.ensure_future(compat.call_tool(life.session, tool, arguments))
         life.calls.add(task)
@@ -120,7 +121,7 @@ class Connection:
     async def close(self) -> None:
         """End the server, within ten seconds whatever state it is in."""
         self._closing.set()
-        self._life.over.set()
+        self._life.end()
         if self._supervisor is None:
             return
         await asyncio.wait((self._supervisor,), timeout=_CLOSE_S)
@@ -218,13 +219,17 @@ class Connection:
 
     async def _live_over(self, kind: str, life: _Life) -> None:
         clock = anyio.current_time
+        started = False
         with anyio.CancelScope(deadline=clock() + self._server.start_timeout_s) as scope:
+            life.end = scope.cancel
             async with _OPENERS[kind](LinkRequest(self._server, life.over, life.last_words)) as link:
                 life.kill = link.kill
                 async with compat.session(link.read, link.write) as session:
                     listing = await compat.introduce(session)
                     scope.deadline = math.inf
+                    started = True
                     life.session = session
+                    life.end = life.over.set
                     self._kinds = (kind,)
                     if not self._listing.done():
                         self._listing.set_result(listing)
@@ -234,7 +239,7 @@ class Connection:
                     finally:
                         self._bury(life)
                         scope.deadline = clock() + _GOODBYE_S
-        if scope.cancelled_caught and not life.over.is_set():
+        if not started and not self._closing.is_set():
             raise TimeoutError(f"it did not answer within {self._server.start_timeout_s:g} s (start_timeout)")
 
     def _bury(self, life: _Life) -> None:

@@ -39,7 +39,7 @@ class _Host:
     def __init__(self, servers: Sequence[ServerConfig]) -> None:
         self.servers = LocalServers(servers)
         self.opening = asyncio.ensure_future(self._open())
-        self.clients = 0
+        self.clients: set[_Client] = set()
         self.vacant_until = _now() + _FIRST_S  # if no client comes
 
     async def _open(self) -> Mapping[str, Listing]:
@@ -51,18 +51,21 @@ class _Host:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One client, until it is gone; what it left is tidied up."""
-        self.clients += 1
         client = _Client(self, writer)
+        self.clients.add(client)
         try:
             while (message := await read_frame(reader)) is not None:
                 client.take(message)
         finally:
             await client.leave()
-            writer.close()
-            self.clients -= 1
+            self.clients.discard(client)
             self.vacant_until = _now() + _GRACE_S
+            client.gone.set()
 
     async def close(self) -> None:
+        for client in self.clients:
+            client.hang_up()
+        await asyncio.gather(*(client.gone.wait() for client in self.clients))
         self.opening.cancel()
         with suppress(Exception, asyncio.CancelledError):
             await self.opening
@@ -77,6 +80,7 @@ class _Client:
         self._writer = writer
         self._requests: dict[int, asyncio.Task[None]] = {}
         self._sessions: set[str] = set()
+        self.gone = asyncio.Event()
 
     def take(self, message: dict[str, Any]) -> None:
         number, do = message.pop("id"), message.pop("do")
@@ -112,7 +116,12 @@ class _Client:
             return await self._host.servers.end_session(**fields)
         return await self._host.servers.call(**fields)
 
+    def hang_up(self) -> None:
+        """The client learns at once that nobody is here; `_Host.serve` does the rest."""
+        self._writer.close()
+
     async def leave(self) -> None:
+        self._writer.close()
         tasks = tuple(self._requests.values())
         for task in tasks:
             task.cancel()

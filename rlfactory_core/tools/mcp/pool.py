@@ -49,7 +49,11 @@ class Pool:
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> str:
         """See `Connection.call`."""
-        connection = self._take() or await self._wait()
+        while True:
+            connection = self._take() or await self._wait()
+            if connection.up:
+                break
+            self._give_back(connection)  # it went down between the word that it is free and this call
         try:
             return await connection.call(tool, arguments)
         finally:

@@ -1,0 +1,229 @@
+"""Processes of one group share one set of servers, whoever starts, dies or leaves first."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+from mcp_calls import Opened, context, fake, is_alive, opened, servers, wait_until
+
+from rlfactory_core.errors import BackendError, ToolArgumentsError, ToolError, ToolUnavailableError
+from rlfactory_core.tools.mcp.meeting import MeetingPlace
+from rlfactory_core.tools.mcp.source import McpSource
+
+pytest.importorskip("mcp", reason="MCP servers need the package mcp")
+
+SUPPORT = str(Path(__file__).parents[1] / "support")
+WORKER = """
+import sys
+sys.path[:0] = [sys.argv[1]]
+from mcp_calls import fake, opened, servers
+async def work(it):
+    print(await it.call("pid"), flush=True)
+    sys.stdin.readline()
+opened(servers(it=fake(*sys.argv[3:])), work, group=sys.argv[2])
+"""
+
+
+@pytest.fixture
+def folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where the groups of a test meet; nobody is there afterwards."""
+    folder = tmp_path_factory.mktemp("t")
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    yield folder
+    wait_until(lambda: not any(folder.iterdir()))
+
+
+@pytest.fixture
+def group() -> str:
+    return uuid.uuid4().hex
+
+
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def worker(folder: Path) -> Iterator[Start]:
+    """Starts a process that opens the tools, prints its server's pid and stays until its stdin has a line."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(group: str, *flags: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", WORKER, SUPPORT, group, *flags]
+        pipe = subprocess.PIPE
+        started.append(subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def line_of(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+@pytest.mark.slow
+def test_processes_that_start_at_once_use_one_server_and_the_last_one_ends_it(group: str, worker: Start) -> None:
+    workers = [worker(group) for _ in range(4)]
+    (pid,) = {int(line_of(process)) for process in workers}
+    host = parent_of(pid)
+    for process in workers[1:]:
+        process.communicate("\n", timeout=20)
+        assert process.returncode == 0
+    assert is_alive(pid)
+    workers[0].kill()
+    workers[0].communicate(timeout=20)
+    wait_until(lambda: not is_alive(pid) and not is_alive(host))
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_tools_are_those_of_one_process(group: str) -> None:
+    async def work(it: Opened) -> None:
+        assert len(it.tools) == 14
+        assert it.tools["echo"].idempotent
+        assert it.tools["echo"].spec.parameters["properties"] == {"text": {"type": "string"}}
+        assert await it.call("echo", text="naïve 数\n🌍") == "naïve 数\n🌍"
+        assert await asyncio.gather(*(it.call("echo", text=str(n)) for n in range(100))) == list(map(str, range(100)))
+        with pytest.raises(ToolError, match="no such city"):
+            await it.call("show", kind="error")
+        with pytest.raises(ToolArgumentsError, match="negative"):
+            await it.call("refuse", code=-32602, message="negative")
+        with pytest.raises(ToolUnavailableError):
+            await it.call("die")
+        assert await it.call("echo", text="again") == "again"
+
+    opened(servers(it=fake("--page", "5")), work, group=group)
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_call_that_is_cut_is_cut_in_the_host_too(group: str) -> None:
+    async def work(it: Opened) -> None:
+        await it.cut("sleep", seconds=60)
+        assert len(await it.call("cancelled")) > len("[]")
+
+    opened(servers(it=fake()), work, group=group)
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_host_that_is_killed_gives_infra_faults_and_the_next_call_starts_another(group: str) -> None:
+    async def work(it: Opened) -> None:
+        pid = int(await it.call("pid"))
+        sleeping = asyncio.ensure_future(it.call("sleep", seconds=60))
+        await asyncio.sleep(0)
+        os.kill(parent_of(pid), signal.SIGKILL)
+        with pytest.raises(ToolUnavailableError):
+            await sleeping
+        fresh: list[str] = await asyncio.gather(*(it.call("pid") for _ in range(5)))
+        assert len(set(fresh)) == 1
+        assert int(fresh[0]) != pid
+        wait_until(lambda: not is_alive(pid))
+
+    opened(servers(it=fake()), work, group=group)
+
+
+@pytest.mark.usefixtures("folder")
+def test_trajectories_of_a_process_end_with_it(group: str) -> None:
+    async def work(it: Opened) -> None:
+        first = context("a")
+        await it.call("remember", first, key="k", value="v")
+        assert await it.call("recall", first, key="k") == "v"
+        ended = int(await it.call("pid", first))
+        await first.end()
+        assert not is_alive(ended)
+        other = McpSource(servers(it=fake(session="trajectory")), group=group)
+        tools = {tool.spec.name: tool for tool in await other.open(())}
+        pid = int(await tools["pid"].call({}, context("b")))
+        assert is_alive(pid)
+        await other.close()
+        await it.until(_gone(pid))
+        assert await it.call("echo", context("c"), text="here") == "here"
+
+    opened(servers(it=fake(session="trajectory")), work, group=group)
+
+
+def _gone(pid: int) -> Callable[[], Awaitable[bool]]:
+    async def gone() -> bool:
+        return not is_alive(pid)
+
+    return gone
+
+
+@pytest.mark.slow
+def test_every_process_gets_the_same_words_when_a_server_does_not_start(group: str, worker: Start) -> None:
+    workers = [worker(group, "--exit-at-start", "3") for _ in range(2)]
+    for process in workers:
+        _, words = process.communicate(timeout=30)
+        assert process.returncode == 1
+        assert "BackendError: MCP server 'it' does not start: it ended with exit code 3." in words
+        assert "cannot start: no licence" in words
+
+
+@pytest.mark.slow
+def test_other_groups_and_other_servers_are_not_shared(worker: Start) -> None:
+    first, second, third = worker("one"), worker("two"), worker("one", "--page", "2")
+    assert len({line_of(process) for process in (first, second, third)}) == 3
+    for process in (first, second, third):
+        process.communicate("\n", timeout=20)
+
+
+def test_a_folder_that_others_may_enter_is_not_used(folder: Path) -> None:
+    place = MeetingPlace(folder / "open")
+    place.folder.mkdir(mode=0o777)
+    place.folder.chmod(0o777)
+    with pytest.raises(BackendError, match="open to other users"), place.try_lock():
+        pass
+    place.folder.rmdir()
+
+
+@pytest.mark.usefixtures("folder")
+def test_what_only_the_host_would_see_is_checked_here_first(group: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NOT_SET", raising=False)
+    with pytest.raises(ValueError, match="NOT_SET"):
+        opened(servers(it=fake(env={"A": "${NOT_SET}"})), None, group=group)  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("folder")
+def test_secrets_are_not_in_the_hosts_arguments(group: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKEN", "a-secret-of-ours")
+
+    async def work(it: Opened) -> None:
+        assert await it.call("environment", name="KEY") == "a-secret-of-ours"
+        host = parent_of(int(await it.call("pid")))
+        assert b"secret" not in Path(f"/proc/{host}/cmdline").read_bytes()  # noqa: ASYNC240
+
+    opened(servers(it=fake(env={"KEY": "${TOKEN}"})), work, group=group)
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_host_that_is_told_to_end_does_so_in_order(group: str) -> None:
+    async def work(it: Opened) -> None:
+        pid = int(await it.call("pid"))
+        os.kill(parent_of(pid), signal.SIGTERM)
+        await it.until(_gone(pid))
+        assert int(await it.call("pid")) != pid
+
+    opened(servers(it=fake()), work, group=group)
+
+
+def test_a_broken_host_is_an_error_and_not_a_hang(folder: Path, group: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(BackendError, match="does not start"):
+        opened(servers(it=fake()), None, group=group)  # type: ignore[arg-type]
+    for place in folder.iterdir():
+        (place / "lock").unlink()
+        place.rmdir()
