@@ -73,7 +73,7 @@ async def attempt(tool: Tool, arguments: Mapping[str, Any], context: ToolContext
         return Answer(f"Error: {tool.spec.name} did not answer in time.", FaultKind.INFRA)
     if task.cancelled():
         _log.warning("tool %s cancelled itself", tool.spec.name)
-        return _unavailable(tool.spec.name)
+        return unavailable(tool.spec.name)
     return task.result()
 
 
@@ -98,12 +98,13 @@ def _attribute(name: str, error: BaseException) -> Answer:
         return Answer(f"Error: {error}", kind)
     _log.warning("tool %s failed", name, exc_info=error)
     if any(_is_infra(link) for link in _chain(error)):
-        return _unavailable(name)
+        return unavailable(name)
     return Answer(f"Error: {name} failed ({type(error).__name__}).", FaultKind.TOOL)
 
 
-def _unavailable(name: str) -> Answer:
-    return Answer(f"Error: {name} is not available now.", FaultKind.INFRA)
+def unavailable(name: str, *, attempts: int = 1) -> Answer:
+    """What the model is told where the tool is not to blame; the reason stands in the log."""
+    return Answer(f"Error: {name} is not available now.", FaultKind.INFRA, attempts)
 
 
 def _is_infra(error: BaseException) -> bool:

@@ -6,9 +6,8 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import count
 from typing import Any
 
 from rlfactory_core.cache import cache_root
@@ -16,7 +15,7 @@ from rlfactory_core.config import CachePlace, ToolsConfig
 from rlfactory_core.errors import UsageError, nearest
 from rlfactory_core.protocols import Tool
 from rlfactory_core.tool_context import ToolContext
-from rlfactory_core.tools.attempt import Answer, attempt
+from rlfactory_core.tools.attempt import Answer, attempt, unavailable
 from rlfactory_core.tools.cache import AnswerCache, DiskCache, MemoryCache, answer_key
 from rlfactory_core.tools.flights import Flight
 from rlfactory_core.tools.limits import CircuitBreaker, Limits, limits_by_tool
@@ -93,8 +92,9 @@ class DefaultToolManager:
     async def invoke(self, calls: Sequence[ToolCall], context: ToolContext) -> tuple[ToolResult, ...]:
         """All calls of a turn in parallel; results in the calls' order. Never raises for what the model wrote."""
         self._bind()
-        if len(calls) == 1:
-            return (await self._call(calls[0], context),)
+        return (await self._call(calls[0], context),) if len(calls) == 1 else await self._together(calls, context)
+
+    async def _together(self, calls: Sequence[ToolCall], context: ToolContext) -> tuple[ToolResult, ...]:
         # With return_exceptions, gather waits for every call, also when it is cancelled.
         results = await asyncio.gather(*(self._call(call, context) for call in calls), return_exceptions=True)
         for result in results:
@@ -156,16 +156,23 @@ class DefaultToolManager:
         problem = managed.checker.problem(call.arguments)
         return None if problem is None else f"wrong arguments for {call.name}: {problem}"
 
-    async def _answer(self, managed: _Managed, arguments: Mapping[str, Any], context: ToolContext) -> Answer:
-        """The cache's, that of the same call under way, or the tool's.
+    def _answer(
+        self, managed: _Managed, arguments: Mapping[str, Any], context: ToolContext
+    ) -> Coroutine[Any, Any, Answer]:
+        key = None if managed.cache is None else answer_key(managed.tool, arguments)
+        if managed.cache is None or key is None:
+            return self._run(managed, arguments, context, managed.limits.deadline_s)
+        return self._shared(managed, managed.cache, key, arguments, context)
+
+    async def _shared(
+        self, managed: _Managed, cache: AnswerCache, key: str, arguments: Mapping[str, Any], context: ToolContext
+    ) -> Answer:
+        """The cache's answer, or that of the same call under way, or the tool's.
 
         A call under way that is cancelled or comes to an infra fault speaks for itself only: the next one that waits
         takes over, with what is left of its own time.
         """
-        cache, left = managed.cache, managed.limits.deadline_s
-        key = None if cache is None else answer_key(managed.tool, arguments)
-        if cache is None or key is None:
-            return await self._run(managed, arguments, context, left)
+        left = managed.limits.deadline_s
         clock = asyncio.get_running_loop().time
         while (other := managed.flights.get(key)) is not None:
             joined = clock()
@@ -198,25 +205,28 @@ class DefaultToolManager:
         flight: Flight | None = None,
     ) -> Answer:
         """The tool's own answer, after as many attempts as fit into the ``seconds`` from the first one on."""
-        refused = Answer(f"Error: {managed.tool.spec.name} is not available now.", FaultKind.INFRA, attempts=0)
         clock = asyncio.get_running_loop().time
         if managed.breaker.is_open(clock()):
-            return refused
+            return unavailable(managed.tool.spec.name, attempts=0)
         async with managed.slots, self._total:
-            if not managed.breaker.admit(clock()):
-                return refused
-            ends = clock() + seconds
+            started = now = clock()
+            if not managed.breaker.admit(now):
+                return unavailable(managed.tool.spec.name, attempts=0)
             if flight is not None:
-                flight.started = clock()
-            for attempts in count(1):
-                answer = await attempt(managed.tool, arguments, context, ends - clock())
-                managed.breaker.record(answer.fault is FaultKind.INFRA, clock())
-                if answer.fault is not FaultKind.INFRA:
+                flight.started = started
+            attempts = 0
+            while True:
+                attempts += 1
+                answer = await attempt(managed.tool, arguments, context, started + seconds - now)
+                now = clock()
+                managed.breaker.record(answer.fault is FaultKind.INFRA, now)
+                if answer.fault is not FaultKind.INFRA or attempts > managed.retries or managed.breaker.is_open(now):
                     break
                 pause = self._pause(attempts)
-                if attempts > managed.retries or clock() + pause >= ends or managed.breaker.is_open(clock()):
+                if now + pause >= started + seconds:
                     break
                 await asyncio.sleep(pause)
+                now = clock()
             return answer if attempts == 1 else replace(answer, attempts=attempts)
 
     def _pause(self, attempts: int) -> float:
