@@ -38,13 +38,13 @@ _PARAMETERS = {
 }
 
 
-def agent_tool(  # noqa: PLR0913 - one flat list of options, all but five with a default
+def agent_tool(  # noqa: PLR0913 - one flat list of options, all but four have a default
     name: str,
     base_url: str,
     model: str,
     tools: Sequence[Any],
     *,
-    description: str,
+    description: str | None = None,
     system: str | None = None,
     max_turns: int = 8,
     max_tool_calls: int = 16,
@@ -68,7 +68,7 @@ def agent_tool(  # noqa: PLR0913 - one flat list of options, all but five with a
 
     Args:
         tools: as a task's: functions marked with ``@tool``, sources, other agents; started with the run.
-        description: what the policy is told of the agent.
+        description: what the policy is told of the agent; by default that it works on a task, and with which tools.
         system: a system message before the task.
         max_turns: of the agent, in one call.
         max_tool_calls: of the agent, in one call.
@@ -106,7 +106,7 @@ class Agent:
     """What `agent_tool` was told."""
 
     name: str
-    description: str
+    description: str | None
     system: str | None
     budget: RolloutLimits
     max_depth: int
@@ -122,7 +122,7 @@ class AgentTool:
     version = ""
 
     def __init__(self, agent: Agent, client: ChatClient, manager: ToolManager) -> None:
-        self.spec = ToolSpec(agent.name, agent.description, _PARAMETERS)
+        self.spec = ToolSpec(agent.name, agent.description or _described(manager.specs), _PARAMETERS)
         self.deadline_s: float | None = agent.deadline_s
         self._agent, self._client, self._manager = agent, client, manager
 
@@ -150,6 +150,11 @@ class AgentTool:
 
     async def close(self) -> None:
         """The client and the tools are closed with the source."""
+
+
+def _described(tools: Sequence[ToolSpec]) -> str:
+    names = ", ".join(tool.name for tool in tools)
+    return f"An agent that works on a task by itself{f' with {names}' if names else ''} and reports what it found."
 
 
 def _answer(agent: Agent, trajectory: Trajectory) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from textwrap import shorten
 from typing import Any
 
 from rlfactory_core.cache import digest
@@ -16,14 +17,16 @@ from rlfactory_core.rollout import derive_seed
 from rlfactory_core.tool_context import ToolContext
 from rlfactory_core.types import Message, SamplingParams, ToolSpec
 
+_TOLD = 200  # characters of the prompt in a tool's description
 
-def model_tool(  # noqa: PLR0913 - one flat list of options, all but four with a default
+
+def model_tool(  # noqa: PLR0913 - one flat list of options, all but four have a default
     name: str,
     base_url: str,
     model: str,
     prompt: str,
     *,
-    description: str,
+    description: str | None = None,
     parameters: Mapping[str, str] | None = None,
     system: str | None = None,
     max_tokens: int = 512,
@@ -41,7 +44,7 @@ def model_tool(  # noqa: PLR0913 - one flat list of options, all but four with a
 
     Args:
         prompt: its ``{name}`` fields become the tool's arguments, all strings and required; ``{{`` is a brace.
-        description: what the policy is told of the tool.
+        description: what the policy is told of the tool; by default that it asks a model, and the prompt's beginning.
         parameters: descriptions of the arguments, by name.
         system: a system message before the prompt.
         max_tokens: of one answer, reasoning included; a longer one is cut, visibly.
@@ -54,7 +57,8 @@ def model_tool(  # noqa: PLR0913 - one flat list of options, all but four with a
         UsageError: a prompt without fields or with others than plain ones, or a description of no argument.
     """
     template = read_template(prompt)
-    spec = ToolSpec(name, description, template.parameters(parameters or {}))
+    told = description or f"Ask a language model: {shorten(prompt, _TOLD)}"
+    spec = ToolSpec(name, told, template.parameters(parameters or {}))
     endpoint = Endpoint(name, base_url, model, api_key)
 
     async def start(opened: AsyncExitStack) -> Tool:

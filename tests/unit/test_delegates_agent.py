@@ -64,6 +64,15 @@ def test_it_works_with_its_tools_and_gives_back_its_last_message(caplog: pytest.
     assert "t/boss/0: 2 turns, 200 tokens read, 20 sampled" in caplog.text
 
 
+def test_without_a_description_the_policy_is_told_the_agents_tools() -> None:
+    async def work(manager: DefaultToolManager) -> str:
+        return manager.specs[0].description
+
+    with serving() as server:
+        told = managed([agent(server, echo, write, description=None)], work)
+    assert "echo, write" in told
+
+
 def test_its_tools_see_the_sample_and_a_trajectory_of_their_own() -> None:
     seen: list[ToolContext] = []
     ended: list[str] = []

@@ -45,6 +45,15 @@ def test_it_asks_the_model_and_gives_back_what_it_says() -> None:
     assert set(server.authorizations) == {"Bearer k"}
 
 
+def test_without_a_description_the_policy_is_told_the_prompt() -> None:
+    async def work(manager: DefaultToolManager) -> str:
+        return manager.specs[0].description
+
+    with serve(scripted(said("Short."))) as server:
+        told = managed([summarise(server.url, description=None)], work)
+    assert told == "Ask a language model: Summarise {text} for {who}."
+
+
 def test_missing_arguments_do_not_reach_the_model() -> None:
     with serve(scripted()) as server:
         result = call([summarise(server.url)], "summarise", {"text": "long"})
