@@ -211,7 +211,7 @@ class Connection:
                 return
             except Exception as error:
                 if refused:
-                    raise ConnectionError(f"streamable HTTP: {refused}; SSE: {in_words(error)}") from error
+                    raise RefusedError(f"streamable HTTP: {refused}; SSE: {in_words(error)}") from error
                 # The protocol's way to find out which of its two HTTP transports a server speaks.
                 if kind == self._kinds[-1] or not any(isinstance(leaf, RefusedError) for leaf in leaves(error)):
                     raise

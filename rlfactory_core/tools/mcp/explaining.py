@@ -41,7 +41,9 @@ def in_words(error: BaseException) -> str:
     answer = compat.rpc_error(leaf)
     if answer is not None:
         return answer.message
-    return str(leaf) if isinstance(leaf, (TimeoutError, RefusedError)) else f"{type(leaf).__name__}: {leaf}"
+    if isinstance(leaf, (TimeoutError, RefusedError)):
+        return str(leaf)
+    return f"{type(leaf).__name__}: {leaf}".splitlines()[0]
 
 
 def _reason(server: ServerConfig, error: Exception | None, last_words: LastWords) -> str:

@@ -11,11 +11,13 @@ import json
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import anyio
 
 from rlfactory_core.tools.mcp import compat
+from rlfactory_core.tools.mcp.events import fitting
 from rlfactory_core.tools.mcp.link import Link, LinkRequest
 
 _log = logging.getLogger(__name__)
@@ -102,6 +104,8 @@ def _client(headers: dict[str, str], failed: Callable[[Any, int | None], None], 
                     await response.aread()
                     await response.aclose()
                     return _failure(package, request, f"HTTP {response.status_code}", response)
+            if not answer and request.method == "GET":
+                response.aiter_text = partial(fitting, response.aiter_text())
             return response
 
     # Deadlines are those of the calls; the number of connections is limited by the calls too.

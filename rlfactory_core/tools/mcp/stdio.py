@@ -44,16 +44,17 @@ async def open_stdio(request: LinkRequest) -> AsyncIterator[Link]:
         OSError: the program cannot be started.
     """
     server = request.server
-    process = await asyncio.create_subprocess_exec(
-        server.command,
-        *server.args,
-        env={**compat.default_environment(), **server.env},
-        cwd=server.cwd,
-        stdin=PIPE,
-        stdout=PIPE,
-        stderr=PIPE,
-        start_new_session=True,
-    )
+    with anyio.CancelScope(shield=True):  # one that is started is in our hands, and will be ended
+        process = await asyncio.create_subprocess_exec(
+            server.command,
+            *server.args,
+            env={**compat.default_environment(), **server.env},
+            cwd=server.cwd,
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+            start_new_session=True,
+        )
     deliver, read = anyio.create_memory_object_stream[Any](_MESSAGES)
     write, written = anyio.create_memory_object_stream[Any](math.inf)  # a frozen server must not stop who cancels
     tasks = [
