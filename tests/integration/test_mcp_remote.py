@@ -29,6 +29,24 @@ def test_the_transport_need_not_be_named(transport: str) -> None:
 
 
 @either
+def test_an_answer_that_is_very_long_harms_no_other_call(transport: str) -> None:
+    port = free_port()
+
+    async def work() -> None:
+        async with opened({"everything": remote(transport, port)}, retries=0) as manager:
+            calls = [
+                write("trigger-long-running-operation", duration=1, steps=1),
+                write("echo", message="x" * 2_000_000),
+            ]
+            slow, long = await manager.invoke(calls, trajectory())
+            assert slow.fault is None
+            assert long.truncated or (long.fault, "too long" in long.content) == (FaultKind.TOOL, True)
+
+    with listening(transport, port):
+        asyncio.run(work())
+
+
+@either
 @pytest.mark.parametrize("idle", [False, True])
 def test_a_server_that_is_started_again_is_found_again(transport: str, idle: bool) -> None:
     port = free_port()
