@@ -2,7 +2,7 @@
 
 What the templates do to history, and we do not:
 
-- They drop thinking from past turns. V3's opens ``<think>`` in the prompt behind a user message, and not behind
+- They drop thinking from past turns. They open ``<think>`` in the prompt behind a user message, and not behind
   results, so a thinking block that is never closed is read as one only where it has its tag.
 - V3's begins calls and results properly only once in a conversation: later rounds lack ``<｜tool▁calls▁begin｜>``, what
   was said before the calls, and ``<｜tool▁outputs▁begin｜>``. Here every round looks like the first.
@@ -23,7 +23,7 @@ from rlfactory_core.types import Message, ToolCall, ToolSpec
 _CALLS, _CALLS_END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
 _OUTPUTS = "<｜tool▁outputs▁begin｜>"
 _LATER_OUTPUTS = re.compile(r"(?<=<｜end▁of▁sentence｜>)(?:<｜tool▁outputs▁begin｜>|\n)(?=<｜tool▁output▁begin｜>)")
-_THOUGHT = re.compile(r"(?<=<｜Assistant｜>)<think>\n.*?</think>\n\n", re.DOTALL)
+_THOUGHT = re.compile(r"(?<=<｜Assistant｜>)(?:<think>.*?)?</think>\n*", re.DOTALL)
 _LATER_CALLS = re.compile(r"(?:<｜tool▁outputs▁end｜>|<｜Assistant｜>)[^｜]*<｜tool▁calls▁begin｜>")
 
 

@@ -75,7 +75,7 @@ class MistralFormat(TemplateFormat):
 
     def _moves(self) -> bool:
         tools = [ToolSpec("search", "?", {"type": "object", "properties": {}})]
-        said = [Message("system", "?"), Message("user", "?"), Message("assistant", "?"), Message("user", "?")]
+        said = [Message("system", "?"), Message("user", "?"), Message("assistant", "!"), Message("user", "!")]
         return not self.render(said, tools).startswith(self.render(said[:2], tools))
 
 

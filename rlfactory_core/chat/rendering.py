@@ -53,6 +53,7 @@ class Abilities:
     system: bool  # messages of the role "system"
     tools: bool  # the offered tools
     calls: int  # tool calls in one turn: 0, 1 or 2 for any number
+    beside: bool  # what is said beside a call
     results: bool  # messages of the role "tool"
     mapping_arguments: bool  # it takes a call's arguments as a mapping, else as JSON text
 
@@ -113,6 +114,7 @@ class ChatTemplate:
             system=self._writes([{"role": "system", "content": "probe_system"}, asked], "probe_system"),
             tools=self._writes([asked], "probe_tool", [tool]),
             calls=calls,
+            beside=self._writes([asked, {**one, "content": "probe_said"}], "probe_said"),
             results=self._writes([asked, said, result], "probe_result"),
             mapping_arguments=mapping,
         )

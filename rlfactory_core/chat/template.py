@@ -6,7 +6,8 @@ the sampled one, with calls that fit the results, since some templates look ther
 of a turn is what it writes behind its own generation prompt.
 
 What a template lacks is made up for: tools that it does not show are described in the first message, results that it
-does not show go into a user's turn, calls that it does not write are a part of the content.
+does not show go into a user's turn, calls that it does not write are a part of the content. Text that it does not take
+beside a call is left out of prompts; in a sampled turn it stays.
 """
 
 from __future__ import annotations
@@ -196,7 +197,9 @@ class TemplateFormat:
         head, opened = prompt, ""
         if not whole.startswith(prompt) and self.opens_thinking:  # opened in the prompt, not shown in the past
             head = prompt.rstrip().removesuffix("<think>")
-            opened = f"{message.reasoning}\n</think>\n\n" if message.reasoning else ""
+            closed = whole.startswith(f"{head}</think>")  # all that is left of the block
+            head += "</think>" * closed
+            opened = message.reasoning + ("</think>" if closed else "\n</think>\n\n") if message.reasoning else ""
         if not whole.startswith(head):
             raise ChatFormatError(
                 f"Chat format {self.name!r} does not fit the model's chat template: what it writes for an assistant "
@@ -283,7 +286,8 @@ class TemplateFormat:
                 texts = [message.content] * bool(message.content) + [self.calls_text(message.tool_calls)]
                 entries.append(self.entry(replace(message, content="\n".join(texts), tool_calls=())))
             else:
-                entries.append(self.entry(message))
+                left_out = message.tool_calls and not self.abilities.beside
+                entries.append(self.entry(replace(message, content="") if left_out else message))
             previous = message.role
         return entries
 

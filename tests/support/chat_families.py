@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from chat_templates import DEEPSEEK_V31, MISTRAL_V3, MISTRAL_V13, PLAIN_CHATML
 from chat_tokenizers import DEEPSEEK, GLM, GPT_OSS, LLAMA, MISTRAL, QWEN, Kind, make_tokenizer, published
-from mistral_templates import MISTRAL_V3, MISTRAL_V13
 
 from rlfactory_core.builtin import rlfactory_chat_formats
 from rlfactory_core.chat.qwen3_template import QWEN3_TEMPLATE
@@ -16,20 +16,11 @@ from rlfactory_core.chat.select import choose_format
 from rlfactory_core.chat.template import TemplateFormat
 from rlfactory_core.types import Message, ToolCall, ToolSpec
 
-PLAIN_CHATML = """\
-{%- for message in messages -%}
-    {%- if message.role != ("assistant" if loop.index0 % 2 else "user") -%}
-        {{- raise_exception('Only user and assistant roles are supported, one after the other.') -}}
-    {%- endif -%}
-    {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' -}}
-{%- endfor -%}
-{{- '<|im_start|>assistant\\n' if add_generation_prompt else '' -}}
-"""
-"""Knows no system message, no tools, no results, and wants the roles to alternate."""
 OWN_TEMPLATES = {
     "own": QWEN3_TEMPLATE,
     "mistral_v3": MISTRAL_V3,
     "mistral_v13": MISTRAL_V13,
+    "deepseek_v31": DEEPSEEK_V31,
     "plain_chatml": PLAIN_CHATML,
 }
 SEARCH = ToolSpec(
@@ -75,7 +66,7 @@ FAMILIES = (
     Family(
         "deepseek-v3",
         DEEPSEEK,
-        ("deepseekv3", "deepseekv3_training", "deepseek_r1_distill", "deepseek_r1_distill_training"),
+        ("deepseekv3", "deepseekv3_training", "deepseek_r1_distill", "deepseek_r1_distill_training", "deepseek_v31"),
     ),
     Family("glm-4.5", GLM, ("glm4moe", "glm4moe_training")),
     Family("gpt-oss", GPT_OSS, ("gptoss", "gptoss_training")),

@@ -1,17 +1,16 @@
-"""Chat templates in Mistral's published layouts, written for the tests: Mistral's own are in no package.
+"""Chat templates in published layouts, for what trl does not bring.
 
 `MISTRAL_V3` has the layout of Mistral-7B-Instruct-v0.3: calls as one JSON list with ids, tools before the last user
-message, the system message within it, results as text between JSON; `MISTRAL_V3_TEKKEN` that of Mistral-Nemo, without
-SentencePiece's spaces. `MISTRAL_V13` has that of Mistral-Small-3.2 and Devstral: a system turn, tools once,
-``NAME[ARGS]{…}``.
+message, the system message within it, results as text between JSON. `MISTRAL_V13` has that of Mistral-Small-3.2 and
+Devstral: a system turn, tools once, ``NAME[ARGS]{…}``. (mistral-common brings Mistral's own; these need no package.)
+`DEEPSEEK_V31` has that of DeepSeek-V3.1. `PLAIN_CHATML` knows no system message, tools, calls or results, and wants the
+roles to alternate.
 """
+# ruff: noqa: RUF001 - the bars in DeepSeek's tokens look like others
 
 from __future__ import annotations
 
-
-def mistral_v3(space: str) -> str:
-    return (
-        """\
+MISTRAL_V3 = """\
 {%- set system = messages[0].content if messages[0].role == 'system' else none -%}
 {%- set rest = messages[1:] if system is not none else messages -%}
 {%- set users = rest | selectattr('role', 'equalto', 'user') | list -%}
@@ -24,16 +23,16 @@ def mistral_v3(space: str) -> str:
 {%- for message in rest -%}
     {%- if message.role == 'user' -%}
         {%- if tools and message == users[-1] -%}
-            {{- '[AVAILABLE_TOOLS]~[' -}}
+            {{- '[AVAILABLE_TOOLS] [' -}}
             {%- for tool in tools -%}
                 {{- '{"type": "function", "function": ' + (tool.function | tojson) + '}' -}}
                 {{- ', ' if not loop.last else '][/AVAILABLE_TOOLS]' -}}
             {%- endfor -%}
         {%- endif -%}
-        {{- '[INST]~' + (system + '\\n\\n' if loop.last and system is not none else '') -}}
+        {{- '[INST] ' + (system + '\\n\\n' if loop.last and system is not none else '') -}}
         {{- message.content + '[/INST]' -}}
     {%- elif message.tool_calls is defined -%}
-        {{- '[TOOL_CALLS]~[' -}}
+        {{- '[TOOL_CALLS] [' -}}
         {%- for call in message.tool_calls -%}
             {%- if call.id | length != 9 -%}
                 {{- raise_exception('Tool call IDs should be alphanumeric strings with length 9!') -}}
@@ -42,23 +41,18 @@ def mistral_v3(space: str) -> str:
             {{- ', ' if not loop.last else ']' + eos_token -}}
         {%- endfor -%}
     {%- elif message.role == 'assistant' -%}
-        {{- '~' + message.content + eos_token -}}
+        {{- ' ' + message.content + eos_token -}}
     {%- elif message.role == 'tool' -%}
         {%- if message.tool_call_id | length != 9 -%}
             {{- raise_exception('Tool call IDs should be alphanumeric strings with length 9!') -}}
         {%- endif -%}
-        {{- '[TOOL_RESULTS]~{"content": ' + message.content + ', "call_id": "' + message.tool_call_id + '"}' -}}
+        {{- '[TOOL_RESULTS] {"content": ' + message.content + ', "call_id": "' + message.tool_call_id + '"}' -}}
         {{- '[/TOOL_RESULTS]' -}}
     {%- else -%}
         {{- raise_exception('Only user, assistant and tool roles are supported') -}}
     {%- endif -%}
 {%- endfor -%}
 """
-    ).replace("~", space)
-
-
-MISTRAL_V3 = mistral_v3(space=" ")
-MISTRAL_V3_TEKKEN = mistral_v3(space="")
 MISTRAL_V13 = """\
 {{- bos_token -}}
 {%- if messages[0].role == 'system' -%}
@@ -85,4 +79,47 @@ MISTRAL_V13 = """\
         {{- raise_exception('Only user, assistant, system and tool roles are supported, got ' + message.role + '.') -}}
     {%- endif -%}
 {%- endfor -%}
+"""
+DEEPSEEK_V31 = """\
+{%- set ns = namespace(open=false) -%}
+{{- bos_token -}}
+{%- for message in messages if message.role == 'system' -%}{{- message.content -}}{%- endfor -%}
+{%- if tools -%}
+    {{- '\\n\\n## Tools\\nYou have access to the following tools:\\n' -}}
+    {%- for tool in tools -%}
+        {{- '\\n### ' + tool.function.name + '\\n' + (tool.function | tojson) + '\\n' -}}
+    {%- endfor -%}
+{%- endif -%}
+{%- for message in messages -%}
+    {%- if message.role == 'user' -%}
+        {{- '<｜User｜>' + message.content -}}
+        {%- set ns.open = true -%}
+    {%- elif message.role == 'assistant' -%}
+        {{- '<｜Assistant｜></think>' if ns.open else '' -}}
+        {%- set ns.open = false -%}
+        {{- (message.content or '').split('</think>')[-1] -}}
+        {%- for call in message.tool_calls or [] -%}
+            {{- '<｜tool▁calls▁begin｜>' if loop.first else '' -}}
+            {{- '<｜tool▁call▁begin｜>' + call.function.name + '<｜tool▁sep｜>' + call.function.arguments -}}
+            {{- '<｜tool▁call▁end｜>' -}}
+            {{- '<｜tool▁calls▁end｜>' if loop.last else '' -}}
+        {%- endfor -%}
+        {{- '<｜end▁of▁sentence｜>' -}}
+    {%- elif message.role == 'tool' -%}
+        {{- '<｜tool▁output▁begin｜>' + message.content + '<｜tool▁output▁end｜>' -}}
+        {%- set ns.open = false -%}
+    {%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt and ns.open -%}
+    {{- '<｜Assistant｜>' + ('<think>' if thinking is defined and thinking else '</think>') -}}
+{%- endif -%}
+"""
+PLAIN_CHATML = """\
+{%- for message in messages -%}
+    {%- if message.role != ("assistant" if loop.index0 % 2 else "user") -%}
+        {{- raise_exception('Only user and assistant roles are supported, one after the other.') -}}
+    {%- endif -%}
+    {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' -}}
+{%- endfor -%}
+{{- '<|im_start|>assistant\\n' if add_generation_prompt else '' -}}
 """
