@@ -123,8 +123,8 @@ def test_output_that_fits_is_whole_and_a_cut_character_is_no_error() -> None:
 
 def test_a_thread_that_never_stops_writing_does_not_hold_up_an_answer() -> None:
     floods = "import os, threading\ndef flood():\n    while True: os.write(1, b'y' * 1000)"
-    results = play(f"{floods}\nthreading.Thread(target=flood, daemon=True).start()", "1", "2")
-    assert [item.fault for item in results] == [None, None, None]
+    results = play(f"{floods}\nthreading.Thread(target=flood, daemon=True).start()", "import time\ntime.sleep(0.2)")
+    assert [item.fault for item in results] == [None, None]
     assert "yyy" in results[-1].content
 
 

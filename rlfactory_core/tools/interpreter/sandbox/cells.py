@@ -13,7 +13,7 @@ import socket
 import sys
 import traceback
 import types
-from typing import Any
+from typing import Any, cast
 
 from .wire import pack, receive
 
@@ -21,14 +21,15 @@ _OUTER_FRAMES, _INNER_FRAMES = 3, 7  # that are shown of a traceback
 _CHAIN = 3  # exceptions that are shown of a chain of them
 
 
-def serve(control: socket.socket, output: int, cpu_s: float) -> None:
+def serve(control: socket.socket, nothing: int, output: int, cpu_s: float) -> None:
     """Run what comes in, until the other side is gone.
 
     Args:
+        nothing: a descriptor at its end, for the code to read from.
         output: the descriptor that everything is written to which the model is to see.
         cpu_s: seconds of processor time for one piece of code, of all its threads.
     """
-    notebook = Notebook(output)
+    notebook = Notebook(nothing, output)
     while (message := receive(control)) is not None:
         _, hard = resource.getrlimit(resource.RLIMIT_CPU)
         resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(_cpu_used() + cpu_s), hard))
@@ -43,8 +44,8 @@ def _cpu_used() -> float:
 class Notebook:
     """A namespace, and what was run in it."""
 
-    def __init__(self, output: int) -> None:
-        self._output = output
+    def __init__(self, nothing: int, output: int) -> None:
+        self._nothing, self._output = nothing, output
         self._cells = 0
         self._home = os.getcwd() + os.sep
         self._main = types.ModuleType("__main__")
@@ -84,13 +85,12 @@ class Notebook:
 
     def _connect(self) -> None:
         """Code before may have closed or replaced anything."""
-        for descriptor in (1, 2):
-            os.dup2(self._output, descriptor)
-        options: dict[str, Any] = {"encoding": "utf-8", "errors": "backslashreplace", "line_buffering": True}
-        for stream, descriptor in (("stdout", 1), ("stderr", 2)):
-            raw = io.BufferedWriter(io.FileIO(descriptor, "wb", closefd=False))
-            setattr(sys, stream, io.TextIOWrapper(raw, **options))
-            setattr(sys, f"__{stream}__", getattr(sys, stream))
+        os.dup2(self._nothing, 0)
+        for standard in (1, 2):
+            os.dup2(self._output, standard)
+        sys.stdin = sys.__stdin__ = _stream(0, "r")  # type: ignore[misc]
+        sys.stdout = sys.__stdout__ = _stream(1, "w")  # type: ignore[misc]
+        sys.stderr = sys.__stderr__ = _stream(2, "w")  # type: ignore[misc]
 
     def _flush(self) -> None:
         for stream in (sys.stdout, sys.__stdout__, sys.stderr, sys.__stderr__):
@@ -123,6 +123,12 @@ class Notebook:
                 link.__cause__ = link.__context__ = None
                 return
             link, links = earlier, links + 1
+
+
+def _stream(descriptor: int, mode: str) -> io.TextIOWrapper:
+    """Line by line, so that what was printed is not lost where the process is killed."""
+    opened = open(descriptor, mode, buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
+    return cast(io.TextIOWrapper, opened)
 
 
 class _Stack(traceback.StackSummary):

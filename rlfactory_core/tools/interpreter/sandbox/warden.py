@@ -29,7 +29,7 @@ from typing import Any, NoReturn
 from . import cells, guards, scratch, wire
 
 _WATCH_S = 0.25
-_CONTROL, _OUTPUT = 3, 4  # an interpreter's descriptors, beside the standard ones
+_CONTROL, _NOTHING, _OUTPUT = 3, 4, 5  # an interpreter's descriptors, beside the standard ones
 
 
 @dataclass(slots=True)
@@ -202,7 +202,7 @@ def _become_interpreter(settings: dict[str, Any], folder: str, control: int, out
             del sys.modules[name]  # the name is the model's
         connection = socket.socket(fileno=_CONTROL)
         connection.sendall(wire.pack({"missing": missing}))
-        cells.serve(connection, _OUTPUT, settings["cpu_s"])
+        cells.serve(connection, _NOTHING, _OUTPUT, settings["cpu_s"])
     except BaseException:  # noqa: BLE001 it must not go on as a second warden
         os._exit(wire.BROKEN)
     os._exit(0)
@@ -212,6 +212,7 @@ def _keep_only(control: int, output: int) -> None:
     """Of all descriptors: among others are the leads of other interpreters."""
     control, output = (fcntl.fcntl(item, fcntl.F_DUPFD, _OUTPUT + 1) for item in (control, output))
     os.dup2(control, _CONTROL)
+    os.dup2(0, _NOTHING)
     os.dup2(output, _OUTPUT)
     for standard in (1, 2):
         os.dup2(output, standard)
