@@ -39,7 +39,7 @@ class Tool(Protocol):
     spec: ToolSpec
     idempotent: bool  # may be retried
     stateful: bool  # results depend on more than the arguments: never cached
-    version: str  # changes when the same arguments may give another result; a part of the cache's key
+    version: str  # a part of the cache's key: what else than the arguments decides; empty: cannot be told, not on disk
     deadline_s: float | None  # the tool's own, where the configuration gives none by name; None: that of all tools
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> str: ...
