@@ -159,6 +159,7 @@ class DefaultToolManager:
     def _answer(
         self, managed: _Managed, arguments: Mapping[str, Any], context: ToolContext
     ) -> Coroutine[Any, Any, Answer]:
+        # Not async itself: with thousands of calls in flight, each coroutine counts.
         key = None if managed.cache is None else answer_key(managed.tool, arguments)
         if managed.cache is None or key is None:
             return self._run(managed, arguments, context, managed.limits.deadline_s)
