@@ -34,9 +34,12 @@ class TextEncoder:
     """
 
     def __init__(self, backend: Tokenizer) -> None:
-        self._added = {token.content: index for index, token in backend.get_added_tokens_decoder().items()}
-        self._cut = _any_of(self._added, "({})")
-        self._control = _any_of([name for name in self._added if len(name) > 1 and not name.isspace()], "(?:{})")
+        added = sorted(backend.get_added_tokens_decoder().items(), key=lambda item: -len(item[1].content))
+        self._added = {token.content: index for index, token in added}
+        self._cut = _any_of(
+            [r"\s*" * token.lstrip + re.escape(token.content) + r"\s*" * token.rstrip for _, token in added]
+        )
+        self._control = _any_of([re.escape(name) for name in self._added if len(name) > 1 and not name.isspace()])
         # The same model without the added tokens: what these encode can only be plain text.
         self._first = _without_added_tokens(backend, backend.pre_tokenizer)
         self._later = _without_added_tokens(backend, _unprefixed(backend.pre_tokenizer))
@@ -44,7 +47,7 @@ class TextEncoder:
 
     def mark(self, contents: Any) -> str:
         """A character that is nowhere in ``contents``, JSON-like data: not as itself, and not as a JSON escape."""
-        text = json.dumps(contents, ensure_ascii=False)
+        text = json.dumps(contents, ensure_ascii=False, default=dict)
         marks = map(chr, chain.from_iterable(_PRIVATE))
         return next(mark for mark in marks if mark not in text and _escaped(mark) not in text)
 
@@ -70,8 +73,9 @@ class TextEncoder:
         """
         ids: list[int] = []
         for position, piece in enumerate(self._cut.split(rendered)):
-            if piece in self._added:
-                ids.append(self._added[piece])
+            token = self._added.get(piece, self._added.get(piece.strip()))  # it may take the white space around it
+            if token is not None:
+                ids.append(token)
             elif piece:
                 text = self.unmark(piece, mark)
                 encode = self._short_ids if len(text) <= _CACHED else self._piece_ids
@@ -88,9 +92,8 @@ class TextEncoder:
         return ids
 
 
-def _any_of(names: Sequence[str] | Mapping[str, int], group: str) -> re.Pattern[str]:
-    longest_first = sorted(names, key=len, reverse=True)
-    return re.compile(group.format("|".join(map(re.escape, longest_first))) if longest_first else "(?!)")
+def _any_of(patterns: Sequence[str]) -> re.Pattern[str]:
+    return re.compile(f"({'|'.join(patterns)})" if patterns else "(?!)")
 
 
 def _escaped(mark: str) -> str:

@@ -26,7 +26,7 @@ class GptOssFormat(TemplateFormat):
     """A `ChatFormat`; see `TemplateFormat` for arguments and errors."""
 
     name = "gpt-oss"
-    stops = ("<|return|>", "<|call|>")
+    stops = ("<|return|>", "<|call|>", "<|endoftext|>")
     past_ends = ("<|end|>",)
 
     @staticmethod

@@ -1,13 +1,14 @@
 """Mistral: ``[INST]…[/INST]`` and ``[TOOL_CALLS]…``, for tokenizers that come as ``tokenizer.json`` with a template.
 
 What the templates do to history, and we do not: those up to v7 show the tools before the *last* user message, and those
-of v3 the system message within it, and only while nothing follows. So both move when the user speaks again, and v3's
-system message is gone behind a call; here they stay where they were. Call ids have
-nine letters or digits: those that the model wrote come back with the results, others are made to fit.
+of v3 the system message within it, some only while nothing follows. So both move when the user speaks again, and the
+system message may be gone behind a call; here they stay where they were. Call ids have nine letters or digits: those
+that the model wrote come back with the results, others are made to fit.
 
-mistral-common is Mistral's own renderer: it works on requests, not on what follows a sampled turn, and only with
-tokenizer files of its own. It is the reference in the tests. Where its layout and the model's template differ (v3's
-template puts a result's text in as it is, mistral-common as a JSON string), the model's template is followed.
+mistral-common is Mistral's own renderer: it works on whole requests, not on what follows a sampled turn, and only with
+tokenizer files of its own. On these, and with the templates that it writes for them, the ids here are its ids (tests
+compare them for v3, v7 and Tekken). Where a model's own template differs from it (that of Mistral-7B-Instruct-v0.3 puts
+a result in as it is, not as a JSON string), the model's template is followed.
 """
 
 from __future__ import annotations
