@@ -42,7 +42,7 @@ class TextEncoder:
         self._control = _any_of([re.escape(name) for name in self._added if len(name) > 1 and not name.isspace()])
         # The same model without the added tokens: what these encode can only be plain text.
         self._first = _without_added_tokens(backend, backend.pre_tokenizer)
-        self._later = _without_added_tokens(backend, _unprefixed(backend.pre_tokenizer))
+        self._later = _without_added_tokens(backend, _unprefixed(backend))
         self._short_ids = lru_cache(maxsize=512)(self._piece_ids)
 
     def mark(self, contents: Any) -> str:
@@ -109,18 +109,12 @@ def _without_added_tokens(backend: Tokenizer, pre_tokenizer: PreTokenizer | None
     return plain
 
 
-def _unprefixed(pre_tokenizer: PreTokenizer | None) -> PreTokenizer | None:
-    """The same pre-tokenizer for text that does not begin the sequence: no SentencePiece space before a first word."""
-    if pre_tokenizer is None:
+def _unprefixed(backend: Tokenizer) -> PreTokenizer | None:
+    """Its pre-tokenizer for text that does not begin the sequence: no SentencePiece space before a first word."""
+    if backend.pre_tokenizer is None:
         return None
-    from tokenizers import Tokenizer
-    from tokenizers.models import BPE
-
-    holder = Tokenizer(BPE())
-    holder.pre_tokenizer = pre_tokenizer
-    described = holder.to_str()
-    elsewhere = described.replace('"prepend_scheme":"first"', '"prepend_scheme":"never"')
-    if elsewhere == described:
-        return pre_tokenizer
-    changed: PreTokenizer = Tokenizer.from_str(elsewhere).pre_tokenizer
-    return changed
+    holder = type(backend)(type(backend.model)())  # pre-tokenizers are described within a tokenizer only
+    holder.pre_tokenizer = backend.pre_tokenizer
+    described = holder.to_str().replace('"prepend_scheme":"first"', '"prepend_scheme":"never"')
+    elsewhere: PreTokenizer = type(backend).from_str(described).pre_tokenizer
+    return elsewhere
