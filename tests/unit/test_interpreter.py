@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -299,6 +300,33 @@ def test_killing_our_process_leaves_neither_process_nor_directory(folders: Path)
         assert Path(folder).exists()
         client.kill()
     assert asyncio.run(soon(lambda: not (lives(pid) or lives(warden) or any(folders.iterdir()))))
+
+
+def _others(folder: Path, *known: Path) -> set[Path]:
+    return set(folder.iterdir()).difference(known)
+
+
+def test_the_leavings_of_wardens_that_were_killed_with_their_clients_are_removed(folders: Path) -> None:
+    dead, young, other = (folders / f"rlfactory-{name}" for name in ("code-dead", "code-young", "guards"))
+    for folder in (dead, young, other):
+        (folder / "1" / "deep").mkdir(parents=True)
+        (folder / "warden.log").write_text("")
+    for folder in (dead, other):
+        os.utime(folder / "warden.log", (1, 1))
+
+    async def work(manager: DefaultToolManager) -> None:
+        context = trajectory()
+        await run(manager, "x = 1", context)
+        (live,) = _others(folders, young, other)
+        os.utime(live / "warden.log", (1, 1))
+        assert (await asyncio.to_thread(play, "1"))[0].fault is None  # another warden
+        assert (await run(manager, "x", context)).content == "1\n"
+        await context.end()
+
+    manage(work, code_interpreter())
+    assert set(folders.iterdir()) == {young, other}
+    shutil.rmtree(young)
+    shutil.rmtree(other)
 
 
 def test_modules_can_be_loaded_ahead() -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from rlfactory_core import BackendError, UsageError, code_interpreter
-from rlfactory_core.tools.interpreter import processes, tool
+from rlfactory_core.tools.interpreter import processes, tool, warden
 from rlfactory_core.types import FaultKind
 from tests.support.interpreters import own_folder, play, trajectory
 
@@ -27,7 +27,7 @@ NOT_PERMITTED, NO_SUCH_CALL = "(-1, 1)\n", "(-1, 38)\n"
 
 @pytest.fixture(scope="module", autouse=True)
 def all_guards() -> None:
-    if missing := processes.unguarded():
+    if missing := warden.unguarded():
         pytest.skip(f"this machine lacks guards: {missing}")
 
 

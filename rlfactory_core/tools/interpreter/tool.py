@@ -13,8 +13,9 @@ from rlfactory_core.errors import BackendError, UsageError, nearest
 from rlfactory_core.tool_context import ToolContext
 from rlfactory_core.tools.interpreter.limits import InterpreterLimits
 from rlfactory_core.tools.interpreter.process import Process
-from rlfactory_core.tools.interpreter.processes import Processes, unguarded
+from rlfactory_core.tools.interpreter.processes import Processes
 from rlfactory_core.tools.interpreter.session import Session
+from rlfactory_core.tools.interpreter.warden import unguarded
 from rlfactory_core.types import ToolSpec
 
 _log = logging.getLogger(__name__)
@@ -123,22 +124,25 @@ def code_interpreter(
     The process is this Python with its packages, forked from a *warden* that runs beside this process. It lives until
     the trajectory ends, and stands still between calls. Code that does not keep to a limit is killed; the model is told
     why, and its next call begins anew. What the code does, exceptions and crashes included, is a ``tool`` fault; where
-    no process can be started it is an ``infra`` fault.
+    no process can be started it is an ``infra`` fault. Time is taken by the clock: let no more codes run at once than
+    the machine has cores for, with ``tools.overrides.code_interpreter.concurrency``, where they calculate much.
 
     What holds, and where:
 
-    - *memory* (address space), processor time, size of files, open files, time, output: by limits of the kernel's and
-      of ours; memory not on macOS. The sum of files and the number of threads are looked at four times a second only.
-    - *network*: no sockets, Linux on x86-64 and aarch64 (seccomp).
-    - *processes*: no new ones, no other programs, no signals to and no look into others; likewise.
+    - *memory* (address space), processor time, size of files, open files, time, output: everywhere; memory not on
+      macOS. The sum of the files and the number of threads are looked at four times a second, and files without a name
+      not at all.
+    - *network*: no sockets. Linux on x86-64 and aarch64 (seccomp).
+    - *processes*: no new ones and no other programs, no signals to others, no hand on others. Likewise.
     - *files*: reading is limited to Python's own and the system's libraries and ``readable``, writing to the process's
-      own directory, which is removed with it; Linux 6.2 and later (Landlock). Names, sizes and dates of other files can
-      still be seen. Changes of permissions and dates seem to succeed and have no effect.
+      own directory, which is removed with it; no look at other processes' memory and environment. Linux 6.2 and later
+      (Landlock). Names, sizes and dates of other files can still be seen. Changes of permissions and dates seem to
+      succeed and have no effect.
     - The environment's variables are not handed on, anywhere.
 
-    Where a guard is missing, a warning says so once, and the tool refuses to start if ``require`` names it. All of them
-    together stop accidents and what a policy in training finds by trying. They are no jail for an adversary: the
-    code runs under the same user and the same kernel as the training.
+    Where a guard is missing, a warning says so once; where ``require`` names it, the tool refuses to run. All of them
+    together stop accidents and what a policy in training finds by trying. They are no jail for an adversary: the code
+    runs under the same user and the same kernel as the training.
 
     Args:
         description: what the model is told.
@@ -149,11 +153,9 @@ def code_interpreter(
         **limits: the fields of `InterpreterLimits`, for example ``seconds=5``, ``memory_mb=512``.
 
     Raises:
-        UsageError: an unknown limit, guard or module, a value that makes no sense, a required guard that this platform
-            lacks, or Windows.
+        UsageError: an unknown limit, guard or module, a value that makes no sense, or a required guard that this
+            platform lacks.
     """
-    if os.name != "posix":
-        raise UsageError("code_interpreter needs Linux or macOS.")
     known = InterpreterLimits.__dataclass_fields__
     for given, names in ((limits, known), (require, GUARDS)):
         for item in given:

@@ -45,8 +45,10 @@ _NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "mount": (165, 40), "umount2": (166, 39), "bpf": (321, 280), "userfaultfd": (323, 282),
     "perf_event_open": (298, 241), "keyctl": (250, 219), "add_key": (248, 217), "request_key": (249, 218),
     "open_by_handle_at": (304, 265), "personality": (135, 92),
-    "memfd_create": (319, 279), "memfd_secret": (447, 447), "shmget": (29, 194), "msgget": (68, 186),
-    "semget": (64, 190), "mq_open": (240, 180),
+    "memfd_create": (319, 279), "memfd_secret": (447, 447), "mq_open": (240, 180), "mq_unlink": (241, 181),
+    "shmget": (29, 194), "shmat": (30, 196), "shmctl": (31, 195), "semget": (64, 190), "semop": (65, 193),
+    "semctl": (66, 191), "semtimedop": (220, 192), "msgget": (68, 186), "msgsnd": (69, 189), "msgrcv": (70, 188),
+    "msgctl": (71, 187),
     "chmod": (90, None), "fchmod": (91, 52), "fchmodat": (268, 53), "chown": (92, None), "lchown": (94, None),
     "fchown": (93, 55), "fchownat": (260, 54), "utime": (132, None), "utimes": (235, None), "futimesat": (261, None),
     "utimensat": (280, 88), "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7),
@@ -61,7 +63,9 @@ _REFUSED = (
     "process_madvise", "process_mrelease", "migrate_pages", "move_pages", "ioprio_set", "tkill",
     "mount", "umount2", "bpf", "userfaultfd", "perf_event_open", "keyctl", "add_key", "request_key",
     "open_by_handle_at", "personality",
-    "memfd_create", "memfd_secret", "shmget", "msgget", "semget", "mq_open",  # memory that no limit counts
+    # Memory that no limit counts, and what other processes may share:
+    "memfd_create", "memfd_secret", "mq_open", "mq_unlink", "shmget", "shmat", "shmctl", "semget", "semop", "semctl",
+    "semtimedop", "msgget", "msgsnd", "msgrcv", "msgctl",
 )  # fmt: skip
 _ABSENT = ("clone3", "io_uring_setup", "io_uring_enter", "io_uring_register")  # libraries have another way
 _UNSUPPORTED = ("setxattr", "lsetxattr", "fsetxattr", "removexattr", "lremovexattr", "fremovexattr")

@@ -58,7 +58,7 @@ def main() -> None:
 
 
 class Warden:
-    """Args: settings: made by `rlfactory_core.tools.interpreter.processes.Processes`."""
+    """Args: settings: made by `rlfactory_core.tools.interpreter.warden.settings`."""
 
     def __init__(self, connection: socket.socket, settings: dict[str, Any]) -> None:
         self._connection = connection
