@@ -39,7 +39,9 @@ def test_values_have_the_types_of_the_schema(parse: Callable[..., Message]) -> N
         note={"type": "string"},
     )
     expected = {"n": 3, "code": "3", "flag": True, "rows": [{"a": None}], "note": "", "other": 2.5}
-    assert found(parse(text, [spec])) == [("f", expected)]
+    message = parse(text, [spec])
+    assert found(message) == [("f", expected)]
+    assert message.tool_calls[0].arguments_text == pairs.strip()
 
 
 @pytest.mark.parametrize(
@@ -214,6 +216,7 @@ TO = "<|channel|>commentary to=functions.f <|constrain|>json<|message|>"
             "First.\nIt.",
             "",
         ),
+        ("<|channel|>analysis<|message|>a<|end|><|channel|>analysis<|message|>b<|end|>", [], "", "a\nb"),
         ("<|channel|>final<|message|>cut", [], "cut", ""),
         ("<|channel|>fin", [], "", ""),
         ("no channel", [], "no channel", ""),

@@ -35,9 +35,9 @@ def _read_tagged(turn: Turn, start: int) -> int:
 def _read_function(turn: Turn, start: int) -> int:
     if _JSON_BODY.match(turn.text, start):
         return read_function_json(turn, start)
-    name, arguments, end = read_function(turn, start)
-    turn.call(name, turn.text[start:end], arguments)
-    return end
+    found = read_function(turn, start)
+    turn.call(found.name, found.arguments_text, found.arguments)
+    return found.end
 
 
 def _read_bracket(turn: Turn, start: int) -> int:

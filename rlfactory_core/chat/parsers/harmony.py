@@ -78,18 +78,17 @@ def _header(turn: Turn, start: int, end: int) -> str:
 
 def _read_message(turn: Turn, header: str, start: int) -> int:
     """The message whose text begins at ``start``, and where it ends."""
-    role = _ROLE.search(header)
-    if role is None or role.group(1) == "assistant":
-        recipient = _recipient(header)
-        if recipient is not None:
-            return read_or_refuse(turn, Syntax("", partial(_read_call, recipient), _FORM, _END), start)
-        channel = _CHANNEL.search(header)
-        parts = turn.reasoning if channel and channel.group(1) == "analysis" else turn.content
-    else:
-        parts = []
+    role, channel = _ROLE.search(header), _CHANNEL.search(header)
+    ours = role is None or role.group(1) == "assistant"
+    recipient = _recipient(header)
+    if ours and recipient is not None:
+        return read_or_refuse(turn, Syntax("", partial(_read_call, recipient), _FORM, _END), start)
     end = _END.search(turn.text, start)
     stop = end.start() if end else len(turn.text)
-    parts += [turn.text[start:stop], "\n"]
+    if ours and channel and channel.group(1) == "analysis":
+        turn.reasoning.append(turn.text[start:stop])
+    elif ours:
+        turn.content += [turn.text[start:stop], "\n"]
     return _behind(end, stop)
 
 

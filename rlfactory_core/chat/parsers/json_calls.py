@@ -15,7 +15,7 @@ from rlfactory_core.chat.parsers.turn import MalformedError, is_name, skip_space
 MAX_DEPTH = 64  # what is nested deeper would make later stages (validation, pickling, writing) recurse too deeply
 _MAX_MEMBERS = 16  # a call has two to four
 _COLON = re.compile(r"\s*:\s*")
-_NEXT = re.compile(r"\s*(?:(,)\s*|(?P<end>}))")
+_NEXT = re.compile(r"\s*(?:,\s*|(?P<end>}))")
 
 
 def _no_constant(name: str) -> NoReturn:
@@ -44,7 +44,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class CallObject:
-    """``{"name": …, "arguments": {…}}``; ``end`` is behind the closing brace."""
+    """A whole call; ``end`` is where it ends in the text."""
 
     name: str
     arguments_text: str
@@ -81,7 +81,7 @@ def read_object(text: str, start: int, name: str = "") -> Value:
 
 
 def read_call_object(text: str, start: int, arguments_keys: tuple[str, ...] = ("arguments",)) -> CallObject:
-    """A call as one JSON object; other members are ignored, and the last of several with one key counts.
+    """``{"name": …, "arguments": {…}}``; other members are ignored, and the last of several with one key counts.
 
     Raises:
         MalformedError: it is not JSON, or not such an object.

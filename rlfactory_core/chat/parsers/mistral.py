@@ -44,7 +44,7 @@ def _read(turn: Turn, start: int) -> int:
 def _read_list(turn: Turn, begin: int) -> int:
     found: list[CallObject] = []
     position = begin + 1
-    while len(found) < MAX_CALLS:
+    while turn.num_read + len(found) < MAX_CALLS:
         call = read_call_object(turn.text, position)
         found.append(call)
         position = skip_space(turn.text, call.end)
@@ -54,7 +54,7 @@ def _read_list(turn: Turn, begin: int) -> int:
             raise MalformedError("the list of calls is not valid JSON (expecting ',' or ']')", position)
         position += 1
     else:
-        raise MalformedError(f"a list holds at most {MAX_CALLS} calls", position)
+        raise MalformedError(f"a turn holds at most {MAX_CALLS} calls", position)
     for call in found:
         turn.call(call.name, call.arguments_text, call.arguments)
     return position + 1

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlfactory_core.chat.parsers.hermes import CLOSE, OPEN, RESUME
+from rlfactory_core.chat.parsers.json_calls import CallObject
 from rlfactory_core.chat.parsers.turn import MalformedError, Syntax, Turn, behind, is_name, read_turn, skip_space
 from rlfactory_core.chat.parsers.typed import typed
 from rlfactory_core.types import Message, ToolSpec
@@ -38,14 +39,14 @@ def read_tagged_function(turn: Turn, start: int) -> int:
     begin = skip_space(turn.text, start)
     if not turn.text.startswith(FUNCTION, begin):
         raise MalformedError(f"{FUNCTION}NAME> does not follow {OPEN}", start)
-    name, arguments, end = read_function(turn, begin + len(FUNCTION))
-    after = behind(turn, CLOSE, end, name, "function")
-    turn.call(name, turn.text[begin:end], arguments)
+    found = read_function(turn, begin + len(FUNCTION))
+    after = behind(turn, CLOSE, found.end, found.name, "function")
+    turn.call(found.name, found.arguments_text, found.arguments)
     return after
 
 
-def read_function(turn: Turn, start: int) -> tuple[str, dict[str, Any], int]:
-    """A function's name, its arguments and where it ends; ``start`` is behind ``<function=``.
+def read_function(turn: Turn, start: int) -> CallObject:
+    """A function from behind its ``<function=`` on.
 
     Raises:
         MalformedError: it is not written as `_BODY`.
@@ -54,9 +55,10 @@ def read_function(turn: Turn, start: int) -> tuple[str, dict[str, Any], int]:
     head = _NAME.match(text, start)
     if head is None or not is_name(head.group(1)):
         raise MalformedError(f"no name follows {FUNCTION}", start)
-    name, position = head.group(1), head.end()
+    name, first = head.group(1), head.end()
     tool = turn.tools.get(name)
     arguments: dict[str, Any] = {}
+    position = first
     while parameter := _PARAMETER.match(text, position):
         key, value_start = parameter.group(1), parameter.end()
         end = _VALUE_END.search(text, value_start)
@@ -66,7 +68,7 @@ def read_function(turn: Turn, start: int) -> tuple[str, dict[str, Any], int]:
         position = end.end()
     if not text.startswith(_END, position):
         raise MalformedError(f"neither <parameter=KEY> nor {_END} follows", position, name)
-    return name, arguments, position + len(_END)
+    return CallObject(name, text[first:position].rstrip(), arguments, position + len(_END))
 
 
 def _without_breaks(value: str) -> str:
@@ -74,8 +76,8 @@ def _without_breaks(value: str) -> str:
 
 
 def _refuse_bare(turn: Turn, start: int) -> int:
-    name, _, end = read_function(turn, start)
-    raise MalformedError(f"{FUNCTION}…{_END} stands outside of {OPEN}", end - len(_END), name)
+    found = read_function(turn, start)
+    raise MalformedError(f"{FUNCTION}…{_END} stands outside of {OPEN}", found.end - len(_END), found.name)
 
 
 RESUME_FUNCTION = re.compile(f"{OPEN}|{FUNCTION}|(?P<close>{_END})")
