@@ -174,6 +174,7 @@ def hostile(syntax: Syntax, size: int) -> Iterator[tuple[str, str]]:
     yield "one call, long text", syntax.write("echo", fill("Zoë said so. ")[: size - len(whole)])
     yield "one call, many lists", syntax.call("echo", "[" + "[]," * ((size - len(whole)) // 3) + "0]")
     yield "one call, deep lists", syntax.call("echo", "[" * (size // 2 - len(whole)) + "]" * (size // 2 - len(whole)))
+    yield "thinking, not closed", fill("Let me see. ", "[THINK]" if "[THINK]" in syntax.pieces else "<think>")
     yield "one call, cut in its text", fill("x", head + '"' * syntax.quoted)
     yield "one call, cut in brackets", fill("[", head)
     yield "one call, cut in objects", fill('{"a":', head)

@@ -27,6 +27,7 @@ from rlfactory_core.types import Message, ToolSpec
 
 _MESSAGE = "<|message|>"
 _FUNCTIONS = "functions."
+_BEGIN = re.compile(re.escape(_MESSAGE))
 _END = re.compile(r"(?P<close><\|(?:end|call|return)\|>)|<\|(?:start|channel)\|>")
 _OPENED = re.compile(r"\s*to=")  # the generation prompt began the header
 _HEADER = re.compile(r"<\|(?:start|channel)\|>")
@@ -54,11 +55,11 @@ def parse_harmony(text: str, tools: Sequence[ToolSpec] = (), *, thinking_open: b
     turn = Turn(Text(text), {tool.name: tool for tool in tools})
     position = _read_message(turn, "<|channel|>analysis", 0) if thinking_open else 0
     for _ in range(MAX_TAGS):
-        start = turn.text.find(_MESSAGE, position)
-        if start < 0:
+        begin = _BEGIN.search(turn.text, position)
+        if begin is None:
             break
-        header = _header(turn, position, start)
-        position = _read_message(turn, header, start + len(_MESSAGE))
+        header = _header(turn, position, begin.start())
+        position = _read_message(turn, header, begin.end())
     header = _header(turn, position, len(turn.text))
     recipient = _recipient(header)
     if recipient is not None:

@@ -80,11 +80,11 @@ class Turn:
         self.started = True
         self.num_read += 1
 
-    def think(self, start: int, close: str) -> int:
+    def think(self, start: int, close: re.Pattern[str]) -> int:
         """A thinking block from ``start`` on; one that is never closed holds all the rest."""
-        end = self.text.find(close, start)
-        self.reasoning.append(self.text[start:] if end < 0 else self.text[start:end])
-        return len(self.text) if end < 0 else end + len(close)
+        end = close.search(self.text, start)
+        self.reasoning.append(self.text[start : end.start() if end else len(self.text)])
+        return end.end() if end else len(self.text)
 
     def unthink(self, before: str) -> None:
         """All so far, ``before`` last, was thinking."""
@@ -137,7 +137,8 @@ def read_turn(
     by_opener = {syntax.opener: syntax for syntax in syntaxes}
     think, unthink = thinking
     tags = re.compile("|".join(re.escape(tag) for tag in (*thinking, *by_opener, *markup)))
-    position = at_start(turn, turn.think(0, unthink) if thinking_open else 0)
+    close = re.compile(re.escape(unthink))  # not str.find: that takes 25 times as long for 10 times the text
+    position = at_start(turn, turn.think(0, close) if thinking_open else 0)
     for _ in range(MAX_TAGS):
         match = tags.search(turn.text, position)
         if match is None:
@@ -149,7 +150,7 @@ def read_turn(
             continue
         turn.say(before)
         if tag == think:
-            position = turn.think(position, unthink)
+            position = turn.think(position, close)
             position = position if turn.started else at_start(turn, position)
         elif tag in by_opener:
             position = read_or_refuse(turn, by_opener[tag], position)
