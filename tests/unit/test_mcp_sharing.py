@@ -92,7 +92,7 @@ def test_processes_that_start_at_once_use_one_server_and_the_last_one_ends_it(gr
 
 
 @pytest.mark.usefixtures("folder")
-def test_the_tools_are_those_of_one_process(group: str) -> None:
+def test_the_tools_are_those_of_one_process(group: str, caplog: pytest.LogCaptureFixture) -> None:
     async def work(it: Opened) -> None:
         assert len(it.tools) == 14
         assert it.tools["echo"].idempotent
@@ -108,6 +108,7 @@ def test_the_tools_are_those_of_one_process(group: str) -> None:
         assert await it.call("echo", text="again") == "again"
 
     opened(servers(it=fake("--page", "5")), work, group=group)
+    assert "MCP server it is down: it ended with exit code 7." in caplog.text  # what the host says is said here
 
 
 @pytest.mark.usefixtures("folder")

@@ -41,12 +41,17 @@ class Listing:
     tools: tuple[ListedTool, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RpcError:
+class RpcError(Exception):
     """A JSON-RPC error, whichever class of the SDK carried it."""
 
-    code: int
-    message: str
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(code, message)
+        self.code, self.message = code, message
+
+    @classmethod
+    def lost(cls) -> RpcError:
+        """The connection ended before there was an answer."""
+        return cls(_CONNECTION_CLOSED, _CLOSED_MESSAGE)
 
     @property
     def invalid_arguments(self) -> bool:
@@ -116,11 +121,18 @@ def _listed(tool: Mapping[str, Any]) -> ListedTool:
 
 
 async def call_tool(session: Any, name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The result of ``tools/call`` in its wire form.
+    """The result of ``tools/call`` in its wire form; a call that is cancelled is taken back at the server.
 
     A request of its own and not the session's ``call_tool``: that one asks for the list of tools again where a page
     left one out, and drops an answer whose structured part does not fit the tool's output schema.
     """
+    try:
+        return await _send_call(session, name, arguments)
+    except Exception as error:
+        raise rpc_error(error) or error from error
+
+
+async def _send_call(session: Any, name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
     types = _sdk().types
     request = types.CallToolRequest(params=types.CallToolRequestParams(name=name, arguments=dict(arguments)))
     if not _is_v1():
@@ -139,6 +151,21 @@ async def call_tool(session: Any, name: str, arguments: Mapping[str, Any]) -> Ma
 async def ping(session: Any) -> None:
     """Raises what the request raises where the server does not answer it."""
     await session.send_ping()
+
+
+def result_of(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The result in a JSON-RPC response.
+
+    Raises:
+        RpcError: it holds an error instead.
+        ValueError: it is no such response.
+    """
+    result, error = message.get("result"), message.get("error")
+    if isinstance(result, Mapping):
+        return result
+    if isinstance(error, Mapping) and isinstance(error.get("code"), int):
+        raise RpcError(error["code"], str(error.get("message", "")))
+    raise ValueError("neither a result nor an error")
 
 
 def rpc_error(error: BaseException) -> RpcError | None:

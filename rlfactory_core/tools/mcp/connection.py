@@ -18,7 +18,8 @@ import anyio
 
 from rlfactory_core.errors import BackendError, ToolArgumentsError, ToolError, ToolUnavailableError
 from rlfactory_core.tools.mcp import compat
-from rlfactory_core.tools.mcp.compat import Listing
+from rlfactory_core.tools.mcp.calls import Calls, SessionCalls
+from rlfactory_core.tools.mcp.compat import Listing, RpcError
 from rlfactory_core.tools.mcp.config import ServerConfig
 from rlfactory_core.tools.mcp.explaining import explain, in_words, leaves
 from rlfactory_core.tools.mcp.http import RefusedError, open_sse, open_streamable_http
@@ -43,9 +44,9 @@ class _Life:
         self.over = asyncio.Event()
         self.last_words = LastWords()
         self.session: Any = None
+        self.calls: Calls | None = None  # none: the server is not up
         self.end: Callable[[], None] = self.over.set  # in order, also while the server starts
         self.kill: Callable[[], None] = lambda: None
-        self.calls: set[asyncio.Task[Any]] = set()
         self.answers = 0
         self.check: asyncio.Task[None] | None = None
 
@@ -74,7 +75,7 @@ class Connection:
 
     @property
     def up(self) -> bool:
-        return self._life.session is not None and not self._life.over.is_set()
+        return self._life.calls is not None and not self._life.over.is_set()
 
     @property
     def suspect(self) -> bool:
@@ -100,21 +101,15 @@ class Connection:
             ToolUnavailableError: the server is not up, or went down under the call.
         """
         life = self._life
-        if not self.up:
+        if life.calls is None or life.over.is_set():
             raise ToolUnavailableError(f"MCP server {self._server.name} is not up")
-        task = asyncio.ensure_future(compat.call_tool(life.session, tool, arguments))
-        life.calls.add(task)
         try:
-            result = await task
+            result = await life.calls.call_tool(tool, arguments)
         except asyncio.CancelledError:
-            if life.over.is_set():
-                raise ToolUnavailableError(f"MCP server {self._server.name} went down under a call") from None
             self._check(life)
             raise
         except Exception as error:
             raise self._attribute(error, life) from error
-        finally:
-            life.calls.discard(task)
         life.answers += 1
         return render(result)
 
@@ -135,22 +130,18 @@ class Connection:
 
     def _attribute(self, error: Exception, life: _Life) -> Exception:
         """Whose fault a failed call is."""
-        answer = compat.rpc_error(error)
-        name = self._server.name
-        if answer is None:
-            if isinstance(error, (anyio.ClosedResourceError, anyio.BrokenResourceError)):
-                life.over.set()
-                return ToolUnavailableError(f"MCP server {name} is gone")
-            return ToolError(f"the server's answer is not valid ({type(error).__name__})")
-        if answer.connection_lost:
+        lost = isinstance(error, (anyio.ClosedResourceError, anyio.BrokenResourceError))
+        if lost or (isinstance(error, RpcError) and error.connection_lost):
             self._check(life)
-            return ToolUnavailableError(f"MCP server {name}: {answer.message}")
+            return ToolUnavailableError(f"MCP server {self._server.name} did not answer: {error}")
         life.answers += 1
-        return (ToolArgumentsError if answer.invalid_arguments else ToolError)(answer.message)
+        if isinstance(error, RpcError):
+            return (ToolArgumentsError if error.invalid_arguments else ToolError)(error.message)
+        return ToolError("the server's answer is not valid")
 
     def _check(self, life: _Life) -> None:
         """After a call that was cut or failed to arrive: see whether the server still lives."""
-        if life.check is None and life.session is not None:
+        if life.check is None and not life.over.is_set():
             life.check = asyncio.ensure_future(self._ping(life))
 
     async def _ping(self, life: _Life) -> None:
@@ -229,6 +220,7 @@ class Connection:
                     scope.deadline = math.inf
                     started = True
                     life.session = session
+                    life.calls = link.calls or SessionCalls(session)
                     life.end = life.over.set
                     self._kinds = (kind,)
                     if not self._listing.done():
@@ -245,8 +237,7 @@ class Connection:
     def _bury(self, life: _Life) -> None:
         """Calls under way learn at once that there will be no answer."""
         life.over.set()
-        life.session = None
-        for task in life.calls:
-            task.cancel()
+        if life.calls is not None:
+            life.calls.lose()
         if life.check is not None:
             life.check.cancel()

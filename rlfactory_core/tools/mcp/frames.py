@@ -1,7 +1,8 @@
 """What goes over the socket between a group's processes and their host: JSON with its length before it.
 
 A request is ``{"id": 1, "do": "call", …}``, its reply ``{"id": 1, "result": …}`` or ``{"id": 1, "error": kind,
-"text": …}``. ``{"id": 1, "do": "cancel"}`` takes a request back and has no reply.
+"text": …}``. ``{"id": 1, "do": "cancel"}`` takes a request back and has no reply; ``{"log": level, "text": …}`` is what
+the host has to say.
 """
 
 from __future__ import annotations

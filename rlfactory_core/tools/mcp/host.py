@@ -1,7 +1,8 @@
 """The process that keeps the servers of a group: ``python -m rlfactory_core.tools.mcp.host``, started by `remote`.
 
 It reads what to keep from its stdin, as arguments and files may be read by others, listens, and goes into the
-background; whoever started it waits only for that. It ends when its last client is gone.
+background; whoever started it waits only for that. It ends when its last client is gone. Until then it holds on to
+nothing of its starter's, stderr included: what it has to say goes to one of its clients.
 """
 
 from __future__ import annotations
@@ -24,8 +25,6 @@ from rlfactory_core.tools.mcp.config import ServerConfig
 from rlfactory_core.tools.mcp.frames import error_reply, read_frame, to_frame
 from rlfactory_core.tools.mcp.meeting import MeetingPlace
 from rlfactory_core.tools.mcp.servers import LocalServers
-
-_log = logging.getLogger(__name__)
 
 _FIRST_S = 30.0  # for the first client to come
 _GRACE_S = 1.0  # for the next one, once all are gone
@@ -72,6 +71,19 @@ class _Host:
         await self.servers.close()
 
 
+class _ToClient(logging.Handler):
+    """What is logged here is logged by one of the clients."""
+
+    def __init__(self, host: _Host) -> None:
+        super().__init__(logging.WARNING)
+        self._host = host
+
+    def emit(self, record: logging.LogRecord) -> None:
+        for client in self._host.clients:
+            client.tell({"log": record.levelno, "text": self.format(record)})
+            return
+
+
 class _Client:
     """The requests and sessions of one process of the group."""
 
@@ -97,9 +109,13 @@ class _Client:
             reply = {"result": await self._do(do, fields)}
         except Exception as error:  # noqa: BLE001 the boundary to the other process
             reply = error_reply(error)
+        self.tell({"id": number, **reply})
         with suppress(OSError):
-            self._writer.write(to_frame({"id": number, **reply}))
             await self._writer.drain()
+
+    def tell(self, message: dict[str, Any]) -> None:
+        if not self._writer.is_closing():
+            self._writer.write(to_frame(message))
 
     async def _do(self, do: str, fields: dict[str, Any]) -> Any:
         if do == "hello":
@@ -132,6 +148,7 @@ class _Client:
 async def _keep(place: MeetingPlace, listening: socket.socket, servers: Sequence[ServerConfig]) -> None:
     """Serve until the last client is gone, or until told to end."""
     host = _Host(servers)
+    logging.getLogger().addHandler(_ToClient(host))
     told = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, told.set)
@@ -166,7 +183,7 @@ def main() -> None:
     if os.fork():
         os._exit(0)
     nowhere = os.open(os.devnull, os.O_RDWR)
-    for stream in (0, 1):
+    for stream in (0, 1, 2):
         os.dup2(nowhere, stream)
     os.close(nowhere)
     asyncio.run(_keep(place, listening, servers))

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from rlfactory_core.tools.mcp.calls import Calls
 from rlfactory_core.tools.mcp.config import ServerConfig
 
 _LINES = 40
@@ -38,6 +39,7 @@ class Link:
     read: Any
     write: Any
     kill: Callable[[], None] = lambda: None  # at once, whatever state the server is in
+    calls: Calls | None = None  # none: they are made in the session
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -17,6 +18,8 @@ from rlfactory_core.tools.mcp.compat import ListedTool, Listing
 from rlfactory_core.tools.mcp.config import ServerConfig
 from rlfactory_core.tools.mcp.frames import read_frame, reply_error, to_frame
 from rlfactory_core.tools.mcp.meeting import MeetingPlace
+
+_log = logging.getLogger(__name__)
 
 _POLL_S = 0.02  # between looks for the lock or the host
 _MEET_S = 60.0  # for a host to be there, started by whomever
@@ -63,6 +66,9 @@ class _Line:
     async def _read(self, reader: asyncio.StreamReader) -> None:
         try:
             while (message := await read_frame(reader)) is not None:
+                if "log" in message:
+                    _log.log(message["log"], "%s", message["text"])
+                    continue
                 reply = self._replies.get(message["id"])
                 if reply is None or reply.done():
                     continue

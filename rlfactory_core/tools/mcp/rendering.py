@@ -16,9 +16,12 @@ def render(result: Mapping[str, Any]) -> str:
     only where there is no text: servers give the same twice for clients that know only one of them.
 
     Raises:
-        ToolError: the result says that the call failed; holds its text.
+        ToolError: the result says that the call failed; holds its text. Or it is not what the protocol says.
     """
-    blocks = [_block(block) for block in result.get("content", ())]
+    try:
+        blocks = [_block(block) for block in result.get("content", ())]
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ToolError("the server's answer is not valid") from error
     structured = result.get("structuredContent")
     text = "\n".join(blocks) if blocks or structured is None else to_text(structured)
     if result.get("isError"):

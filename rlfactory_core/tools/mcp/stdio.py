@@ -1,7 +1,7 @@
 """A server as a process of ours, spoken to over its stdin and stdout.
 
 The SDK's own ``stdio_client`` keeps its process to itself: a server that hangs could not be killed, nor could its
-stderr be read. This one has the process in hand; what goes over the pipes is left to the SDK's models.
+stderr be read, nor could calls go beside the session (`calls`). This one has the process in hand.
 
 The process leads a process group of its own, and nothing of that group is left behind. It ends with us also when we are
 killed, as its stdin ends then.
@@ -23,6 +23,7 @@ from typing import Any
 import anyio
 
 from rlfactory_core.tools.mcp import compat
+from rlfactory_core.tools.mcp.calls import PipeCalls
 from rlfactory_core.tools.mcp.link import LastWords, Link, LinkRequest
 
 _log = logging.getLogger(__name__)
@@ -57,13 +58,15 @@ async def open_stdio(request: LinkRequest) -> AsyncIterator[Link]:
         )
     deliver, read = anyio.create_memory_object_stream[Any](_MESSAGES)
     write, written = anyio.create_memory_object_stream[Any](math.inf)  # a frozen server must not stop who cancels
+    assert process.stdin is not None
+    calls = PipeCalls(process.stdin.write)
     tasks = [
-        asyncio.ensure_future(_read_messages(process, deliver, request)),
+        asyncio.ensure_future(_read_messages(process, deliver, calls, request)),
         asyncio.ensure_future(_write_messages(process, written)),
         asyncio.ensure_future(_read_stderr(process, request.last_words)),
     ]
     try:
-        yield Link(read, write, kill=lambda: _signal_group(process, signal.SIGKILL))
+        yield Link(read, write, lambda: _signal_group(process, signal.SIGKILL), calls)
     finally:
         try:
             with anyio.CancelScope(shield=True):
@@ -78,7 +81,7 @@ async def open_stdio(request: LinkRequest) -> AsyncIterator[Link]:
             request.last_words.ending = _ending(process)
 
 
-async def _read_messages(process: Process, deliver: Any, request: LinkRequest) -> None:
+async def _read_messages(process: Process, deliver: Any, calls: PipeCalls, request: LinkRequest) -> None:
     assert process.stdout is not None
     parts: list[bytes] = []
     size = 0
@@ -91,7 +94,9 @@ async def _read_messages(process: Process, deliver: Any, request: LinkRequest) -
                 _log.warning("MCP server %s writes no line breaks", request.server.name)
                 break
             for line in tail:
-                await _deliver_line(b"".join(parts), deliver, request.server.name)
+                whole = b"".join(parts)
+                if not calls.take(whole):
+                    await _deliver_line(whole, deliver, request.server.name)
                 parts, size = [line], len(line)
     except (anyio.BrokenResourceError, anyio.ClosedResourceError):
         pass  # the session has ended first

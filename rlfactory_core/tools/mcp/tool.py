@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlfactory_core.cache import digest
+from rlfactory_core.errors import ToolArgumentsError
 from rlfactory_core.tool_context import ToolContext
 from rlfactory_core.tools.mcp.choosing import ChosenTool
 from rlfactory_core.tools.mcp.servers import Servers
@@ -45,6 +46,7 @@ class McpTool:
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
         """See `protocols.Tool`, and `Connection.call` for what it raises."""
+        _check_text(arguments)
         session = await self._session(context) if self._server.per_trajectory else ""
         return await self._servers.call(self._server.name, self._name, arguments, session)
 
@@ -60,3 +62,11 @@ class McpTool:
 
     async def close(self) -> None:
         """Nothing: the source closes the servers."""
+
+
+def _check_text(arguments: Mapping[str, Any]) -> None:
+    """What the model may write and no server can read: it would not be answered, or end the connection."""
+    try:
+        json.dumps(arguments, allow_nan=False, ensure_ascii=False).encode()
+    except ValueError as error:
+        raise ToolArgumentsError("the arguments hold a NaN, an infinity or half a character") from error
