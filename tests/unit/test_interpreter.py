@@ -191,6 +191,7 @@ def test_at_the_end_of_a_trajectory_its_process_and_its_directory_are_gone(folde
         assert not lives(pid)
         assert len(_directories(folders)) == 1
         assert (await run(manager, "x", other)).content == "1\n"
+        await other.end()
 
     manage(work, code_interpreter())
 

@@ -20,7 +20,7 @@ class InterpreterLimits:
 
     seconds: float = 20.0  # by the clock, per call; then the process is killed
     cpu_s: float = 10.0  # of processor time, per call; sooner than the clock's, so that a busy machine decides less
-    memory_mb: float = 1024.0  # of address space: more than the memory in use, above all with threads
+    memory_mb: float = 1024.0  # of address space, preloaded modules included: more than the memory in use
     file_mb: float = 64.0  # each file
     scratch_mb: float = 256.0  # all files with a name; looked at four times a second: for a moment it can be more
     scratch_entries: int = 1000  # files and directories; looked at likewise

@@ -8,11 +8,14 @@ import io
 import json
 import os
 import socket
+from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from rlfactory_core.tools.interpreter.output import Output
 from rlfactory_core.tools.interpreter.sandbox.wire import HEAD, pack
+
+Came = TypeVar("Came")
 
 _MAX_MESSAGE = 64 * 1024  # the model's code can write on the connection too
 _END_S = 10.0  # for a killed process to be gone
@@ -50,7 +53,7 @@ class Process:
     async def ready(self, seconds: float) -> dict[str, str] | None:
         """Wait until it has confined itself: guards that it could not put up, with reasons; None if it never will."""
         try:
-            message = await asyncio.wait_for(_receive(self._control), seconds)
+            message = await _within(_receive(self._control), seconds)
         except asyncio.TimeoutError:
             return None
         return None if message is None else dict(message["missing"])
@@ -60,7 +63,7 @@ class Process:
         self._output.listen()
         try:
             self._order(b"r")
-            reply = await asyncio.wait_for(self._exchange(code), seconds)
+            reply = await _within(self._exchange(code), seconds)
         except asyncio.TimeoutError:
             return Reply(self._output.take(), in_time=False)
         finally:
@@ -103,12 +106,26 @@ class Process:
 
     async def _end(self) -> Ending:
         try:
-            message = await asyncio.wait_for(_receive(self._lead), _END_S) or {}
+            message = await _within(_receive(self._lead), _END_S) or {}
         except asyncio.TimeoutError:
             message = {"error": "the warden does not answer"}
         for connection in (self._control, self._lead, self._output):
             connection.close()
         return Ending(message.get("exit"), self._killed, message.get("ended_for", ""), message.get("error", ""))
+
+
+async def _within(work: Coroutine[Any, Any, Came], seconds: float) -> Came:
+    """As `asyncio.wait_for`, which before Python 3.12 may lose a cancellation that comes together with the result."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait((task,), timeout=seconds)
+        if not task.done():
+            raise asyncio.TimeoutError
+        return task.result()
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.wait((task,))
 
 
 async def _receive(connection: socket.socket) -> dict[str, Any] | None:
