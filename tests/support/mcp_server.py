@@ -92,6 +92,7 @@ def show(kind: str) -> dict[str, Any]:
         "structured": {"content": [], "structuredContent": {"answer": 42}},
         "both": {"content": [{"type": "text", "text": "42"}], "structuredContent": {"answer": 42}},
         "several": {"content": [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]},
+        "half": {"content": [{"type": "text", "text": "half \ud83d"}]},
         "nothing": {"content": []},
         "error": {"content": [{"type": "text", "text": "no such city"}], "isError": True},
         "invalid": {"content": "not a list"},

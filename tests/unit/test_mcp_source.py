@@ -74,6 +74,7 @@ def test_the_version_changes_with_the_server_and_not_between_starts() -> None:
         ("both", "42"),
         ("several", "one\ntwo"),
         ("nothing", ""),
+        ("half", "half \ud83d"),
     ],
 )
 def test_content_becomes_text(kind: str, text: str) -> None:
@@ -95,6 +96,16 @@ def test_whose_fault_an_error_is(name: str, arguments: dict[str, Any], error: ty
         with pytest.raises(ToolError, match=text) as caught:
             await it.call(name, **arguments)
         assert type(caught.value) is error
+        assert await it.call("echo", text="goes on") == "goes on"
+
+    opened(servers(it=fake()), work)
+
+
+@pytest.mark.parametrize("wrong", ["\ud83d", float("nan"), [{"deep": float("-inf")}]])
+def test_what_no_server_could_read_is_the_models_fault(wrong: Any) -> None:
+    async def work(it: Opened) -> None:
+        with pytest.raises(ToolArgumentsError, match="half a character"):
+            await it.call("echo", text=wrong)
         assert await it.call("echo", text="goes on") == "goes on"
 
     opened(servers(it=fake()), work)

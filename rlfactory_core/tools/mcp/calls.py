@@ -68,10 +68,7 @@ class PipeCalls:
 
     def take(self, line: bytes) -> bool:
         """Whether a line from the server answers a call, also one that was cancelled; then it is dealt with."""
-        try:
-            message = from_json(line)
-        except ValueError:
-            return False
+        message = _parse(line)
         if not isinstance(message, dict) or "method" in message:
             return False
         number = message.get("id")
@@ -104,6 +101,17 @@ class PipeCalls:
         if not self._lost:
             self._write(b"".join(self._unwritten))
         self._unwritten.clear()
+
+
+def _parse(line: bytes) -> Any:
+    """None where it is not JSON. Half characters, as JavaScript servers cut texts, pass only the slower parser."""
+    try:
+        return from_json(line)
+    except ValueError:
+        try:
+            return json.loads(line)
+        except (ValueError, RecursionError):
+            return None
 
 
 class SessionCalls:
