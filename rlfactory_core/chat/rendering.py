@@ -34,8 +34,8 @@ def remedy(tokenizer: Any) -> str:
     """What to do about a tokenizer without a template that can be rendered."""
     if type(tokenizer).__name__ == "MistralCommonBackend":
         return (
-            "transformers takes mistral-common's own tokenizer where that package is installed: uninstall it (python "
-            "-m pip uninstall mistral-common), and give a model folder with tokenizer.json and a chat template."
+            "With tekken.json in the folder transformers takes mistral-common's own tokenizer: give a model folder "
+            "without it, with tokenizer.json and a chat template (chat_template.jinja)."
         )
     return "Give a model folder with tokenizer.json and a chat template (chat_template.jinja)."
 
