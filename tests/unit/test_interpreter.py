@@ -117,9 +117,14 @@ def test_the_exceptions_of_a_group_are_shown() -> None:
     ("code", "reason"),
     [
         ("import os\nos._exit(3)", "the code ended the interpreter (exit status 3)"),
-        ("import ctypes\nctypes.string_at(0)", "the code crashed the interpreter (SIGSEGV)"),
-        ("import os\nos.abort()", "the code crashed the interpreter (SIGABRT)"),
+        ("import ctypes\nctypes.string_at(0)", "the code crashed the interpreter (Segmentation fault"),
+        ("import os\nos.abort()", "the code crashed the interpreter (Abort"),
         ("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)", "the code was killed"),
+        pytest.param(
+            "import os\nos.kill(os.getpid(), 40)",  # a signal without a name
+            "the code crashed the interpreter (Real-time signal",
+            marks=pytest.mark.skipif(sys.platform != "linux", reason="macOS has no such signals"),
+        ),
         ("import os\nos.closerange(3, 64)", "the code cut the interpreter's connections"),
         ("import os\n[os.write(fd, bytes(9)) for fd in (3, 5)]", "the code cut the interpreter's connections"),
     ],

@@ -83,9 +83,12 @@ class Process:
     async def end(self, grace_s: float = 0.0) -> Ending:
         """Kill it if it lives on after ``grace_s``; returns once the process and its directory are gone."""
         ending = self._end_begins()
-        await asyncio.wait((ending,), timeout=grace_s)
-        if not ending.done():
-            self.kill()
+        try:
+            if grace_s:
+                await asyncio.wait((ending,), timeout=grace_s)
+        finally:
+            if not ending.done():
+                self.kill()
         return await asyncio.shield(ending)
 
     def _end_begins(self) -> asyncio.Task[Ending]:

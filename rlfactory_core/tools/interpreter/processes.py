@@ -82,7 +82,7 @@ class Processes:
             except BlockingIOError:  # many at once; it comes after them
                 await asyncio.sleep(0.005)
             except OSError as error:
-                raise BackendError(f"code_interpreter: the warden is gone. {self._last_words()}") from error
+                raise BackendError(f"code_interpreter: no warden ({error}). {self._last_words()}") from error
 
     def _live_warden(self) -> Warden:
         warden = self._warden

@@ -16,7 +16,7 @@ _LOST = "All variables and files are lost; the next call begins anew."
 
 
 class Session:
-    """Args: start: gives a new process."""
+    """Args: start: gives a new process. patience_s: how long a call waits for those before it."""
 
     def __init__(self, start: Callable[[], Awaitable[Process]], limits: InterpreterLimits, patience_s: float) -> None:
         self._start = start
@@ -107,5 +107,5 @@ class Session:
         if status == -signal.SIGKILL:
             return "the code was killed, probably because it took too much memory."
         if status < 0:
-            return f"the code crashed the interpreter ({signal.Signals(-status).name})."
+            return f"the code crashed the interpreter ({signal.strsignal(-status)})."
         return f"the code ended the interpreter (exit status {status})."
