@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from rlfactory_core.engines.verl.payload import Payload
-from rlfactory_core.errors import UsageError
+from rlfactory_core.errors import RlfactoryError, UsageError
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.task_runtime import TaskRuntime
 
@@ -82,7 +82,7 @@ def report(payload: Payload, shared_file: str) -> NodeReport:
         runtime = TaskRuntime(config, registry, group=payload.folder)
         asyncio.run(_open_and_close(runtime))
     except Exception as error:  # noqa: BLE001 - whatever a task's own resources raise belongs into the report
-        problems.append(f"{error}" if isinstance(error, UsageError) else f"{type(error).__name__}: {error}")
+        problems.append(f"{error}" if isinstance(error, RlfactoryError) else f"{type(error).__name__}: {error}")
     return NodeReport(platform.node(), {name: _version(name) for name in COMPARED}, tuple(problems))
 
 
