@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from chat_templates import DEEPSEEK_V31, MISTRAL_V3, MISTRAL_V13, PLAIN_CHATML
+from chat_templates import DEEPSEEK_V31, HERMES, MISTRAL_V3, MISTRAL_V13, PLAIN_CHATML, QWEN3_CODER
 from chat_tokenizers import DEEPSEEK, GLM, GPT_OSS, LLAMA, MISTRAL, QWEN, Kind, make_tokenizer, published
 
 from rlfactory_core.builtin import rlfactory_chat_formats
@@ -17,6 +17,8 @@ from rlfactory_core.chat.template import TemplateFormat
 from rlfactory_core.types import Message, ToolCall, ToolSpec
 
 OWN_TEMPLATES = {
+    "hermes_3": HERMES,
+    "qwen3_coder": QWEN3_CODER,
     "own": QWEN3_TEMPLATE,
     "mistral_v3": MISTRAL_V3,
     "mistral_v13": MISTRAL_V13,
@@ -50,7 +52,7 @@ FAMILIES = (
         QWEN,
         (
             *("own", "qwen3", "qwen3_training", "qwen3_instruct_2507", "qwen3_instruct_2507_training"),
-            *("qwen3_vl", "qwen3_vl_training"),
+            *("qwen3_vl", "qwen3_vl_training", "hermes_3"),
         ),
     ),
     Family(
@@ -59,6 +61,7 @@ FAMILIES = (
         (
             *("qwen3_5_think", "qwen3_5_think_training", "qwen3_5_nothink", "qwen3_5_nothink_training"),
             *("qwen3_6", "qwen3_6_training", "qwen3_8", "qwen3_8_training", "nemotron_3_nano"),
+            "qwen3_coder",
         ),
     ),
     Family("llama3", LLAMA, ("llama3", "llama3_training", "llama3_1", "llama3_2")),

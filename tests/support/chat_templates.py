@@ -3,8 +3,9 @@
 `MISTRAL_V3` has the layout of Mistral-7B-Instruct-v0.3: calls as one JSON list with ids, tools before the last user
 message, the system message within it, results as text between JSON. `MISTRAL_V13` has that of Mistral-Small-3.2 and
 Devstral: a system turn, tools once, ``NAME[ARGS]{…}``. (mistral-common brings Mistral's own; these need no package.)
-`DEEPSEEK_V31` has that of DeepSeek-V3.1. `PLAIN_CHATML` knows no system message, tools, calls or results, and wants the
-roles to alternate.
+`QWEN3_CODER` has that of Qwen3-Coder-Instruct, `HERMES` that of Hermes 2 Pro and 3 (arguments before the name, results
+as JSON in turns of their own), `DEEPSEEK_V31` that of DeepSeek-V3.1. `PLAIN_CHATML` knows no system message, tools,
+calls or results, and wants the roles to alternate.
 """
 # ruff: noqa: RUF001 - the bars in DeepSeek's tokens look like others
 
@@ -120,6 +121,60 @@ PLAIN_CHATML = """\
         {{- raise_exception('Only user and assistant roles are supported, one after the other.') -}}
     {%- endif -%}
     {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' -}}
+{%- endfor -%}
+{{- '<|im_start|>assistant\\n' if add_generation_prompt else '' -}}
+"""
+
+QWEN3_CODER = """\
+{%- macro turn(role, body) -%}{{ '<|im_start|>' + role + '\\n' + body + '<|im_end|>\\n' }}{%- endmacro -%}
+{%- set told = namespace(body=messages[0].content if messages[0].role == 'system' else 'You are Qwen.') -%}
+{%- for tool in tools or [] -%}
+    {%- set told.body = told.body + '\\n<function>\\n<name>' + tool.function.name + '</name>\\n<description>'
+        + (tool.function.description | trim) + '</description>\\n</function>' -%}
+{%- endfor -%}
+{{- turn('system', told.body) -}}
+{%- for message in messages -%}
+    {%- if message.role == 'assistant' and message.tool_calls -%}
+        {{- '<|im_start|>assistant' -}}
+        {{- '\\n' + message.content | trim + '\\n' if message.content | trim else '' -}}
+        {%- for call in message.tool_calls -%}
+            {{- '\\n<tool_call>\\n<function=' + call.function.name + '>\\n' -}}
+            {%- for name, value in call.function.arguments | items -%}
+                {{- '<parameter=' + name + '>\\n' + (value | string) + '\\n</parameter>\\n' -}}
+            {%- endfor -%}
+            {{- '</function>\\n</tool_call>' -}}
+        {%- endfor -%}
+        {{- '<|im_end|>\\n' -}}
+    {%- elif message.role in ['user', 'assistant'] -%}
+        {{- turn(message.role, message.content) -}}
+    {%- elif message.role == 'tool' -%}
+        {{- '<|im_start|>user\\n' if loop.previtem.role != 'tool' else '' -}}
+        {{- '<tool_response>\\n' + message.content + '\\n</tool_response>\\n' -}}
+        {{- '<|im_end|>\\n' if loop.last or loop.nextitem.role != 'tool' else '' -}}
+    {%- endif -%}
+{%- endfor -%}
+{{- '<|im_start|>assistant\\n' if add_generation_prompt else '' -}}
+"""
+HERMES = """\
+{%- if tools -%}
+    {{- '<|im_start|>system\\nHere are the available tools: <tools>' -}}
+    {%- for tool in tools -%}{{- tool | tojson -}}{%- endfor -%}
+    {{- '</tools> <tool_call>\\n{"name": <function-name>, "arguments": <args-dict>}\\n</tool_call><|im_end|>\\n' -}}
+{%- endif -%}
+{%- for message in messages -%}
+    {%- if message.role == 'assistant' and message.tool_calls is defined -%}
+        {{- '<|im_start|>assistant' -}}
+        {%- for call in message.tool_calls -%}
+            {{- '\\n<tool_call>\\n{ "arguments": ' + (call.function.arguments | tojson) -}}
+            {{- ', "name": "' + call.function.name + '"}\\n</tool_call> ' -}}
+        {%- endfor -%}
+        {{- '<|im_end|>\\n' -}}
+    {%- elif message.role == 'tool' -%}
+        {{- '<|im_start|>tool\\n<tool_response>\\n{"name": "' + message.name -}}
+        {{- '", "content": ' + (message.content | tojson) + '}\\n</tool_response> <|im_end|>\\n' -}}
+    {%- else -%}
+        {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' -}}
+    {%- endif -%}
 {%- endfor -%}
 {{- '<|im_start|>assistant\\n' if add_generation_prompt else '' -}}
 """

@@ -47,7 +47,8 @@ def test_a_turn_is_read_back(name: str, template_name: str, thinking: bool) -> N
         : max(1, chat.abilities.calls)
     ]
     thought = "hm" if chat.thinking else ""
-    beside = "" if name in ("llama3", "gpt-oss") or template_name == "mistral_v3" else "Let me see."
+    talks = chat.abilities.beside and name not in ("gpt-oss", "llama3")  # the one makes it analysis, the other no call
+    beside = "Let me see." if talks else ""
     turn = Message("assistant", beside, reasoning=thought, tool_calls=calls)
     ids = chat.encode(chat.written(turn))
     assert ids[-1] in chat.stop_token_ids
