@@ -138,6 +138,19 @@ def test_a_host_that_is_killed_gives_infra_faults_and_the_next_call_starts_anoth
 
 
 @pytest.mark.usefixtures("folder")
+def test_a_call_that_is_cut_while_a_host_starts_leaves_one_host(group: str) -> None:
+    async def work(it: Opened) -> None:
+        pid = int(await it.call("pid"))
+        os.kill(parent_of(pid), signal.SIGKILL)
+        with pytest.raises(ToolUnavailableError):
+            await it.call("sleep", seconds=60)
+        await asyncio.gather(*(it.cut("echo", after=0.001 * n, text="x") for n in range(3)))
+        assert len(set(await asyncio.gather(*(it.call("pid") for _ in range(5))))) == 1
+
+    opened(servers(it=fake()), work, group=group)
+
+
+@pytest.mark.usefixtures("folder")
 def test_trajectories_of_a_process_end_with_it(group: str) -> None:
     async def work(it: Opened) -> None:
         first = context("a")

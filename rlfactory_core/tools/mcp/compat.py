@@ -45,7 +45,7 @@ class RpcError(Exception):
     """A JSON-RPC error, whichever class of the SDK carried it."""
 
     def __init__(self, code: int, message: str) -> None:
-        super().__init__(code, message)
+        super().__init__(message)
         self.code, self.message = code, message
 
     @classmethod

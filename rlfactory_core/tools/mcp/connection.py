@@ -57,7 +57,7 @@ class Connection:
     Args:
         server: with its variables expanded.
         restarts: whether a server that dies is started again; without, calls are refused from then on.
-        changed: called when `ready` may have become true.
+        changed: called when `up` or `suspect` may have changed.
     """
 
     def __init__(

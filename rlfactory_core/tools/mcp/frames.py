@@ -34,7 +34,7 @@ async def read_frame(reader: asyncio.StreamReader) -> dict[str, Any] | None:
     return message
 
 
-def error_reply(error: Exception) -> dict[str, str]:
+def error_reply(error: RlfactoryError) -> dict[str, str]:
     """An error as the fields of a reply; one of a kind that is not passed on counts as the host's failure."""
     kind = type(error).__name__
     return {"error": kind if kind in _ERRORS else "ToolUnavailableError", "text": str(error)}

@@ -20,11 +20,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from rlfactory_core.errors import RlfactoryError, ToolUnavailableError
 from rlfactory_core.tools.mcp.compat import Listing
 from rlfactory_core.tools.mcp.config import ServerConfig
 from rlfactory_core.tools.mcp.frames import error_reply, read_frame, to_frame
 from rlfactory_core.tools.mcp.meeting import MeetingPlace
 from rlfactory_core.tools.mcp.servers import LocalServers
+
+_log = logging.getLogger(__name__)
 
 _FIRST_S = 30.0  # for the first client to come
 _GRACE_S = 1.0  # for the next one, once all are gone
@@ -107,8 +110,11 @@ class _Client:
     async def _answer(self, number: int, do: str, fields: dict[str, Any]) -> None:
         try:
             reply = {"result": await self._do(do, fields)}
-        except Exception as error:  # noqa: BLE001 the boundary to the other process
+        except RlfactoryError as error:
             reply = error_reply(error)
+        except Exception:  # noqa: BLE001 the boundary to the other process
+            _log.exception("the process that keeps the MCP servers failed at a call")
+            reply = error_reply(ToolUnavailableError("the process that keeps the MCP servers failed"))
         self.tell({"id": number, **reply})
         with suppress(OSError):
             await self._writer.drain()
@@ -147,6 +153,7 @@ class _Client:
 
 async def _keep(place: MeetingPlace, listening: socket.socket, servers: Sequence[ServerConfig]) -> None:
     """Serve until the last client is gone, or until told to end."""
+    ours = place.socket.stat()
     host = _Host(servers)
     logging.getLogger().addHandler(_ToClient(host))
     told = asyncio.Event()
@@ -161,7 +168,8 @@ async def _keep(place: MeetingPlace, listening: socket.socket, servers: Sequence
                 continue
             with place.try_lock() as locked:  # else somebody is about to come
                 if locked and (told.is_set() or not host.clients):
-                    place.remove()
+                    if place.has(ours):
+                        place.remove()
                     return
     finally:
         server.close()

@@ -62,6 +62,13 @@ class MeetingPlace:
         finally:
             os.close(handle)
 
+    def has(self, socket: os.stat_result) -> bool:
+        """Whether the socket that is there is this one, and not one of somebody who came after."""
+        try:
+            return os.path.samestat(self.socket.stat(), socket)
+        except FileNotFoundError:
+            return False
+
     def remove(self) -> None:
         """To be called by who holds the lock."""
         shutil.rmtree(self.folder, ignore_errors=True)

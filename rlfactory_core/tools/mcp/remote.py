@@ -94,7 +94,8 @@ class RemoteServers:
         self._place = place
         self._servers = servers
         self._line: _Line | None = None
-        self._meeting = asyncio.Lock()
+        self._meeting: asyncio.Task[_Line] | None = None
+        self._left = False
 
     async def open(self) -> Mapping[str, Listing]:
         """See `servers.Servers.open`; all processes of the group get the same answer."""
@@ -122,27 +123,35 @@ class RemoteServers:
 
     async def close(self) -> None:
         """Leave; the host ends soon after the last one has left."""
+        self._left = True
+        if self._meeting is not None:
+            await asyncio.wait((self._meeting,))
         if self._line is not None:
             await self._line.close()
 
     async def _meet(self) -> _Line:
-        """The line to the host, made anew where it is gone.
+        """The line to the host, made anew where it is gone: once for all who ask, and whoever of them gives up.
 
         Raises:
             BackendError: there is no host, and none can be started.
         """
-        async with self._meeting:
-            if self._line is not None and not self._line.gone:
+        if self._line is not None and not self._line.gone:
+            return self._line
+        if self._meeting is None or self._meeting.done():
+            self._meeting = asyncio.ensure_future(self._find_host())
+            self._meeting.add_done_callback(lambda task: task.cancelled() or task.exception())  # who asked may have given up
+        return await asyncio.shield(self._meeting)
+
+    async def _find_host(self) -> _Line:
+        ends = asyncio.get_running_loop().time() + _MEET_S
+        while not self._left and asyncio.get_running_loop().time() < ends:
+            self._line = await self._try_line()
+            if self._line is not None:
                 return self._line
-            ends = asyncio.get_running_loop().time() + _MEET_S
-            while asyncio.get_running_loop().time() < ends:
-                self._line = await self._try_line()
-                if self._line is not None:
-                    return self._line
-                with self._place.try_lock() as locked:
-                    if locked and not await self._is_met():  # who held the lock before may have started it
-                        await self._start_host()
-                await asyncio.sleep(_POLL_S)
+            with self._place.try_lock() as locked:
+                if locked and not await self._is_met():  # who held the lock before may have started it
+                    await self._start_host()
+            await asyncio.sleep(_POLL_S)
         raise BackendError("The process that keeps the MCP servers cannot be reached.")
 
     async def _try_line(self) -> _Line | None:
