@@ -139,7 +139,8 @@ class RemoteServers:
             return self._line
         if self._meeting is None or self._meeting.done():
             self._meeting = asyncio.ensure_future(self._find_host())
-            self._meeting.add_done_callback(lambda task: task.cancelled() or task.exception())  # who asked may have given up
+            # Whoever asked may have given up by then.
+            self._meeting.add_done_callback(lambda task: task.cancelled() or task.exception())
         return await asyncio.shield(self._meeting)
 
     async def _find_host(self) -> _Line:
