@@ -34,12 +34,14 @@ class TextEncoder:
     """
 
     def __init__(self, backend: Tokenizer) -> None:
-        added = sorted(backend.get_added_tokens_decoder().items(), key=lambda item: -len(item[1].content))
-        self._added = {token.content: index for index, token in added}
-        self._cut = _any_of(
-            [r"\s*" * token.lstrip + re.escape(token.content) + r"\s*" * token.rstrip for _, token in added]
-        )
-        self._control = _any_of([re.escape(name) for name in self._added if len(name) > 1 and not name.isspace()])
+        added = backend.get_added_tokens_decoder()
+        self._added = {token.content: index for index, token in added.items()}
+        behind = {token.content: r"\s*" * token.rstrip for token in added.values()}
+        takes_before = {token.content: behind[token.content] for token in added.values() if token.lstrip}
+        before = rf"(?<!\s)\s*{_any_of(takes_before)}|" if takes_before else ""
+        self._cut = re.compile(f"({before}{_any_of(behind)})")
+        controls = [name for name in self._added if len(name) > 1 and not name.isspace()]
+        self._control = re.compile(_any_of(dict.fromkeys(controls, "")))
         # The same model without the added tokens: what these encode can only be plain text.
         self._first = _without_added_tokens(backend, backend.pre_tokenizer)
         self._later = _without_added_tokens(backend, _unprefixed(backend))
@@ -92,8 +94,25 @@ class TextEncoder:
         return ids
 
 
-def _any_of(patterns: Sequence[str]) -> re.Pattern[str]:
-    return re.compile(f"({'|'.join(patterns)})" if patterns else "(?!)")
+def _any_of(names: Mapping[str, str]) -> str:
+    """A pattern for the longest of the names that stands at a place, each followed by its pattern.
+
+    It branches by characters: tokenizers have up to a thousand added tokens, too many to be tried one by one.
+    """
+    tree: dict[str, Any] = {}
+    for name, behind in names.items():
+        node = tree
+        for character in name:
+            node = node.setdefault(character, {})
+        node[""] = behind
+    return _pattern(tree) if tree else "(?!)"
+
+
+def _pattern(node: dict[str, Any]) -> str:
+    branches = [re.escape(character) + _pattern(below) for character, below in node.items() if character]
+    if "" in node:
+        branches.append(node[""])
+    return branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})"
 
 
 def _escaped(mark: str) -> str:

@@ -90,7 +90,7 @@ def test_added_tokens_that_take_the_white_space_around_them() -> None:
         tokenizers.AddedToken("<|end|>", rstrip=True, normalized=False),
         tokenizers.AddedToken("<|mask|>", lstrip=True, normalized=False),
     )
-    text = "a \n<|end|>\n\n b <|mask|> c<|end|>"
+    text = "a \n<|end|>\n\n b <|mask|> c<|mask|><|end|> <|mask|>\n"
     assert TextEncoder(core).ids(text, "\ue000", start=True) == whole(core, text)
 
 
@@ -107,3 +107,18 @@ def test_a_tokenizer_without_added_tokens() -> None:
     encoder = TextEncoder(core)
     assert encoder.ids("aa", "\ue000", start=True) == (0, 0)
     assert encoder.guard("aa", "\ue000") == "aa"
+
+
+def test_a_thousand_added_tokens_and_hostile_text_take_linear_time() -> None:
+    core = backend(
+        QWEN,
+        *(tokenizers.AddedToken(f"<SPECIAL_{index}>", normalized=False) for index in range(1000)),
+        tokenizers.AddedToken("<mask>", lstrip=True, normalized=False),
+    )
+    encoder = TextEncoder(core)
+    for unit in ("<", "<SPECIAL_", "\n", " <", "<SPECIAL_1", "\ue000"):
+        text = unit * (200_000 // len(unit))
+        mark = encoder.mark([text])
+        encoder.guard(text, mark)
+        encoder.unmark(text, mark)
+        assert encoder._cut.search(text) is None  # tried one by one, or from every space, this takes minutes
