@@ -4,9 +4,8 @@ What the template does to history, and we do not: it drops the analysis of calls
 that are past, whose ``<|return|>`` becomes ``<|end|>``. It writes what was said beside a call as analysis, and the
 recipient before the channel; a model that writes it behind is read as well. ``reasoning_effort`` is the template's.
 
-OpenAI's ``openai-harmony`` 0.0.8 renders and parses this family on token ids. It is not used: it downloads its
-vocabulary at first use, raises on malformed headers and gives no reason that a model could learn from. The template
-of the model itself is rendered instead.
+OpenAI's ``openai-harmony`` 0.0.8 renders and parses this family on token ids. It is not used: it downloads its own
+vocabulary at first use and fails without a network, and knows neither a fine-tune's tokenizer nor its template.
 """
 
 from __future__ import annotations

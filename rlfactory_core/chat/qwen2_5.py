@@ -1,6 +1,6 @@
 """Qwen2.5: the turns and calls of Qwen3 without thinking, and a system prompt of its own where there is none.
 
-Its template rewrites nothing; see `qwen3` for the libraries that were looked at.
+Its template rewrites nothing.
 """
 
 from __future__ import annotations

@@ -1,14 +1,10 @@
 """Qwen3 and its kin: ChatML turns, Hermes-style JSON tool calls, tool results in a shared user turn.
 
-Covers every tokenizer whose own template writes these (Qwen3, Qwen3-2507 instruct and thinking, Qwen3-VL, QwQ).
+Covers every tokenizer whose own template writes these (Qwen3, Qwen3-2507 instruct and thinking, Qwen3-VL, Hermes 3).
 
 What the thinking template does to history, and we do not: it drops the thinking blocks of assistant turns that lie
 before the last user message, and the empty block (``thinking=False``) of every turn but the last. Sampled ids are never
 rewritten here, so later turns are conditioned on what was really sampled; `proof` checks that nothing else differs.
-
-Of the libraries that render this family on token ids, Prime Intellect's ``renderers`` 0.1.12 was tried: it needs Python
-3.11, picks its code by the model's name and not by its template, and turns a ``<|im_end|>`` in a tool's output into the
-special token.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Qwen3-Coder, Qwen3.5 and later, Nemotron 3: ChatML turns with calls in XML, ``<function=…><parameter=…>…``.
 
 What the thinking templates do to history, and we do not: they drop (Qwen3.5, 3.6) or empty (Nemotron) the thinking
-blocks of turns before the last user message; Qwen3.8 keeps them. Qwen3-Coder's own template rewrites nothing. See
-`qwen3` for the libraries that were looked at.
+blocks of turns before the last user message; Qwen3.8 keeps them. Qwen3-Coder's own template rewrites nothing.
 """
 
 from __future__ import annotations

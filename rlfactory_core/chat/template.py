@@ -8,6 +8,13 @@ of a turn is what it writes behind its own generation prompt.
 What a template lacks is made up for: tools that it does not show are described in the first message, results that it
 does not show go into a user's turn, calls that it does not write are a part of the content. Text that it does not take
 beside a call is left out of prompts; in a sampled turn it stays.
+
+The stop token of a turn is what the model sampled, be it the one that the template writes or another.
+
+Libraries that render families on token ids were tried in its place (2026). Prime Intellect's ``renderers`` 0.1.12 needs
+Python 3.11, has the turns in its own code, chosen by the model's name and not by its template, and turns an
+``<|im_end|>`` in a tool's output into the special token. For ``openai-harmony`` see `gpt_oss`, for mistral-common
+`mistral`.
 """
 
 from __future__ import annotations
