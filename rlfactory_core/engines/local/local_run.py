@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import gc
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -76,6 +77,10 @@ class LocalRun:
         deterministic, slots = self.config.rollout.deterministic, self.config.rollout.slots
         sampler = LocalSampler(decoder, self.compute, deterministic=deterministic, slots=slots)
         self.sampler = await self._sampling.enter_async_context(sampler)
+        # Thousands of calls in flight set off full collections, which would go through all of torch each time.
+        gc.collect()
+        gc.freeze()
+        self._sampling.callback(gc.unfreeze)
 
     def _load_model(self) -> Any:
         """The run's start model, or its latest checkpoint on a resume; sets ``tokenizer`` and ``state``."""

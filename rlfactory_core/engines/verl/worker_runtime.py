@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from functools import lru_cache
 from typing import Any
 
@@ -44,7 +45,7 @@ class WorkerRuntime:
 
     async def _play(self, work: Work, attempt: int, sampler: ServerSampler) -> Trajectory:
         if self._opening is None:
-            self._opening = asyncio.create_task(self.runtime.open())
+            self._opening = asyncio.create_task(self._open())
         await asyncio.shield(self._opening)
         control = work.how.control if work.how else ""
         return await self.runtime.play_one(
@@ -56,6 +57,12 @@ class WorkerRuntime:
             session=f"{work.session}/{attempt}",
             manager=self.runtime.control_manager(control) if control else None,
         )
+
+    async def _open(self) -> None:
+        await self.runtime.open()
+        # Thousands of calls in flight set off full collections, which would go through all of torch each time.
+        gc.collect()
+        gc.freeze()
 
 
 @lru_cache(maxsize=1)
