@@ -18,6 +18,7 @@ from rlfactory_core.errors import MissingExtraError
 
 _CONNECTION_CLOSED = -32000
 _CLOSED_MESSAGE = "Connection closed"  # what either release says of its own; servers use the code for errors of theirs
+_CUT_OFF = ("SSE stream ended", "SSE stream failed")  # what 2.x says where an answer over HTTP broke off
 INVALID_PARAMS = -32602
 _CUT_S = 0.5  # for the word that a call was cut to be on its way
 UNREACHABLE = -32098  # ours, in the range that JSON-RPC leaves free: an HTTP request failed
@@ -59,8 +60,8 @@ class RpcError(Exception):
 
     @property
     def connection_lost(self) -> bool:
-        closed = self.code == _CONNECTION_CLOSED and self.message == _CLOSED_MESSAGE
-        return closed or self.code == UNREACHABLE
+        closed = self.message == _CLOSED_MESSAGE or self.message.startswith(_CUT_OFF)
+        return (self.code == _CONNECTION_CLOSED and closed) or self.code == UNREACHABLE
 
 
 def _sdk() -> Any:
