@@ -170,18 +170,13 @@ def _conversations(chat: TemplateFormat) -> list[tuple[Message, ...]]:
     both = calls if chat.abilities.calls != 1 else calls[:1]
     one, two = _call(0, "search", query="Ωmega"), [found(0, "\n\n  x \n"), found(1, " Ann\tLee 🙂 é\r\n")][: len(both)]
     answer = "<answer>Ann  Lee</answer>"
+    last = ask(later, content=answer)
+    first_round = (*system, user, ask(thought, one), found(0, "\n\n  x \n"), last)
     return [
-        (user, Message("assistant", answer, reasoning=thought)),
-        (*system, user, ask(thought, one), found(0, ""), Message("assistant", answer, reasoning=later)),
+        (user, ask(thought, content=answer)),
+        (*system, user, ask(thought, one), found(0, ""), last),
         (user, ask(thought, *both, content="At once."), *two, ask(later, one), found(0, "")),
         (*system, user, ask(thought, one), found(0, " Ann\tLee 🙂 é\r\n")),
-        (
-            *(*system, user, ask(thought, one), found(0, "\n\n  x \n"), Message("assistant", answer, reasoning=later)),
-            *(Message("user", " And  Beta?"), ask(thought, one), found(0, " Ann")),
-            Message("assistant", answer, reasoning=later),
-        ),
-        (
-            *(user, Message("assistant", "Plain.", reasoning=plain), Message("user", "Again.")),
-            Message("assistant", "Still plain.", reasoning=plain),
-        ),
+        (*first_round, Message("user", " And  Beta?"), ask(thought, one), found(0, " Ann"), last),
+        (user, ask(plain, content="Plain."), Message("user", "Again."), ask(plain, content="Still plain.")),
     ]

@@ -70,9 +70,8 @@ class ChatTemplate:
     def __init__(self, tokenizer: Any, source: str, thinking: bool) -> None:
         now = datetime.now().astimezone()
         self.source = _DATE.sub(lambda match: repr(now.strftime(match[2])), source)
-        self.switches = ("enable_thinking",) * ("enable_thinking" in source) + ("thinking",) * bool(
-            _THINKING.search(source)
-        )
+        known = {"enable_thinking": "enable_thinking" in source, "thinking": bool(_THINKING.search(source))}
+        self.switches = tuple(name for name, found in known.items() if found)
         self._tokenizer = tokenizer
         self._options: dict[str, Any] = dict.fromkeys(self.switches, thinking)
         self.abilities = self._find_abilities()
