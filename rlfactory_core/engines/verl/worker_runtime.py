@@ -27,6 +27,9 @@ class WorkerRuntime:
         self.runtime = TaskRuntime(self.config, registry, group=payload.folder)
         self.runtime.use_tokenizer(tokenizer)
         self._opening: asyncio.Task[None] | None = None
+        # Thousands of calls in flight set off full collections, which would go through all of torch each time.
+        gc.collect()
+        gc.freeze()
 
     async def play(self, data: bytes, attempt: int, sampler: ServerSampler) -> tuple[Work, Trajectory]:
         """Roll out and score.
@@ -45,7 +48,7 @@ class WorkerRuntime:
 
     async def _play(self, work: Work, attempt: int, sampler: ServerSampler) -> Trajectory:
         if self._opening is None:
-            self._opening = asyncio.create_task(self._open())
+            self._opening = asyncio.create_task(self.runtime.open())
         await asyncio.shield(self._opening)
         control = work.how.control if work.how else ""
         return await self.runtime.play_one(
@@ -57,12 +60,6 @@ class WorkerRuntime:
             session=f"{work.session}/{attempt}",
             manager=self.runtime.control_manager(control) if control else None,
         )
-
-    async def _open(self) -> None:
-        await self.runtime.open()
-        # Thousands of calls in flight set off full collections, which would go through all of torch each time.
-        gc.collect()
-        gc.freeze()
 
 
 @lru_cache(maxsize=1)
