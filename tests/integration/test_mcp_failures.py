@@ -131,8 +131,8 @@ def test_a_frozen_server_is_cut_killed_and_started_again(tmp_path: Path, idle: b
     pipes = Pipes(tmp_path, 1)
 
     async def work() -> None:
-        server = {**npm("filesystem", str(tmp_path)), "ping_timeout": 1.0}
-        async with opened({"files": server}, retries=0, deadline_s=2.0) as manager:
+        server = {**npm("filesystem", str(tmp_path)), "ping_timeout": 0.5}
+        async with opened({"files": server}, retries=0, deadline_s=1.0) as manager:
             first = only(processes("server-filesystem"))
             if idle:
                 os.kill(first, signal.SIGSTOP)
@@ -168,7 +168,7 @@ def test_a_server_that_keeps_dying_is_not_started_over_and_over(tmp_path: Path) 
     server = {**node, "command": "sh", "args": ["-c", script, node["command"], *node["args"]]}
 
     async def work() -> None:
-        limits = {"retries": 0, "deadline_s": 2.0, "breaker_failures": 1000}
+        limits = {"retries": 0, "deadline_s": 1.0, "breaker_failures": 1000}
         async with opened({"files": server}, **limits) as manager:
             broken.touch()
             os.kill(only(processes("server-filesystem")), signal.SIGKILL)

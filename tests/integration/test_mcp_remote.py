@@ -54,7 +54,7 @@ def test_a_server_that_is_started_again_is_found_again(transport: str, idle: boo
     async def work() -> None:
         first = ExitStack()
         first.enter_context(listening(transport, port))
-        async with opened({"everything": remote(transport, port)}, retries=0) as manager:
+        async with opened({"everything": remote(transport, port)}, retries=0, deadline_s=5.0) as manager:
             if idle:
                 first.close()
             else:
@@ -63,7 +63,7 @@ def test_a_server_that_is_started_again_is_found_again(transport: str, idle: boo
                 await call(manager, "echo", message="so does the other")
                 first.close()
                 cut, _ = await flying
-                assert (cut.fault, cut.latency_s < 20.0) == (FaultKind.INFRA, True)
+                assert cut.fault is FaultKind.INFRA  # with mcp 1 at its deadline, if nothing of the answer had come
             with listening(transport, port):
                 missed = await call(manager, "echo", message="hello again")
                 assert missed.fault in (None, FaultKind.INFRA)  # that its session is gone is not the tool's fault

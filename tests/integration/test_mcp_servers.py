@@ -239,12 +239,10 @@ def test_the_git_server_works_on_a_repository(tmp_path: Path) -> None:
 
 def test_the_command_line_lists_and_calls_the_tools_of_a_file(tmp_path: Path, rlfactory: Rlfactory) -> None:
     servers = {"mcpServers": {"everything": npm("everything", "stdio"), "time": pypi("time")}}
-    for file, text in (("mcp.json", json.dumps(servers)), ("mcp.pydata", repr([servers]))):
-        (tmp_path / file).write_text(text)
-        listed = rlfactory("tools", "list", "--mcp", file, "--json")
-        names = {entry["function"]["name"] for entry in json.loads(listed.stdout)}
-        assert {"get-sum", "convert_time"} <= names, listed.stderr
+    (tmp_path / "mcp.json").write_text(json.dumps(servers))
+    (tmp_path / "mcp.pydata").write_text(repr([servers]))
+    listed = rlfactory("tools", "list", "--mcp", "mcp.pydata", "--json")
+    names = {entry["function"]["name"] for entry in json.loads(listed.stdout)}
+    assert {"get-sum", "convert_time"} <= names, listed.stderr
     called = rlfactory("tools", "call", "get-sum", "--mcp", "mcp.json", "a=2", "b=40")
     assert (called.stdout, called.returncode) == ("The sum of 2 and 40 is 42.\n", 0)
-    refused = rlfactory("tools", "call", "get_current_time", "--mcp", "mcp.json", "timezone=Mars/Olympus")
-    assert (refused.returncode, "Mars/Olympus" in refused.stdout) == (1, True)

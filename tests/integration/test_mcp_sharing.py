@@ -211,7 +211,7 @@ def test_a_pool_of_a_server_that_takes_one_call_at_a_time_takes_as_many_as_it_ha
 def test_a_frozen_replica_costs_the_calls_that_it_had(tmp_path: Path) -> None:
     async def work() -> None:
         server = {**npm("filesystem", str(tmp_path)), "replicas": 3, "ping_timeout": 0.5}
-        async with opened({"files": server}, retries=0, deadline_s=1.5) as manager:
+        async with opened({"files": server}, retries=0, deadline_s=1.0) as manager:
             frozen = min(processes("server-filesystem"))
             os.kill(frozen, signal.SIGSTOP)
             listings = [write("list_directory", path=str(tmp_path)) for _ in range(30)]
@@ -253,19 +253,14 @@ def shared_memory(folder: Path) -> dict[str, Server]:
 
 def test_processes_of_one_group_share_the_server(tmp_path: Path, workers: StartWorkers) -> None:
     one, two = workers(shared_memory(tmp_path), "run-7", "run-7")
-    assert len(processes("server-memory")) == 1
+    server = processes("server-memory")
+    assert len(server) == 1
     one.call("create_entities", entities=[entity("Ada")])
     assert '"Ada"' in two.call("read_graph")
-    assert one.leave() == 0
-    assert '"Ada"' in two.call("read_graph")  # whoever came first may go first
-    assert len(processes("server-memory")) == 1
+    one.process.kill()  # whoever came first may go first, and in whatever way
+    assert '"Ada"' in two.call("read_graph")
+    assert processes("server-memory") == server
     assert two.leave() == 0
-
-
-def test_another_group_has_a_server_of_its_own(tmp_path: Path, workers: StartWorkers) -> None:
-    one, two = workers(shared_memory(tmp_path), "run-7", "run-8")
-    assert len(processes("server-memory")) == 2
-    assert (one.leave(), two.leave()) == (0, 0)
 
 
 @pytest.mark.parametrize("group", ["", "run-7"])
@@ -274,24 +269,3 @@ def test_a_killed_process_takes_its_servers_along(tmp_path: Path, workers: Start
     worker.process.kill()
     worker.leave()
     until(lambda: not processes(), "the servers to end")
-
-
-def test_a_killed_process_leaves_the_others_of_its_group_at_work(tmp_path: Path, workers: StartWorkers) -> None:
-    first, *others = workers(shared_memory(tmp_path), "run-7", "run-7", "run-7")
-    server = processes("server-memory")
-    first.process.kill()
-    first.leave()
-    assert ["entities" in worker.call("read_graph") for worker in others] == [True, True]
-    assert processes("server-memory") == server
-    assert [worker.leave() for worker in others] == [0, 0]
-
-
-def test_the_keeper_of_a_group_s_servers_is_replaced_when_it_dies(tmp_path: Path, workers: StartWorkers) -> None:
-    group = workers(shared_memory(tmp_path), "run-7", "run-7")
-    group[0].call("create_entities", entities=[entity("Ada")])
-    (keeper,) = processes("mcp.host")
-    os.kill(keeper, signal.SIGKILL)
-    until(lambda: keeper not in processes(), "the keeper to end")
-    assert ['"Ada"' in worker.call("read_graph") for worker in group] == [True, True]
-    until(lambda: len(processes("server-memory")) == 1, "the old server to end")
-    assert [worker.leave() for worker in group] == [0, 0]
