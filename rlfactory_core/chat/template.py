@@ -249,7 +249,8 @@ class TemplateFormat:
         if end is None or _SAMPLED not in text:
             raise ChatFormatError(
                 f"Chat format {self.name!r} cannot find where the model's chat template ends an assistant turn before "
-                f"messages of the roles {', '.join(roles)}."
+                f"messages of the roles {', '.join(roles)}. A turn has to end with {self._stop}: give the "
+                "tokenizer a template that writes it, or name another format with chat.format=NAME."
             )
         return Rendered(text[end.end() :], mark)
 

@@ -122,10 +122,17 @@ def test_calls_at_once_of_one_trajectory_share_its_server() -> None:
     opened(servers(it=fake(session="trajectory")), work)
 
 
-def test_before_a_trajectory_calls_no_server_runs(tmp_path: Path) -> None:
+def children() -> str:
+    """This process's, those of other tests' tools included."""
+    return Path(f"/proc/self/task/{os.getpid()}/children").read_text()
+
+
+def test_before_a_trajectory_calls_no_server_runs() -> None:
+    before = children()
+
     async def work(it: Opened) -> None:
         assert "echo" in it.tools
-        assert Path(f"/proc/self/task/{os.getpid()}/children").read_text() == ""  # noqa: ASYNC240
+        assert children() == before
 
     opened(servers(it=fake(session="trajectory")), work)
 
@@ -157,13 +164,15 @@ def test_a_trajectorys_server_that_does_not_start_is_an_infra_fault_and_tried_ag
 
 
 def test_a_trajectory_that_ends_while_its_server_starts_leaves_none() -> None:
+    before = children()
+
     async def work(it: Opened) -> None:
         calling = asyncio.ensure_future(it.call("echo", text="x"))
         await asyncio.sleep(0.01)
         calling.cancel()
         await it.context.end()
         await asyncio.wait((calling,))
-        assert Path(f"/proc/self/task/{os.getpid()}/children").read_text() == ""  # noqa: ASYNC240
+        assert children() == before
 
     opened(servers(it=fake(session="trajectory")), work)
 
