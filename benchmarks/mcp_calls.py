@@ -65,9 +65,9 @@ async def managed(stack: AsyncExitStack, group: str) -> Call:
     from rlfactory_core.tools.mcp.source import McpSource
     from rlfactory_core.types import Sample, ToolCall
 
-    source = McpSource({"mcpServers": {"it": {"command": sys.executable, "args": SERVER}}}, group=group)
+    source = McpSource({"mcpServers": {"it": {"command": sys.executable, "args": SERVER}}})
     stack.push_async_callback(source.close)
-    manager = DefaultToolManager(await source.open(()))
+    manager = DefaultToolManager(await source.open((), group))
     context = ToolContext("t", Sample("s", "?"))
 
     async def call(text: str) -> None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from rlfactory_core.tool_context import ToolContext
     from rlfactory_core.tools.function import tool
     from rlfactory_core.tools.interpreter import code_interpreter
+    from rlfactory_core.tools.mcp.source import McpSource
     from rlfactory_core.tools.qwen_agent import qwen_tool, qwen_tools
     from rlfactory_core.types import (
         FaultKind,
@@ -65,6 +66,7 @@ _HOME = {
     "Task": "task",
     "TinyModelRecipe": "tiny",
     "WarmStartStage": "tiny",
+    "McpSource": "tools.mcp.source",
     "code_interpreter": "tools.interpreter",
     "tool": "tools.function",
     "qwen_tool": "tools.qwen_agent",
@@ -89,6 +91,7 @@ __all__ = [
     "EnvStep",
     "FaultKind",
     "Group",
+    "McpSource",
     "Message",
     "RlfactoryError",
     "RunConfig",

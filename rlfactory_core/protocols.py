@@ -51,8 +51,13 @@ class Tool(Protocol):
 class ToolSource(Protocol):
     """Gives tools that are known only once something runs, such as MCP servers; stands among a task's ``tools``."""
 
-    async def open(self, taken: Collection[str]) -> Sequence[Tool]:
-        """Start it. The tools' names are not among those ``taken`` by other tools.
+    async def open(self, taken: Collection[str], group: str = "") -> Sequence[Tool]:
+        """Start it.
+
+        Args:
+            taken: names of other tools, which these do not have.
+            group: processes of a machine that open the same source in the same group may share what runs; empty: this
+                process is alone.
 
         Raises:
             UsageError: what the user can mend, such as a server's configuration.

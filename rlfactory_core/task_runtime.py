@@ -48,9 +48,8 @@ class TaskRuntime:
         self.limits = RolloutLimits(limits.max_turns, limits.max_tool_calls, limits.max_turn_tokens, limits.max_tokens)
         self._chat: ChatFormat | None = None
         self._managers: dict[str, ToolManager] = {}
-        self._open_tools = OpenTools()
+        self._open_tools = OpenTools(group)
         self._added: Sequence[Tool] = ()  # the tools of the configuration's own sources, once they are open
-        self._group = group
 
     def _make_scorers(self) -> dict[str, tuple[Any, float]]:
         wanted: Sequence[RewardConfig] = self.config.rewards or tuple(
@@ -140,7 +139,7 @@ class TaskRuntime:
             return []
         from rlfactory_core.tools.mcp.source import McpSource
 
-        return [McpSource(self.config.tools.mcp, group=self._group)]
+        return [McpSource(self.config.tools.mcp)]
 
     def _manager(self, tools: Sequence[Any]) -> ToolManager:
         make = self.registry.find(self.config.tools.manager, "tool_manager").factory

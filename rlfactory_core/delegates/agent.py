@@ -90,8 +90,8 @@ def agent_tool(  # noqa: PLR0913 - one flat list of options, all but four have a
     endpoint = Endpoint(name, base_url, model, api_key)
     items = tuple(tools)
 
-    async def start(opened: AsyncExitStack) -> Tool:
-        sources = OpenTools()
+    async def start(opened: AsyncExitStack, group: str) -> Tool:
+        sources = OpenTools(group)
         opened.push_async_callback(sources.close)
         await sources.open(items)
         manager = DefaultToolManager(sources.tools, config)

@@ -61,7 +61,7 @@ def model_tool(  # noqa: PLR0913 - one flat list of options, all but four have a
     spec = ToolSpec(name, told, template.parameters(parameters or {}))
     endpoint = Endpoint(name, base_url, model, api_key)
 
-    async def start(opened: AsyncExitStack) -> Tool:
+    async def start(opened: AsyncExitStack, _group: str) -> Tool:
         client = await endpoint.connect(opened)
         return ModelTool(spec, template, client, system, SamplingParams(max_tokens, temperature), model, deadline_s)
 

@@ -20,19 +20,19 @@ class DelegateSource:
 
     Args:
         name: the tool's.
-        start: makes the tool; what is to be closed with it goes onto the stack.
+        start: makes the tool, given the group; what is to be closed with it goes onto the stack.
     """
 
-    def __init__(self, name: str, start: Callable[[AsyncExitStack], Awaitable[Tool]]) -> None:
+    def __init__(self, name: str, start: Callable[[AsyncExitStack, str], Awaitable[Tool]]) -> None:
         self._name, self._start = name, start
         self._opened = AsyncExitStack()
 
     def __repr__(self) -> str:
         return f"<tool {self._name}>"
 
-    async def open(self, taken: Collection[str]) -> Sequence[Tool]:
+    async def open(self, taken: Collection[str], group: str = "") -> Sequence[Tool]:
         """See `protocols.ToolSource`; the tool manager refuses a name that is ``taken``."""
-        return (await self._start(self._opened),)
+        return (await self._start(self._opened, group),)
 
     async def close(self) -> None:
         await self._opened.aclose()

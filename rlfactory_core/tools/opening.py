@@ -12,9 +12,14 @@ _log = logging.getLogger(__name__)
 
 
 class OpenTools:
-    """The tools of one worker process: ``await open(items)``, once or more, use ``tools``, ``await close()``."""
+    """The tools of one worker process: ``await open(items)``, once or more, use ``tools``, ``await close()``.
 
-    def __init__(self) -> None:
+    Args:
+        group: handed to the sources; see `protocols.ToolSource`.
+    """
+
+    def __init__(self, group: str = "") -> None:
+        self._group = group
         self.tools: tuple[Tool, ...] = ()
         self._sources: list[ToolSource] = []
 
@@ -30,7 +35,7 @@ class OpenTools:
         for source in filter(_is_source, items):
             self._sources.append(source)
             names = {tool.spec.name for tool in self.tools if isinstance(tool, Tool)}
-            self.tools += tuple(await source.open(names))
+            self.tools += tuple(await source.open(names, self._group))
 
     async def close(self) -> None:
         """Close the sources, the last one first; one that fails to does not keep the others from it."""

@@ -63,9 +63,9 @@ def opened(
     """Run ``work`` with the tools of a configuration, and see that no task outlives the source."""
 
     async def run() -> Any:
-        source = McpSource(config, group=group)
+        source = McpSource(config)
         try:
-            tools = await source.open(taken)
+            tools = await source.open(taken, group)
             return await work(Opened(source, {tool.spec.name: tool for tool in tools}))
         finally:
             await source.close()

@@ -86,9 +86,9 @@ def _answers(port: int) -> bool:
 @asynccontextmanager
 async def opened(servers: Mapping[str, Server], *, group: str = "", **limits: Any) -> AsyncIterator[DefaultToolManager]:
     """The servers' tools as a run has them. ``limits`` are the fields of `config.ToolsConfig`."""
-    tools = OpenTools()
+    tools = OpenTools(group)
     try:
-        await tools.open([McpSource({"mcpServers": servers}, group=group)])
+        await tools.open([McpSource({"mcpServers": servers})])
         manager = DefaultToolManager(tools.tools, ToolsConfig(**limits))
         yield manager
         await manager.close()

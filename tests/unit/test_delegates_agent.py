@@ -174,7 +174,7 @@ class Source:
     def __init__(self) -> None:
         self.events: list[str] = []
 
-    async def open(self, taken: Collection[str]) -> Sequence[Tool]:
+    async def open(self, taken: Collection[str], group: str = "") -> Sequence[Tool]:
         self.events.append("open")
         return (echo,)
 

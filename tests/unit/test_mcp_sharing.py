@@ -159,8 +159,8 @@ def test_trajectories_of_a_process_end_with_it(group: str) -> None:
         ended = int(await it.call("pid", first))
         await first.end()
         assert not is_alive(ended)
-        other = McpSource(servers(it=fake(session="trajectory")), group=group)
-        tools = {tool.spec.name: tool for tool in await other.open(())}
+        other = McpSource(servers(it=fake(session="trajectory")))
+        tools = {tool.spec.name: tool for tool in await other.open((), group)}
         pid = int(await tools["pid"].call({}, context("b")))
         assert is_alive(pid)
         await other.close()

@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 import pytest
 from tool_calls import Flaky, echo
 
+from rlfactory_core import agent_tool
 from rlfactory_core.errors import BackendError
 from rlfactory_core.protocols import Tool
 from rlfactory_core.tools import FunctionTool
@@ -21,7 +22,7 @@ class Source:
     def __init__(self, name: str, log: list[str], *, starts: bool = True, stops: bool = True) -> None:
         self.name, self.log, self.starts, self.stops = name, log, starts, stops
 
-    async def open(self, taken: Collection[str]) -> Sequence[Tool]:
+    async def open(self, taken: Collection[str], group: str = "") -> Sequence[Tool]:
         self.log.append(f"open {self.name}")
         if not self.starts:
             raise BackendError(f"{self.name} does not start")
@@ -56,6 +57,25 @@ def test_sources_are_opened_in_order_and_told_which_names_are_taken() -> None:
     ]
 
 
+def test_sources_are_told_the_group_of_processes_they_are_opened_in() -> None:
+    class Shared(Source):
+        async def open(self, taken: Collection[str], group: str = "") -> Sequence[Tool]:
+            self.log.append(group)
+            return await super().open(taken, group)
+
+    async def work() -> None:
+        opened = OpenTools("run 7")
+        agent = agent_tool("boss", "http://127.0.0.1:9", "toy", [Shared("b", log)])
+        await opened.open([Shared("a", log)])
+        with pytest.raises(BackendError, match="boss"):
+            await opened.open([agent])  # its model's server is down; its tools were opened before
+        await opened.close()
+
+    log: list[str] = []
+    asyncio.run(work())
+    assert log.count("run 7") == 2
+
+
 def test_a_source_that_cannot_start_is_closed_with_those_before_it() -> None:
     log: list[str] = []
 
@@ -85,7 +105,7 @@ def test_a_source_that_cannot_be_closed_does_not_keep_the_others(caplog: pytest.
 
 def test_what_is_neither_is_passed_on_and_a_tool_with_an_open_of_its_own_is_a_tool() -> None:
     class Openable(Flaky):
-        async def open(self, taken: Collection[str]) -> Sequence[Tool]:
+        async def open(self, taken: Collection[str], group: str = "") -> Sequence[Tool]:
             raise AssertionError("nobody opens a tool")
 
     async def work() -> None:

@@ -24,23 +24,22 @@ class McpSource:
 
     Args:
         config: see `config.read_servers`; read at once.
-        group: processes of one machine that open the same configuration in the same group share one set of servers,
-            which a process of its own keeps; empty: the servers are this process's own.
 
     Raises:
         ConfigError: the configuration does not fit.
     """
 
-    def __init__(self, config: Path | str | Mapping[str, Any] | Sequence[Any], *, group: str = "") -> None:
+    def __init__(self, config: Path | str | Mapping[str, Any] | Sequence[Any]) -> None:
         self._configs = read_servers(config)
-        self._group = group
         self._servers: Servers | None = None
 
     def __repr__(self) -> str:
         return f"McpSource({', '.join(config.name for config in self._configs)})"
 
-    async def open(self, taken: Collection[str]) -> Sequence[Tool]:
+    async def open(self, taken: Collection[str], group: str = "") -> Sequence[Tool]:
         """Start all servers in parallel; the tools in the configuration's order.
+
+        Processes of a group share one set of servers, which a process of its own keeps.
 
         Raises:
             MissingExtraError: the package mcp is not installed.
@@ -51,9 +50,7 @@ class McpSource:
         require_sdk()
         expanded = [expand(config, os.environ) for config in self._configs]
         self._servers = (
-            RemoteServers(meeting_place(self._group, self._configs), expanded)
-            if self._group
-            else LocalServers(expanded)
+            RemoteServers(meeting_place(group, self._configs), expanded) if group else LocalServers(expanded)
         )
         listings = await self._servers.open()
         # What is not expanded names the tools' versions: they hold no secret, and are the same on every machine.
