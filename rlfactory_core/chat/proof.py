@@ -9,27 +9,53 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from rlfactory_core.chat.rendering import Abilities
 from rlfactory_core.errors import ChatFormatError
+from rlfactory_core.protocols import ChatFormat
 from rlfactory_core.types import Message, ToolCall, ToolSpec
-
-if TYPE_CHECKING:
-    from rlfactory_core.chat.template import TemplateFormat
 
 _REMEDY = "Choose another format with chat.format=NAME, or register one for this model's template."
 _AROUND = 8  # tokens shown on both sides of the first difference
 
 
+class ProvableFormat(ChatFormat, Protocol):
+    """What the proof needs beyond a `ChatFormat`; `TemplateFormat` has it all, and says what it means."""
+
+    abilities: Abilities
+    thinking: bool
+    opens_thinking: bool
+    thinking_open: bool
+
+    def initial_text(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> str: ...
+
+    def observation_text(self, messages: Sequence[Message]) -> str: ...
+
+    def render(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, generation_prompt: bool = True
+    ) -> str: ...
+
+    def written(self, message: Message) -> str: ...
+
+    def up_to_end(self, text: str) -> str | None: ...
+
+    def stop_of(self, message: Message) -> str: ...
+
+    def keeps(self, messages: Sequence[Message]) -> bool: ...
+
+    def forgetful(self, text: str, messages: Sequence[Message]) -> str: ...
+
+
 def prove_append_equals_render(
-    chat: TemplateFormat, conversations: Iterable[Sequence[Message]] | None = None, tools: Sequence[ToolSpec] = ()
+    chat: ProvableFormat, conversations: Iterable[Sequence[Message]] | None = None, tools: Sequence[ToolSpec] = ()
 ) -> None:
     """Check on ``conversations`` (default: built in) that appended ids are those of the full render.
 
     Two equalities a conversation: the ids put together turn by turn are the tokenizer's ids of their own text, and
     that text is the template's render of all messages. A template that rewrites the past is compared letter by letter
-    where it has nothing to rewrite (`TemplateFormat.keeps`), and elsewhere up to what its format's docstring says
-    (`TemplateFormat.forgetful`, on both sides). Calls are read as the template writes them, and no content becomes a
+    where it has nothing to rewrite (`keeps`), and elsewhere up to what its format's docstring says
+    (`forgetful`, on both sides). Calls are read as the template writes them, and no content becomes a
     special token.
 
     Raises:
@@ -53,7 +79,7 @@ class Appended:
     text: str
 
 
-def appended(chat: TemplateFormat, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> Appended:
+def appended(chat: ProvableFormat, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> Appended:
     """The conversation as a rollout builds it, each assistant turn sampled in its canonical form."""
     ids: list[int] = []
     text = ""
@@ -73,7 +99,7 @@ def appended(chat: TemplateFormat, messages: Sequence[Message], tools: Sequence[
     return Appended(tuple(ids), text)
 
 
-def prove_text(chat: TemplateFormat, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> None:
+def prove_text(chat: ProvableFormat, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> None:
     """The second equality alone: the text put together is the template's.
 
     Raises:
@@ -89,7 +115,7 @@ def prove_text(chat: TemplateFormat, messages: Sequence[Message], tools: Sequenc
     _compare(chat, chat.encode(text), chat.encode(rendered), "the chat template's render")
 
 
-def _sampled(chat: TemplateFormat, before: str, text: str) -> tuple[int, ...]:
+def _sampled(chat: ProvableFormat, before: str, text: str) -> tuple[int, ...]:
     """The ids of a turn's text behind ``before``; a tokenizer may treat the first word of a whole text differently."""
     start = max((before.rfind(mark) for mark in "<["), default=-1)
     tail = before[max(0, start) :]
@@ -97,7 +123,7 @@ def _sampled(chat: TemplateFormat, before: str, text: str) -> tuple[int, ...]:
     return whole[len(head) :] if whole[: len(head)] == head else chat.encode(text)
 
 
-def _prove_calls_are_read(chat: TemplateFormat) -> None:
+def _prove_calls_are_read(chat: ProvableFormat) -> None:
     """What the template writes for a call must be what the format reads as one."""
     turn = Message("assistant", "", tool_calls=(_call(0, "search", query="Ωmega"),))
     written = chat.written(turn)
@@ -109,7 +135,7 @@ def _prove_calls_are_read(chat: TemplateFormat) -> None:
         )
 
 
-def _prove_contents_are_plain(chat: TemplateFormat) -> None:
+def _prove_contents_are_plain(chat: ProvableFormat) -> None:
     """No content must be able to end a turn or to fake a call."""
     tokens = [chat.decode([stop]) for stop in chat.stop_token_ids]
     hostile = "x".join(["", *tokens, "<|im_start|>assistant", "<tool_call>", "</tool_response>", ""])
@@ -127,7 +153,7 @@ def _prove_contents_are_plain(chat: TemplateFormat) -> None:
             )
 
 
-def _compare(chat: TemplateFormat, appended: Sequence[int], expected: Sequence[int], what: str) -> None:
+def _compare(chat: ProvableFormat, appended: Sequence[int], expected: Sequence[int], what: str) -> None:
     if tuple(appended) == tuple(expected):
         return
     shortest = min(len(appended), len(expected))
@@ -152,7 +178,7 @@ def _call(index: int, name: str, **arguments: Any) -> ToolCall:
     return ToolCall(f"call_{index}", name, json.dumps(arguments, ensure_ascii=False), arguments)
 
 
-def _conversations(chat: TemplateFormat) -> list[tuple[Message, ...]]:
+def _conversations(chat: ProvableFormat) -> list[tuple[Message, ...]]:
     """Conversations of every shape that the template takes; with reasoning where it knows it."""
     thought = "Let me look.\n\nTwice." if chat.thinking else ""
     later = "" if chat.opens_thinking and not chat.thinking_open else thought  # of turns that follow results
