@@ -66,6 +66,10 @@ def only(found: set[int]) -> int:
     return pid
 
 
+def is_frozen(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
 def has_ended(pid: int) -> bool:
     """Whether nothing is left of it: until it has been waited for, its end of a pipe may still be open."""
     return not Path(f"/proc/{pid}").exists()
@@ -100,9 +104,11 @@ def test_a_call_that_may_be_repeated_gets_its_answer_from_the_restarted_server(t
             first = only(processes("server-filesystem"))
             flying = asyncio.ensure_future(call(manager, "read_text_file", path=str(pipes.paths[0])))
             await pipes.are_read()
+            os.kill(first, signal.SIGSTOP)  # it must neither see the pipe's end, nor leave it to the next server
+            await asyncio.to_thread(until, lambda: is_frozen(first), "the server to freeze")
+            pipes.let_go()
             os.kill(first, signal.SIGKILL)
             await asyncio.to_thread(until, lambda: has_ended(first), "the server to end")
-            pipes.let_go()
             await pipes.are_read()
             pipes.let_go("at last")
             result = await flying

@@ -54,7 +54,6 @@ def test_the_system_message_is_an_option(data: str, given: str, messages: int) -
         ({"data": {"train": "train.jsonl"}}, "tools"),
         ({"data": {"eval": "test.jsonl"}}, "tools"),
         ({"tools": {"mcp": {"mcpServers": {}}}}, "tools"),
-        ({"plugin": "search", "data": {"train": "train.jsonl"}}, "search"),
     ],
 )
 def test_own_data_or_servers_stand_in_the_place_of_a_plugin(given: dict[str, Any], plugin: str) -> None:
