@@ -107,6 +107,7 @@ def test_a_data_file_that_is_not_there(cli: Cli, search_files: Any, out: Path) -
     assert not out.exists()
 
 
+@pytest.mark.slow
 def test_the_message_is_the_same_with_several_processes(cli: Cli, search_files: Any, out: Path) -> None:
     message = cli.refusal(*own(search_files, out, data="missing.jsonl"), "train.workers=2")
     assert f"There is no data file {Path('missing.jsonl').absolute()}" in message

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from runs import TINY_TASK, Cli, metrics
 
+pytestmark = pytest.mark.slow
+
 RUN = ("run", "--plugin", TINY_TASK, "rollout.max_tokens=320", "rollout.max_turn_tokens=40", "eval.limit=2")
 STEP = ("train.prompts_per_step=4", "train.group_size=4", "train.lr=1e-3")
 
@@ -24,7 +26,6 @@ def sampled(run: Path, step: int) -> dict[tuple[str, int], Any]:
     }
 
 
-@pytest.mark.slow
 def test_two_processes_do_what_one_does(cli: Cli, tiny_model: Path, tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     for run, workers in ((one, 1), (two, 2)):

@@ -113,7 +113,7 @@ def workers(nothing_left: None) -> Iterator[StartWorkers]:
     yield start
     for worker in started:
         worker.process.kill()
-        worker.process.communicate()
+        worker.process.communicate(timeout=30)
 
 
 def entity(name: str) -> dict[str, object]:

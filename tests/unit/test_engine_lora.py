@@ -131,6 +131,7 @@ def test_a_checkpoint_holds_the_merged_model_and_the_live_one_is_untouched(name:
         assert (exported.target_logits(packed()) - policy.target_logits(packed())).abs().max() < 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_resumed_run_goes_on_as_if_nothing_had_happened(dtype: torch.dtype, tmp_path: Path) -> None:
     whole = learner(RaggedPolicy(add_lora(make_model("qwen3").to(dtype), CONFIG, seed=5)))

@@ -21,6 +21,8 @@ from rlfactory_core.tools.mcp.source import McpSource
 
 pytest.importorskip("mcp", reason="MCP servers need the package mcp")
 
+pytestmark = pytest.mark.slow  # the end of a group is waited for
+
 SUPPORT = str(Path(__file__).parents[1] / "support")
 WORKER = """
 import sys
@@ -65,7 +67,7 @@ def worker(folder: Path) -> Iterator[Start]:
     yield start
     for process in started:
         process.kill()
-        process.communicate()
+        process.communicate(timeout=30)
 
 
 def line_of(process: subprocess.Popen[str]) -> str:
@@ -77,7 +79,6 @@ def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-@pytest.mark.slow
 def test_processes_that_start_at_once_use_one_server_and_the_last_one_ends_it(group: str, worker: Start) -> None:
     workers = [worker(group) for _ in range(4)]
     (pid,) = {int(line_of(process)) for process in workers}
@@ -177,7 +178,6 @@ def _gone(pid: int) -> Callable[[], Awaitable[bool]]:
     return gone
 
 
-@pytest.mark.slow
 def test_every_process_gets_the_same_words_when_a_server_does_not_start(group: str, worker: Start) -> None:
     workers = [worker(group, "--exit-at-start", "3") for _ in range(2)]
     for process in workers:
@@ -187,7 +187,6 @@ def test_every_process_gets_the_same_words_when_a_server_does_not_start(group: s
         assert "cannot start: no licence" in words
 
 
-@pytest.mark.slow
 def test_other_groups_and_other_servers_are_not_shared(worker: Start) -> None:
     first, second, third = worker("one"), worker("two"), worker("one", "--page", "2")
     assert len({line_of(process) for process in (first, second, third)}) == 3
