@@ -24,8 +24,8 @@ EXTRAS = {
     "local": "the embedded engine and parquet data (`rlfactory run`, `rlfactory eval`)",
     "lora": "training adapters instead of all weights (train.lora)",
     "loggers": "TensorBoard, Weights & Biases and trackio beside metrics.jsonl",
-    "mcp": "plugins that use MCP servers as tools",
-    "qwen-agent": "plugins that use Qwen-Agent's tools",
+    "mcp": "MCP servers as tools (`rlfactory run --mcp FILE`)",
+    "qwen-agent": "Qwen-Agent's tools in a task",
     "verl": "the verl engine on GPUs; `rlfactory doctor --engine verl` says more, also for a CPU",
 }
 
@@ -73,6 +73,7 @@ def _checks() -> Iterator[Check]:
     yield from _machine()
     yield from _requirements()
     yield _device()
+    yield _code_guards()
     yield _plugins()
 
 
@@ -127,6 +128,17 @@ def _device() -> Check:
     gpu = torch.cuda.get_device_properties(0)
     memory = f"{gpu.total_memory / 2**30:.0f} GiB"
     return Check("ok", "device", f"cuda, {torch.cuda.device_count()} of {gpu.name} with {memory} each")
+
+
+def _code_guards() -> Check:
+    """Of the code interpreter, by a process that puts them all up."""
+    from rlfactory_core.tools.interpreter.tool import GUARDS
+    from rlfactory_core.tools.interpreter.warden import unguarded
+
+    missing = unguarded()
+    guarded = ", ".join(guard for guard in GUARDS if guard not in missing) or "nothing"
+    lacking = "".join(f"; not {guard} ({reason})" for guard, reason in sorted(missing.items()))
+    return Check("note" if missing else "ok", "interpreter", f"the model's code is guarded: {guarded}{lacking}")
 
 
 def _plugins() -> Check:
