@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
+from rlfactory_core.chat.parsers.json_calls import STRICT_JSON
 from rlfactory_core.clients.base import Completion
 from rlfactory_core.tools.results import clean
 from rlfactory_core.types import Message, ToolCall, ToolSpec
@@ -18,13 +19,6 @@ REASONING_KEYS = ("reasoning_content", "reasoning")  # DeepSeek, SGLang and llam
 
 _CLOSE_THINK = "</think>"
 _NAMELESS = "Invalid tool call: it names no function."
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
-
-
-_JSON = json.JSONDecoder(parse_constant=_no_constant)
 
 
 def tools_to_wire(tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:
@@ -107,9 +101,9 @@ def _call(item: Any, index: int) -> ToolCall:
     if not name:
         return ToolCall(call_id, "", text, error=_NAMELESS)
     try:
-        arguments = _JSON.decode(text) if text.strip() else {}  # many servers write no arguments as no text
+        arguments = STRICT_JSON.decode(text) if text.strip() else {}  # many servers write no arguments as no text
         if isinstance(arguments, str):  # encoded twice
-            arguments = _JSON.decode(arguments)
+            arguments = STRICT_JSON.decode(arguments)
     except (ValueError, RecursionError) as error:
         why = error.msg if isinstance(error, json.JSONDecodeError) else "it cannot be read"
         return ToolCall(call_id, name, text, error=f"Invalid tool call: the arguments are not valid JSON ({why}).")

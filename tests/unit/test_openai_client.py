@@ -80,6 +80,7 @@ def test_a_question_as_it_is_sent_and_its_answer() -> None:
         ('{"where": "le', None),
         ("[1]", None),
         ('{"where": NaN}', None),
+        ('{"where": 1e999}', None),
     ],
 )
 def test_arguments_are_read_tolerantly(written: Any, arguments: Mapping[str, Any] | None) -> None:

@@ -30,7 +30,7 @@ def _finite(text: str) -> float:
 
 
 # An infinite number would come out as a word that JSON does not have wherever the arguments are written.
-_JSON = json.JSONDecoder(parse_constant=_no_constant, parse_float=_finite)
+STRICT_JSON = json.JSONDecoder(parse_constant=_no_constant, parse_float=_finite)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def read_value(text: str, start: int, name: str = "") -> Value:
     """
     begin = skip_space(text, start)
     try:
-        value, end = _JSON.raw_decode(text, begin)
+        value, end = STRICT_JSON.raw_decode(text, begin)
     except (ValueError, RecursionError) as error:
         raise MalformedError(f"the call is not valid JSON ({_words(error)})", start, name) from None
     if isinstance(value, (dict, list)) and _too_deep(text, value, begin, end):
