@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rlfactory_core.cores import usable_cores
 from rlfactory_core.engines.checks import Check, fits, installed
-from rlfactory_core.engines.cores import usable_cores
 from rlfactory_core.errors import UsageError
 
 if TYPE_CHECKING:

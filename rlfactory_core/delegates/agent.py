@@ -70,8 +70,7 @@ def agent_tool(  # noqa: PLR0913 - one flat list of options, all but four have a
         tools: as a task's: functions marked with ``@tool``, sources, other agents; started with the run.
         description: what the policy is told of the agent; by default that it works on a task, and with which tools.
         system: a system message before the task.
-        max_turns: of the agent, in one call.
-        max_tool_calls: of the agent, in one call.
+        max_turns, max_tool_calls: of the agent, in one call.
         max_turn_tokens: sampled in one turn.
         max_tokens: of the conversation, as the endpoint counts.
         max_depth: how many agents may stand inside each other from this one down, itself included; each agent on the
@@ -88,12 +87,11 @@ def agent_tool(  # noqa: PLR0913 - one flat list of options, all but four have a
     budget = RolloutLimits(max_turns, max_tool_calls, max_turn_tokens, max_tokens)
     plan = Agent(name, description, system, budget, max_depth, temperature, deadline_s)
     endpoint = Endpoint(name, base_url, model, api_key)
-    items = tuple(tools)
 
     async def start(opened: AsyncExitStack, group: str) -> Tool:
         sources = OpenTools(group)
         opened.push_async_callback(sources.close)
-        await sources.open(items)
+        await sources.open(tools)
         manager = DefaultToolManager(sources.tools, config)
         opened.push_async_callback(manager.close)
         return AgentTool(plan, await endpoint.connect(opened, manager.specs), manager)

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from rlfactory_core.errors import ToolUnavailableError
 from rlfactory_core.protocols import Tool
 from rlfactory_core.tool_context import ToolContext
 from rlfactory_core.tools.mcp.source import McpSource
@@ -48,6 +49,13 @@ class Opened:
         assert not task.done()
         task.cancel()
         await asyncio.wait((task,))
+
+    async def is_back(self) -> bool:
+        """Whether a server that went away answers again."""
+        try:
+            return await self.call("echo", text="back") == "back"
+        except ToolUnavailableError:
+            return False
 
     async def until(self, holds: Callable[[], Awaitable[bool]], seconds: float = 20.0) -> None:
         """Wait for what happens on its own."""

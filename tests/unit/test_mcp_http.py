@@ -107,14 +107,7 @@ def test_a_server_that_goes_away_and_comes_back(path: str, monkeypatch: pytest.M
         with pytest.raises(ToolUnavailableError):
             await it.call("echo", text="x")
         with serving(McpHttp(server.port)):
-
-            async def answers() -> bool:
-                try:
-                    return await it.call("echo", text="back") == "back"
-                except ToolUnavailableError:
-                    return False
-
-            await it.until(answers)
+            await it.until(it.is_back)
             await it.source.close()
 
     with ExitStack() as running:

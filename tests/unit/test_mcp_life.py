@@ -95,13 +95,7 @@ def test_one_that_does_not_come_back_refuses_calls_and_is_tried_on(
             await it.call("echo", text="x")
         broken.unlink()
 
-        async def answers() -> bool:
-            try:
-                return await it.call("echo", text="back") == "back"
-            except ToolUnavailableError:
-                return False
-
-        await it.until(answers)
+        await it.until(it.is_back)
 
     opened(servers(it=fake("--fail-after", str(broken))), work)
     assert "cannot start: no licence" in caplog.text

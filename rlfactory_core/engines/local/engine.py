@@ -12,7 +12,7 @@ import torch
 
 from rlfactory_core.advantages import check_advantage
 from rlfactory_core.config import RunConfig, VerlConfig
-from rlfactory_core.engines.cores import usable_cores
+from rlfactory_core.cores import usable_cores
 from rlfactory_core.engines.local.loading import choose_device
 from rlfactory_core.engines.local.local_run import LocalRun
 from rlfactory_core.engines.local.prebuilt import MOST_WORKERS

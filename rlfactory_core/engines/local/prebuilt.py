@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from rlfactory_core.config import RunConfig
-from rlfactory_core.engines.cores import usable_cores
+from rlfactory_core.cores import usable_cores
 from rlfactory_core.engines.local.default_model import build_default_model, model_folder
 from rlfactory_core.engines.local.processes import worker_processes
 from rlfactory_core.engines.local.quiet import quiet_transformers

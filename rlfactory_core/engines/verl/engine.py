@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from rlfactory_core.config import RunConfig
-from rlfactory_core.engines.cores import usable_cores
+from rlfactory_core.cores import usable_cores
 from rlfactory_core.engines.verl.checkpoints import latest_step
 from rlfactory_core.engines.verl.compose import compose, explain
 from rlfactory_core.engines.verl.cpu.environment import HEAD_SIZES, cpu_environment

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -98,6 +98,17 @@ class CodeInterpreter:
         return process
 
 
+def _check_names(limits: Iterable[str], preload: Iterable[str], require: Iterable[str]) -> None:
+    known = InterpreterLimits.__dataclass_fields__
+    for given, names in ((limits, known), (require, GUARDS)):
+        for item in given:
+            if item not in names:
+                raise UsageError(f"code_interpreter: there is no limit or guard {item!r}. {nearest(item, names)}")
+    for module in preload:
+        if find_spec(module.partition(".")[0]) is None:
+            raise UsageError(f"code_interpreter: preload names {module!r}, which is not installed.")
+
+
 def _insist(required: Sequence[str], missing: Mapping[str, str]) -> None:
     if wanting := [guard for guard in required if guard in missing]:
         raise UsageError(
@@ -156,14 +167,7 @@ def code_interpreter(
         UsageError: an unknown limit, guard or module, a value that makes no sense, or a required guard that this
             platform lacks.
     """
-    known = InterpreterLimits.__dataclass_fields__
-    for given, names in ((limits, known), (require, GUARDS)):
-        for item in given:
-            if item not in names:
-                raise UsageError(f"code_interpreter: there is no limit or guard {item!r}. {nearest(item, names)}")
-    for module in preload:
-        if find_spec(module.partition(".")[0]) is None:
-            raise UsageError(f"code_interpreter: preload names {module!r}, which is not installed.")
+    _check_names(limits, preload, require)
     if require:
         _insist(require, unguarded())
     return CodeInterpreter(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import uuid
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Protocol
 
+from rlfactory_core.cores import usable_cores
 from rlfactory_core.errors import BackendError, ToolUnavailableError
 from rlfactory_core.tools.mcp.compat import Listing
 from rlfactory_core.tools.mcp.config import ServerConfig
@@ -64,7 +64,7 @@ class LocalServers:
         self._configs = {server.name: server for server in servers}
         self._pools = {server.name: Pool(server) for server in servers if not server.per_trajectory}
         self._sessions: dict[str, Connection] = {}
-        self._starting = asyncio.Semaphore(_STARTS_PER_CORE * (os.cpu_count() or 1))
+        self._starting = asyncio.Semaphore(_STARTS_PER_CORE * usable_cores())
 
     async def open(self) -> Mapping[str, Listing]:
         """See `Servers.open`."""
