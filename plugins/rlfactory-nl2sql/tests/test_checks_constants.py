@@ -39,7 +39,8 @@ def where(condition: str) -> set[Constant]:
         ("born > date('2010-01-01')", {("Born", "function", "2010-01-01")}),
         ("CAST(age AS INTEGER) <= 5", {("Age", "<=", 5)}),
         ("CASE age WHEN 3 THEN 'x' END = 'x'", {("Age", "=", 3), ("Age", "function", "x")}),
-        ("age = id AND name IS NULL", set()),
+        ("age = id AND name IS NULL", {("Name", "null", "")}),
+        ("NOT name IS NULL OR id IS NOT NULL", {("Name", "not null", ""), ("Id", "not null", "")}),
         ("age > 1" + "0" * 6000, set()),
     ],
 )  # fmt: skip

@@ -253,13 +253,13 @@ def test_some_rows_meet_all_conditions_at_once_and_some_miss_one(shop: Path) -> 
     )
     gold = f"SELECT a.sale_id {tables} WHERE {' AND '.join(where)}"
     missed = 0
-    for seed in range(5):
+    for seed in range(10):
         with closing(varied(shop, gold, 2, seed)) as connection:
             assert connection.execute(gold).fetchall()
             for left in where:
                 others = " AND ".join(one for one in where if one != left)
                 missed += bool(connection.execute(f"SELECT 1 {tables} WHERE {others} AND NOT {left}").fetchall())
-    assert missed >= 16  # of 20
+    assert missed >= 32  # of 40
 
 
 def test_a_condition_on_a_reference_is_met(shop: Path) -> None:
@@ -267,6 +267,20 @@ def test_a_condition_on_a_reference_is_met(shop: Path) -> None:
     for number in (1, 2):
         with closing(varied(shop, gold, number)) as connection:
             assert connection.execute(gold).fetchall()
+
+
+@pytest.mark.parametrize("null", ["IS NULL", "IS NOT NULL"])
+def test_a_condition_on_null_is_met_and_missed_and_in_one_instance_met_by_none(shop: Path, null: str) -> None:
+    gold = f"SELECT DISTINCT quantity FROM sale WHERE quantity = 3 AND discount {null}"
+    met = []
+    for number in (1, 2, 3, 4):
+        with closing(varied(shop, gold, number)) as connection:
+            met.append(bool(connection.execute(gold).fetchall()))
+            if number == 2:
+                others = f"SELECT 1 FROM sale WHERE quantity = 3 AND NOT discount {null}"
+                assert connection.execute(others).fetchall()
+    assert met[:2] == [True, True]
+    assert False in met
 
 
 def test_groups_of_the_sizes_that_are_asked_about(shop: Path) -> None:

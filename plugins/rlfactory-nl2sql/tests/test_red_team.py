@@ -74,8 +74,14 @@ def test_all_wrong_predictions_about_the_shop(shop: Path, seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, OTHER_SEED])
-def test_wrong_predictions_about_chinook(chinook: Path, seed: int) -> None:
-    wrong = by_hand("chinook") + by_rule(chinook, "chinook", seed)
+def test_wrong_predictions_about_chinook(chinook: Path) -> None:
+    wrong = by_hand("chinook") + by_rule(chinook, "chinook", seed=0)
     assert len(wrong) > 1300
+    assert_found_out(chinook, "chinook", wrong)
+
+
+@pytest.mark.slow
+def test_other_wrong_predictions_about_chinook(chinook: Path) -> None:
+    wrong = by_rule(chinook, "chinook", OTHER_SEED)[::4]
+    assert len(wrong) > 300
     assert_found_out(chinook, "chinook", wrong)

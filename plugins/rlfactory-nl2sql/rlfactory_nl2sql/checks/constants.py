@@ -60,6 +60,7 @@ class Constant:
     - ``count= count<> count< count<= count> count>=``: the number of rows of a group (HAVING COUNT(*) > 2), or of
       values of ``column`` in it;
     - ``sum… avg… min… max…`` with a comparison behind, such as ``avg>``: the aggregate of this column;
+    - ``null``, ``not null``: IS NULL and IS NOT NULL; ``value`` is empty;
     - ``limit``, ``offset``: bounds on the number of rows of this or a nested query.
     """
     value: str | int | float
@@ -88,6 +89,9 @@ class _Reader:
             elif isinstance(node, exp.In):
                 for item in node.expressions:
                     yield from self._compared(node.this, "=", item)
+            elif isinstance(node, exp.Is) and isinstance(node.expression, exp.Null):
+                if isinstance(_bare(node.this), exp.Column):
+                    yield from self._about(node.this, "not null" if isinstance(node.parent, exp.Not) else "null", "")
             elif isinstance(node, exp.Case) and node.this is not None:
                 for branch in node.args["ifs"]:
                     yield from self._compared(node.this, "=", branch.this)

@@ -6,7 +6,7 @@ import datetime as dt
 import math
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -24,6 +24,8 @@ _ORDERS: Mapping[str, Callable[[Any, Any], Any]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
+_GROUPED = frozenset(f"{name}{order}" for name in ("count", "sum", "avg", "min", "max") for order in _ORDERS)
+_NULLS = frozenset({"null", "not null"})
 _OBSERVED = 12  # so many of the given values are sorted into inside and beside, too
 _MADE_OFTEN = 4  # how much likelier than a given value is one around a constant,
 _EXACT_OFTEN = 5  # and than one around it the constant itself
@@ -36,13 +38,18 @@ class Boundary:
 
     inside: tuple[Any, ...]  # meet as many of the conditions as one value can; none, where no row shall meet them
     beside: tuple[Any, ...]  # meet fewer, most of them narrowly
+    ends: tuple[Any, ...] = ()  # of numbers and times the least and the greatest inside that a constant draws,
+    outside: tuple[Any, ...] = ()  # and what it draws beside
+    of_nulls: bool = False  # whether the condition is on NULL itself; else some values are made NULL later
 
 
 def boundary(domain: Domain, constants: Sequence[Constant]) -> Boundary | None:
     """The boundary that the constants of one column draw; None where they are of another kind than its values."""
+    nulls = {constant.operator for constant in constants if constant.operator in _NULLS}
+    constants = [constant for constant in constants if constant.operator not in _NULLS]
     made = distinct(value for constant in constants for value in _around(domain, constant))
     if not made:
-        return None
+        return _boundary_of_nulls(domain, nulls)
     seen = [value for value in domain.known[:_OBSERVED] if value not in made]
     met = {at: _met(value, constants) for at, value in enumerate((*made, *seen))}
     # With OR no value meets all, and neither is more inside than the other.
@@ -52,7 +59,25 @@ def boundary(domain: Domain, constants: Sequence[Constant]) -> Boundary | None:
     for at, value in enumerate((*made, *seen)):
         often = 1 if at >= len(made) else _MADE_OFTEN * (_EXACT_OFTEN if _plain(value) in exact else 1)
         sides[good[at]] += [value] * often
-    return Boundary(tuple(sides[True] or sides[False]), tuple(sides[False] or sides[True]))
+    inside, beside = tuple(sides[True] or sides[False]), tuple(sides[False] or sides[True])
+    drawn = [value for value in made if value in inside]
+    if domain.closed or domain.kind is Kind.TEXT or not drawn or any(one.operator in _GROUPED for one in constants):
+        return Boundary(inside, beside)
+    least, greatest = min(drawn), max(drawn)
+    others = [value for value in made if value in beside]
+    if domain.kind in {Kind.INTEGER, Kind.REAL}:
+        below = max((value for value in others if value < least), default=None)
+        above = min((value for value in others if value > greatest), default=None)
+        others += [value for value in (below, above) if value is not None] * 2  # the nearest most often
+    return Boundary(inside, beside, distinct((least, greatest)), tuple(others))
+
+
+def _boundary_of_nulls(domain: Domain, asked: Collection[str]) -> Boundary | None:
+    if len(asked) != 1 or not domain.nulls or not domain.known:
+        return None
+    null, known = (None,), domain.known[:_OBSERVED]
+    inside, beside = (null, known) if "null" in asked else (known, null)
+    return Boundary(inside, beside, of_nulls=True)
 
 
 def _met(value: Any, constants: Sequence[Constant]) -> frozenset[int]:

@@ -26,18 +26,19 @@ class Character:
     nulls: float  # the share of NULLs in columns that held some
     barren: float  # the share of rows that no row refers to
     even: bool  # whether the rest is referred to equally often
+    apart: int | None  # which end of the gold query's conditions (see `Boundary.ends`) lies with values of its own
     unmet: int | None  # which of the gold query's conditions no row meets, where it has so many; None: each is met
 
 
 CHARACTERS: Sequence[Character] = (
     # Few values, many equal ones: what counts twice, what a missing DISTINCT or GROUP BY changes.
-    Character(14, 1.8, (3, 4), invented=0.3, nulls=0.25, barren=0.3, even=False, unmet=None),
+    Character(14, 1.8, (3, 4), invented=0.3, nulls=0.25, barren=0.3, even=False, apart=0, unmet=None),
     # Many values, few equal ones: what a wrong column, order or LIMIT changes.
-    Character(26, 1.6, (30, 30), invented=0.5, nulls=0.12, barren=0.2, even=False, unmet=None),
+    Character(26, 1.6, (30, 30), invented=0.5, nulls=0.12, barren=0.2, even=False, apart=1, unmet=None),
     # Few references, some tables nearly empty: what an outer join, an empty group or nothing found changes.
-    Character(12, 0.3, (12, 12), invented=0.5, nulls=0.3, barren=0.75, even=True, unmet=0),
+    Character(12, 0.3, (12, 12), invented=0.5, nulls=0.3, barren=0.75, even=True, apart=None, unmet=0),
     # Rows and groups that hardly differ: what the order of ties changes, and what equals an average or another's sum.
-    Character(8, 1, (1, 1), invented=0.5, nulls=0.3, barren=0, even=True, unmet=1),
+    Character(8, 1, (1, 1), invented=0.5, nulls=0.5, barren=0, even=True, apart=None, unmet=1),
 )
 
 

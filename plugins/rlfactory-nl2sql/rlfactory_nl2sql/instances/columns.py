@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 import zlib
 from collections.abc import Sequence
-from itertools import islice
+from decimal import Decimal
+from itertools import cycle, islice
 from typing import Any
 
 from rlfactory_nl2sql.instances.boundaries import Boundary
@@ -35,7 +36,8 @@ class Columns:
             self._part(domain), key=lambda value: zlib.crc32(f"{value!r} {self._salt}".encode("utf-8", "replace"))
         )
         kept = known[: max(size - new, 1)]
-        return list(distinct([*kept, *(domain.invent(self._rng, known) for _ in range(new))]))
+        values = list(distinct([*kept, *(domain.invent(self._rng, known) for _ in range(new))]))
+        return values if len(values) > 2 else list(distinct([*values, *known]))[:size]
 
     def _part(self, domain: Domain) -> Sequence[Any]:
         """Of numbers the larger or the smaller half, so that an average that was looked up once is not one here."""
@@ -46,26 +48,40 @@ class Columns:
         return numbers[half:] if self._salt % 2 else numbers[: half + 1]
 
     def draw(
-        self, domain: Domain, boundary: Boundary | None, broken: Sequence[bool], roles: Sequence[Role], nullable: bool
+        self,
+        domain: Domain,
+        boundary: Boundary | None,
+        broken: Sequence[bool],
+        roles: Sequence[Role],
+        nullable: bool,
+        apart: Sequence[Sequence[int]] = (),
     ) -> list[Any]:
-        """One value a row; ``broken`` says in which rows a value beside the boundary is due."""
+        """One value a row.
+
+        Args:
+            broken: in which rows a value beside the boundary is due.
+            apart: rows that lie with values of their own, those of the first group outermost.
+        """
         rng, count = self._rng, len(roles)
         if not domain.known:
             return [None] * count
         values = self.pool(domain)
+        kept: set[int] = set()
         drawn = rng.choices(values, weights=range(len(values), 0, -1), k=count)  # some are common, some rare
         if boundary is not None:
             drawn = [
                 self._bounded(value, boundary, out, role) for value, out, role in zip(drawn, broken, roles, strict=True)
             ]
+            kept = self._reach_ends(drawn, boundary, broken, roles)
         elif self._groups:
             self._group(drawn, values, roles)
         elif len(values) > 2:  # the first row shares its values with no other
             rare = values.pop()
             drawn = [rare, *(rng.choice(values) if value is rare else value for value in drawn[1:])]
-        if domain.nulls and nullable:
+            self._set_apart(drawn, [*values, rare], apart)
+        if domain.nulls and nullable and not (boundary and boundary.of_nulls):
             share = self._character.nulls
-            drawn = [None if rng.random() < share else value for value in drawn]
+            drawn = [None if rng.random() < share and at not in kept else value for at, value in enumerate(drawn)]
         return drawn
 
     def unique(self, domain: Domain, boundary: Boundary | None, roles: Sequence[Role]) -> list[Any]:
@@ -85,7 +101,18 @@ class Columns:
             value = next((found for values in sources if (found := _next(values, taken)) is not None), None)
             drawn[at] = fresh(domain, taken, rng) if value is None else value
             taken.add(comparable(drawn[at]))
+        if boundary is None and None not in drawn:
+            self._place_ends(drawn)
         return drawn
+
+    def _place_ends(self, drawn: list[Any]) -> None:
+        """Give the last row the least key, and the first one of the greater half: see `Parents`."""
+        least, *keys = sorted(range(len(drawn)), key=lambda at: _order(drawn[at]))
+        drawn[least], drawn[-1] = drawn[-1], drawn[least]
+        greater = [at for at in keys[len(keys) // 2 :] if at != len(drawn) - 1]
+        if greater and 0 not in greater:
+            other = self._rng.choice(greater)
+            drawn[0], drawn[other] = drawn[other], drawn[0]
 
     def another(self, domain: Domain) -> Any:
         """One value, for a row that equals another where it must not."""
@@ -101,6 +128,43 @@ class Columns:
             return side[self._rng.random() >= _UNBOUND]
         return self._rng.choice(boundary.beside if broken else boundary.inside)
 
+    def _reach_ends(
+        self, drawn: list[Any], boundary: Boundary, broken: Sequence[bool], roles: Sequence[Role]
+    ) -> set[int]:
+        """Let some rows, which are given back, lie at each end of the boundary, and the broken ones just outside."""
+        reached: set[int] = set()
+        for asked in (Role.WITNESS, Role.NEAR):
+            rows = [at for at, role in enumerate(roles) if role is asked and not broken[at]]
+            for end in boundary.ends if len(rows) > 2 * len(boundary.ends) else ():
+                for at in self._rng.sample(rows, 2):
+                    rows.remove(at)
+                    reached.add(at)
+                    drawn[at] = end
+        outside = cycle(self._rng.sample(boundary.outside, len(boundary.outside)))
+        for at in (at for at, out in enumerate(broken) if out and boundary.outside):
+            drawn[at] = next(outside)
+        return reached
+
+    def _set_apart(self, drawn: list[Any], values: Sequence[Any], apart: Sequence[Sequence[int]]) -> None:
+        """Give two rows of each group the least and the greatest of the values that are left, the rest what remains.
+
+        So a group that a condition should leave out, or let in, shows in MIN, MAX and DISTINCT. Two rows only, others
+        in each column: else the groups by one column would be those by another.
+        """
+        left = sorted(values, key=_order)
+        placed: set[int] = set()
+        for rows in (rows for rows in apart if rows):
+            if len(left) < 3:
+                break
+            least, greatest = left[0], left[-1]
+            left = left[1:-1]
+            for at, value in zip(self._rng.sample(rows, min(len(rows), 2)), (greatest, least), strict=False):
+                placed.add(at)
+                drawn[at] = value
+        for at, value in enumerate(drawn):
+            if at not in placed and value not in left:
+                drawn[at] = self._rng.choice(left)
+
     def _group(self, drawn: list[Any], values: Sequence[Any], roles: Sequence[Role]) -> None:
         """Give witnesses equal values as often as the query asks about groups; the rest has other ones."""
         planned = values[: min(len(self._groups), len(values) - 1)]
@@ -114,6 +178,11 @@ class Columns:
                 drawn[at] = wanted[at]
             elif role is not Role.NEAR:
                 drawn[at] = self._rng.choice(rest)
+
+
+def _order(value: Any) -> tuple[int, Any]:
+    """Numbers before all else, which is sorted as it is written."""
+    return (0, value) if isinstance(value, int | float | Decimal) else (1, str(value))
 
 
 def _next(values: list[Any], taken: set[Any]) -> Any:

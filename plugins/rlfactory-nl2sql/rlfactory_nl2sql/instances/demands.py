@@ -29,7 +29,7 @@ class Demands:
 
     def unmet(self, at: tuple[str, int]) -> Demands:
         """With one boundary that no row shall be inside of."""
-        return replace(self, boundaries={**self.boundaries, at: replace(self.boundaries[at], inside=())})
+        return replace(self, boundaries={**self.boundaries, at: replace(self.boundaries[at], inside=(), ends=())})
 
 
 def demands_of(

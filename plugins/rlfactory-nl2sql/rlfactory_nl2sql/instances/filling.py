@@ -17,9 +17,13 @@ from rlfactory_nl2sql.instances.parents import Parents
 from rlfactory_nl2sql.schema import Table
 
 _MOST = 300  # rows of a table
-_WITNESSES, _NEAR = 0.4, 0.3  # the shares of rows; the rest is free
+_WITNESSES, _NEAR = 0.4, 0.4  # the shares of rows; the rest is free
 _TRIES = 8  # so often a row is drawn anew that equals another one where it must be unique
+_MISS_ALL = 0.3  # the share of near rows that miss all conditions, where there are several
 _STRAY = 0.12  # the share of rows that refer to nothing where a link is not declared
+
+Missed = tuple["int | Link", ...]
+"""The conditions that a row narrowly does not meet: on a column of its own, or behind a link."""
 
 
 class Filling:
@@ -110,8 +114,8 @@ class Filling:
 
     def _draw_columns(
         self, name: str, roles: list[Role], ready: Sequence[Link], keys: Keys
-    ) -> tuple[list[list[Any]], list[int | Link | None]]:
-        """All columns but those of declared links, and what a row misses: a column's condition, or one behind a link.
+    ) -> tuple[list[list[Any]], list[Missed]]:
+        """All columns but those of declared links, and what each row misses.
 
         A row for which a unique column has no value inside is no witness.
         """
@@ -134,12 +138,49 @@ class Filling:
         able += [link for link in ready if Role.NEAR in self._roles[link.target]]
         if not able and not any(boundaries[place] for place in unique):
             roles[:] = [Role.FREE if role is Role.NEAR else role for role in roles]
-        missed = [self._rng.choice(able) if able and role is Role.NEAR else None for role in roles]
-        for place, boundary in boundaries.items():
+        missed = [self._miss(able) if role is Role.NEAR else () for role in roles]
+        apart: list[list[int]] = []
+        for place in sorted(boundaries, key=lambda place: boundaries[place] is None):  # the others depend on these
+            boundary, nullable = boundaries[place], place not in keys.filled
+            if boundary is None and not apart:
+                apart = self._apart(boundaries, columns, roles, missed)
             if place not in unique:
-                out = [miss == place for miss in missed]
-                columns[place] = self._columns.draw(domains[place], boundary, out, roles, place not in keys.filled)
+                out = [place in miss for miss in missed]
+                columns[place] = self._columns.draw(domains[place], boundary, out, roles, nullable, apart)
         return columns, missed
+
+    def _miss(self, able: Sequence[int | Link]) -> Missed:
+        """One condition, for the sake of AND; or all of them, for the sake of OR."""
+        if len(able) > 1 and self._rng.random() < _MISS_ALL:
+            return tuple(able)
+        return (self._rng.choice(able),) if able else ()
+
+    def _apart(
+        self,
+        boundaries: Mapping[int, Boundary | None],
+        columns: Sequence[Sequence[Any]],
+        roles: Sequence[Role],
+        missed: Sequence[Missed],
+    ) -> list[list[int]]:
+        """Rows at the ends of the boundaries, that of the character first; and before them those just outside."""
+        first = self._character.apart
+        if first is None:
+            return []
+        ends = [(place, end) for place, boundary in boundaries.items() if boundary for end in boundary.ends]
+        turned = ends[first % len(ends) :] + ends[: first % len(ends)] if ends else []
+        left = [at for at, role in enumerate(roles) if role is not Role.FREE]
+        found = []
+        for asked in (Role.WITNESS, Role.NEAR):
+            for place, end in turned:
+                rows = [at for at in left if roles[at] is asked and columns[place][at] == end]
+                left = [at for at in left if at not in rows]
+                found.append(rows)
+        near: dict[Any, list[int]] = {}
+        for at in (at for at in left if len(missed[at]) == 1):
+            (miss,) = missed[at]
+            near.setdefault((miss, repr(columns[miss][at]) if isinstance(miss, int) else ""), []).append(at)
+        far = [at for at in left if len(missed[at]) > 1]
+        return [*near.values(), far, *found] if first else [*found, *near.values(), far]
 
     def _linked(self, name: str, ready: Sequence[Link], keys: Keys) -> set[int]:
         """Places whose values come from another row; of a link that is closed later, those that are in no key."""
@@ -161,7 +202,7 @@ class Filling:
         name: str,
         row: list[Any],
         role: Role,
-        missed: int | Link | None,
+        missed: Missed,
         parents: Sequence[tuple[Link, Parents]],
         keys: Keys,
     ) -> list[Any] | None:
@@ -182,7 +223,7 @@ class Filling:
         name: str,
         row: list[Any],
         role: Role,
-        missed: int | Link | None,
+        missed: Missed,
         parents: Sequence[tuple[Link, Parents]],
         keys: Keys,
     ) -> bool:
@@ -194,7 +235,7 @@ class Filling:
             fixed = {to: row[of] for of, to in zip(link.places, link.target_places, strict=True) if of in done}
             free = [place for place in self._free(name, link, keys) if place not in done]
             null = None in fixed.values() or (free and self._rng.random() < self._character.nulls)
-            target = None if null else candidates.pick(role, link == missed, fixed)
+            target = None if null else candidates.pick(role, link in missed, fixed)
             if target is not None:
                 for of, to in zip(link.places, link.target_places, strict=True):
                     row[of] = target[to]

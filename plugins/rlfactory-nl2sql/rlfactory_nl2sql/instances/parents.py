@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import cycle
 from typing import Any
 
@@ -14,7 +14,7 @@ _LONELY = 0.3  # the share of witnesses that only rows refer to which narrowly a
 _ALONE = 0.5  # and the share of such rows that refer to one of these
 # How often rows are referred to, and the first one, which shares its values with no other (see `Columns.draw`): so the
 # largest group by a key is not the largest by a name, which several keys share.
-_OFTEN, _MOST_OFTEN = (2, 3), 4
+_OFTEN, _MOST_OFTEN = (2, 3), 6
 _TRIES = 30
 
 
@@ -34,25 +34,28 @@ class Parents:
         if Role.NEAR not in roles:  # nothing is asked here, and so a witness is a row like any other
             roles = [Role.WITNESS] * len(rows)
         order = rng.sample(range(len(rows)), len(rows))
-        order.sort(key=lambda at: at > 0)  # the first row is a witness: were all of them barren, no join would find one
+        # The first row is a witness: were all of them barren, no join would find one. It is referred to most often, and
+        # databases tend to give the row with the least key first where nothing orders: that is the last one here.
+        order.sort(key=lambda at: (at > 0, at == len(rows) - 1))
         referred = order[: max(round(len(order) * (1 - character.barren)), 1)]
         witnesses = [at for at in referred if roles[at] is Role.WITNESS] or referred
         lonely = round(len(witnesses) * _LONELY) if Role.NEAR in roles and len(witnesses) > 2 else 0
         self._lonely = witnesses[len(witnesses) - lonely :]
         witnesses = witnesses[: len(witnesses) - lonely]
-        self._any = [
+        among = [
             at
             for at in referred
             if at not in self._lonely
             for _ in range(_MOST_OFTEN if at == 0 else rng.choice(_OFTEN))
         ]
-        self._witnesses = [at for at in self._any if at in witnesses]
-        self._near = [at for at in self._any if roles[at] is Role.NEAR] or self._any
+        near = [at for at in among if roles[at] is Role.NEAR] or among
         sized = list(zip(witnesses, groups, strict=False))
         self._planned = [at for at, size in sized for _ in range(size)]
         rng.shuffle(self._planned)
-        others = [at for at in self._any if at not in dict(sized)]
-        self._any = others or self._any  # a group of a certain size gets no further rows
+        others = [at for at in among if at not in dict(sized)]  # a group of a certain size gets no further rows
+        self._any, self._near = _dealt(others or among, rng), _dealt(near, rng)
+        self._witnesses = _dealt([at for at in among if at in witnesses], rng)
+        self._unplanned = _dealt([at for at in others if at in witnesses] or others or among, rng)
         self._turns = cycle(referred) if character.even else None
 
     def pick(self, role: Role, missed: bool, fixed: Mapping[int, Any]) -> Sequence[Any] | None:
@@ -73,12 +76,18 @@ class Parents:
         if self._turns is not None:
             return next(self._turns)
         if missed:
-            return self._rng.choice(self._near)
+            return next(self._near)
         if role is Role.WITNESS and self._planned:
             return self._planned.pop()
         if role is Role.NEAR:
             alone = self._lonely and self._rng.random() < _ALONE
-            return self._rng.choice(self._lonely if alone else self._witnesses)
+            return self._rng.choice(self._lonely) if alone else next(self._witnesses)
         if role is Role.WITNESS and self._rng.random() < _SURE:
-            return self._rng.choice(self._witnesses)
-        return self._rng.choice(self._any)
+            return next(self._unplanned)
+        return next(self._any)
+
+
+def _dealt(rows: Sequence[int], rng: random.Random) -> Iterator[int]:
+    """All rows in random order, again and again: so each comes as often as it is meant to."""
+    while True:
+        yield from rng.sample(rows, len(rows))
