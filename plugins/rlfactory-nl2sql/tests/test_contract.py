@@ -138,8 +138,7 @@ def test_a_large_table_is_read_in_a_sample_spread_over_it(given: Connection) -> 
 
     assert 4 <= len(sample) <= 7
     numbers = sorted(int(str(text).removeprefix("note ")) for (text,) in sample)
-    assert numbers[0] < 34
-    assert numbers[-1] >= 66
+    assert numbers[0] < 50 <= numbers[-1]
     assert given.read("note", 7) == sample
 
 
