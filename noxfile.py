@@ -12,7 +12,7 @@ import nox
 
 TORCH = "torch==2.13.0"  # the newest that is tested; pip takes a CPU wheel of it where one is offered
 PYPROJECT = nox.project.load_toml("pyproject.toml")
-SEARCH, NL2SQL = "plugins/rlfactory-search", "plugins/rlfactory-nl2sql"
+SEARCH, NL2SQL, JUDGE = "plugins/rlfactory-search", "plugins/rlfactory-nl2sql", "plugins/rlfactory-judge"
 VERL = Path(".nox/with-verl").resolve()  # verl, vLLM and Ray pin other releases than the rest is tested with
 SHARED = Path(".nox/everything").resolve()  # one environment for the sessions that need it all: torch is large
 MCP = {release: Path(f".nox/with-mcp-{release}").resolve() for release in ("1.30", "2.3")}  # both ends of our range
@@ -51,7 +51,7 @@ def run_with_everything(session: nox.Session, program: str, *arguments: str) -> 
     python = made_once(session, SHARED)
     session.run(
         python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
-        TORCH, "-e", ".[local,lora,mcp]", "-e", f"{SEARCH}[dense]", "-e", f"{NL2SQL}[all]",
+        TORCH, "-e", ".[local,lora,mcp]", "-e", f"{SEARCH}[dense]", "-e", f"{NL2SQL}[all]", "-e", JUDGE,
         *group("test", "optional", "types"),
     )  # fmt: skip
     path = f"{SHARED / 'bin'}{os.pathsep}{os.environ['PATH']}"
@@ -84,13 +84,13 @@ def tests(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def verl(session: nox.Session) -> None:
-    """The verl engine on the CPU, for real: installed as its users do, then whole runs (sixteen minutes)."""
+    """The verl engine on the CPU, for real: installed as its users do, then whole runs (twenty minutes)."""
     python = made_once(session, VERL)
     pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     session.run(*pip, TORCH, "-e", ".")
     doctor = [python, "-m", "rlfactory_core", "doctor", "--engine", "verl", "--device", "cpu"]
     session.run(*doctor, "--install")
-    session.run(*pip, "-e", ".[local]", "-e", SEARCH, *group("test"))
+    session.run(*pip, "-e", ".[local]", "-e", SEARCH, "-e", JUDGE, *group("test"))
     session.run(*doctor)
     chosen = [*map(str, Path("tests").rglob("test_*verl*.py"))]
     session.run(python, "-m", "pytest", "-q", *chosen, *session.posargs)
@@ -126,7 +126,7 @@ def lint(session: nox.Session) -> None:
     session.install(*group("lint"))
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
-    session.run("lint-imports", env={"PYTHONPATH": f".{os.pathsep}{NL2SQL}"})
+    session.run("lint-imports", env={"PYTHONPATH": os.pathsep.join((".", NL2SQL, JUDGE))})
 
 
 @nox.session(venv_backend="none")
@@ -154,16 +154,16 @@ def wheels(session: nox.Session) -> None:
     """The built wheels work where the source tree is not, and the base install needs no torch."""
     dist = Path(session.create_tmp(), "dist").resolve()
     session.install("build")
-    for project in (".", SEARCH, NL2SQL):
+    for project in (".", SEARCH, NL2SQL, JUDGE):
         session.run("python", "-m", "build", "--quiet", "--wheel", "--outdir", str(dist), project)
-    names = ("rlfactory_core", "rlfactory_search", "rlfactory_nl2sql")
+    names = ("rlfactory_core", "rlfactory_search", "rlfactory_nl2sql", "rlfactory_judge")
     core, *plugins = (str(next(dist.glob(f"{name}-*.whl"))) for name in names)
     session.install(core)
     session.install("--no-deps", "--force-reinstall", *plugins)
     session.chdir(dist)
     session.run("rlfactory", "--version")
     listed = session.run("rlfactory", "plugins", "list", silent=True)
-    if missing := {"search", "nl2sql"} - set(str(listed).split()):
+    if missing := {"search", "nl2sql", "judge"} - set(str(listed).split()):
         session.error(f"`rlfactory plugins list` does not show {missing}:\n{listed}")
 
 

@@ -129,7 +129,7 @@ def trainer_of(local: LocalRun, results: list[StepResult], after: Callable[[], N
         results.append(result)
         after()
 
-    observer = Observer(NullProgress(), on_step, lambda step: None, lambda: False)
+    observer = Observer(NullProgress(), on_step, lambda step: None)
     return Trainer(
         local.config,
         local.runtime,
@@ -138,6 +138,7 @@ def trainer_of(local: LocalRun, results: list[StepResult], after: Callable[[], N
         local.workers,
         local.compute,
         observer,
+        local.run.stop,
         local.samples,
         [],
     )

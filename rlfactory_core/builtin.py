@@ -27,6 +27,17 @@ class Lazy:
         return self.load()(*args, **options)
 
 
+@dataclass(frozen=True, slots=True)
+class LazyReward(Lazy):
+    """Also says how its options are saved, so that they mean the same in another folder."""
+
+    settles: str  # module:function
+
+    def settle(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        settled: Mapping[str, Any] = Lazy(self.settles).load()(options)
+        return settled
+
+
 class LazyChatFormat(Lazy):
     """Also asks the class whether it fits a model's chat template."""
 

@@ -168,8 +168,14 @@ class RewardConfig(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True)
 
     name: str
+    label: str | None = None  # what it is called in metrics and trajectories; none: its name. Two must not be alike
     weight: float = 1.0
-    deadline_s: Annotated[float, Field(gt=0.0)] = 60.0  # for one trajectory or group; after that, a verifier fault
+    # for one trajectory or group; after that, a verifier fault; none: the scorer's own ``deadline_s``, or 60
+    deadline_s: Annotated[float, Field(gt=0.0)] | None = None
+
+    @property
+    def called(self) -> str:
+        return self.label or self.name
 
     @property
     def options(self) -> dict[str, Any]:
@@ -183,6 +189,14 @@ def _rewards(value: Any) -> Any:
     return value
 
 
+def _no_two_alike(rewards: tuple[RewardConfig, ...] | None) -> tuple[RewardConfig, ...] | None:
+    called = [reward.called for reward in rewards or ()]
+    twice = next((name for name in called if called.count(name) > 1), None)
+    if twice is not None:
+        raise ValueError(f"two of them are called '{twice}'. Give one a label, as in {{name: {twice}, label: other}}.")
+    return rewards
+
+
 class RunConfig(Section):
     """Everything that a run is."""
 
@@ -194,7 +208,8 @@ class RunConfig(Section):
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     out: Path | None = None  # default: runs/<time>-<plugin>
     loggers: tuple[str, ...] = ()  # tensorboard, wandb, trackio; metrics.jsonl always
-    rewards: Annotated[tuple[RewardConfig, ...] | None, BeforeValidator(_rewards)] = None  # none: the task's
+    # none: the task's
+    rewards: Annotated[tuple[RewardConfig, ...] | None, BeforeValidator(_rewards), AfterValidator(_no_two_alike)] = None
     env: str | None = None  # a registered environment; none: the one that the task makes
     task: dict[str, Any] = {}  # the plugin's own section, checked by its Config
     data: DataConfig = DataConfig()

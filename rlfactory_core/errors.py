@@ -7,7 +7,7 @@ The command line shows `RlfactoryError`s without a traceback and exits with `exi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
 
@@ -63,9 +63,17 @@ class BackendError(RlfactoryError, ConnectionError):
     """A service that a run needs (retriever, judge, endpoint) does not answer.
 
     At start-up it ends the run; from a model's server in mid-run it masks the trajectory.
+
+    Args:
+        status: of HTTP, where the service answered with a refusal.
+        retry_after_s: for so many seconds the service wants to be left alone; 0 where it does not say.
     """
 
     exit_code = 2
+
+    def __init__(self, *args: object, status: int | None = None, retry_after_s: float = 0.0) -> None:
+        super().__init__(*args)
+        self.status, self.retry_after_s = status, retry_after_s
 
 
 class CheckpointError(RlfactoryError, OSError):
@@ -79,7 +87,7 @@ class TrainingError(RlfactoryError, RuntimeError):
 
 
 class RunStopped(RlfactoryError):  # noqa: N818 - nothing went wrong
-    """The user stopped the run; what was done is saved, and the message says how to go on."""
+    """The user, or a part of the run, stopped it; what was done is saved, and the message says how to go on."""
 
     exit_code = 130
 
@@ -97,7 +105,15 @@ class ToolUnavailableError(RlfactoryError, ConnectionError):
 
 
 class VerifierError(RlfactoryError):
-    """Raised by a verifier or scorer that could not find out: the trajectory is masked, never scored 0."""
+    """Raised by a verifier or scorer that could not find out: the trajectory is masked, never scored 0.
+
+    Args:
+        counts: of what was done in vain, such as requests; as `Score.counts`.
+    """
+
+    def __init__(self, *args: object, counts: Mapping[str, float] | None = None) -> None:
+        super().__init__(*args)
+        self.counts: Mapping[str, float] = dict(counts or {})
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

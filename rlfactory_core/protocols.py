@@ -204,12 +204,41 @@ class Opened(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class PoolRequest:
+    """A model that a scorer wants served by the engine, apart from the one that is trained."""
+
+    model: str  # a folder or a hub id
+    gpus: int  # of each node
+    tensor_parallel: int  # GPUs that one server spans
+
+
+@runtime_checkable
+class Pooled(Protocol):
+    """What a scorer, group scorer or verifier has besides where an engine may serve a model for it."""
+
+    @property
+    def pool(self) -> PoolRequest | None:
+        """None: it needs none, as it is configured."""
+        ...
+
+    def use_pool(self, urls: Sequence[str], model: str) -> None:
+        """Called before `Opened.open` where ``pool`` is not None.
+
+        Args:
+            urls: OpenAI-compatible addresses.
+            model: the served model's id.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
 class EngineRun:
     """One run, as an engine gets it.
 
     Args:
         resume: go on from the folder's latest checkpoint.
-        stop: to be armed by a loop that looks at it; pressed once the user wants a stop after the step under way.
+        stop: to be armed by a loop that looks at it; asked once the user, or a part of the run, wants a stop
+            after the step under way.
     """
 
     config: RunConfig
@@ -235,7 +264,7 @@ class Engine(Protocol):
         """Train, evaluate before and after; returns what ``summary.json`` holds.
 
         Raises:
-            RunStopped: the user stopped it; everything up to the last whole step is saved.
+            RunStopped: the user or a part of the run stopped it; everything up to the last whole step is saved.
         """
         ...
 

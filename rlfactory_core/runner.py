@@ -10,10 +10,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rlfactory_core.config import RunConfig
+from rlfactory_core.config import RewardConfig, RunConfig
 from rlfactory_core.config_load import dump_yaml, load_yaml, merge, parse_override, resolve_config, validate_section
 from rlfactory_core.errors import RunStopped, UsageError
 from rlfactory_core.generic_task import NAME as GENERIC
+from rlfactory_core.judge_option import with_judge
 from rlfactory_core.plugins.fingerprint import Fingerprint
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.protocols import Engine, EngineRun
@@ -22,6 +23,7 @@ from rlfactory_core.reporting.loggers import check_loggers
 from rlfactory_core.reporting.progress import Progress, count_text
 from rlfactory_core.reporting.report import write_report
 from rlfactory_core.stopping import stop_on_interrupt
+from rlfactory_core.task_runtime import TaskRuntime
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,27 +35,33 @@ class Prepared:
     engine: Engine
 
 
-def prepare(file: Path | None, overrides: Sequence[str | Mapping[str, Any]]) -> Prepared:
+def prepare(file: Path | None, overrides: Sequence[str | Mapping[str, Any]], judge: str | None = None) -> Prepared:
     """Resolve the configuration, load the plugin and let the engine check it.
 
     Args:
         file: the ``--config`` file.
         overrides: ``key=value`` texts and nested plain data; later ones win.
+        judge: where a judge is that is added to the rewards, see `with_judge`.
 
     Raises:
         UsageError: whatever does not fit, before anything costly happens.
     """
     registry = Registry()
-    return check(resolve(registry, file, overrides), registry)
+    return check(resolve(registry, file, overrides, judge=judge), registry)
 
 
 def resolve(
-    registry: Registry, file: Path | None, overrides: Sequence[str | Mapping[str, Any]], base: Mapping[str, Any] = {}
+    registry: Registry,
+    file: Path | None,
+    overrides: Sequence[str | Mapping[str, Any]],
+    base: Mapping[str, Any] = {},
+    judge: str | None = None,
 ) -> RunConfig:
     """The whole configuration, on top of the task's own defaults; no engine has seen it yet.
 
     Args:
         base: plain data below the file, such as the configuration of an earlier run.
+        judge: where a judge is that is added to the rewards, see `with_judge`.
     """
     over = (parse_override(item) if isinstance(item, str) else item for item in overrides)
     given = merge(base, load_yaml(file) if file else {}, *over)
@@ -69,7 +77,19 @@ def resolve(
     tiny = task.tiny_defaults if given.get("model") is None else {}
     defaults = merge(task.defaults, tiny)
     adapt = getattr(registry.find(str(given.get("engine", "local")), "engine").factory, "adapt", None)
-    return resolve_config(adapt(defaults) if adapt else defaults, None, [given])
+    config = resolve_config(adapt(defaults) if adapt else defaults, None, [given])
+    config = config if judge is None else with_judge(config, task.rewards, judge, registry)
+    settled = tuple(_settled(reward, registry) for reward in config.rewards or ()) or config.rewards
+    return config.model_copy(update={"rewards": settled})
+
+
+def _settled(reward: RewardConfig, registry: Registry) -> RewardConfig:
+    """With its options as the reward reads them, where it says so; see `builtin.LazyReward`."""
+    settle = getattr(registry.find(reward.name, "reward_scorer", "verifier").factory, "settle", None)
+    if settle is None or not reward.options:
+        return reward
+    known = reward.model_dump(exclude=set(reward.options), exclude_unset=True)
+    return RewardConfig.model_validate({**known, **settle(reward.options)})
 
 
 def _generic(given: Mapping[str, Any]) -> str | None:
@@ -93,6 +113,8 @@ def check(config: RunConfig, registry: Registry) -> Prepared:
     check_loggers(config.loggers)
     find_parts(config, registry)
     engine: Engine = registry.find(config.engine, "engine").make()
+    if not getattr(engine, "serves_pools", False):
+        TaskRuntime(config, registry).refuse_pools()
     return Prepared(engine.prepare(config), registry, engine)
 
 
@@ -136,7 +158,7 @@ def run(prepared: Prepared, progress: Progress) -> RunFolder:
 
     Raises:
         RlfactoryError: the run cannot go on; a folder that holds nothing yet is removed again.
-        RunStopped: stopped with Ctrl-C after a whole step.
+        RunStopped: stopped with Ctrl-C, or by a part of the run, between two steps.
     """
     folder = RunFolder.create(plugin_label(prepared.config.plugin), prepared.config.out)
     with removed_if_empty(folder):
@@ -198,7 +220,13 @@ def _train(prepared: Prepared, folder: RunFolder, progress: Progress, *, resume:
             )
         except RunStopped as stopped:
             write_report(folder)
-            raise RunStopped(f"{stopped} Go on with: rlfactory run --resume {folder.path}") from None
+            saved = (folder.checkpoints / "latest").exists()
+            further = (
+                f"Go on with: rlfactory run --resume {folder.path}"
+                if saved
+                else "Start it anew: there is no checkpoint."
+            )
+            raise RunStopped(f"{stopped} {further}") from None
     folder.write_summary(summary)
     write_report(folder)
     return folder

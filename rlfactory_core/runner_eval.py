@@ -50,6 +50,7 @@ def evaluate_run(
     file: Path | None,
     overrides: Sequence[str | Mapping[str, Any]],
     progress: Progress,
+    judge: str | None = None,
 ) -> Evaluation:
     """Evaluate, and leave a folder like a run's.
 
@@ -61,6 +62,7 @@ def evaluate_run(
         api: the address of an OpenAI-compatible server.
         file: the ``--config`` file.
         overrides: ``key=value`` texts and nested plain data; later ones win.
+        judge: where a judge is that is added to the rewards, see `with_judge`.
 
     Raises:
         UsageError: whatever does not fit, before anything costly happens.
@@ -80,7 +82,7 @@ def evaluate_run(
     elif model is not None:
         given.append({"model": model})
     registry = Registry()
-    config = resolve(registry, file, [*given, *overrides], _base(run, plugin))
+    config = resolve(registry, file, [*given, *overrides], _base(run, plugin), judge)
     if api is not None:
         find_parts(config, registry)
         evaluator = _endpoint(config, api, None if run else model)

@@ -1,4 +1,7 @@
-"""Ctrl-C that loses nothing: the first asks a training loop to stop after its step, the second stops at once."""
+"""A stop that loses nothing: Ctrl-C, or a part of the run, asks a training loop to stop after its step.
+
+A second Ctrl-C stops at once.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +17,27 @@ ASKED = "stopping after this step; press Ctrl-C again to stop at once"
 
 
 class StopButton:
-    """``pressed`` is what a loop looks at; ``armed`` says that a loop is looking.
+    """``asked`` is what a loop looks at; ``armed`` says that a loop is looking.
 
-    ``task`` is the run's own, where it has an event loop: an interruption cancels it. Raised anywhere in the loop, a
-    `KeyboardInterrupt` would end some other task and leave this one half closed.
+    ``pressed`` is the user's wish, ``reason`` that of a part of the run. ``task`` is the run's own, where it has an
+    event loop: an interruption cancels it. Raised anywhere in the loop, a `KeyboardInterrupt` would end some other task
+    and leave this one half closed.
     """
 
     def __init__(self) -> None:
         self.armed = False
         self.pressed = False
+        self.reason = ""
         self.cancelled = False
         self.task: asyncio.Task[Any] | None = None
+
+    @property
+    def asked(self) -> bool:
+        return self.pressed or bool(self.reason)
+
+    def request(self, reason: str) -> None:
+        """Ask for a stop from within the run, also before a loop looks; the first reason counts."""
+        self.reason = self.reason or reason or "a part of the run asked for it"
 
     def press(self) -> bool:
         """True where the loop was only asked to stop; otherwise the run is interrupted."""

@@ -12,6 +12,7 @@ from rlfactory_core.data import load_samples
 from rlfactory_core.env import ToolEnv
 from rlfactory_core.protocols import Env, ToolManager
 from rlfactory_core.reporting.progress import NullProgress, Progress
+from rlfactory_core.run_context import RunContext
 from rlfactory_core.tiny import TinyModelRecipe
 from rlfactory_core.tool_context import ToolContext
 from rlfactory_core.types import Sample
@@ -42,6 +43,7 @@ class Task:
         self.config = validate_section(type(self).Config, config or {}, prefix="task")
         self.seed = seed
         self.progress: Progress = NullProgress()  # of the run, from `open` on: where to show what takes long
+        self.run = RunContext()  # of this process, from `open` on
 
     def samples(self, split: str) -> Iterable[Sample]:
         """The built-in data of a split, ``train`` or ``eval``, in a fixed order; empty where the task has none."""

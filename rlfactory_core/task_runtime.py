@@ -5,7 +5,7 @@ Every engine uses this, in each of its worker processes: what a trajectory is do
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,13 +13,23 @@ from rlfactory_core.chat.select import choose_format
 from rlfactory_core.chat_rollout import chat_rollout
 from rlfactory_core.clients.base import ChatClient
 from rlfactory_core.config import RewardConfig, RunConfig
-from rlfactory_core.errors import ConfigError, DataError, PluginError
+from rlfactory_core.errors import ConfigError, DataError, PluginError, UsageError
 from rlfactory_core.plugins.loading import Kind
 from rlfactory_core.plugins.registry import Registry
-from rlfactory_core.protocols import ChatFormat, Env, Sampler, Tool, ToolManager, ToolSource
+from rlfactory_core.protocols import (
+    ChatFormat,
+    Env,
+    Pooled,
+    PoolRequest,
+    Sampler,
+    Tool,
+    ToolManager,
+    ToolSource,
+)
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.rewards.layer import RewardLayer
 from rlfactory_core.rollout import Episode, RolloutLimits, rollout, rollout_group
+from rlfactory_core.run_context import RunContext
 from rlfactory_core.tools.opening import OpenTools
 from rlfactory_core.types import Group, Sample, Trajectory
 
@@ -39,8 +49,9 @@ class TaskRuntime:
         self.config, self.registry = config, registry
         self.task = registry.task(config.plugin).make(dict(config.task), config.seed)
         wanted = self._wanted_rewards()
-        self._scorers = {reward.name: (self._make_scorer(reward), reward.weight) for reward in wanted}
-        self.rewards = RewardLayer(self._scorers, deadlines={r.name: r.deadline_s for r in wanted})
+        self._scorers = {reward.called: (self._make_scorer(reward), reward.weight) for reward in wanted}
+        deadlines = {r.called: r.deadline_s or getattr(self._scorers[r.called][0], "deadline_s", None) for r in wanted}
+        self.rewards = RewardLayer(self._scorers, deadlines={name: s for name, s in deadlines.items() if s is not None})
         self._make_env: Callable[..., Env] = (
             registry.find(config.env, "env").factory if config.env else self.task.make_env
         )
@@ -50,6 +61,7 @@ class TaskRuntime:
         self._managers: dict[str, ToolManager] = {}
         self._open_tools = OpenTools(group)
         self._added: Sequence[Tool] = ()  # the tools of the configuration's own sources, once they are open
+        self._pools_served = False
 
     def _wanted_rewards(self) -> Sequence[RewardConfig]:
         wanted = self.config.rewards or tuple(
@@ -69,7 +81,7 @@ class TaskRuntime:
                 raise  # a bug of the scorer's own
             raise ConfigError(
                 f"Reward '{reward.name}' cannot be made with the options {', '.join(reward.options)}: {error}. Beside "
-                "name, weight and deadline_s, a reward takes only options of its own."
+                "name, label, weight and deadline_s, a reward takes only options of its own."
             ) from error
 
     @property
@@ -77,6 +89,27 @@ class TaskRuntime:
         """The reward that tells whether an attempt succeeded: ``exact_match`` if there is one, else the weightiest."""
         scorers = self._scorers
         return "exact_match" if "exact_match" in scorers else max(scorers, key=lambda name: scorers[name][1])
+
+    @property
+    def pools(self) -> Mapping[str, PoolRequest]:
+        """What scorers want the engine to serve, by what the reward is called."""
+        pooled = {name: item.pool for name, (item, _) in self._scorers.items() if isinstance(item, Pooled)}
+        return {name: pool for name, pool in pooled.items() if pool is not None}
+
+    def use_pools(self, urls: Sequence[str], model: str) -> None:
+        """Tell the scorers that want one where their model is served; before `open`."""
+        for name in self.pools:
+            self._scorers[name][0].use_pool(urls, model)
+        self._pools_served = True
+
+    def refuse_pools(self) -> None:
+        """Raise a `UsageError` where a scorer wants a model served: nobody here does that."""
+        for name in self.pools:
+            raise UsageError(
+                f"rewards.{name}: placement=pool needs --engine verl, which serves the model on GPUs of its own; here "
+                "nothing does. Use that engine, or serve the model yourself (rlfactory judge serve, or any "
+                "OpenAI-compatible server), give its address as url, and leave placement out."
+            )
 
     @property
     def chat(self) -> ChatFormat:
@@ -134,12 +167,29 @@ class TaskRuntime:
             )
         return samples
 
-    async def open(self, progress: Progress | None = None) -> None:
-        """Reach for the task's resources and start its tools; what takes long is shown on ``progress``."""
+    async def open(
+        self, progress: Progress | None = None, run: RunContext | None = None, *, pools_later: bool = False
+    ) -> None:
+        """Reach for the task's resources and start its tools.
+
+        Args:
+            progress: where what takes long is shown.
+            run: what the task and its scorers know of the run.
+            pools_later: only look whether all can be reached: scorers whose pool is not served yet stay closed.
+
+        Raises:
+            UsageError: what the user can mend, such as a scorer that wants a pool where none is served.
+            BackendError: a service that the task needs does not answer.
+        """
+        waiting: Collection[str] = () if self._pools_served else self.pools
+        if waiting and not pools_later:
+            self.refuse_pools()
         if progress is not None:
             self.task.progress = progress
+        if run is not None:
+            self.task.run = run
         await self.task.open()
-        await self.rewards.open(self.task)
+        await self.rewards.open(self.task, closed=waiting)
         await self._open_tools.open(self.task.tools)
         own = len(self._open_tools.tools)
         await self._open_tools.open(self._configured_sources())
@@ -202,8 +252,7 @@ class TaskRuntime:
             manager: replaces the task's own tools.
         """
         episode = self._episode(sample, temperature, seed, session, manager)
-        group = await rollout_group(episode, attempts, lambda each: rollout(each, self.chat, sampler))
-        return await self.rewards.score_group(group)
+        return await self._play_group(episode, attempts, lambda each: rollout(each, self.chat, sampler))
 
     async def play_one(
         self,
@@ -237,8 +286,18 @@ class TaskRuntime:
     ) -> Group:
         """As `play`, in messages: for a model behind a server; needs no ``chat`` format."""
         episode = self._episode(sample, temperature, seed, session, manager)
-        group = await rollout_group(episode, attempts, lambda each: chat_rollout(each, client))
-        return await self.rewards.score_group(group)
+        return await self._play_group(episode, attempts, lambda each: chat_rollout(each, client))
+
+    async def _play_group(
+        self, episode: Episode, attempts: int, play: Callable[[Episode], Awaitable[Trajectory]]
+    ) -> Group:
+        """Each attempt is scored while the others are still under way."""
+        scoring = self.rewards.scoring(episode.sample, attempts)
+
+        async def play_and_score(each: Episode) -> Trajectory:
+            return await scoring.score(each.attempt, await play(each))
+
+        return await rollout_group(episode, attempts, play_and_score)
 
     def _episode(
         self, sample: Sample, temperature: float, seed: int, session: str, manager: ToolManager | None

@@ -157,6 +157,8 @@ class Score:
     turns: tuple[float, ...] = ()  # weighted process reward per turn; empty or one number a turn
     verdicts: Mapping[str, Verdict] = field(default_factory=dict)
     latency_s: Mapping[str, float] = field(default_factory=dict)  # by scorer name
+    counts: Mapping[str, float] = field(default_factory=dict)  # such as requests; summed over a step, masked or not
+    seconds: float = 0.0  # in which something was scoring it: less than the sum of latency_s where scorers overlap
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rlfactory_core.cli.options import CONFIG, MCP, REWARD, nested, task_options
+from rlfactory_core.cli.options import CONFIG, JUDGE, MCP, REWARD, nested, task_options
 
 if TYPE_CHECKING:
     from rlfactory_core.runner_eval import Evaluation
@@ -31,6 +31,7 @@ PLACES = {
 @click.option("--data", type=click.Path(path_type=Path), help="Held-out data of your own: JSONL or parquet.")
 @MCP
 @REWARD
+@JUDGE
 @CONFIG
 @click.option("--seed", type=int, help="Of everything random.")
 @click.option("--device", help="auto, cpu, cuda or cuda:N.")
@@ -42,6 +43,7 @@ def evaluate(
     model: str | None,
     api: str | None,
     file: Path | None,
+    judge: str | None,
     as_json: bool,
     rest: tuple[str, ...],
     **options: Any,
@@ -57,7 +59,7 @@ def evaluate(
 
     overrides: list[str | Mapping[str, Any]] = [nested(options, PLACES), *task_options(list(rest))]
     with make_progress(sys.stderr if as_json else sys.stdout) as progress:
-        done = evaluate_run(plugin, model, api, file, overrides, progress)
+        done = evaluate_run(plugin, model, api, file, overrides, progress, judge)
     if as_json:
         click.echo(_json(done))
         return

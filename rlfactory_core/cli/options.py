@@ -74,6 +74,11 @@ REWARD = click.option(
     callback=_rewards,
     help="Instead of the task's rewards; may be repeated.",
 )
+JUDGE = click.option(
+    "--judge",
+    metavar="URL|FILE",
+    help="Adds the reward judge: an OpenAI-compatible server, or the endpoint file of `rlfactory judge serve`.",
+)
 
 
 def _overrides(args: list[str]) -> Iterator[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from rlfactory_core.cli.options import CONFIG, MCP, REWARD, nested, task_options
+from rlfactory_core.cli.options import CONFIG, JUDGE, MCP, REWARD, nested, task_options
 from rlfactory_core.config_load import merge
 from rlfactory_core.errors import UsageError
 
@@ -43,6 +43,7 @@ class RunCommand(click.Command):
 @click.option("--eval-data", type=click.Path(path_type=Path), help="Held-out data of your own.")
 @MCP
 @REWARD
+@JUDGE
 @CONFIG
 @click.option("--steps", type=int, help="Training steps.")
 @click.option("--seed", type=int, help="Of everything random.")
@@ -59,7 +60,14 @@ class RunCommand(click.Command):
 )
 @click.pass_context
 def run(
-    ctx: click.Context, /, file: Path | None, resumed: str | None, dry_run: bool, rest: tuple[str, ...], **options: Any
+    ctx: click.Context,
+    /,
+    file: Path | None,
+    judge: str | None,
+    resumed: str | None,
+    dry_run: bool,
+    rest: tuple[str, ...],
+    **options: Any,
 ) -> None:
     """Train a model on a plugin's task, or without one on data and tools of your own (--data, --mcp).
 
@@ -76,7 +84,7 @@ def run(
         given = nested(options, PLACES)
         if passed_on:
             given = merge(given, {"verl": {"overrides": passed_on}})
-        prepared = runner.prepare(file, [given, *overrides])
+        prepared = runner.prepare(file, [given, *overrides], judge)
         if dry_run:
             click.echo(runner.explain(prepared))
             return
@@ -85,7 +93,7 @@ def run(
     else:
         if passed_on or dry_run:
             raise UsageError("--resume goes on as the run began: it takes neither --dry-run nor keys after `--`.")
-        overrides += _resume_overrides(ctx.command, {**options, "file": file})
+        overrides += _resume_overrides(ctx.command, {**options, "file": file, "judge": judge})
         with make_progress(sys.stdout) as progress:
             folder = runner.resume(resumed, overrides, progress)
     print_summary(folder, sys.stdout)

@@ -17,8 +17,9 @@ from rlfactory_core.types import Message
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from rlfactory_core.types import ToolResult, Trajectory
+    from rlfactory_core.types import Score, ToolResult, Trajectory
 
+_SHOWN_S = 0.001  # a rule's microseconds are no news
 _FOLD_LINES = 12  # a longer masked stretch is shown by its first and last lines unless --full
 
 
@@ -111,6 +112,7 @@ def _foot(trajectory: Trajectory) -> Iterator[Text]:
         for name, verdict in trajectory.score.verdicts.items():
             if verdict.reasons:
                 yield Text(f"  {name}: {'; '.join(verdict.reasons)}", style="dim")
+        yield from _scoring(trajectory.score)
     for fault in trajectory.faults:
         where = f"turn {fault.turn + 1}" if fault.turn >= 0 else "scoring"
         yield Text(f"fault    {fault.kind.value}, {fault.source}, {where}: {fault.message}", style="red")
@@ -121,6 +123,19 @@ def _foot(trajectory: Trajectory) -> Iterator[Text]:
     if trajectory.num_sampled:  # a remote endpoint gives no ids
         parts.append(f"{trajectory.num_sampled} sampled of {len(trajectory.ids)} tokens")
     yield Text(f"stop     {', '.join([*parts, seconds_text(trajectory.seconds)])}", style="dim")
+
+
+def _scoring(score: Score) -> Iterator[Text]:
+    """The time it took, and whose: together it is less than the sum where scorers overlap."""
+    from rich.text import Text
+
+    slow = {name: seconds for name, seconds in score.latency_s.items() if seconds >= _SHOWN_S}
+    if slow and score.seconds:
+        by_name = ", ".join(f"{name} {1000 * seconds:.0f} ms" for name, seconds in slow.items())
+        yield Text(f"scoring  {1000 * score.seconds:.0f} ms: {by_name}", style="dim")
+    if score.counts:
+        counts = ", ".join(f"{name} {value:g}" for name, value in score.counts.items())
+        yield Text(f"counts   {counts}", style="dim")
 
 
 def _result(result: ToolResult) -> Text:

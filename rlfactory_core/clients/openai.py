@@ -7,12 +7,11 @@ import json
 import os
 import random
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timezone
-from email.utils import parsedate_to_datetime
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from rlfactory_core.clients.base import Completion
+from rlfactory_core.clients.refusals import RefusedError
 from rlfactory_core.clients.wire import completion_from_wire, message_to_wire, reasoning_key, tools_to_wire
 from rlfactory_core.errors import BackendError, UsageError, nearest
 from rlfactory_core.types import Message, SamplingParams, ToolSpec
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 
 KEY_VARIABLES = ("RLFACTORY_API_KEY", "OPENAI_API_KEY")  # the first that is set
 
-_RETRIED = (408, 409, 425, 429)  # and all from 500 on
-_MAX_SHOWN = 300  # characters of a server's own message
 _START_DEADLINE_S = 60.0  # a server that is loading its model answers late
 _SEED_BITS = 0x7FFFFFFF  # some servers take no more
 _PROBE = Message("user", "Hello")
@@ -41,6 +38,7 @@ class OpenAIClient:
         deadline_s: seconds for one completion, from the moment at which it has its connection, retries included.
         retries: after the first request, on 429 (``Retry-After`` is heeded), 5xx and lost connections.
         backoff_s: the first pause and the longest, before jitter.
+        extra: fields of every completion's request, such as ``{"chat_template_kwargs": {"enable_thinking": False}}``.
 
     Raises:
         UsageError: ``base_url`` is not an address.
@@ -56,12 +54,13 @@ class OpenAIClient:
         deadline_s: float = 600.0,
         retries: int = 6,
         backoff_s: tuple[float, float] = (0.5, 20.0),
+        extra: Mapping[str, Any] = {},
     ) -> None:
         self.base_url = _address(base_url)
         self._model = model
         self._api_key = api_key or next(filter(None, map(os.environ.get, KEY_VARIABLES)), None)
         self._deadline_s, self._retries, self._backoff_s = deadline_s, retries, backoff_s
-        self._concurrency = concurrency
+        self._concurrency, self._extra = concurrency, dict(extra)
         self._slots = asyncio.Semaphore(concurrency)
         self._client: httpx.AsyncClient | None = None
         self._reasoning_key: str | None = None
@@ -75,45 +74,73 @@ class OpenAIClient:
             raise RuntimeError("The client is not open: await open() first.")
         return self._model
 
-    async def open(self, tools: Sequence[ToolSpec] = ()) -> None:
+    async def open(self, tools: Sequence[ToolSpec] = (), *, probe: bool = True) -> None:
         """Find the model and have it say a few tokens with these tools, so that what cannot work fails here.
+
+        Where it fails, the client is closed and may be opened again.
+
+        Args:
+            probe: without it, only ask what is served: the model need not have time for an answer.
 
         Raises:
             BackendError: nothing answers, the key is refused, or the model cannot be used with tools.
             UsageError: several models are served and none was named.
         """
-        import httpx
-
-        headers = {"Content-Type": "application/json"}
-        if self._api_key:
-            headers["Authorization"] = f"Bearer {self._api_key}"
-        limits = httpx.Limits(max_connections=self._concurrency, max_keepalive_connections=self._concurrency)
-        # Deadlines are for the whole of a request; httpx would limit each of its phases.
-        self._client = httpx.AsyncClient(headers=headers, limits=limits, timeout=None)  # noqa: S113
+        self._connect()
         try:
-            served = await self._served()
+            served = await self.served()
             self._model = self._model or self._only(served)
-            await self._probe(tools, served)
+            if probe:
+                await self._probe(tools, served)
         except BaseException:
             await self.close()
             raise
 
+    async def served(self, deadline_s: float = _START_DEADLINE_S) -> list[str] | None:
+        """The served models' ids; None where the server has no list of them and a model was named.
+
+        The cheapest way to learn whether the server is there; also before `open`, and to be closed then, too.
+
+        Raises:
+            BackendError: it does not answer, or says no.
+        """
+        self._connect()
+        try:
+            data = await asyncio.wait_for(self._request("GET", "/models"), deadline_s)
+            return [str(row["id"]) for row in data["data"]]
+        except asyncio.TimeoutError:
+            raise self._failed(f"gave no answer within {deadline_s:g} s", start=True) from None
+        except RefusedError as error:
+            if error.status in (404, 405, 501) and self._model is not None:
+                return None
+            raise self._failed(str(error), start=True, refused=error) from error
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise self._failed("did not list its models at /models in OpenAI's format", start=True) from error
+
     async def complete(
-        self, messages: Sequence[Message], tools: Sequence[ToolSpec], params: SamplingParams
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        params: SamplingParams,
+        extra: Mapping[str, Any] = {},
     ) -> Completion | None:
-        """See `base.ChatClient`."""
-        body = self._body(messages, tools, params)
+        """See `base.ChatClient`. Cancelled, it closes the request's connection, so that the server can stop, too.
+
+        Args:
+            extra: fields of this request, which win over the client's own and over those that follow from ``params``.
+        """
+        body = self._body(messages, tools, params) | self._extra | dict(extra)
         async with self._slots:
             try:
                 data = await asyncio.wait_for(self._request("POST", "/chat/completions", body), self._deadline_s)
                 completion = completion_from_wire(data)
             except asyncio.TimeoutError:
                 raise self._failed(f"gave no answer within {self._deadline_s:g} s") from None
-            except _RefusedError as error:
+            except RefusedError as error:
                 if error.context_is_full:
                     return None
-                raise self._failed(str(error)) from error
-            except ValueError as error:
+                raise self._failed(str(error), refused=error) from error
+            except (ValueError, RecursionError) as error:
                 raise self._failed(f"did not answer with a chat completion: {error}") from error
         self._reasoning_key = self._reasoning_key or reasoning_key(data)
         self.sampled_tokens += completion.sampled_tokens
@@ -123,6 +150,18 @@ class OpenAIClient:
         if self._client is not None:
             await self._client.aclose()
             self._client = None
+
+    def _connect(self) -> None:
+        import httpx
+
+        if self._client is not None:
+            return
+        headers = {"Content-Type": "application/json"}
+        if self._api_key:
+            headers["Authorization"] = f"Bearer {self._api_key}"
+        limits = httpx.Limits(max_connections=self._concurrency, max_keepalive_connections=self._concurrency)
+        # Deadlines are for the whole of a request; httpx would limit each of its phases.
+        self._client = httpx.AsyncClient(headers=headers, limits=limits, timeout=None)  # noqa: S113
 
     def _body(self, messages: Sequence[Message], tools: Sequence[ToolSpec], params: SamplingParams) -> dict[str, Any]:
         body: dict[str, Any] = {
@@ -137,20 +176,6 @@ class OpenAIClient:
             body["tools"] = tools_to_wire(tools)
         return body
 
-    async def _served(self) -> list[str] | None:
-        """The served models' ids; None where the server has no list of them."""
-        try:
-            data = await asyncio.wait_for(self._request("GET", "/models"), _START_DEADLINE_S)
-            return [str(row["id"]) for row in data["data"]]
-        except asyncio.TimeoutError:
-            raise self._failed(f"gave no answer within {_START_DEADLINE_S:g} s", start=True) from None
-        except _RefusedError as error:
-            if error.status in (404, 405, 501) and self._model is not None:
-                return None
-            raise self._failed(str(error), start=True) from error
-        except (ValueError, KeyError, TypeError) as error:
-            raise self._failed("did not list its models at /models in OpenAI's format", start=True) from error
-
     def _only(self, served: Sequence[str] | None) -> str:
         if served is not None and len(served) == 1:
             return served[0]
@@ -164,7 +189,7 @@ class OpenAIClient:
             await self.complete([_PROBE], tools, _PROBE_PARAMS)
         except BackendError as error:
             refused = error.__cause__
-            if not isinstance(refused, _RefusedError):
+            if not isinstance(refused, RefusedError):
                 raise
             if self._max_tokens_key == "max_tokens" and "max_completion_tokens" in refused.text:
                 self._max_tokens_key = "max_completion_tokens"  # OpenAI's own name for its reasoning models
@@ -177,14 +202,16 @@ class OpenAIClient:
                 hint = f" It does not list a model '{self.model}'. {nearest(self.model, served)}"
             elif tools and "tool" in refused.text.lower():
                 hint = " Start the server with tool calling (vLLM: --enable-auto-tool-choice --tool-call-parser NAME)."
-            raise BackendError(f"{error}{hint}") from refused
+            raise BackendError(
+                f"{error}{hint}", status=refused.status, retry_after_s=refused.retry_after_s
+            ) from refused
 
     async def _request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """The JSON of an answer, retried while that may help.
 
         Raises:
-            _RefusedError: an answer that says no.
-            BackendError: no answer, after all retries.
+            RefusedError: an answer that says no.
+            BackendError: no answer, after all retries, or one that HTTP cannot read.
             ValueError: an answer that is not JSON.
         """
         import httpx
@@ -200,38 +227,27 @@ class OpenAIClient:
                 if attempt > self._retries or (method == "GET" and isinstance(error, httpx.ConnectError)):
                     what = f"cannot be reached ({str(error) or type(error).__name__})"
                     raise self._failed(what, start=method == "GET") from error
+            except httpx.HTTPError as error:  # such as a body that is not compressed as it says
+                raise self._failed(f"gave an answer that cannot be read ({error})") from error
             else:
                 if response.is_success:
                     return response.json()
-                refused = _RefusedError(response.status_code, _said(response.text))
-                if attempt > self._retries or not (refused.status in _RETRIED or refused.status >= 500):
+                refused = RefusedError(response.status_code, response.text, response.headers)
+                if attempt > self._retries or not refused.may_pass:
                     raise refused
-                wait_s = _retry_after(response.headers.get("retry-after"))
+                wait_s = refused.retry_after_s
             first, longest = self._backoff_s
             # Full jitter: callers that failed together do not come back together.
             jitter = random.uniform(0.0, min(longest, first * 2.0 ** (attempt - 1)))
             await asyncio.sleep(wait_s + jitter)
         raise AssertionError("count() never ends")
 
-    def _failed(self, what: str, *, start: bool = False) -> BackendError:
+    def _failed(self, what: str, *, start: bool = False, refused: RefusedError | None = None) -> BackendError:
         hint = " Expected an OpenAI-compatible server there; start it, or mend the address." if start else ""
-        return BackendError(f"{self.base_url} {what}.{hint}")
-
-
-class _RefusedError(Exception):
-    """A status that is not success; never leaves the client."""
-
-    def __init__(self, status: int, text: str) -> None:
-        super().__init__(
-            f"answered with HTTP status {status}: {text}" if text else f"answered with HTTP status {status}"
-        )
-        self.status, self.text = status, text
-
-    @property
-    def context_is_full(self) -> bool:
-        """As vLLM, SGLang, llama.cpp and OpenAI word it."""
-        text = self.text.lower()
-        return self.status in (400, 413, 422) and "context" in text and ("length" in text or "size" in text)
+        text = f"{self.base_url} {what}.{hint}"
+        if refused is None:
+            return BackendError(text)
+        return BackendError(text, status=refused.status, retry_after_s=refused.retry_after_s)
 
 
 def _address(base_url: str) -> str:
@@ -245,29 +261,3 @@ def _address(base_url: str) -> str:
         raise UsageError(f"'{base_url}' is not an http address. Expected http://HOST:PORT/v1.")
     path = url.path.rstrip("/").removesuffix("/chat/completions")
     return str(url.copy_with(path=path or "/v1"))
-
-
-def _said(body: str) -> str:
-    """A server's own message, out of its JSON where it has the usual form."""
-    try:
-        data = json.loads(body)
-        found = data.get("error", data)
-        body = str(found.get("message") or found.get("detail") or body) if isinstance(found, dict) else str(found)
-    except (ValueError, AttributeError):
-        pass
-    line = " ".join(body.split())
-    return line if len(line) <= _MAX_SHOWN else line[:_MAX_SHOWN] + "…"
-
-
-def _retry_after(value: str | None) -> float:
-    """Seconds; 0 where the header is missing or unreadable."""
-    if not value:
-        return 0.0
-    try:
-        return max(0.0, float(value))
-    except ValueError:
-        pass
-    try:
-        return max(0.0, (parsedate_to_datetime(value) - datetime.now(timezone.utc)).total_seconds())
-    except (ValueError, TypeError):
-        return 0.0

@@ -16,6 +16,7 @@ from rlfactory_core.tools.results import clean
 from rlfactory_core.types import Message, ToolCall, ToolSpec
 
 REASONING_KEYS = ("reasoning_content", "reasoning")  # DeepSeek, SGLang and llama.cpp; newer vLLM and OpenRouter
+BROKEN_OFF = ("abort", "error")  # vLLM's and SGLang's, where a request was cancelled or failed after it had begun
 
 _CLOSE_THINK = "</think>"
 _NAMELESS = "Invalid tool call: it names no function."
@@ -52,10 +53,12 @@ def completion_from_wire(data: Any) -> Completion:
     """The first choice of a response.
 
     Raises:
-        ValueError: it is not a chat completion.
+        ValueError: it is not a chat completion, or the server broke it off.
     """
     try:
         choice = data["choices"][0]
+        if choice.get("finish_reason") in BROKEN_OFF:
+            raise ValueError(f"the server broke it off (finish_reason {choice['finish_reason']})")
         usage = data.get("usage") or {}
         return Completion(
             _message(choice["message"]),

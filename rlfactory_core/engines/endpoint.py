@@ -10,6 +10,7 @@ from rlfactory_core.clients.openai import OpenAIClient
 from rlfactory_core.evaluation import EvalPass, eval_passes, summarise
 from rlfactory_core.protocols import EngineRun
 from rlfactory_core.rollout import derive_seed, gather_all
+from rlfactory_core.run_context import RunContext
 from rlfactory_core.task_runtime import TaskRuntime
 from rlfactory_core.types import Group, Sample
 
@@ -33,7 +34,7 @@ class EndpointEvaluator:
         runtime = TaskRuntime(run.config, run.registry)
         samples = runtime.held_out(required=True)
         try:
-            await runtime.open(run.progress)
+            await runtime.open(run.progress, RunContext(run.folder.path))
             run.progress.stage("reach the endpoint")
             await self._client.open(runtime.manager.specs)
             settings = run.config.eval

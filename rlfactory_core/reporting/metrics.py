@@ -8,12 +8,15 @@ Names, in this order:
   as ``score/<component>``.
 - ``tool_calls``, ``turns``, ``sampled_tokens``: means a trajectory.
 - ``stop/<reason>``: share of the trajectories, for every `StopReason`.
-- ``faults/<kind>``: number of faults, for every `FaultKind`.
+- ``faults/<kind>``: number of faults, for every `FaultKind`; ``faults/verifier/<scorer>``: those of a scorer that had
+  some.
+- ``counts/<scorer>.<name>``: sum of what a scorer counted (`Score.counts`, `VerifierError.counts`), such as
+  ``counts/judge.requests``, over all trajectories, masked ones too; left out where nobody counted.
 - ``masked``: trajectories left out of the update because an infra or verifier fault spoilt them.
 - ``equal_groups``: groups whose rewards are all equal, which carry no gradient (fewer than two unmasked ones: too).
 
 A name that ends in ``_s`` is wall-clock time or a rate, here and wherever metrics are made: two runs that do the same
-differ only in those.
+differ only in those, and in what a scorer counts of services outside.
 """
 
 from __future__ import annotations
@@ -40,6 +43,9 @@ def group_metrics(groups: Sequence[Group]) -> dict[str, float]:
     metrics.update({f"stop/{reason.value}": stops[reason] / max(len(trajectories), 1) for reason in StopReason})
     faults = Counter(fault.kind for trajectory in trajectories for fault in trajectory.faults)
     metrics.update({f"faults/{kind.value}": float(faults[kind]) for kind in FaultKind})
+    verifiers = Counter(f.source for t in trajectories for f in t.faults if f.kind is FaultKind.VERIFIER)
+    metrics.update({f"faults/verifier/{name}": float(verifiers[name]) for name in sorted(verifiers)})
+    metrics.update({f"counts/{name}": total for name, total in count_sums(trajectories).items()})
     metrics["masked"] = float(len(trajectories) - len(kept))
     metrics["equal_groups"] = float(sum(map(_all_equal, groups)))
     return metrics
@@ -53,11 +59,33 @@ def component_means(trajectories: Iterable[Trajectory]) -> dict[str, float]:
     values: defaultdict[str, list[float]] = defaultdict(list)
     for trajectory in trajectories:
         for name, value in trajectory.score.components.items() if trajectory.score and not trajectory.masked else ():
-            whole = f"score/{name}" if name in _OWN_NAMES else name
+            whole = component_metric(name)
             values[whole].append(value)
             if trajectory.sample.slice:
                 values[f"{whole}/{trajectory.sample.slice}"].append(value)
     return {name: _mean(values[name]) for name in sorted(values)}
+
+
+def count_sums(trajectories: Iterable[Trajectory]) -> dict[str, float]:
+    """What scorers counted, summed over all trajectories, masked ones too; names in alphabetical order."""
+    sums: defaultdict[str, float] = defaultdict(float)
+    for trajectory in trajectories:
+        for name, count in trajectory.score.counts.items() if trajectory.score else ():
+            sums[name] += count
+    return {name: sums[name] for name in sorted(sums)}
+
+
+def eval_metrics(groups: Iterable[Group]) -> dict[str, float]:
+    """Of an evaluation between two steps: ``eval/<component>``, by slice too, and ``eval/counts/<scorer>.<name>``."""
+    trajectories = [trajectory for group in groups for trajectory in group.trajectories]
+    found = component_means(trajectories)
+    found |= {f"counts/{name}": total for name, total in count_sums(trajectories).items()}
+    return {f"eval/{name}": value for name, value in found.items()}
+
+
+def component_metric(name: str) -> str:
+    """Under which name a score component is reported."""
+    return f"score/{name}" if name in _OWN_NAMES else name
 
 
 def _all_equal(group: Group) -> bool:

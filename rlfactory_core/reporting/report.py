@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlfactory_core.reporting.charts import Chart, Line
 from rlfactory_core.reporting.folder import RunFolder, write_atomic
+from rlfactory_core.reporting.metrics import component_metric
 from rlfactory_core.reporting.progress import number_label, number_text, seconds_text
 from rlfactory_core.reporting.run_data import (
     RunData,
@@ -86,6 +87,7 @@ def learning(run: RunData) -> Section | None:
     trained += [Line(number_label(name.split("/", 1)[1]), run.series(name)) for name in run.names(f"{metric}/")]
     return _charts(
         "Learning",
+        *_rewards(run),
         Chart(f"Held-out {label}", held_out, "greedy, on questions that are never trained on", high=1.0),
         Chart("Reward", [Line("reward", run.series("reward"))], "mean of a step's trajectories", low=None),
         Chart(f"{label.capitalize()} in training", trained, "sampled, mean of a step's trajectories", high=1.0),
@@ -93,10 +95,44 @@ def learning(run: RunData) -> Section | None:
     )
 
 
+def _rewards(run: RunData) -> list[Chart]:
+    """Each reward beside the others: what a judge gives, for one, and the truth, whatever weight that has."""
+    if len(run.rewards) < 2:
+        return []
+    names = {name: component_metric(name) for name in run.rewards}
+    held_out = [
+        Line(number_label(name), run.series(f"eval/{key}"), smooth=False, dots=True) for name, key in names.items()
+    ]
+    trained = [Line(number_label(name), run.series(key)) for name, key in names.items()]
+    return [
+        Chart(
+            "Rewards, held out",
+            held_out,
+            "each unweighted, greedy, on questions that are never trained on",
+            high=_one(held_out),
+        ),
+        Chart(
+            "Rewards in training",
+            trained,
+            "each unweighted, sampled, mean of a step's trajectories",
+            high=_one(trained),
+        ),
+    ]
+
+
+def _one(lines: Sequence[Line]) -> float | None:
+    """The upper end of the axis, where all lie on [0, 1]."""
+    return 1.0 if all(0.0 <= value <= 1.0 for line in lines for _, value in line.points) else None
+
+
 def behaviour(run: RunData) -> Section | None:
     """What the trajectories look like: calls, turns, lengths, ends, faults."""
     stops = [Line(number_label(name.split("/", 1)[1]), _if_any(run.series(name))) for name in run.names("stop/")]
-    faults = [Line(name.split("/", 1)[1], _if_any(run.series(name)), smooth=False) for name in run.names("faults/")]
+    faults = [
+        Line(name.split("/", 1)[1], _if_any(run.series(name)), smooth=False)
+        for name in run.names("faults/")
+        if name.count("/") == 1
+    ]
     masked = Line("masked trajectories", _if_any(run.series("masked")), smooth=False)
     return _charts(
         "Behaviour",

@@ -51,6 +51,7 @@ class RunData:
     summary: Mapping[str, Any]
     metrics: Sequence[Mapping[str, float | None]]
     pairs: Sequence[Pair]
+    rewards: Sequence[str] = ()  # the names of the scorers; empty where no trajectory is saved
 
     @classmethod
     def read(cls, folder: RunFolder, pairs: int = 3) -> RunData:
@@ -65,6 +66,7 @@ class RunData:
                 islice(folder.read_trajectories("eval-after"), _MAX_READ),
                 pairs,
             ),
+            rewards=_scorers(folder),
         )
 
     def series(self, name: str) -> Points:
@@ -164,6 +166,16 @@ def example_pairs(before: Iterable[StoredTrajectory], after: Iterable[StoredTraj
         chosen.append((turn, pair))
     chosen.sort(key=lambda item: item[0])
     return [pair for _, pair in chosen[:limit]]
+
+
+def _scorers(folder: RunFolder) -> tuple[str, ...]:
+    """Of the first trajectory that is scored: those that failed have their time in it, too."""
+    files: list[int | str] = ["eval-before", "eval-after", *folder.trajectory_steps()[:1]]
+    for file in files:
+        for stored in islice(folder.read_trajectories(file), _MAX_READ):
+            if stored.trajectory.score is not None:
+                return tuple(stored.trajectory.score.latency_s)
+    return ()
 
 
 def _by_sample(trajectories: Iterable[StoredTrajectory]) -> dict[str, StoredTrajectory]:

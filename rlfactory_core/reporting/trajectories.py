@@ -202,6 +202,8 @@ def _score_to_dict(score: Score) -> dict[str, Any]:
             for name, verdict in score.verdicts.items()
         },
         "latency_s": {name: round(value, 6) for name, value in score.latency_s.items()},
+        "counts": dict(score.counts),
+        "seconds": round(score.seconds, 6),
     }
 
 
@@ -210,4 +212,6 @@ def _score_from_dict(row: Mapping[str, Any]) -> Score:
         name: Verdict(verdict["passed"], tuple(verdict["reasons"]), verdict["data"])
         for name, verdict in row["verdicts"].items()
     }
-    return Score(row["value"], row["components"], tuple(row["turns"]), verdicts, row["latency_s"])
+    # Files of the first release have neither.
+    counts, seconds = row.get("counts", {}), row.get("seconds", 0.0)
+    return Score(row["value"], row["components"], tuple(row["turns"]), verdicts, row["latency_s"], counts, seconds)

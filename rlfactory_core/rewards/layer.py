@@ -1,38 +1,36 @@
 """The one place where scorers, group scorers and verifiers become the reward of a trajectory.
 
-All of them run at once, each with a deadline. One that fails, answers late or says that it could not find out leaves
-a verifier fault, which masks the trajectory: an unknown score is never a zero.
+All of them run at once, each with a deadline: those of one attempt as soon as it has ended, while other attempts are
+still under way, those of a whole group as soon as all have. One that fails, answers late or says that it could not find
+out leaves a verifier fault, which masks the trajectory: an unknown score is never a zero.
 """
 
 from __future__ import annotations
 
 import asyncio
-import math
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
-from rlfactory_core.errors import ConfigError, VerifierError
 from rlfactory_core.protocols import GroupScorer, Opened, RewardScorer, Verifier
-from rlfactory_core.types import Fault, FaultKind, Group, Score, Trajectory, Verdict
+from rlfactory_core.rewards.asking import Outcome, as_scorer, attempt, attempt_group, unusable
+from rlfactory_core.types import Fault, FaultKind, Group, Sample, Score, Trajectory, Verdict
 
 if TYPE_CHECKING:
     from rlfactory_core.task import Task
 
 AnyScorer = RewardScorer | GroupScorer | Verifier
-Subject = TypeVar("Subject", Trajectory, Group)
 Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
-class _Outcome(Generic[Value]):
-    """What one scorer said; without a value it failed, and ``error`` says why."""
+class _Timed(Generic[Value]):
+    """A result with the times at which its making began and ended."""
 
-    name: str
-    seconds: float
-    value: Value | None = None
-    error: str = ""
+    value: Value
+    start: float
+    end: float
 
 
 class RewardLayer:
@@ -56,7 +54,7 @@ class RewardLayer:
         deadlines: Mapping[str, float] | None = None,
     ) -> None:
         self._weights = {name: weight for name, (_, weight) in scorers.items()}
-        self._opened = [scorer for scorer, _ in scorers.values() if isinstance(scorer, Opened)]
+        self._opened = {name: scorer for name, (scorer, _) in scorers.items() if isinstance(scorer, Opened)}
         self._deadlines = dict.fromkeys(scorers, deadline_s) | dict(deadlines or {})
         self._inline: dict[str, RewardScorer] = {}
         self._waiting: dict[str, RewardScorer] = {}
@@ -65,7 +63,7 @@ class RewardLayer:
             if hasattr(scorer, "score_group"):
                 self._groups[name] = cast(GroupScorer, scorer)
                 continue
-            single = _as_scorer(name, scorer)
+            single = as_scorer(name, scorer)
             (self._inline if getattr(scorer, "inline", False) else self._waiting)[name] = single
 
     @property
@@ -73,56 +71,61 @@ class RewardLayer:
         """The names of those that compare the attempts of a group."""
         return tuple(self._groups)
 
-    async def open(self, task: Task) -> None:
-        """Open the scorers that hold something; raises what they raise."""
-        for scorer in self._opened:
-            await scorer.open(task)
+    async def open(self, task: Task, closed: Collection[str] = ()) -> None:
+        """Open the scorers that hold something, but those that are to stay ``closed``; raises what they raise."""
+        for name, scorer in self._opened.items():
+            if name not in closed:
+                await scorer.open(task)
 
     async def close(self) -> None:
         """Close all of them, whatever state they are in."""
-        for scorer in self._opened:
+        for scorer in self._opened.values():
             await scorer.close()
+
+    def scoring(self, sample: Sample, attempts: int) -> GroupScoring:
+        """For one group, whose attempts are scored as they end."""
+        return GroupScoring(self, sample, attempts)
 
     async def score_trajectory(self, trajectory: Trajectory) -> Trajectory:
         """The trajectory with its `Score` and the faults of scoring; group scorers see it as a group of one."""
-        group = await self.score_group(Group(trajectory.sample, (trajectory,)))
-        return group.trajectories[0]
+        return await self.scoring(trajectory.sample, 1).score(0, trajectory)
 
     async def score_group(self, group: Group) -> Group:
-        """All trajectories scored, in their order.
-
-        Trajectories that an infra fault has masked already are scored like the others: the number stands in the
-        trajectory file and changes no update.
-        """
-        members = group.trajectories
-        singles: list[_Outcome[Score]] = []
-        columns: list[list[_Outcome[Score]]] = []
-        if self._waiting or self._groups:
-            limits = self._deadlines
-            singles, columns = await asyncio.gather(
-                asyncio.gather(
-                    *(_attempt(n, s.score, t, limits[n]) for t in members for n, s in self._waiting.items())
-                ),
-                asyncio.gather(*(_attempt_group(n, s, group, limits[n]) for n, s in self._groups.items())),
-            )
-        step = len(self._waiting)
-        scored = []
-        for index, trajectory in enumerate(members):
-            outcomes = [await _attempt(name, scorer.score, trajectory) for name, scorer in self._inline.items()]
-            outcomes += singles[index * step : (index + 1) * step]
-            outcomes += [column[index] for column in columns]
-            scored.append(self._combine(trajectory, outcomes))
+        """All trajectories of a group that has ended, scored, in their order."""
+        scoring = self.scoring(group.sample, len(group.trajectories))
+        scored = await asyncio.gather(*(scoring.score(i, each) for i, each in enumerate(group.trajectories)))
         return replace(group, trajectories=tuple(scored))
 
-    def _combine(self, trajectory: Trajectory, outcomes: Sequence[_Outcome[Score]]) -> Trajectory:
+    async def _score_alone(self, trajectory: Trajectory) -> _Timed[list[Outcome[Score]]]:
+        """What the scorers of single trajectories say, in the order in which they count."""
+        start, limits = time.perf_counter(), self._deadlines
+        outcomes = [await attempt(name, scorer.score, trajectory) for name, scorer in self._inline.items()]
+        if self._waiting:
+            outcomes += await asyncio.gather(
+                *(attempt(name, scorer.score, trajectory, limits[name]) for name, scorer in self._waiting.items())
+            )
+        return _Timed(outcomes, start, time.perf_counter())
+
+    async def _score_whole(self, group: Group) -> _Timed[list[list[Outcome[Score]]]]:
+        """What the group scorers say, each of every member."""
+        start, limits = time.perf_counter(), self._deadlines
+        columns = await asyncio.gather(
+            *(attempt_group(name, scorer, group, limits[name]) for name, scorer in self._groups.items())
+        )
+        return _Timed(list(columns), start, time.perf_counter())
+
+    def _combine(self, trajectory: Trajectory, outcomes: Sequence[Outcome[Score]], seconds: float) -> Trajectory:
         value = 0.0
         turns: list[float] = []
         components: dict[str, float] = {}
         verdicts: dict[str, Verdict] = {}
+        counts: dict[str, float] = {}
         faults = list(trajectory.faults)
         for outcome in outcomes:
             score, name = outcome.value, outcome.name
-            error = outcome.error if score is None else _unusable(score, len(trajectory.turns))
+            found = outcome.counts if score is None else score.counts
+            counts.update({f"{name}.{key}": number for key, number in found.items()})
+            error = outcome.error if score is None else unusable(score, len(trajectory.turns))
             if score is None or error:
                 faults.append(Fault(FaultKind.VERIFIER, name, error))
                 continue
@@ -130,76 +133,49 @@ class RewardLayer:
             value += weight * score.value
             components[name] = score.value + sum(score.turns)
             components.update({f"{name}.{key}": part for key, part in score.components.items()})
-            verdicts.update(score.verdicts)
+            verdicts.update({f"{name}.{key}" if key in verdicts else key: one for key, one in score.verdicts.items()})
             if score.turns:
                 turns = [a + weight * b for a, b in zip(turns or [0.0] * len(score.turns), score.turns, strict=True)]
         latency = {outcome.name: outcome.seconds for outcome in outcomes}
-        return replace(
-            trajectory, score=Score(value, components, tuple(turns), verdicts, latency), faults=tuple(faults)
-        )
+        combined = Score(value, components, tuple(turns), verdicts, latency, counts, seconds)
+        return replace(trajectory, score=combined, faults=tuple(faults))
 
 
-@dataclass(frozen=True, slots=True)
-class _VerifierScorer:
-    """A verifier in a scorer's place."""
+class GroupScoring:
+    """The scoring of one group, `score` called once for each of its attempts.
 
-    name: str
-    verifier: Verifier
+    Trajectories that an infra fault has masked already are scored like the others: the number stands in the trajectory
+    file and changes no update.
+    """
 
-    async def score(self, trajectory: Trajectory) -> Score:
-        verdict = await self.verifier.verify(trajectory)
-        if verdict.passed is None:
-            raise VerifierError("; ".join(verdict.reasons) or "it could not be found out")
-        return Score(float(verdict.passed), verdicts={self.name: verdict})
+    def __init__(self, layer: RewardLayer, sample: Sample, attempts: int) -> None:
+        self._layer, self._sample, self._attempts = layer, sample, attempts
+        self._ended: dict[int, Trajectory] = {}
+        self._compared = asyncio.Event()
+        self._whole: _Timed[list[list[Outcome[Score]]]]  # once compared
 
+    async def score(self, index: int, trajectory: Trajectory) -> Trajectory:
+        """An attempt that has ended, with its `Score` and the faults of scoring.
 
-def _as_scorer(name: str, scorer: Any) -> RewardScorer:
-    if hasattr(scorer, "score"):
-        return cast(RewardScorer, scorer)
-    if hasattr(scorer, "verify"):
-        return _VerifierScorer(name, scorer)
-    raise ConfigError(
-        f"Reward {name!r} is a {type(scorer).__name__}, which can neither score nor verify. It needs one of the "
-        "methods score(trajectory), score_group(group) and verify(trajectory)."
-    )
+        Where there are group scorers, it comes back when all attempts have ended and are compared.
+        """
+        layer = self._layer
+        if not layer.group_scorers:
+            alone = await layer._score_alone(trajectory)
+            return layer._combine(trajectory, alone.value, alone.end - alone.start)
+        alone, whole = await asyncio.gather(layer._score_alone(trajectory), self._compare(index, trajectory))
+        outcomes = alone.value + [column[index] for column in whole.value]
+        # The wait for other attempts between the two is not scoring.
+        seconds = alone.end - alone.start + max(0.0, whole.end - max(whole.start, alone.end))
+        return layer._combine(trajectory, outcomes, seconds)
 
-
-async def _attempt(
-    name: str,
-    method: Callable[[Subject], Awaitable[Value]],
-    subject: Subject,
-    deadline_s: float | None = None,
-) -> _Outcome[Value]:
-    """The boundary at which a scorer's failure, whatever it is, becomes a verifier fault."""
-    start = time.perf_counter()
-    try:
-        scoring = method(subject)
-        value = await (scoring if deadline_s is None else asyncio.wait_for(scoring, deadline_s))
-    except asyncio.TimeoutError as error:
-        text = str(error) or f"no score within {deadline_s} s"
-    except VerifierError as error:
-        text = str(error)
-    except Exception as error:  # noqa: BLE001 - the boundary that the docstring names
-        text = f"{type(error).__name__}: {error}"
-    else:
-        return _Outcome(name, time.perf_counter() - start, value)
-    return _Outcome(name, time.perf_counter() - start, error=text)
-
-
-async def _attempt_group(name: str, scorer: GroupScorer, group: Group, deadline_s: float) -> list[_Outcome[Score]]:
-    """One outcome per trajectory; a group scorer that fails, or miscounts, fails for all of them."""
-    whole = await _attempt(name, scorer.score_group, group, deadline_s)
-    size = len(group.trajectories)
-    if whole.value is not None and len(whole.value) == size:
-        return [_Outcome(name, whole.seconds, score) for score in whole.value]
-    error = whole.error if whole.value is None else f"it gave {len(whole.value)} scores for {size} trajectories"
-    return [_Outcome(name, whole.seconds, error=error)] * size
-
-
-def _unusable(score: Score, num_turns: int) -> str:
-    """Why a score cannot be used; empty where it can."""
-    if score.turns and len(score.turns) != num_turns:
-        return f"it gave {len(score.turns)} per-turn scores for {num_turns} turns"
-    if not all(map(math.isfinite, (score.value, *score.turns))):
-        return f"it gave a score that is not finite: {score.value}, per turn {score.turns}"
-    return ""
+    async def _compare(self, index: int, trajectory: Trajectory) -> _Timed[list[list[Outcome[Score]]]]:
+        """The last attempt to end has the group scorers called; the others wait for it."""
+        self._ended[index] = trajectory
+        if len(self._ended) < self._attempts:
+            await self._compared.wait()
+        else:
+            members = tuple(self._ended[i] for i in range(self._attempts))
+            self._whole = await self._layer._score_whole(Group(self._sample, members))
+            self._compared.set()
+        return self._whole

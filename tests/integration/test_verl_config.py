@@ -13,8 +13,10 @@ from rlfactory_core.config import RunConfig
 from rlfactory_core.config_load import merge, parse_override, validate_section
 from rlfactory_core.engines.verl.compose import compose, explain
 from rlfactory_core.engines.verl.overrides import Override, Place, compile_overrides
+from rlfactory_core.engines.verl.pool import Pool
 from rlfactory_core.engines.verl.rules import NOT_FED, check_rules
 from rlfactory_core.errors import ConfigError
+from rlfactory_core.protocols import PoolRequest
 
 pytest.importorskip("verl", reason="what is configured")
 from omegaconf import OmegaConf
@@ -41,11 +43,17 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     return folder
 
 
-def compiled(*given: str, machine: dict[str, Any] = CPU, model: str = "/models/it's a model") -> list[Override]:
+def compiled(
+    *given: str,
+    machine: dict[str, Any] = CPU,
+    model: str = "/models/it's a model",
+    judge: PoolRequest | None = None,
+) -> list[Override]:
     data = merge({"plugin": "search", "engine": "verl"}, machine, *map(parse_override, given))
     config = validate_section(RunConfig, data)
     check_rules(config)
-    return compile_overrides(config, Place(model, Path("/runs/a, b=c"), "/dev/shm/x"), held_out=8)
+    pool = Pool.of({"judge": judge} if judge else {}, config)
+    return compile_overrides(config, Place(model, Path("/runs/a, b=c"), "/dev/shm/x"), held_out=8, pool=pool)
 
 
 def composed(*given: str, **options: Any) -> Any:
@@ -91,6 +99,20 @@ def test_verls_own_classes_take_it(advantage: str, machine: dict[str, Any], mode
     if advantage == "gae":
         critic: Any = omega_conf_to_dataclass(config.critic)
         assert critic.optim.lr == 1e-5
+
+
+@pytest.mark.parametrize("machine", [CPU, GPUS], ids=["cpu", "gpus"])
+def test_a_rewards_model_has_verls_reward_pool(machine: dict[str, Any], model: str) -> None:
+    asked = PoolRequest(model, gpus=2, tensor_parallel=1)
+    overrides = compiled(machine=machine, model=model, judge=asked)
+    config = compose(overrides)
+    pool = config.reward.reward_model
+    assert (pool.enable, pool.enable_resource_pool, pool.n_gpus_per_node, pool.nnodes) == (True, True, 2, 1)
+    assert pool.model_path == model
+    served: Any = omega_conf_to_dataclass(pool.rollout)
+    assert (served.name, served.free_cache_engine, served.enable_sleep_mode) == ("vllm", False, False)
+    assert config.trainer.n_gpus_per_node == machine["verl"]["gpus"]
+    assert "rewards.judge" in explain(config, overrides)
 
 
 @pytest.mark.parametrize("mode", ["sync", "colocate_async", "separate_async"])

@@ -42,6 +42,7 @@ from verl.workers.rollout.replica import TokenOutput
 from rlfactory_core.engines.verl import replay
 from rlfactory_core.engines.verl.agent_loop import RolloutAgentLoop
 from rlfactory_core.engines.verl.dataset import TRAIN, TaskDataset
+from rlfactory_core.engines.verl.events import StopFile
 from rlfactory_core.engines.verl.output import TrajectoryOutput, token_rewards
 from rlfactory_core.engines.verl.payload import Payload
 from rlfactory_core.engines.verl.rules import NOT_FED
@@ -329,8 +330,8 @@ def batch(monkeypatch: pytest.MonkeyPatch, needed: int) -> Batch:
     monkeypatch.setattr(replay, "tq", queue)
     meta = KVBatchMeta(list(outputs), [{}] * len(outputs), "train")
     inner = SimpleNamespace(sample=lambda **_: (meta, {}))
-    recorder = SimpleNamespace(step_rows=lambda rows: None)
-    made = replay.Recording(inner, recorder, group_size_needed=needed, max_spoilt=1)
+    recorder, stop = SimpleNamespace(step_rows=lambda rows: None), StopFile(Path("nobody asked"))
+    made = replay.Recording(inner, recorder, stop, group_size_needed=needed, max_spoilt=1)
     keys = made.sample(global_steps=STEP, partition_id="train", batch_size=len(LOCAL))[0].keys
     fields = [outputs[key].as_dict() for key in keys]
     pad = torch.nn.utils.rnn.pad_sequence

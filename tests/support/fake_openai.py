@@ -55,7 +55,9 @@ def error(status: int, message: str, **headers: str) -> Reply:
 
 
 @contextmanager
-def serve(answer: Answer, models: Sequence[str] | Reply = ("toy",)) -> Iterator[FakeServer]:
+def serve(
+    answer: Answer, models: Sequence[str] | Reply | Callable[[], Sequence[str] | Reply] = ("toy",)
+) -> Iterator[FakeServer]:
     """A server in a thread; the client's own first question is answered without asking the test."""
     lock = threading.Lock()
     now = 0
@@ -64,10 +66,11 @@ def serve(answer: Answer, models: Sequence[str] | Reply = ("toy",)) -> Iterator[
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
-            rows = (
-                {"object": "list", "data": [{"id": model} for model in models]} if not isinstance(models, Reply) else 0
-            )
-            self._send(models if isinstance(models, Reply) else Reply(body=rows))
+            now_served = models() if callable(models) else models
+            if not isinstance(now_served, Reply):
+                rows = {"object": "list", "data": [{"id": model} for model in now_served]}
+                now_served = Reply(body=rows)
+            self._send(now_served)
 
         def do_POST(self) -> None:
             nonlocal now

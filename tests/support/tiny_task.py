@@ -17,12 +17,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from rlfactory_core import Message, Sample, Section, Task, ToolContext, hookimpl, tool
+from rlfactory_core import Message, Sample, Score, Section, Task, ToolContext, Trajectory, hookimpl, tool
+from rlfactory_core.clients.openai import OpenAIClient
 from rlfactory_core.env import ToolEnv
 from rlfactory_core.errors import ToolUnavailableError
-from rlfactory_core.protocols import Env, EnvStep, ToolManager
+from rlfactory_core.protocols import Env, EnvStep, PoolRequest, ToolManager
+from rlfactory_core.rewards.scorers import last_answer
 from rlfactory_core.tiny import TinyModelRecipe, WarmStartStage
-from rlfactory_core.types import ToolSpec
+from rlfactory_core.types import SamplingParams, ToolSpec, Verdict
 
 THINGS = ("Bale", "Doru", "Fimo", "Gatu", "Hepi", "Jalo", "Kemu", "Lora", "Mipa", "Nobe", "Pagu", "Rudo")
 SYSTEM = """system
@@ -166,6 +168,42 @@ class Colours(Task):
         )
 
 
+class Asked:
+    """What a model that the engine serves makes of the answer, as a digit; not among the task's own rewards."""
+
+    DIGIT = {"type": "object", "properties": {"digit": {"enum": [*range(10)]}}, "required": ["digit"]}
+
+    def __init__(self, model: str = "") -> None:
+        self.pool = PoolRequest(model, 1, 1)
+        self._clients: list[OpenAIClient] = []
+
+    def use_pool(self, urls: Sequence[str], model: str) -> None:
+        self._clients = [OpenAIClient(url, model) for url in urls]
+
+    async def open(self, task: Task) -> None:
+        for client in self._clients:
+            await client.open(probe=False)
+
+    async def close(self) -> None:
+        for client in self._clients:
+            await client.close()
+
+    async def score(self, trajectory: Trajectory) -> Score:
+        asked = Message("user", f"{trajectory.sample.answer}: {last_answer(trajectory)}")
+        form = {"type": "json_schema", "json_schema": {"name": "digit", "schema": self.DIGIT}}
+        said = await self._clients[0].complete([asked], (), SamplingParams(64, 0.0), {"response_format": form})
+        assert said is not None
+        return Score(json.loads(said.message.content)["digit"] / 10)
+
+
+class Looked:
+    """A verifier that takes its time: whether the answer was looked up; not among the task's own rewards."""
+
+    async def verify(self, trajectory: Trajectory) -> Verdict:
+        await asyncio.sleep(0.05)
+        return Verdict(any(result.content.startswith("1:") for turn in trajectory.turns for result in turn.results))
+
+
 def vocabulary(spec: ToolSpec) -> Iterator[str]:
     rng = random.Random("vocabulary")
     schema = {"name": spec.name, "description": spec.description, "parameters": dict(spec.parameters)}
@@ -177,3 +215,13 @@ def vocabulary(spec: ToolSpec) -> Iterator[str]:
 @hookimpl
 def rlfactory_tasks(register: Any) -> None:
     register("tiny_task", Colours)
+
+
+@hookimpl
+def rlfactory_reward_scorers(register: Any) -> None:
+    register("asked", Asked)
+
+
+@hookimpl
+def rlfactory_verifiers(register: Any) -> None:
+    register("looked", Looked)

@@ -230,3 +230,72 @@ def test_the_local_engine_has_no_use_for_verl_s_keys(tmp_path: Path, capsys: pyt
     assert code == 2
     assert "verl.gpus, verl.overrides: the local engine" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+# --- --judge ------------------------------------------------------------------------------------------------------
+
+JUDGE = """
+
+class Judge:
+    def __init__(self, url=None, endpoints=None): ...
+
+    async def score(self, trajectory): ...
+
+
+@hookimpl
+def rlfactory_reward_scorers(register):
+    register("judge", Judge)
+"""
+
+
+@pytest.fixture
+def judged(plugin: str) -> str:
+    """The plugin, which gives a judge, too."""
+    Path(plugin).write_text(PLUGIN + JUDGE)
+    return plugin
+
+
+def shown_rewards(capsys: pytest.CaptureFixture[str], *arguments: object) -> list[dict[str, Any]]:
+    """As a run would save them."""
+    assert run(*arguments, "--engine", "plain", "--dry-run") == 0
+    shown = capsys.readouterr().out.partition("\n# plain\n")[0]
+    Path("shown.yaml").write_text(shown)
+    rewards: list[dict[str, Any]] = load_yaml(Path("shown.yaml"))["rewards"]
+    return [{name: value for name, value in item.items() if name not in ("deadline_s", "label")} for item in rewards]
+
+
+def test_a_judge_is_added_to_the_rewards_there_are(judged: str, capsys: pytest.CaptureFixture[str]) -> None:
+    judge = {"name": "judge", "weight": 1.0, "url": "http://host:8000/v1"}
+    given = ("--plugin", judged, "--judge", "http://host:8000/v1")
+    assert shown_rewards(capsys, *given) == [{"name": "exact_match", "weight": 1.0}, judge]
+    assert shown_rewards(capsys, *given, "--reward", "f1=0.5") == [{"name": "f1", "weight": 0.5}, judge]
+    file = Path("endpoints.json")
+    file.write_text("{}")
+    (_, found) = shown_rewards(capsys, "--plugin", judged, "--judge", "endpoints.json")
+    assert found == {"name": "judge", "weight": 1.0, "endpoints": str(file.absolute())}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--judge", "host:8000"], "--judge host:8000: expected the address of an OpenAI-compatible server"),
+        (["--judge", "none.json"], "or an existing endpoint file (.json) of `rlfactory judge serve`"),
+        (["--judge", "http://host/v1", "--reward", "judge=0.5"], "the run's rewards have a judge already"),
+        (["--judge", "http://host/v1", "--resume", "x"], "--judge cannot be given with it"),
+    ],
+)
+def test_a_judge_that_cannot_be_is_refused(
+    judged: str, given: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    named = [] if "--resume" in given else ["--plugin", judged]
+    assert run(*named, *given) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_without_a_plugin_that_judges_the_remedy_is_said(
+    plugin: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RLFACTORY_DISABLE_PLUGINS", "judge")
+    for command in ("run", "eval"):
+        assert invoke([command, "--plugin", plugin, "--judge", "http://host/v1"]) == 2
+        assert "pip install rlfactory-judge" in capsys.readouterr().err

@@ -92,6 +92,13 @@ def test_merge_leaves_its_sources_alone() -> None:
         ("train.schedule=step", "train.schedule: got 'step', expected 'constant', 'cosine' or 'linear'."),
         ("loggers=wandb", "loggers: got 'wandb', expected a list, such as [a, b]."),
         ("rewards=[{weight: 1}]", "The key 'rewards.0.name' has to be given."),
+        (
+            "rewards=[{name: f1}, {name: f1}]",
+            (
+                "rewards: two of them are called 'f1'. Give one a label, as in {name: f1, label: other}. "
+                "Got [{'name': 'f1'}, {'name': 'f1'}]."
+            ),
+        ),
     ],
 )
 def test_a_wrong_key_or_value_is_explained(override: str, message: str) -> None:

@@ -259,3 +259,116 @@ def test_the_newer_name_of_the_token_limit_is_found_out() -> None:
 def test_addresses_are_completed(address: str) -> None:
     with serve(scripted(said("Hi"))) as server:
         assert client(server.url.removesuffix("/v1") + address).base_url == server.url
+
+
+def test_more_can_be_asked_of_a_server_than_every_server_knows() -> None:
+    async def run(openai: OpenAIClient) -> None:
+        await openai.open()
+        await openai.complete(ASK, (), PARAMS, {"seed": 7, "response_format": {"type": "json_object"}})
+        await ask(openai)
+        await openai.close()
+
+    with serve(lambda body: said("Hi")) as server:
+        asyncio.run(run(client(server.url, extra={"min_p": 0.1, "seed": 3})))
+    one, other = server.chats
+    assert (one["seed"], one["min_p"], one["response_format"]) == (7, 0.1, {"type": "json_object"})
+    assert (other["seed"], other["min_p"], "response_format" in other) == (3, 0.1, False)
+    assert all(body["min_p"] == 0.1 for body in server.requests)
+
+
+@pytest.mark.parametrize(("value", "seconds"), [("7", 7.0), ("0.5", 0.5), ("soon", 0.0), ("nan", 0.0), ("-1", 0.0)])
+def test_without_retries_a_refusal_says_what_it_was(value: str, seconds: float) -> None:
+    async def run(openai: OpenAIClient) -> BackendError:
+        await openai.open(probe=False)
+        try:
+            with pytest.raises(BackendError, match="HTTP status 429: slow down") as refused:
+                await ask(openai)
+            return refused.value
+        finally:
+            await openai.close()
+
+    with serve(scripted(error(429, "slow down", Retry_After=value))) as server:
+        refused = asyncio.run(run(client(server.url, retries=0)))
+    assert (refused.status, refused.retry_after_s) == (429, seconds)
+    assert len(server.requests) == 1
+
+
+def test_a_lost_connection_has_no_status() -> None:
+    with serve(scripted(Reply(0))) as server, pytest.raises(BackendError, match="cannot be reached") as lost:
+        talk(client(server.url, retries=0))
+    assert (lost.value.status, lost.value.retry_after_s) == (None, 0.0)
+
+
+def test_a_server_is_looked_for_without_asking_its_model() -> None:
+    async def run(openai: OpenAIClient, models: list[str]) -> None:
+        assert await openai.served() == models  # also before it is open
+        await openai.open(probe=False)
+        assert openai.model == "toy"
+        await openai.close()
+
+    with serve(scripted()) as server:
+        asyncio.run(run(client(server.url), ["toy"]))
+    assert server.requests == []
+
+
+def test_a_server_that_is_away_at_first_can_be_opened_later() -> None:
+    loading = [error(503, "loading the model")]
+
+    async def run(openai: OpenAIClient) -> Completion | None:
+        with pytest.raises(BackendError, match="HTTP status 503: loading") as refused:
+            await openai.open(probe=False)
+        assert refused.value.status == 503
+        loading.clear()
+        await openai.open(probe=False)
+        try:
+            return await ask(openai)
+        finally:
+            await openai.close()
+
+    with serve(scripted(said("Hi")), models=lambda: loading[0] if loading else ["toy"]) as server:
+        found = asyncio.run(run(client(server.url, retries=0)))
+    assert found is not None
+
+
+@pytest.mark.parametrize(
+    ("reply", "message"),
+    [
+        (Reply(200, b"not gzip", {"Content-Encoding": "gzip"}), "gave an answer that cannot be read"),
+        (Reply(200, b"[" * 100_000), "did not answer with a chat completion"),
+        (Reply(200, b'{"choices": [{"message": {"role"'), "did not answer with a chat completion"),
+    ],
+)
+def test_an_answer_that_is_none_is_a_backend_error(reply: Reply, message: str) -> None:
+    with serve(scripted(reply)) as server, pytest.raises(BackendError, match=message):
+        talk(client(server.url))
+
+
+def test_a_cancelled_request_closes_its_connection() -> None:
+    """A server that is not told goes on sampling for nobody."""
+
+    async def run() -> None:
+        asked, gone = asyncio.Event(), asyncio.Event()
+
+        async def serve_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            asked.set()
+            while await reader.read(4096):
+                pass
+            gone.set()
+            writer.close()
+
+        server = await asyncio.start_server(serve_one, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        openai = client(f"http://127.0.0.1:{port}", "toy")
+        openai._connect()
+        asking = asyncio.create_task(ask(openai))
+        await asyncio.wait_for(asked.wait(), 10)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        await asyncio.wait_for(gone.wait(), 10)
+        await openai.close()
+        server.close()
+        await server.wait_closed()
+
+    asyncio.run(run())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -111,3 +112,17 @@ def test_summary_and_lock_are_json(tmp_path: Path) -> None:
     folder.write_plugins_lock({"search": {"version": "1"}})
     assert json.loads(folder.plugins_lock.read_text()) == {"search": {"version": "1"}}
     assert folder.read_summary()["steps"] == 60
+
+
+def test_what_scoring_took_and_counted_is_kept_and_older_files_are_read_without_it() -> None:
+    made = make_trajectory()
+    assert made.score is not None
+    whole = replace(made, score=replace(made.score, counts={"judge.requests": 2.0}, seconds=0.25))
+    row = json.loads(json.dumps(StoredTrajectory.of(whole, decode).to_dict()))
+    read = StoredTrajectory.from_dict(row).trajectory.score
+    assert read is not None
+    assert (read.counts, read.seconds) == ({"judge.requests": 2.0}, 0.25)
+    for name in ("counts", "seconds"):
+        del row["score"][name]
+    older = StoredTrajectory.from_dict(row).trajectory.score
+    assert older == replace(read, counts={}, seconds=0.0)

@@ -14,9 +14,9 @@ from reporting_examples import infra_fault, make_group, make_trajectory
 from rlfactory_core.errors import MissingExtraError, UsageError
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.loggers import check_loggers, open_loggers
-from rlfactory_core.reporting.metrics import component_means, group_metrics
+from rlfactory_core.reporting.metrics import component_means, eval_metrics, group_metrics
 from rlfactory_core.reporting.tool_metrics import tool_metrics
-from rlfactory_core.types import FaultKind, Group, ToolResult, ToolSpec
+from rlfactory_core.types import Fault, FaultKind, Group, Score, ToolResult, ToolSpec
 
 
 def test_means_by_slice_counts_and_equal_groups() -> None:
@@ -37,6 +37,21 @@ def test_masked_trajectories_are_counted_but_never_scored() -> None:
     assert metrics["reward"] == metrics["exact_match"] == 1.0
     assert (metrics["masked"], metrics["faults/infra"], metrics["equal_groups"]) == (1.0, 1.0, 1.0)
     assert math.isnan(group_metrics([Group(good.sample, (spoilt,))])["reward"])
+
+
+def test_what_failed_scorers_did_is_counted_by_scorer() -> None:
+    good, spoilt = make_trajectory(1.0), make_trajectory(0.0, attempt=1)
+    assert good.score is not None
+    late = Fault(FaultKind.VERIFIER, "judge", "late")
+    good = replace(good, score=replace(good.score, counts={"judge.requests": 1.0}))
+    spoilt = replace(spoilt, faults=(late, infra_fault()), score=Score(0.0, counts={"judge.requests": 3.0}))
+    groups = [Group(good.sample, (good, spoilt))]
+    metrics = group_metrics(groups)
+    assert (metrics["faults/verifier"], metrics["faults/verifier/judge"]) == (1.0, 1.0)
+    assert metrics["counts/judge.requests"] == 4.0
+    assert eval_metrics(groups)["eval/counts/judge.requests"] == 4.0
+    assert eval_metrics(groups)["eval/exact_match/two_hop"] == 1.0
+    assert not any(name.startswith(("counts/", "faults/verifier/")) for name in group_metrics([make_group([1.0, 0.0])]))
 
 
 def test_names_are_the_same_in_every_step() -> None:

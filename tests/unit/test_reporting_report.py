@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -133,3 +134,22 @@ def test_charts_stay_within_their_frame(values: list[float]) -> None:
         assert 5 <= float(y) <= 210
     assert "nan" not in html
     assert html.count("<text") < 25
+
+
+def test_rewards_are_drawn_side_by_side(tmp_path: Path) -> None:
+    """What a judge gives beside the truth, which may have no weight: a reward that is gamed shows."""
+    folder = finished_run(tmp_path)
+    assert "Rewards" not in page(folder)[0]  # one scorer alone is drawn as the success
+    scored = make_trajectory()
+    assert scored.score is not None
+    both = replace(scored, score=replace(scored.score, latency_s={"judge": 0.4, "exact_match": 1e-6}))
+    folder.write_trajectories("eval-before", [replace(scored, score=None), both], decode)
+    for step in (61, 62):
+        row = {"judge": 0.9, "judge.agreement": 0.5, "judge/two_hop": 0.8, "exact_match": 0.25}
+        folder.append_metrics(step, {**row, "eval/judge": 0.8, "eval/exact_match": 0.25, "faults/verifier/judge": 3.0})
+    html, _ = page(folder)
+    for title in ("Rewards, held out", "Rewards in training"):
+        (figure,) = re.findall(rf"<figcaption>{title}</figcaption>(.*?)</figure>", html, re.DOTALL)
+        assert re.findall(r'class="key c.">(.*?)</span>', figure) == ["judge", "exact match"]
+        assert ">1</text>" in figure  # the axis ends where a reward does
+    assert "verifier/judge" not in html

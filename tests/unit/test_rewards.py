@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import pickle
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from rlfactory_core.errors import ConfigError, VerifierError
+from rlfactory_core.errors import BackendError, ConfigError, VerifierError
 from rlfactory_core.rewards import F1, ExactMatch, Format, RewardLayer, exact_match, extract_answer, f1, normalize
 from rlfactory_core.task import Task
 from rlfactory_core.types import (
@@ -322,3 +323,128 @@ def test_a_verifier_that_holds_something_is_opened_with_the_task_and_closed() ->
 
     assert asyncio.run(live()).reward == 2.0
     assert client.life == ["opened for Task", "asked", "closed"]
+
+
+# --- scoring while other attempts are under way -------------------------------------------------------------------
+
+
+class Slow:
+    """Scores when it is let; notes when it began."""
+
+    def __init__(self) -> None:
+        self.began: asyncio.Queue[int] = asyncio.Queue()
+        self.go = asyncio.Event()
+
+    async def score(self, trajectory: Trajectory) -> Score:
+        self.began.put_nowait(trajectory.attempt)
+        await self.go.wait()
+        return Score(1.0, counts={"requests": 1.0})
+
+
+def attempts(count: int) -> list[Trajectory]:
+    return [replace(trajectory("<answer>Ann Lee</answer>"), attempt=attempt) for attempt in range(count)]
+
+
+def test_an_attempt_is_scored_while_the_others_are_under_way() -> None:
+    async def play() -> None:
+        slow, members = Slow(), attempts(3)
+        scoring = RewardLayer({"slow": (slow, 1.0), "em": (ExactMatch(), 1.0)}).scoring(members[0].sample, 3)
+        first = asyncio.create_task(scoring.score(2, members[2]))
+        assert await slow.began.get() == 2
+        slow.go.set()
+        assert (await first).reward == 2.0  # the others have not ended
+
+    asyncio.run(play())
+
+
+def test_a_group_is_compared_when_all_have_ended_beside_what_still_scores_them() -> None:
+    class Compares(Ranks):
+        def __init__(self, compared: asyncio.Queue[list[tuple[int, Score | None]]]) -> None:
+            self.compared = compared
+
+        async def score_group(self, group: Group) -> list[Score]:
+            self.compared.put_nowait([(each.attempt, each.score) for each in group.trajectories])
+            return await super().score_group(group)
+
+    async def play() -> None:
+        slow, members = Slow(), attempts(3)
+        compared: asyncio.Queue[list[tuple[int, Score | None]]] = asyncio.Queue()
+        layer = RewardLayer({"rank": (Compares(compared), 1.0), "slow": (slow, 1.0), "em": (ExactMatch(), 1.0)})
+        scoring = layer.scoring(members[0].sample, 3)
+        tasks = [asyncio.create_task(scoring.score(i, members[i])) for i in (2, 0)]
+        assert [await slow.began.get(), await slow.began.get()] == [2, 0]
+        assert compared.empty()
+        tasks.append(asyncio.create_task(scoring.score(1, members[1])))
+        assert await compared.get() == [(0, None), (1, None), (2, None)]  # in order, not waiting for the slow ones
+        slow.go.set()
+        found = await asyncio.gather(*tasks)
+        assert [(each.attempt, each.reward) for each in found] == [(2, 4.0), (0, 2.0), (1, 3.0)]
+        assert [list(each.score.components) for each in found if each.score] == [["em", "slow", "rank"]] * 3
+
+    asyncio.run(play())
+
+
+def test_seconds_are_those_in_which_something_was_scoring() -> None:
+    class Sleeps:
+        async def score(self, _: Trajectory) -> Score:
+            await asyncio.sleep(0.05)
+            return Score(1.0)
+
+    class Thinks(Ranks):
+        async def score_group(self, group: Group) -> list[Score]:
+            await asyncio.sleep(0.05)
+            return await super().score_group(group)
+
+    async def play() -> list[Trajectory]:
+        members = attempts(2)
+        layer = RewardLayer({"a": (Sleeps(), 1.0), "b": (Sleeps(), 1.0), "rank": (Thinks(), 1.0)})
+        scoring = layer.scoring(members[0].sample, 2)
+        first = asyncio.create_task(scoring.score(0, members[0]))
+        await asyncio.sleep(0.2)  # its own scorers have ended long ago
+        return [await scoring.score(1, members[1]), await first]
+
+    both, waited = (each.score for each in asyncio.run(play()))
+    assert both is not None
+    assert waited is not None
+    # At once: less than the sum. The wait for the other attempt is no scoring.
+    assert 0.05 <= both.seconds < 0.9 * sum(both.latency_s.values())
+    assert 0.1 <= waited.seconds < 0.2
+
+
+def test_what_scorers_count_is_kept_also_where_they_fail() -> None:
+    class Fails:
+        async def score(self, _: Trajectory) -> Score:
+            raise VerifierError("unreadable", counts={"requests": 3.0, "unreadable": 1.0})
+
+    class FailsForAll:
+        async def score_group(self, group: Group) -> list[Score]:
+            raise VerifierError("down", counts={"requests": 2.0})
+
+    class BareError(VerifierError):
+        def __init__(self) -> None:
+            Exception.__init__(self, "a class of somebody's own")
+
+    layer = RewardLayer(
+        {
+            "good": (Fixed(Score(1.0, counts={"requests": 1.0})), 1.0),
+            "bad": (Fails(), 1.0),
+            "odd": (Fixed(BareError()), 1.0),
+            "all": (FailsForAll(), 1.0),
+        }
+    )
+    members = attempts(2)
+    scored = asyncio.run(layer.score_group(Group(members[0].sample, tuple(members))))
+    counts = [each.score.counts for each in scored.trajectories if each.score]
+    own = {"good.requests": 1.0, "bad.requests": 3.0, "bad.unreadable": 1.0}
+    assert counts == [own | {"all.requests": 2.0}, own]  # once for the group
+    assert [fault.source for fault in scored.trajectories[1].faults] == ["bad", "odd", "all"]
+
+
+def test_errors_cross_a_process_boundary_with_what_they_know() -> None:
+    failed = pickle.loads(pickle.dumps(VerifierError("no", counts={"requests": 2.0})))
+    assert (str(failed), failed.counts) == ("no", {"requests": 2.0})
+    refused = pickle.loads(pickle.dumps(BackendError("busy", status=429, retry_after_s=1.5)))
+    assert (str(refused), refused.status, refused.retry_after_s) == ("busy", 429, 1.5)
+    assert isinstance(refused, ConnectionError)
+    plain = BackendError("gone")
+    assert (str(plain), plain.status, plain.retry_after_s) == ("gone", None, 0.0)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
 import pytest
 
-from rlfactory_core.errors import PluginError, UsageError
+from rlfactory_core.errors import PluginError, RunStopped, UsageError
+from rlfactory_core.plugins.registry import Registry
+from rlfactory_core.protocols import PoolRequest
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.progress import NullProgress
-from rlfactory_core.runner import prepare, resume, run
+from rlfactory_core.runner import prepare, resolve, resume, run
 from rlfactory_core.task_runtime import TaskRuntime
 
 PLUGIN = """
 from rlfactory_core import Sample, Task, UsageError, hookimpl
+from rlfactory_core.errors import RunStopped
+from rlfactory_core.protocols import PoolRequest
 
 
 class Quiet(Task):
@@ -24,11 +29,39 @@ class Quiet(Task):
         return SAMPLES
 
 
+class Length:
+    async def score(self, trajectory): ...
+
+
+class Asks(Length):
+    def __init__(self, model="m"):
+        self.pool = PoolRequest(model, 2, 1) if model else None
+        self.urls = ()
+        self.opened = False
+
+    def use_pool(self, urls, model):
+        self.urls, self.model = urls, model
+
+    async def open(self, task):
+        self.opened = True
+
+    async def close(self): ...
+
+
+class Patient(Length):
+    deadline_s = 900.0
+
+
 class Still:
     def prepare(self, config):
         return config.model_copy(update={"device": "cpu"})
 
     def train(self, run):
+        if run.config.train.steps == 14:
+            (run.folder.checkpoints / "latest").mkdir()
+        if run.config.train.steps >= 14:
+            run.folder.write_summary({"steps": 0})
+            raise RunStopped("Stopped. It was time.")
         if run.config.train.steps == 13:
             raise UsageError("not thirteen")
         return {"plugin": run.config.plugin, "steps": run.config.train.steps, "eval": {}}
@@ -46,7 +79,9 @@ def rlfactory_engines(register):
 
 @hookimpl
 def rlfactory_reward_scorers(register):
-    register("length", lambda: None)
+    register("length", Length)
+    register("asks", Asks)
+    register("patient", Patient)
 """
 
 
@@ -122,3 +157,50 @@ def test_what_is_no_sample_is_named(plugin: Path) -> None:
     prepared = prepare(None, [f"plugin={plugin}", "engine=still", "rewards={exact_match: 1}"])
     with pytest.raises(PluginError, match=r"samples\('train'\) gave a tuple; expected rlfactory_core.Sample"):
         TaskRuntime(prepared.config, prepared.registry).samples("train")
+
+
+@pytest.mark.parametrize(("steps", "further"), [(14, "Go on with: rlfactory run --resume {}"), (15, "Start it anew")])
+def test_a_run_that_is_stopped_says_how_to_go_on(plugin: Path, tmp_path: Path, steps: int, further: str) -> None:
+    out = tmp_path / "run"
+    with pytest.raises(RunStopped) as stopped:
+        trained(plugin, out, f"train.steps={steps}")
+    assert str(stopped.value).startswith(f"Stopped. It was time. {further.format(out)}")
+    assert (out / "report.html").exists()
+
+
+def test_a_pool_is_refused_where_nobody_serves_one(plugin: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"rewards\.asks: placement=pool needs --engine verl.*rlfactory judge serve"):
+        trained(plugin, tmp_path / "run", "rewards={asks: 1}")
+    assert not (tmp_path / "run").exists()
+    trained(plugin, tmp_path / "run", "rewards=[{name: asks, model: ''}]")
+
+
+def test_a_pool_is_served_before_its_scorers_open(plugin: Path) -> None:
+    def made() -> TaskRuntime:
+        registry = Registry()
+        config = resolve(registry, None, [f"plugin={plugin}", "rewards={asks: 1, length: 1}"])
+        return TaskRuntime(config, registry)
+
+    def opened(runtime: TaskRuntime, **options: bool) -> bool:
+        asyncio.run(runtime.open(**options))
+        asyncio.run(runtime.close())
+        return bool(runtime._scorers["asks"][0].opened)
+
+    assert made().pools == {"asks": PoolRequest("m", 2, 1)}
+    with pytest.raises(UsageError, match="placement=pool"):
+        opened(made())
+    assert not opened(made(), pools_later=True)
+    served = made()
+    served.use_pools(["http://a/v1"], "m")
+    assert opened(served)
+    assert served._scorers["asks"][0].urls == ["http://a/v1"]
+
+
+def test_a_scorers_own_deadline_holds_where_none_is_configured(plugin: Path) -> None:
+    def deadlines(rewards: str) -> dict[str, float]:
+        registry = Registry()
+        config = resolve(registry, None, [f"plugin={plugin}", f"rewards={rewards}"])
+        return TaskRuntime(config, registry).rewards._deadlines
+
+    assert deadlines("{patient: 1, length: 1}") == {"patient": 900.0, "length": 60.0}
+    assert deadlines("[{name: patient, deadline_s: 5}]") == {"patient": 5.0}

@@ -60,3 +60,14 @@ def test_it_may_come_in_the_midst_of_a_line() -> None:
             say("train: 4 steps")
             assert said.wait(10)
         assert raw.written == ["train: 4 steps", ASKED]
+
+
+def test_a_part_of_the_run_may_ask_too_and_ctrl_c_still_asks_before_it_interrupts() -> None:
+    with stop_on_interrupt(lambda text: None) as button:
+        button.request("The judge's tokens are spent.")
+        button.request("Again.")
+        assert button.asked
+        assert button.reason == "The judge's tokens are spent."
+        button.armed = True
+        signal.raise_signal(signal.SIGINT)
+        assert button.pressed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -97,3 +98,14 @@ def test_errors_say_what_there_is(folder: RunFolder, tmp_path: Path) -> None:
         run(str(empty.path))
     with pytest.raises(UsageError, match="no run at"):
         run(str(tmp_path / "absent"))
+
+
+def test_scoring_is_shown_with_who_took_how_long_and_what_was_counted() -> None:
+    made = make_trajectory()
+    assert made.score is not None
+    latency = {"judge": 0.4, "execution": 0.31, "exact_match": 1e-6}
+    score = replace(made.score, latency_s=latency, seconds=0.42, counts={"judge.requests": 2.0})
+    for scored, shown in ((score, True), (made.score, False)):
+        stored = StoredTrajectory.of(replace(made, score=scored), decode)
+        text = "\n".join(line.plain for line in trajectory_lines(stored, marks=False, full=False))
+        assert ("scoring  420 ms: judge 400 ms, execution 310 ms\ncounts   judge.requests 2\n" in text) == shown

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rlfactory_core.engines.verl.events import EventProgress, EventReader
+from rlfactory_core.engines.verl.events import EventProgress, EventReader, StopFile, stopped
 from rlfactory_core.reporting.progress import NullProgress
 
 
@@ -72,3 +72,25 @@ def test_the_trainers_own_progress_counts_too(tmp_path: Path) -> None:
     teller.stage("train", 2, "step")
     teller.advance(2)
     teller.close()
+
+
+def test_a_stop_asked_for_in_one_process_is_known_in_all_with_its_reason(tmp_path: Path) -> None:
+    workers, trainer = [StopFile(tmp_path), StopFile(tmp_path)], StopFile(tmp_path)
+    assert not trainer.asked
+    assert trainer.reason == ""
+    for number, worker in enumerate(workers):
+        worker.ask(f"Reason {number}.")
+    assert trainer.asked
+    assert str(stopped("Stopped.", trainer)) == "Stopped. Reason 0."
+    trainer.clear()
+    assert not workers[0].asked
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_user_who_asks_gives_no_reason(tmp_path: Path) -> None:
+    stop = StopFile(tmp_path)
+    stop.ask()
+    assert stop.asked
+    assert str(stopped("Stopped.", stop)) == "Stopped."
+    stop.ask("The judge's tokens are spent.")
+    assert stop.reason == "The judge's tokens are spent."

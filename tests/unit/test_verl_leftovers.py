@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -115,6 +116,15 @@ def test_who_does_not_listen_is_ended_all_the_same(start: Start, monkeypatch: py
     assert not alive(polite.pid)
     assert not alive(stubborn.pid)
     assert alive(other.pid)
+
+
+def test_a_semaphore_in_use_stays() -> None:
+    """The C library maps it before it has its name."""
+    semaphore: Any = multiprocessing.get_context("spawn").Semaphore()
+    name = "sem." + semaphore._semlock.name.removeprefix("/")
+    assert (SHM / name).exists()
+    leftovers.remove_shared_memory({name})
+    assert (SHM / name).exists()
 
 
 def test_shared_memory_that_somebody_uses_stays(name: str, start: Start) -> None:

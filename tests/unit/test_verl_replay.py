@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from reporting_examples import decode, infra_fault, make_trajectory
 
+from rlfactory_core.engines.verl.events import StopFile
 from rlfactory_core.engines.verl.work import FIELD
-from rlfactory_core.errors import TrainingError
+from rlfactory_core.errors import RunStopped, TrainingError
 from rlfactory_core.reporting.trajectories import StoredTrajectory
 from rlfactory_core.types import Fault, FaultKind, StopReason
 
@@ -90,9 +92,9 @@ def rows(prompt: str, *faults: Fault | None) -> dict[str, Any]:
     return found
 
 
-def recording(inner: Inner, *, needed: int = 2, most: int = 3) -> tuple[Recording, Heard]:
+def recording(inner: Inner, *, needed: int = 2, most: int = 3, stop: Path = Path("unasked")) -> tuple[Recording, Heard]:
     heard = Heard()
-    return Recording(inner, heard, group_size_needed=needed, max_spoilt=most), heard
+    return Recording(inner, heard, StopFile(stop), group_size_needed=needed, max_spoilt=most), heard
 
 
 def take(made: Recording, partition: str = "train") -> Any:
@@ -168,6 +170,19 @@ def test_that_is_not_done_for_ever(queue: Queue) -> None:
     assert "--resume" in text
     assert len(heard.steps) == 2
     assert queue.values == {}
+
+
+def test_nothing_is_played_again_once_a_stop_is_asked_for(queue: Queue, tmp_path: Path) -> None:
+    inner = Inner(queue, rows("a", VERIFIER, None) | rows("b", None, None), rows("c", VERIFIER, VERIFIER))
+    made, heard = recording(inner, stop=tmp_path)
+    StopFile(tmp_path).ask("The judge's tokens are spent.")
+    assert take(made)[0].keys == ["b_0_0", "b_1_0"]  # what can be used is used
+    with pytest.raises(
+        RunStopped, match=r"^Stopped in step 7, in which nothing could be used\. The judge's tokens are"
+    ):
+        take(made)
+    assert inner.refilled == []
+    assert len(heard.steps) == 2
 
 
 def test_no_trajectory_at_all_is_told(queue: Queue) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from rlfactory_core.config import RunConfig
 from rlfactory_core.config_load import validate_section
+from rlfactory_core.engines.verl.events import StopFile
 from rlfactory_core.engines.verl.payload import Payload
 from rlfactory_core.engines.verl.work import Work
 from rlfactory_core.engines.verl.worker_runtime import WorkerRuntime, worker_runtime
@@ -21,7 +22,7 @@ from rlfactory_core.types import FaultKind, Sample, StopReason, Trajectory
 
 PLUGIN = """
 import asyncio
-from rlfactory_core import Sample, Section, Task, hookimpl, tool
+from rlfactory_core import Sample, Score, Section, Task, hookimpl, tool
 from rlfactory_core.errors import BackendError
 from rlfactory_core.testing import ToyChatFormat
 
@@ -61,6 +62,17 @@ class Small(Task):
         return env
 
 
+class Spent:
+    async def open(self, task):
+        self.run = task.run
+
+    async def close(self): ...
+
+    async def score(self, trajectory):
+        self.run.request_stop(f"Spent on {trajectory.sample.id} in {self.run.folder.name}.")
+        return Score(1.0)
+
+
 class Toy(ToyChatFormat):
     def __init__(self, tokenizer, thinking): ...
 
@@ -68,6 +80,11 @@ class Toy(ToyChatFormat):
 @hookimpl
 def rlfactory_tasks(register):
     register("small", Small)
+
+
+@hookimpl
+def rlfactory_reward_scorers(register):
+    register("spent", Spent)
 
 
 @hookimpl
@@ -136,6 +153,16 @@ def test_a_controls_tools_replace_the_tasks_own(payload: Any) -> None:
     made = WorkerRuntime(payload(), None)
     plain, control = play(made, work(0), work(1, EvalPass("control-in_vain", control="in_vain")))
     assert [t.turns[0].results[0].content for t in (plain, control)] == ["nothing up", "no results"]
+
+
+def test_a_scorer_may_have_the_run_stopped_from_any_process(payload: Any, tmp_path: Path) -> None:
+    made = WorkerRuntime(payload(rewards={"spent": 1.0}), None)
+    stop = StopFile(tmp_path)
+    assert not stop.asked
+    (trajectory,) = play(made, work(7))
+    assert not trajectory.masked
+    assert stop.asked
+    assert stop.reason == f"Spent on s7 in {tmp_path.name}."
 
 
 def test_attempts_have_seeds_and_sessions_of_their_own(payload: Any) -> None:

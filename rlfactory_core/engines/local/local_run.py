@@ -29,6 +29,7 @@ from rlfactory_core.errors import ModelError, UsageError
 from rlfactory_core.evaluation import EvalPass, eval_passes, summarise
 from rlfactory_core.protocols import EngineRun, Tool
 from rlfactory_core.reporting.loggers import MetricsLogger, open_loggers
+from rlfactory_core.run_context import RunContext
 from rlfactory_core.task_runtime import TaskRuntime
 from rlfactory_core.types import Group, Sample
 
@@ -52,7 +53,7 @@ class LocalRun:
         """Everything that can fail for a reason of the user's fails here, the cheap first."""
         self.samples = self.runtime.samples("train") if training else []
         self.eval_samples = self.runtime.held_out(required=not training)
-        await self.runtime.open(self.progress)
+        await self.runtime.open(self.progress, RunContext(self.run.folder.path, self.run.stop.request))
         model = self._load_model()
         self.runtime.use_tokenizer(self.tokenizer)
         device, train = choose_device(self.config.device), self.config.train
@@ -169,7 +170,7 @@ class LocalRun:
             save_checkpoint(self.run.folder.checkpoints, self.policy.model, self.tokenizer, state, keep=keep)
 
         self.run.stop.armed = True
-        observer = Observer(self.progress, on_step, save, lambda: self.run.stop.pressed)
+        observer = Observer(self.progress, on_step, save)
         self.progress.stage("train", last, "step")
         self.progress.advance(first - 1)
         trainer = Trainer(
@@ -180,6 +181,7 @@ class LocalRun:
             self.workers,
             self.compute,
             observer,
+            self.run.stop,
             self.samples,
             self.eval_samples,
         )

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from torch import Tensor
 
@@ -25,11 +25,12 @@ from rlfactory_core.engines.local.update import Learner, UpdateMetrics, summaris
 from rlfactory_core.engines.local.workers import Workers
 from rlfactory_core.errors import RunStopped, TrainingError
 from rlfactory_core.evaluation import EvalPass
-from rlfactory_core.reporting.metrics import component_means, group_metrics
+from rlfactory_core.reporting.metrics import eval_metrics, group_metrics
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.reporting.tool_metrics import tool_metrics
 from rlfactory_core.rollout import derive_seed
 from rlfactory_core.schedule import PromptSchedule
+from rlfactory_core.stopping import StopButton
 from rlfactory_core.task_runtime import TaskRuntime
 from rlfactory_core.types import Group, Sample, TrainBatch
 
@@ -52,7 +53,6 @@ class Observer:
     progress: Progress
     on_step: Callable[[StepResult], None]
     save: Callable[[int], None]  # steps done
-    stop_asked: Callable[[], bool]
 
 
 class Trainer:
@@ -60,6 +60,7 @@ class Trainer:
 
     Args:
         compute: runs one thing at a time: decoding, updates and collectives.
+        stop: of this process; asked in any of them, all stop after the same step.
         eval_samples: of the evaluations every ``eval.every`` steps; none: no such evaluations.
     """
 
@@ -72,11 +73,12 @@ class Trainer:
         workers: Workers,
         compute: Executor,
         observer: Observer,
+        stop: StopButton,
         samples: Sequence[Sample],
         eval_samples: Sequence[Sample],
     ) -> None:
         self.config, self.runtime, self.sampler, self.learner = config, runtime, sampler, learner
-        self.workers, self.observer = workers, observer
+        self.workers, self.observer, self.stop = workers, observer, stop
         self.samples, self.eval_samples = samples, eval_samples
         self._compute = compute
         self._skipped_in_row = 0
@@ -91,8 +93,10 @@ class Trainer:
 
         Raises:
             TrainingError: too many steps in a row were skipped.
-            RunStopped: `Observer.stop_asked` said so on rank 0; all processes stop after the same step.
+            RunStopped: a stop was asked for, perhaps before the first step.
         """
+        if await self._stop_asked():
+            await self._stop(f"Stopped before step {first}.")
         ahead: deque[asyncio.Task[tuple[list[Group], float]]] = deque()
         next_step = first
         try:
@@ -100,7 +104,8 @@ class Trainer:
                 while next_step <= last and len(ahead) <= self.config.train.staleness:
                     ahead.append(asyncio.create_task(self._collect(next_step)))
                     next_step += 1
-                await self._step(step, ahead.popleft())
+                await self._step(step, ahead[0])  # which stays there until then, so that it is cancelled below
+                ahead.popleft()
         finally:
             for task in ahead:
                 task.cancel()
@@ -145,7 +150,7 @@ class Trainer:
         everything = await self.on_compute(lambda: self.workers.gather((groups, stats, evaluation)))
         if self.workers.first:
             metrics = self._metrics(step, [g for part, _, _ in everything for g in part], update)
-            metrics |= _eval_metrics([g for _, _, part in everything for g in part])
+            metrics |= eval_metrics([g for _, _, part in everything for g in part])
             metrics |= self._speed(everything[0][1], update, waited, rollout_s, update_s, time.perf_counter() - start)
             all_groups = tuple(g for part, _, _ in everything for g in part)
             self.observer.on_step(StepResult(step, all_groups, metrics))
@@ -224,15 +229,17 @@ class Trainer:
             )
 
     async def _save_or_stop(self, step: int) -> None:
-        asked = self.workers.first and self.observer.stop_asked()
-        stop = (await self.on_compute(lambda: self.workers.sum([float(asked)])))[0] > 0
+        stop = await self._stop_asked()
         every = self.config.checkpoint.every
         if self.workers.first and (stop or (every and step % every == 0)):
             await self.on_compute(lambda: self.observer.save(step))
         if stop:
-            raise RunStopped(f"Stopped after step {step}, which is saved.")
+            await self._stop(f"Stopped after step {step}, which is saved.")
 
+    async def _stop_asked(self) -> bool:
+        """Whether somebody wants a stop; the same answer in all processes."""
+        return (await self.on_compute(lambda: self.workers.sum([float(self.stop.asked)])))[0] > 0
 
-def _eval_metrics(groups: Sequence[Group]) -> dict[str, float]:
-    means = component_means(t for group in groups for t in group.trajectories)
-    return {f"eval/{name}": value for name, value in means.items()}
+    async def _stop(self, what: str) -> NoReturn:
+        reasons = await self.on_compute(lambda: self.workers.gather(self.stop.reason))
+        raise RunStopped(" ".join([what, *filter(None, reasons)][:2]))

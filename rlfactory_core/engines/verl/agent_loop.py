@@ -7,6 +7,7 @@ from typing import Any
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase
 
 from rlfactory_core.engines.verl.output import TrajectoryOutput, agent_loop_output
+from rlfactory_core.engines.verl.pool import POOL_FIELD
 from rlfactory_core.engines.verl.sampler import ServerSampler
 from rlfactory_core.engines.verl.work import FIELD
 from rlfactory_core.engines.verl.worker_runtime import worker_runtime
@@ -18,7 +19,7 @@ class RolloutAgentLoop(AgentLoopBase):
 
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> TrajectoryOutput:
         """verl's own ``sampling_params`` are not used: how to sample stands in the work, as in the local engine."""
-        shared = worker_runtime(str(self.data_config[FIELD]), self.tokenizer)
+        shared = worker_runtime(str(self.data_config[FIELD]), self.tokenizer, self.data_config.get(POOL_FIELD))
         sampler = ServerSampler(self.server_manager, shared.config.verl.sample_deadline_s)
         attempt = int(kwargs["session_id"])
         work, trajectory = await shared.play(kwargs[FIELD], attempt, sampler)

@@ -20,6 +20,7 @@ from rlfactory_core.engines.verl.compose import compose, explain
 from rlfactory_core.engines.verl.cpu.environment import HEAD_SIZES, cpu_environment
 from rlfactory_core.engines.verl.overrides import Place, compile_overrides
 from rlfactory_core.engines.verl.payload import Payload
+from rlfactory_core.engines.verl.pool import Pool, check_gpus
 from rlfactory_core.engines.verl.rules import check_rules
 from rlfactory_core.engines.verl.work import FIELD
 from rlfactory_core.errors import MissingExtraError, ModelError, UsageError
@@ -47,6 +48,7 @@ def _quietly(method: Method) -> Method:
 class VerlEngine:
     """Trains with verl and vLLM on Ray."""
 
+    serves_pools = True
     refuses_changed_plugins = True  # on a resume: a cluster's machines are not all at hand to be asked what changed
 
     def prepare(self, config: RunConfig) -> RunConfig:
@@ -98,7 +100,8 @@ class VerlEngine:
         model = config.model or "the plugin's own tiny model"
         place = Place(model, config.out or Path("runs/TIME-PLUGIN"), "SYNC")
         held_out = len(runtime.held_out(required=False))
-        overrides = compile_overrides(config, place, held_out=held_out, flash=_has_flash())
+        pool = Pool.of(runtime.pools, config)
+        overrides = compile_overrides(config, place, held_out=held_out, pool=pool, flash=_has_flash())
         return explain(compose(overrides, with_model=False), overrides)
 
     @_quietly
@@ -110,6 +113,8 @@ class VerlEngine:
         os.environ.update(environment)  # before verl is imported
         runtime = TaskRuntime(config, run.registry)
         _check_scorers(runtime)
+        pool = Pool.of(runtime.pools, config)
+        _check_machine(config, pool)
         if not only_evaluate:
             runtime.samples("train")
         held_out = len(runtime.held_out(required=only_evaluate))
@@ -118,13 +123,15 @@ class VerlEngine:
 
         model = config.model or str(prebuilt_model(run))
         if config.device == "cpu":
-            _check_head_size(Path(model))
+            for each in (model, pool.model) if pool else (model,):
+                _check_head_size(Path(each))
         sync = _sync_folder(config.device)
         place = Place(model, run.folder.path, str(sync or ""))
         overrides = compile_overrides(
             config,
             place,
             held_out=held_out,
+            pool=pool,
             flash=_has_flash(),
             resume=resume_step is not None,
             only_evaluate=only_evaluate,
@@ -133,7 +140,7 @@ class VerlEngine:
         payload = Payload.make(config, run.registry.fingerprints(), run.folder.path)
         with open_dict(composed):
             composed.data[FIELD] = payload.to_text()
-        found = run_job(Job(composed, payload, environment, resume_step, (sync,) if sync else ()), run)
+        found = run_job(Job(composed, payload, environment, resume_step, (sync,) if sync else (), pool), run)
         return {
             "plugin": config.plugin,
             "engine": config.engine,
@@ -188,7 +195,7 @@ def _check_head_size(model: Path) -> None:
     size = shape.get("head_dim") or shape.get("hidden_size", 0) // heads
     if size and size not in HEAD_SIZES:
         raise ModelError(
-            f"The model's attention heads have {size} dimensions; vLLM's CPU build has kernels for "
+            f"The attention heads of {model} have {size} dimensions; vLLM's CPU build has kernels for "
             f"{', '.join(map(str, HEAD_SIZES))}. Use another model, a GPU, or --engine local."
         )
 
@@ -204,6 +211,12 @@ def _check_scorers(runtime: TaskRuntime) -> None:
             f"The reward {groups[0]!r} compares the attempts of a group, and verl scores each attempt when it ends. "
             "Leave it out of rewards, or train with --engine local."
         )
+
+
+def _check_machine(config: RunConfig, pool: Pool | None) -> None:
+    """Of a cluster, `check_nodes` counts the GPUs."""
+    if config.device != "cpu" and not config.verl.ray_address and config.verl.nodes == 1:
+        check_gpus(config, pool, _count_gpus(config.device), "This machine")
 
 
 def _sync_folder(device: str) -> Path | None:

@@ -1,4 +1,4 @@
-"""How far the run is, told through a file: verl's trainer lives in another process than the display."""
+"""How far the run is, and that it shall stop, told through files: verl's trainer lives in another process."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from rlfactory_core.errors import RunStopped
+from rlfactory_core.reporting.folder import write_atomic
 from rlfactory_core.reporting.progress import NullProgress, Progress, StageState
 
 EVENTS, STOP = ".events.jsonl", ".stop"  # in the run's folder while it runs; the second asks for a stop
@@ -34,6 +36,39 @@ class EventProgress(NullProgress):
     def _write(self, **event: Any) -> None:
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(event) + "\n")
+
+
+class StopFile:
+    """Asks verl's trainer, from whatever process and machine, for a stop after the step under way."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / STOP
+
+    def ask(self, reason: str = "") -> None:
+        """May be called again and again; the first reason counts, as nearly as several processes can tell.
+
+        Raises:
+            CheckpointError: the run's folder cannot be written to.
+        """
+        if not self.reason:
+            write_atomic(self.path, reason)
+
+    @property
+    def asked(self) -> bool:
+        return self.path.exists()
+
+    @property
+    def reason(self) -> str:
+        """Empty where the user asked, or nobody."""
+        return self.path.read_text(encoding="utf-8") if self.path.exists() else ""
+
+    def clear(self) -> None:
+        self.path.unlink(missing_ok=True)
+
+
+def stopped(what: str, stop: StopFile) -> RunStopped:
+    """The end of a run that was asked for."""
+    return RunStopped(f"{what} {stop.reason}".rstrip())
 
 
 class EventReader:

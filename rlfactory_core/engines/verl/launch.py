@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlfactory_core.engines.verl.events import EVENTS, STOP, EventReader
+from rlfactory_core.engines.verl.events import EVENTS, EventReader, StopFile
 from rlfactory_core.engines.verl.janitor import Janitor
 from rlfactory_core.engines.verl.nodes import check_nodes
 from rlfactory_core.engines.verl.payload import Payload
+from rlfactory_core.engines.verl.pool import Pool
 from rlfactory_core.errors import RlfactoryError, RunStopped, TrainingError, UsageError
 from rlfactory_core.protocols import EngineRun
 
@@ -32,6 +33,7 @@ class Job:
         environment: variables of every process of the run.
         resume_step: the checkpoint's step, None for a new run.
         folders: of this run alone, to be removed when it is over.
+        pool: what rewards want served.
     """
 
     config: Any
@@ -39,23 +41,24 @@ class Job:
     environment: Mapping[str, str]
     resume_step: int | None = None
     folders: tuple[Path, ...] = ()
+    pool: Pool | None = None
 
 
 def run_job(job: Job, run: EngineRun) -> dict[str, Any]:
     """Returns what verl's trainer knows of ``summary.json``.
 
     Raises:
-        RunStopped: the user asked for it.
+        RunStopped: the user, or a part of the run, asked for it.
         TrainingError: verl, vLLM or Ray failed; the logs of all processes are in the run's ``logs/``.
     """
     import ray
 
-    events, stop = run.folder.path / EVENTS, run.folder.path / STOP
-    for path in (events, stop):
-        path.unlink(missing_ok=True)
+    events, stop = run.folder.path / EVENTS, StopFile(run.folder.path)
+    events.unlink(missing_ok=True)
+    stop.clear()
     with _ray(job, run) as logs:
         try:
-            check_nodes(job.payload, run.progress)
+            check_nodes(job.payload, run.progress, job.pool)
             return _follow(job, run, EventReader(events), stop)
         except ray.exceptions.RayError as error:  # also our own errors, where one was raised in another process
             cause = getattr(error, "cause", None)
@@ -66,11 +69,11 @@ def run_job(job: Job, run: EngineRun) -> dict[str, Any]:
             _keep_logs(logs, run.folder.logs)
             raise
         finally:
-            for path in (events, stop):
-                path.unlink(missing_ok=True)
+            events.unlink(missing_ok=True)
+            stop.clear()
 
 
-def _follow(job: Job, run: EngineRun, reader: EventReader, stop: Path) -> dict[str, Any]:
+def _follow(job: Job, run: EngineRun, reader: EventReader, stop: StopFile) -> dict[str, Any]:
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -86,8 +89,8 @@ def _follow(job: Job, run: EngineRun, reader: EventReader, stop: Path) -> dict[s
         if done:
             return dict(ray.get(result))
         run.stop.armed = "train" in reader.stages
-        if run.stop.pressed:
-            stop.touch()
+        if run.stop.asked and not stop.asked:
+            stop.ask(run.stop.reason)
         limit = run.config.verl.start_deadline_s
         if len(reader.stages) < 2 and time.monotonic() - started > limit:
             raise TrainingError(

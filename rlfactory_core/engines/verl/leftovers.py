@@ -31,18 +31,23 @@ def processes_of(folder: Path) -> list[psutil.Process]:
 
 
 def shared_memory_of(processes: Iterable[psutil.Process]) -> set[str]:
-    """The names of the files in shared memory that these use."""
+    """The names of the files in shared memory that these use.
+
+    A file is known by its inode, too: a semaphore is mapped while it has another name than it is given then.
+    """
     used: set[str] = set()
+    inodes: set[int] = set()
     for process in processes:
         with suppress(psutil.Error, OSError):
             for line in Path(f"/proc/{process.pid}/maps").read_text().splitlines():
-                _, found, name = line.partition(f"{SHARED_MEMORY}/")
+                place, found, name = line.partition(f"{SHARED_MEMORY}/")
                 if found:
                     used.add(name.removesuffix(" (deleted)"))
+                    inodes.add(int(place.split()[4]))
             for target in _open_files(process.pid):
                 if target.startswith(f"{SHARED_MEMORY}/"):
                     used.add(target.removeprefix(f"{SHARED_MEMORY}/").removesuffix(" (deleted)"))
-    return used
+    return used | {path.name for path in SHARED_MEMORY.iterdir() if _inode(path) in inodes}
 
 
 def semaphores() -> set[str]:
@@ -87,6 +92,12 @@ def _belongs(process: psutil.Process, inside: str) -> bool:
     if any(inside in argument or argument == inside[:-1] for argument in process.cmdline()):
         return True
     return any(target.startswith(inside) for target in _open_files(process.pid))
+
+
+def _inode(path: Path) -> int | None:
+    with suppress(OSError):  # it is gone in the meantime
+        return path.lstat().st_ino
+    return None
 
 
 def _open_files(pid: int) -> Iterator[str]:

@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from rlfactory_core.engines.verl.payload import Payload
+from rlfactory_core.engines.verl.pool import Pool, check_gpus
 from rlfactory_core.errors import RlfactoryError, UsageError
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.task_runtime import TaskRuntime
@@ -26,7 +27,7 @@ class NodeReport:
     problems: tuple[str, ...] = ()
 
 
-def check_nodes(payload: Payload, progress: Progress) -> None:
+def check_nodes(payload: Payload, progress: Progress, pool: Pool | None = None) -> None:
     """On each machine of the Ray cluster: Python and the packages, the plugins' files, what the task needs to reach.
 
     Raises:
@@ -42,6 +43,8 @@ def check_nodes(payload: Payload, progress: Progress) -> None:
             f"verl.nodes={wanted}, but the Ray cluster has {len(nodes)}. Start Ray on the others "
             "(ray start --address HEAD:6379), or lower verl.nodes."
         )
+    gpus = int(sum(node["Resources"].get("GPU", 0) for node in nodes))
+    check_gpus(payload.config, pool, gpus, "The Ray cluster")
     progress.stage("check the machines", len(nodes), "machine")
     ask = ray.remote(num_cpus=0)(report)
     shared = Path(payload.folder) / ".shared"
@@ -80,15 +83,16 @@ def report(payload: Payload, shared_file: str) -> NodeReport:
     try:
         config, registry = payload.load_plugins()
         runtime = TaskRuntime(config, registry, group=payload.folder)
-        asyncio.run(_open_and_close(runtime))
+        asyncio.run(open_and_close(runtime))
     except Exception as error:  # noqa: BLE001 - whatever a task's own resources raise belongs into the report
         problems.append(f"{error}" if isinstance(error, RlfactoryError) else f"{type(error).__name__}: {error}")
     return NodeReport(platform.node(), {name: _version(name) for name in COMPARED}, tuple(problems))
 
 
-async def _open_and_close(runtime: TaskRuntime) -> None:
+async def open_and_close(runtime: TaskRuntime, progress: Progress | None = None) -> None:
+    """Raises what a task or its scorers raise where they do not reach what they need; nothing is kept."""
     try:
-        await runtime.open()
+        await runtime.open(progress, pools_later=True)
     finally:
         await runtime.close()
 

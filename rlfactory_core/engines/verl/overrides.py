@@ -15,6 +15,7 @@ from typing import Any
 from rlfactory_core.config import RunConfig
 from rlfactory_core.engines.verl.checkpoints import FOLDER
 from rlfactory_core.engines.verl.cpu.environment import FILE_SYNC, cpu_overrides
+from rlfactory_core.engines.verl.pool import Pool
 from rlfactory_core.engines.verl.rules import ESTIMATORS, GAE
 
 ENGINE = "(engine)"  # values that no key of ours gives: they make verl do what the local engine does
@@ -58,6 +59,7 @@ def compile_overrides(
     place: Place,
     *,
     held_out: int,
+    pool: Pool | None = None,
     flash: bool = False,
     resume: bool = False,
     only_evaluate: bool = False,
@@ -67,11 +69,12 @@ def compile_overrides(
     Args:
         config: completed by the engine's ``prepare``: device, GPUs and nodes are numbers of this run.
         held_out: samples to evaluate on.
+        pool: what rewards want served.
         flash: flash-attn is installed (CUDA only).
     """
     items: list[Item] = []
     if config.device == "cpu":
-        gpus = config.verl.gpus * config.verl.nodes
+        gpus = (config.verl.gpus + (pool.gpus if pool else 0)) * config.verl.nodes
         cpu = cpu_overrides(place.sync, RAY_CPUS_A_DEVICE * gpus + RAY_CPUS_BESIDE, gpus)
         found = [Override(key, value, CPU) for key, value in cpu]
     else:
@@ -83,6 +86,7 @@ def compile_overrides(
     items += _algorithm(config)
     items += _rollout(config)
     items += _machines(config)
+    items += pool.overrides(config) if pool else ()
     items += _trainer(config, place, held_out, resume, only_evaluate)
     found += [Override(key, as_hydra(value), source) for key, value, source in items]
     for text in config.verl.overrides:

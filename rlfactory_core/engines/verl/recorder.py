@@ -13,7 +13,7 @@ from rlfactory_core.engines.verl.replay import Row
 from rlfactory_core.evaluation import EvalPass, summarise
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.loggers import MetricsLogger
-from rlfactory_core.reporting.metrics import component_means
+from rlfactory_core.reporting.metrics import eval_metrics
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.types import Group
 
@@ -67,8 +67,7 @@ class Recorder:
                 results |= summarise(groups, success=self.success).flat(how.prefix, intervals=intervals)
                 self.folder.write_stored(how.name, (row.stored for row in sorted(rows, key=_place)))
             if not how.prefix:
-                means = component_means(t for group in groups for t in group.trajectories)
-                self._eval_metrics = {f"eval/{name}": value for name, value in means.items()}
+                self._eval_metrics = eval_metrics(groups)
         if when:
             self.results[when] = results
 

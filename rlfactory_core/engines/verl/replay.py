@@ -10,6 +10,7 @@ from typing import Any
 
 import transfer_queue as tq
 
+from rlfactory_core.engines.verl.events import StopFile, stopped
 from rlfactory_core.engines.verl.work import FIELD
 from rlfactory_core.errors import TrainingError
 from rlfactory_core.reporting.trajectories import StoredTrajectory
@@ -33,13 +34,14 @@ class Recording:
     Args:
         inner: verl's, or the user's own ``trainer.v1.sampler.custom_sampler``.
         recorder: gets ``step_rows(rows)`` and ``evaluation_rows(rows)``.
+        stop: once asked, nothing is played again.
         group_size_needed: prompts with fewer unspoilt attempts say nothing: 2 where an estimator compares attempts
             (verl's GRPO would take the raw reward of a single one for its advantage), else 1.
         max_spoilt: batches in a row in which no trajectory can be used, before the run stops.
     """
 
-    def __init__(self, inner: Any, recorder: Any, *, group_size_needed: int, max_spoilt: int) -> None:
-        self._inner, self._recorder = inner, recorder
+    def __init__(self, inner: Any, recorder: Any, stop: StopFile, *, group_size_needed: int, max_spoilt: int) -> None:
+        self._inner, self._recorder, self._stop = inner, recorder, stop
         self._needed, self._max_spoilt = group_size_needed, max_spoilt
 
     def __getattr__(self, name: str) -> Any:
@@ -49,6 +51,7 @@ class Recording:
         """As verl's ``ReplayBuffer.sample``; a training batch in which everything is spoilt is replaced.
 
         Raises:
+            RunStopped: a stop was asked for, and the batch holds nothing to make a step of.
             TrainingError: too many such batches in a row; says what spoilt them.
         """
         for _ in range(self._max_spoilt):
@@ -68,6 +71,8 @@ class Recording:
             self._clear(batch, [key for key in batch.keys if key not in useful])
             if useful:
                 return batch.select_keys([key for key in batch.keys if key in useful]), metrics
+            if self._stop.asked:  # perhaps by what spoils them, such as a budget that is spent
+                raise stopped(f"Stopped in step {global_steps}, in which nothing could be used.", self._stop)
             self._inner.refill_fn(batch_size)
         raise TrainingError(
             f"step {global_steps}: in {self._max_spoilt} batches in a row every trajectory was spoilt by a fault, "

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
+import multiprocessing
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import ray
 import transfer_queue as tq
-from omegaconf import OmegaConf
+from omegaconf import OmegaConf, open_dict
 from verl.trainer.ppo.v1 import AgentLoopManagerTQ
 from verl.utils.logging_utils import configure_verl_logging
 
 from rlfactory_core.engines.verl.checkpoints import read_state
-from rlfactory_core.engines.verl.events import EVENTS, STOP, EventProgress
+from rlfactory_core.engines.verl.events import EVENTS, EventProgress, StopFile
+from rlfactory_core.engines.verl.nodes import open_and_close
 from rlfactory_core.engines.verl.payload import Payload
+from rlfactory_core.engines.verl.pool import POOL_FIELD, Served
 from rlfactory_core.engines.verl.recorder import Recorder
 from rlfactory_core.engines.verl.trainer import watched
 from rlfactory_core.engines.verl.work import FIELD
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.loggers import open_loggers
+from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.task_runtime import TaskRuntime
 
 END_S = 30.0  # for vLLM to end
@@ -32,7 +37,7 @@ class TaskRunner:
         """Train, or only evaluate; returns what ``summary.json`` holds of it.
 
         Raises:
-            RunStopped: the user asked for it.
+            RunStopped: the user, or a part of the run, asked for it.
         """
         configure_verl_logging()
         payload = Payload.from_text(str(config.data[FIELD]))
@@ -55,11 +60,15 @@ class TaskRunner:
         trainer = None
         tq.init(config.transfer_queue)
         succeeded = False
+        stop = StopFile(recorder.folder.path)
         try:
-            stop = recorder.folder.path / STOP
             recorder.progress.stage("start the trainer and vLLM")
-            trainer = watched(config.trainer.v1.trainer_mode)(config, runtime, recorder, stop.exists)
+            trainer = watched(config.trainer.v1.trainer_mode)(config, runtime, recorder, stop)
             trainer.init()
+            served = Served.by(trainer)
+            if served is not None:
+                recorder.progress.stage(f"ask the model of {', '.join(runtime.pools)}")
+                _use_pool(served, config, runtime, recorder.progress)
             loops = AgentLoopManagerTQ.create(
                 config=config,
                 llm_client=trainer.get_llm_client(),
@@ -79,13 +88,28 @@ class TaskRunner:
         return trainer
 
 
+def _use_pool(served: Served, config: Any, runtime: TaskRuntime, progress: Progress) -> None:
+    """Tell every agent loop the addresses: verl hands them this part of its configuration.
+
+    The check of the machines could not open the scorers that ask the pool; now they can be, before anything is sampled.
+    """
+    with open_dict(config):
+        config.data[POOL_FIELD] = served.to_text()
+    runtime.use_pools(served.urls, served.model)
+    asyncio.run(open_and_close(runtime, progress))
+
+
 def _end_servers(trainer: Any) -> None:
     """Ray would kill vLLM's processes; their queues in shared memory would stay, on a joined cluster for good."""
-    managers = (getattr(trainer, name, None) for name in ("llm_server_manager", "standalone_server_manager"))
+    managers = [getattr(trainer, name, None) for name in ("llm_server_manager", "standalone_server_manager")]
+    managers.append(getattr(getattr(trainer, "reward_loop_manager", None), "reward_model_manager", None))
     handles = [handle for manager in managers if manager is not None for handle in manager.server_handles]
     ends = [handle.__ray_call__.remote(_end_server) for handle in handles]
     with suppress(ray.exceptions.RayError):  # a server that has died already
         ray.get(ends, timeout=END_S)
+    for router in multiprocessing.active_children():  # verl's, before the pool of rewards; it would outlive this actor
+        router.terminate()
+        router.join(END_S)
 
 
 def _end_server(server: Any) -> None:

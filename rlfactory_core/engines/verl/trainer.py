@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from verl.trainer.ppo.v1 import get_trainer_cls
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
 from rlfactory_core.engines.verl.checkpoints import publish
+from rlfactory_core.engines.verl.events import StopFile, stopped
 from rlfactory_core.engines.verl.recorder import Recorder
 from rlfactory_core.engines.verl.replay import Recording
-from rlfactory_core.errors import RunStopped
 from rlfactory_core.evaluation import EvalPass, eval_passes
 from rlfactory_core.task_runtime import TaskRuntime
 
@@ -30,12 +29,12 @@ class Watching(PPOTrainer):
     Args:
         runtime: the run's task; only asked, not opened.
         recorder: writes the run's folder.
-        stop_asked: whether the user wants a stop after the step under way.
+        stop: asked once the user, or a part of the run, wants a stop after the step under way.
     """
 
-    def __init__(self, config: Any, runtime: TaskRuntime, recorder: Recorder, stop_asked: Callable[[], bool]) -> None:
+    def __init__(self, config: Any, runtime: TaskRuntime, recorder: Recorder, stop: StopFile) -> None:
         super().__init__(config)
-        self.recorder, self.stop_asked = recorder, stop_asked
+        self.recorder, self.stop = recorder, stop
         self._run = runtime.config
         self._controls = tuple(runtime.task.controls())
         self._saved = -1
@@ -43,7 +42,7 @@ class Watching(PPOTrainer):
         inner.poll_interval = POLL_S
         needed = 1 if config.algorithm.adv_estimator in ALONE else 2
         most = self._run.train.max_skipped
-        self.replay_buffer: Any = Recording(inner, recorder, group_size_needed=needed, max_spoilt=most)
+        self.replay_buffer: Any = Recording(inner, recorder, stop, group_size_needed=needed, max_spoilt=most)
 
     @property
     def logger(self) -> Any:
@@ -52,7 +51,7 @@ class Watching(PPOTrainer):
 
     @logger.setter
     def logger(self, tracking: Any) -> None:
-        self._logger = StepLogger(tracking, self.recorder, self.stop_asked)
+        self._logger = StepLogger(tracking, self.recorder, self.stop)
 
     def on_validate_begin(self) -> None:
         super().on_validate_begin()
@@ -70,10 +69,12 @@ class Watching(PPOTrainer):
         self.recorder.folder.write_summary(self.recorder.summary(0))
         self.recorder.progress.stage("train", self.total_training_steps, "step")
         self.recorder.progress.advance(self.global_steps - 1)
+        if self.stop.asked:
+            raise stopped(f"Stopped before step {self.global_steps}.", self.stop)
         super().on_train_begin()
 
     def on_step_end(self) -> None:
-        if self.stop_asked() and self._saved != self.global_steps:
+        if self.stop.asked and self._saved != self.global_steps:
             self._save_checkpoint()
         super().on_step_end()
 
@@ -100,21 +101,21 @@ class Watching(PPOTrainer):
 class StepLogger:
     """In the place of verl's ``Tracking``: a step's metrics go to the run's folder, then on, ours among them."""
 
-    def __init__(self, tracking: Any, recorder: Recorder, stop_asked: Callable[[], bool]) -> None:
-        self._tracking, self._recorder, self._stop_asked = tracking, recorder, stop_asked
+    def __init__(self, tracking: Any, recorder: Recorder, stop: StopFile) -> None:
+        self._tracking, self._recorder, self._stop = tracking, recorder, stop
 
     def log(self, data: dict[str, Any], step: int) -> None:
         """The last thing that verl does in a step.
 
         Raises:
-            RunStopped: the user asked for it; the step is saved.
+            RunStopped: it was asked for; the step is saved.
         """
         if "training/global_step" not in data:  # the evaluation before training
             self._tracking.log(data=data, step=step)
             return
         self._tracking.log(data={**data, **self._recorder.step(step, data)}, step=step)
-        if self._stop_asked():
-            raise RunStopped(f"Stopped after step {step}, which is saved.")
+        if self._stop.asked:
+            raise stopped(f"Stopped after step {step}, which is saved.", self._stop)
 
     def finish(self, exit_code: int = 0) -> None:
         self._tracking.finish(exit_code=exit_code)

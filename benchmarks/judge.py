@@ -1,0 +1,498 @@
+"""What a model judge costs beside its server: judgements a second, and how much of its time the rollout hides.
+
+    python benchmarks/judge.py            # writes benchmarks/results/judge.md
+
+**Throughput.** The same trajectories are judged twice at the same concurrency, in turns within one run: by the reward
+``judge`` in mode outcome (its rubric rendered, the service asked, the reply read, nothing remembered), and by a bare
+httpx client that posts the bodies which the service would send, made beforehand, and does not look at the replies. The
+bar is the ratio of judgements a second in neighbouring rounds, ours to the bare client's; its median.
+
+One server is `transformers serve` with a tiny random model. The other is a process of this file's own that answers
+after a while, however many ask: half to one and a half times a mean that is drawn from the request's bytes, so that
+both sides wait alike. At 0.5 s the server is what one waits for, as with a real judge, and the bar is held. At 20 ms
+and 64 at once one waits for the client's own work, which the CPU time of a judgement shows beside it: no bar.
+
+**Overlap.** The embedded engine rolls out batches of 16 prompts x 8 attempts with the search task's tiny model, whose
+tools take a heavy-tailed time, once without and once with a judge beside the task's own reward. Then the same batch is
+scored again after its last rollout has ended, all at once. With
+
+    extra  = seconds of the batch with the judge - seconds of the batch without it
+    behind = seconds that scoring takes when it starts only after the last rollout has ended
+
+the hidden share is 1 - sum of extra / sum of behind, over all batches; the bar is held against it. It charges to the
+judge also what its client takes from generation in the same process. The overlapped share is another figure, and a
+kinder one: of all seconds of scoring, summed over trajectories (`Score.seconds`), those before the last rollout's end.
+
+The attempt that ends last is judged last, and nothing hides that: for a server with so many slots of a fixed time, the
+hidden share is at best 1 - slots / judgements of a batch. So a judge that answers all at once stands there, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import zlib
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+os.environ["OMP_NUM_THREADS"] = "1"
+
+import httpx
+import torch
+from machine import describe
+from overlap import Latency, SlowTool
+from parts import local_run, save, trainer_of, warm_started
+from rlfactory_judge.contract import UnreadableError
+from rlfactory_judge.forms.score import ScoreForm
+from rlfactory_judge.options import JudgeOptions
+from rlfactory_judge.rubrics.rubric import Rubric
+from rlfactory_judge.scoring.outcome import OutcomeJudge
+from rlfactory_judge.service.service import JudgeService
+from rlfactory_judge.serving.local import LocalServer
+
+from rlfactory_core.engines.local.local_run import LocalRun
+from rlfactory_core.engines.local.trainer import Trainer
+from rlfactory_core.rewards.layer import RewardLayer
+from rlfactory_core.tool_context import ToolContext
+from rlfactory_core.types import Group, Message, Sample, StopReason, ToolCall, ToolResult, Trajectory, Turn
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "tests" / "support"))
+
+from tiny_judge import tiny_judge  # noqa: E402
+
+RESULTS = ROOT / "benchmarks" / "results" / "judge.md"
+MAX_TOKENS = 8  # of a reply
+BAR_RATIO, BAR_HIDDEN = 0.95, 0.90
+TOOL_S, TOOL_MOST_S = 0.2, 6.0  # the median of the heavy-tailed time of a call, and its most
+
+
+# The server of this file's own
+
+
+class LoopbackServer:
+    """Answers ``/SECONDS/SPREAD/SLOTS/v1/…``: so many requests at once, each in the time that its bytes decide."""
+
+    def __init__(self) -> None:
+        self._slots: dict[str, asyncio.Semaphore] = {}
+        self._bodies: set[int] = set()
+
+    async def run(self) -> None:
+        server = await asyncio.start_server(self._connection, "127.0.0.1", 0, backlog=512)
+        print(server.sockets[0].getsockname()[1], flush=True)
+        await server.serve_forever()
+
+    async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).lower()
+                path = head.split(b" ", 2)[1].decode()
+                size = int(head.partition(b"content-length:")[2].split(b"\r\n", 1)[0] or 0)
+                answer = json.dumps(await self._answer(path, await reader.readexactly(size))).encode()
+                head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(answer)
+                writer.write(head + answer)
+                await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+
+    async def _answer(self, path: str, body: bytes) -> dict[str, Any]:
+        if path == "/bodies":
+            seen, self._bodies = len(self._bodies), set()
+            return {"distinct": seen}
+        if not body:
+            return {"object": "list", "data": [{"id": "judge", "object": "model"}]}
+        seconds, spread, slots = path.split("/")[1:4]
+        drawn = zlib.crc32(body)
+        self._bodies.add(drawn)
+        async with self._slots.setdefault(path, asyncio.Semaphore(int(slots))):
+            await asyncio.sleep(float(seconds) * (1.0 + float(spread) * (drawn / 2**31 - 1.0)))
+        message = {"role": "assistant", "content": '{"score": 7}'}
+        usage = {"prompt_tokens": 900, "completion_tokens": MAX_TOKENS}
+        return {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": usage}
+
+
+def end_with_parent() -> None:
+    """The parent holds the other end of the standard input."""
+    sys.stdin.read()
+    os._exit(0)
+
+
+@contextmanager
+def loopback_server() -> Iterator[str]:
+    """Its address, without the part that says how it answers."""
+    command = [sys.executable, __file__, "--serve"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield f"http://127.0.0.1:{int(process.stdout.readline())}"
+        finally:
+            process.kill()
+
+
+# Throughput
+
+
+def attempt(number: int) -> Trajectory:
+    """Two searches and an answer; no two attempts are alike."""
+    passage = (
+        f"Passage {number}. " + "The river rises in the hills north of the town and meets the sea at the old port. " * 6
+    )
+    turns = []
+    for step in range(2):
+        call = ToolCall(
+            f"call_{step}", "search", "", {"query": f"Where does river {number} meet the sea, part {step}?"}
+        )
+        said = Message("assistant", f"I look for river {number}.", tool_calls=(call,))
+        turns.append(Turn((), (1,), (0.0,), said, (ToolResult(call.id, "search", passage),)))
+    said = Message("assistant", f"It meets the sea there. <answer>the old port {number}</answer>")
+    turns.append(Turn((), (1,), (0.0,), said))
+    sample = Sample(f"river-{number}", f"Where does river {number} meet the sea?", f"the old port {number}")
+    return Trajectory(sample, 0, tuple(turns), StopReason.FINAL_ANSWER)
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What one server is asked: so many judgements at so many at once, in so many pairs of rounds."""
+
+    server: str
+    url: str
+    model: str
+    at_once: int
+    judgements: int
+    rounds: int
+    has_bar: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Judgements a second, milliseconds of this process's CPU for each, and how many could be read."""
+
+    rate: float
+    cpu_ms: float
+    read: int
+
+
+async def timed(some: Sequence[Any], at_once: int, one: Callable[[Any], Awaitable[bool]]) -> Round:
+    left = iter(some)
+
+    async def work() -> int:
+        return sum([await one(each) for each in left])
+
+    began, cpu = time.perf_counter(), time.process_time()
+    read = sum(await asyncio.gather(*(work() for _ in range(at_once))))
+    seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
+    return Round(len(some) / seconds, cpu / len(some) * 1e3, read)
+
+
+async def throughput(load: Load) -> tuple[list[Round], list[Round]]:
+    """Rounds of ours and of the bare client, in turns."""
+    options = JudgeOptions(
+        url=load.url, model=load.model, output="text", cache="off", max_tokens=MAX_TOKENS, concurrency=load.at_once
+    )
+    rubric = Rubric.load("correctness", "outcome")
+    judge = OutcomeJudge(options, rubric, JudgeService(options))
+    some = [attempt(number) for number in range(load.judgements)]
+    bodies = [body(rubric, options, each) for each in some]
+    limits = httpx.Limits(max_connections=load.at_once, max_keepalive_connections=load.at_once)
+    headers = {"Content-Type": "application/json"}
+
+    async def ours(trajectory: Trajectory) -> bool:
+        try:
+            await judge.score(trajectory)
+        except UnreadableError:
+            return False
+        return True
+
+    async def bare(content: str) -> bool:
+        response = await client.post("/chat/completions", content=content)
+        return response.status_code == httpx.codes.OK
+
+    rounds: tuple[list[Round], list[Round]] = ([], [])
+    async with httpx.AsyncClient(base_url=load.url, headers=headers, limits=limits, timeout=None) as client:
+        await judge.service.open()
+        try:
+            few = min(load.at_once, load.judgements)
+            await timed(some[:few], load.at_once, ours)  # connections
+            await timed(bodies[:few], load.at_once, bare)
+            for number in range(load.rounds):
+                sides = [(rounds[0], some, ours), (rounds[1], bodies, bare)]
+                for found, given, one in sides if number % 2 else reversed(sides):
+                    found.append(await timed(given, load.at_once, one))
+        finally:
+            await judge.service.close()
+    return rounds
+
+
+def body(rubric: Rubric, options: JudgeOptions, trajectory: Trajectory) -> str:
+    """The request that the service sends."""
+    question = rubric.question(trajectory, ScoreForm(options.low, options.high))
+    messages = [{"role": "system", "content": question.system}, {"role": "user", "content": question.user}]
+    return json.dumps(
+        {"model": options.model, "messages": messages, "temperature": 0.0, "max_tokens": options.max_tokens}
+    )
+
+
+def loads(local: str, real: LocalServer) -> list[Load]:
+    slow, fast = f"{local}/0.5/0.5/4096/v1", f"{local}/0.02/0.5/4096/v1"
+    own = {
+        "0.5 s": (slow, True, ((1, 4), (16, 64), (64, 320))),
+        "20 ms": (fast, False, ((1, 48), (16, 256), (64, 512))),
+    }
+    made = [
+        Load(name, url, "judge", at_once, number, 3, has_bar)
+        for name, (url, has_bar, sizes) in own.items()
+        for at_once, number in sizes
+    ]
+    sizes = ((1, 32), (16, 96), (64, 128))
+    name = "transformers serve"
+    return made + [Load(name, real.url, real.model, at, number, 5, has_bar=True) for at, number in sizes]
+
+
+async def measure_throughput(local: str, scratch: Path) -> tuple[list[str], bool]:
+    """Rows of the table, and whether all bars are met."""
+    rows, good = [], True
+    async with LocalServer(tiny_judge(scratch / "judge")) as real, httpx.AsyncClient() as client:
+        for load in loads(local, real):
+            ours, bare = await throughput(load)
+            if load.model == "judge":
+                bodies = (await client.get(f"{local}/bodies")).json()["distinct"]
+                assert bodies == load.judgements + 1, "the bare client posts the service's bodies; one is the probe"
+            ratios = sorted(a.rate / b.rate for a, b in zip(ours, bare, strict=True))
+            ratio = statistics.median(ratios)
+            met = ratio >= BAR_RATIO
+            good &= met or not load.has_bar
+            rates, cpu = (
+                [f"{statistics.median(getattr(each, name) for each in side):.{digits}f}" for side in (ours, bare)]
+                for name, digits in (("rate", 1), ("cpu_ms", 2))
+            )
+            bar = ("met" if met else "missed") if load.has_bar else "none"
+            cells = [load.server, load.at_once, f"{load.rounds} x {load.judgements}", ours[0].read, *rates]
+            cells += [f"{ratio:.3f} ({ratios[0]:.3f} to {ratios[-1]:.3f})", bar, *cpu]
+            rows.append("| " + " | ".join(map(str, cells)) + " |")
+            print(rows[-1], file=sys.stderr, flush=True)
+    return rows, good
+
+
+# Overlap
+
+
+@dataclass
+class CutLatency(Latency):
+    """As `overlap.Latency`, but no call takes longer than `TOOL_MOST_S`."""
+
+    def draw(self, context: ToolContext) -> float:
+        return min(super().draw(context), TOOL_MOST_S)
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """A server with so many slots, each taking so many seconds for a judgement."""
+
+    slots: int
+    seconds: float
+    batches: int
+    has_bar: bool
+
+    def url(self, local: str) -> str:
+        return f"{local}/{self.seconds}/0/{self.slots}/v1"
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One batch, all times in seconds."""
+
+    plain: float  # without the judge
+    judged: float
+    behind: float  # scoring, when it starts after the last rollout has ended
+    scoring: float  # summed over trajectories
+    overlapped: float  # of this, before the last rollout's end
+    asked: int  # requests to the judge
+
+
+JUDGES = (
+    Judge(6, 0.2, 4, has_bar=True),
+    Judge(128, 0.2, 2, has_bar=False),
+    Judge(2, 0.2, 1, has_bar=False),
+)
+
+
+def options_of(judge: Judge, local: str) -> dict[str, Any]:
+    """Equal questions are asked once in a batch, whether they come together or not."""
+    url = judge.url(local)
+    return {"url": url, "model": "judge", "output": "text", "cache": "memory", "max_tokens": MAX_TOKENS}
+
+
+async def opened(local: LocalRun) -> Trainer:
+    latency = CutLatency("heavy-tailed", 0.0)
+    local.runtime.task.tools = [SlowTool(tool, latency) for tool in local.runtime.task.tools]
+    await local.open(training=True)
+    local.samples = [sample for sample in local.samples if sample.slice == "two_hop"]
+    trainer = trainer_of(local, [])
+    await trainer._collect(100)  # without waiting, of prompts that are not measured
+    latency.scale = TOOL_S
+    return trainer
+
+
+async def score_behind(groups: Sequence[Group], options: dict[str, Any]) -> float:
+    """Seconds of scoring what has ended, all at once, by a judge that remembers nothing yet."""
+    read = JudgeOptions(**options)
+    judge = OutcomeJudge(read, Rubric.load("correctness", "outcome"), JudgeService(read))
+    await judge.service.open()
+    try:
+        layer = RewardLayer({"judge": (judge, 1.0)})
+        began = time.perf_counter()
+        await asyncio.gather(*map(layer.score_group, groups))
+        return time.perf_counter() - began
+    finally:
+        await judge.service.close()
+
+
+class Rollouts:
+    """Notes when trajectories end: that is when their scoring begins."""
+
+    def __init__(self, layer: RewardLayer) -> None:
+        self._scoring = layer.scoring
+        self.ended: dict[tuple[str, int], float] = {}
+        layer.scoring = self.scoring  # type: ignore[method-assign]
+
+    def scoring(self, sample: Sample, attempts: int) -> Any:
+        inner = self._scoring(sample, attempts)
+        score = inner.score
+
+        async def noted(index: int, trajectory: Trajectory) -> Trajectory:
+            self.ended[sample.id, index] = time.perf_counter()
+            return await score(index, trajectory)
+
+        inner.score = noted  # type: ignore[method-assign]
+        return inner
+
+
+async def overlap(judge: Judge, local: str, model: Path, scratch: Path) -> list[Batch]:
+    options = options_of(judge, local)
+    rewards = [{"name": "exact_match", "weight": 1.0}, {"name": "judge", "weight": 0.5, **options}]
+    tools = {"concurrency": 512, "total_concurrency": 512, "deadline_s": 60.0, "retries": 0}
+    batches = []
+    async with (
+        local_run(model, scratch / "plain", tools=tools) as plain,
+        local_run(model, scratch / "judged", tools=tools, rewards=rewards) as judged,
+    ):
+        bare, ours = await opened(plain), await opened(judged)
+        rollouts = Rollouts(judged.runtime.rewards)
+        for step in range(1, judge.batches + 1):
+            without = 0.0 if step % 2 else (await bare._collect(step))[1]
+            rollouts.ended.clear()
+            groups, seconds = await ours._collect(step)
+            ends = dict(rollouts.ended)
+            without = without or (await bare._collect(step))[1]
+            behind = await score_behind(groups, options)
+            last = max(ends.values())
+            scored = [(ends[one.sample.id, one.attempt], one.score) for group in groups for one in group.trajectories]
+            known = [(end, score) for end, score in scored if score is not None]
+            batches.append(
+                Batch(
+                    without,
+                    seconds,
+                    behind,
+                    sum(score.seconds for _, score in known),
+                    sum(min(score.seconds, last - end) for end, score in known),
+                    round(sum(score.counts.get("judge.requests", 0.0) for _, score in known)),
+                )
+            )
+            print(batches[-1], file=sys.stderr, flush=True)
+    return batches
+
+
+def overlap_row(judge: Judge, batches: Sequence[Batch]) -> tuple[str, bool]:
+    def mean(name: str) -> float:
+        return statistics.mean(getattr(batch, name) for batch in batches)
+
+    extra = mean("judged") - mean("plain")
+    hidden = 1.0 - extra / mean("behind")
+    met = hidden >= BAR_HIDDEN
+    cells = [judge.slots, f"{judge.seconds:g}", len(batches), f"{mean('asked'):.0f}"]
+    cells += [f"{mean(name):.2f}" for name in ("plain", "judged")]
+    cells += [f"{extra:.2f}", f"{mean('behind'):.2f}", f"{hidden:.1%}"]
+    cells += [("met" if met else "missed") if judge.has_bar else "none"]
+    cells += [f"{mean('scoring'):.1f}", f"{mean('overlapped') / mean('scoring'):.1%}"]
+    return "| " + " | ".join(map(str, cells)) + " |", met or not judge.has_bar
+
+
+async def measure_overlap(local: str, scratch: Path) -> tuple[list[str], bool]:
+    """Rows of the table, and whether all bars are met."""
+    model = save(scratch / "model", *warm_started(clean=True))
+    rows, good = [], True
+    for number, judge in enumerate(JUDGES):
+        row, met = overlap_row(judge, await overlap(judge, local, model, scratch / f"overlap-{number}"))
+        print(row, file=sys.stderr, flush=True)
+        rows.append(row)
+        good &= met
+    return rows, good
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder, loopback_server() as local:
+        hidden, overlaps = asyncio.run(measure_overlap(local, Path(folder)))
+        speeds, fast = asyncio.run(measure_throughput(local, Path(folder)))
+    RESULTS.write_text(report(speeds, hidden))
+    print(f"bars: {'met' if fast and overlaps else 'missed'}", file=sys.stderr)
+    sys.exit(0 if fast and overlaps else 1)
+
+
+def report(speeds: Sequence[str], hidden: Sequence[str]) -> str:
+    return f"""# What a model judge costs beside its server
+
+`python benchmarks/judge.py`; its docstring says what is measured and how.
+
+## Judgements a second
+
+The same {MAX_TOKENS} tokens of reply are asked for by the reward `judge` (mode outcome, rubric `correctness`, no cache)
+and by a bare httpx client that posts the same bytes, made beforehand, and reads no reply; in turns, on one server.
+"0.5 s" and "20 ms" are the mean time of a loopback server that takes any number of requests at once; the last is a real
+server with a tiny random model, whose noise is no score: the service reads it, says so, and the judgement counts as
+made. Ratio: of neighbouring rounds, median (least to most). Bar: at least {BAR_RATIO:g} where the server is what one
+waits for. CPU: of the client's process for one judgement.
+
+| server | at once | judgements | of a round, read | ours, 1/s | bare, 1/s | ratio | bar | ours, CPU ms | bare, CPU ms |
+|---|---|---|---|---|---|---|---|---|---|
+{chr(10).join(speeds)}
+
+At 20 ms and 64 at once nobody waits for the server: the client's process is busy all the time, the bare one's, too, and
+most of that is httpx's own work over many connections. A judge that answers in so little time is no language model.
+
+## Hidden behind the rollout
+
+Batches of 16 prompts x 8 attempts in the embedded engine, the search task with calls of a heavy-tailed time (median
+{TOOL_S:g} s, p99 {40 * TOOL_S:g} s, cut at {TOOL_MOST_S:g} s). Means over batches, in seconds. "After" is how long
+scoring takes when it starts once the last rollout has ended; the hidden share is 1 - extra / after, and the bar, where
+the judge is not the bottleneck, {BAR_HIDDEN:.0%}. Equal questions of a batch are asked once, in both.
+
+| slots | s each | batches | asked | without judge | with | extra | after | hidden | bar | scoring, sum | overlapped |
+|---|---|---|---|---|---|---|---|---|---|---|---|
+{chr(10).join(hidden)}
+
+The first judge keeps up with the rollout. The second answers everything at once, so that there is little to hide, and
+what is left is the judgement of the attempt that ends last, which nothing on-policy can hide. The third is the
+bottleneck: the batch waits for it. "Overlapped" is the share of all seconds of scoring, summed over trajectories, that
+lie before the end of the last rollout.
+
+Machine: {describe("httpx")}.
+"""
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--serve"]:
+        threading.Thread(target=end_with_parent, daemon=True).start()
+        asyncio.run(LoopbackServer().run())
+    else:
+        main()

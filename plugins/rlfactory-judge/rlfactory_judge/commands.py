@@ -1,0 +1,136 @@
+"""``rlfactory judge``: serve a judge, measure it, and ask it one question by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rlfactory_core.errors import UsageError
+
+if TYPE_CHECKING:
+    from rlfactory_judge.contract import Question, Reply
+    from rlfactory_judge.options import JudgeOptions
+
+_SUBCOMMANDS = {
+    "serve": ("rlfactory_judge.serving.command", "serve"),
+    "calibrate": ("rlfactory_judge.trust.command", "calibrate"),
+}
+
+
+class _Group(click.Group):
+    """Imports a subcommand of another part only when it is called or listed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), *_SUBCOMMANDS])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _SUBCOMMANDS:
+            return super().get_command(ctx, cmd_name)
+        module, name = _SUBCOMMANDS[cmd_name]
+        command: click.Command = getattr(import_module(module), name)
+        return command
+
+
+@click.group("judge", cls=_Group)
+def judge() -> None:
+    """A model that judges: serve it, measure it, ask it."""
+
+
+@judge.command()
+@click.option("--url", multiple=True, help="The judge's address, http://HOST:PORT/v1; may be repeated.")
+@click.option("--endpoints", type=click.Path(path_type=Path), help="An endpoint file of `rlfactory judge serve`.")
+@click.option("--model", help="The served model's id. Default: the only one that is served.")
+@click.option("--rubric", default="correctness", show_default=True, help="A built-in rubric's name, or a Jinja file.")
+@click.option("--prompt", required=True, help="The task that was set: text, @FILE, or - for standard input.")
+@click.option("--answer", required=True, help="The answer to judge, likewise.")
+@click.option("--truth", multiple=True, help="An accepted answer, likewise; may be repeated.")
+@click.option("--low", default=0.0, show_default=True, help="The lower end of the scale that the judge is told.")
+@click.option("--high", default=10.0, show_default=True, help="The upper end.")
+@click.option("--temperature", default=0.0, show_default=True, help="0: the most likely reply.")
+@click.option("--max-tokens", default=2048, show_default=True, help="Of the reply, its reasoning included.")
+@click.option("--output", default="auto", show_default=True, type=click.Choice(["auto", "json", "text"]))
+@click.option("--seconds", default=120.0, show_default=True, help="How long to wait for the reply.")
+@click.option("--show-prompt", is_flag=True, help="Also show what the judge is sent.")
+@click.option("--json", "as_json", is_flag=True, help="As a JSON object.")
+def ask(
+    prompt: str, answer: str, truth: tuple[str, ...], seconds: float, show_prompt: bool, as_json: bool, **options: Any
+) -> None:
+    """Have one answer judged, and see how: for working on a rubric.
+
+    Nothing is taken from the cache. Exits with 0 whatever the score is, with 1 where the judge's reply cannot be read
+    or does not come, and with 2 where the question cannot be put.
+    """
+    from rlfactory_judge.forms.score import ScoreForm
+    from rlfactory_judge.rubrics.rubric import Rubric
+    from rlfactory_judge.scoring.making import read_options
+
+    given = {name: value for name, value in options.items() if value not in (None, ())}
+    checked = read_options({**given, "request_s": seconds, "cache": "off", "retries": 0})
+    if [prompt, answer, *truth].count("-") > 1:
+        raise UsageError("Only one text can be read from standard input. Give the others as @FILE.")
+    question = Rubric.load(checked.rubric, "outcome").question_of_text(
+        prompt=_read(prompt),
+        answer=_read(answer),
+        truth=[*map(_read, truth)],
+        form=ScoreForm(checked.low, checked.high),
+    )
+    reply = asyncio.run(_ask(checked, question))
+    shown = question if show_prompt else None
+    click.echo(_as_json(checked, reply, shown) if as_json else _for_people(checked, reply, shown))
+
+
+async def _ask(options: JudgeOptions, question: Question) -> Reply:
+    from rlfactory_judge.service.service import JudgeService
+
+    service = JudgeService(options)
+    try:
+        await service.open(None)
+        return await service.ask(question)
+    finally:
+        await service.close()
+
+
+def _read(text: str) -> str:
+    if text == "-":
+        return sys.stdin.read()
+    if not text.startswith("@"):
+        return text
+    try:
+        return Path(text[1:]).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise UsageError(f"No text can be read from the file {text[1:]}: {error}") from error
+
+
+def _as_json(options: JudgeOptions, reply: Reply, question: Question | None) -> str:
+    found: dict[str, Any] = {
+        "score": reply.values[0],
+        "raw": _raw(options, reply),
+        "text": reply.text,
+        "reasoning": reply.reasoning,
+        "prompt_tokens": reply.prompt_tokens,
+        "sampled_tokens": reply.sampled_tokens,
+        "seconds": round(reply.seconds, 6),
+        "endpoint": reply.endpoint,
+    }
+    if question is not None:
+        found["prompt"] = {"system": question.system, "user": question.user}
+    return json.dumps(found, indent=2, ensure_ascii=False)
+
+
+def _for_people(options: JudgeOptions, reply: Reply, question: Question | None) -> str:
+    parts = [] if question is None else [("system", question.system), ("user", question.user)]
+    parts += [("reasoning", reply.reasoning), ("reply", reply.text)]
+    lines = [line for title, text in parts if text for line in (click.style(title, bold=True), text.strip(), "")]
+    score = f"{reply.values[0]:.3g}  ({_raw(options, reply):g} on the scale from {options.low:g} to {options.high:g})"
+    cost = f"{reply.prompt_tokens} + {reply.sampled_tokens} tokens, {reply.seconds:.2f} s, {reply.endpoint}"
+    return "\n".join([*lines, f"{click.style('score', bold=True)}  {score}", cost])
+
+
+def _raw(options: JudgeOptions, reply: Reply) -> float:
+    return options.low + reply.values[0] * (options.high - options.low)

@@ -1,0 +1,81 @@
+"""How the policy is shown to look things up before GRPO begins: first done right, then done carelessly.
+
+The careless demonstrator answers from the first record where two are needed, asks for the wrong name, copies the wrong
+name and slips in the format. A model that imitates it can do every step and seldom does all of them.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rlfactory_core import Message
+from rlfactory_core.tiny import Demonstration
+from rlfactory_judge.demo.world import Catalogue, Question
+
+TOOL = "look_up"
+
+
+@dataclass(frozen=True, slots=True)
+class Carelessness:
+    """Probabilities, for each record or turn."""
+
+    stop_early: float = 0.0
+    wrong_name: float = 0.0
+    wrong_copy: float = 0.0
+    format_slip: float = 0.0
+
+
+def call_text(name: str) -> str:
+    """A tool call as Qwen3 writes it; the space before the name makes it the token that it is elsewhere."""
+    call = json.dumps({"name": TOOL, "arguments": {"name": f" {name}"}})
+    return f"<tool_call>\n{call}\n</tool_call>"
+
+
+def answer_text(answer: str) -> str:
+    return f"<answer> {answer} </answer>"
+
+
+@dataclass(frozen=True, slots=True)
+class Demonstrator:
+    """Writes one episode a call, about a question of one of ``catalogues``.
+
+    Args:
+        two_hop: the share of questions that take two records.
+    """
+
+    catalogues: Sequence[Catalogue]
+    two_hop: float
+    care: Carelessness = Carelessness()
+
+    def __call__(self, rng: random.Random) -> Demonstration:
+        catalogue = rng.choice(self.catalogues)
+        hops = 2 if rng.random() < self.two_hop else 1
+        question = rng.choice(catalogue.questions)
+        while question.hops != hops:
+            question = rng.choice(catalogue.questions)
+        return self.episode(catalogue, question, rng)
+
+    def episode(self, catalogue: Catalogue, question: Question, rng: random.Random) -> Demonstration:
+        care = self.care
+        messages = [Message("user", question.text)]
+        answer = question.answer
+        for hop, subject in enumerate(question.path[:-1], 1):
+            asked = rng.choice(list(catalogue.records)) if rng.random() < care.wrong_name else subject
+            call = call_text(asked)
+            if rng.random() < care.format_slip:
+                return (*messages, Message("assistant", call.replace("}}", "}")))
+            messages += [Message("assistant", call), Message("tool", catalogue.look_up(asked), name=TOOL)]
+            record = catalogue.records[asked]
+            if asked != subject or rng.random() < care.wrong_copy:
+                answer = rng.choice((record.person, record.town))
+                break
+            if hop < question.hops and rng.random() < care.stop_early:
+                answer = record.town if question.text.startswith("Where") else record.person
+                break
+        text = answer_text(answer)
+        if rng.random() < care.format_slip:
+            text = text.replace(" </answer>", "")
+        return (*messages, Message("assistant", text))

@@ -1,0 +1,74 @@
+"""The recipe of the tiny policy: how large it is and what it is shown before GRPO begins."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+from rlfactory_core.cache import digest
+from rlfactory_core.tiny import TinyModelRecipe, WarmStartStage
+from rlfactory_core.types import ToolSpec
+from rlfactory_judge.demo import demonstrations, world
+from rlfactory_judge.demo.demonstrations import Carelessness, Demonstrator
+from rlfactory_judge.demo.world import Catalogue, Names
+
+SOURCES = (world.__file__, demonstrations.__file__, __file__)  # a cached model of other sources is not used
+DEMO_CATALOGUES = 16  # none of them is trained or evaluated on
+ARCHITECTURE = {
+    "hidden_size": 96,
+    "intermediate_size": 256,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "num_key_value_heads": 3,
+    "head_dim": 32,
+    "max_position_embeddings": 1024,
+}
+CARELESS = Carelessness(stop_early=0.7, wrong_name=0.15, wrong_copy=0.12, format_slip=0.08)
+
+
+def recipe(names: Names, tool: ToolSpec) -> TinyModelRecipe:
+    """The recipe over catalogues made of ``names``, for a model that is offered ``tool``."""
+    made = [Catalogue.make(names, f"demo-{number}") for number in range(DEMO_CATALOGUES)]
+    held_out = [Catalogue.make(names, "probe")]
+
+    def vocabulary() -> Iterator[str]:
+        rng = random.Random("vocabulary")
+        demonstrate = Demonstrator(made[:1], two_hop=0.5)
+        schema = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
+        # Often enough that the system prompt becomes few tokens, and every name exactly one.
+        yield from [_SYSTEM.format(tool=json.dumps({"type": "function", "function": schema}))] * 30
+        for _ in range(300):
+            yield "\n".join(message.content for message in demonstrate(rng))
+        yield from ["user\nassistant\n"] * 30  # the template's, in every turn
+        for word in names.words:
+            yield from [f" {word}"] * 12
+
+    return TinyModelRecipe(
+        architecture=ARCHITECTURE,
+        vocabulary=vocabulary,
+        vocab_size=1024,
+        stages=(
+            WarmStartStage(Demonstrator(made, 0.35), 700, 16, target=0.95, context_weight=0.3),
+            WarmStartStage(Demonstrator(made, 0.5, CARELESS), 120, 16, context_weight=0.3),
+        ),
+        probe=Demonstrator(held_out, 0.5),
+        fingerprint=digest([*names.words, *(Path(file).read_text(encoding="utf-8") for file in SOURCES)]),
+    )
+
+
+_SYSTEM = """system
+# Tools
+
+You may call one or more functions to assist with the user query.
+
+You are provided with function signatures within <tools></tools> XML tags:
+<tools>
+{tool}
+</tools>
+
+For each function call, return a json object with function name and arguments within <tool_call></tool_call> XML tags:
+<tool_call>
+{{"name": <function-name>, "arguments": <args-json-object>}}
+</tool_call>"""

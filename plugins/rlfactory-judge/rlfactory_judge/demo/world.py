@@ -1,0 +1,133 @@
+"""Catalogues of fictional things and people, and questions that take one record or two.
+
+Names are made of syllables, so nothing here can be known beforehand. Catalogues of the same `Names` share the words
+and nothing else: what is true of whom is drawn anew for each catalogue.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from rlfactory_core import Sample
+
+ONSETS = ("b", "d", "f", "g", "h", "j", "k", "l", "m", "n", "p", "r", "s", "t", "v", "z", "br", "dr", "kr", "tr", "st")
+RIMES = ("a", "e", "i", "o", "u", "ai", "or", "an", "el", "in")
+THINGS, PEOPLE, TOWNS = 32, 24, 20  # names of each kind; things and people have a record each
+NOTHING = "No such name."  # what is found under a name that has no record
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The words of which all names are made, one word a name."""
+
+    things: tuple[str, ...]
+    people: tuple[str, ...]
+    towns: tuple[str, ...]
+
+    @classmethod
+    def make(cls, seed: int) -> Names:
+        rng = random.Random(f"names {seed}")
+        words: dict[str, None] = {}
+        while len(words) < THINGS + PEOPLE + TOWNS:
+            word = "".join(rng.choice(ONSETS) + rng.choice(RIMES) for _ in range(rng.randint(2, 3))).capitalize()
+            if 4 <= len(word) <= 8:
+                words[word] = None
+        made = tuple(words)
+        return cls(made[:THINGS], made[THINGS : THINGS + PEOPLE], made[THINGS + PEOPLE :])
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return (*self.things, *self.people, *self.towns)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What the catalogue says of one name: who stands behind it, and where it belongs."""
+
+    name: str
+    is_thing: bool
+    person: str  # a thing's maker, a person's teacher
+    town: str  # where a thing is kept, where a person lives
+
+    @property
+    def text(self) -> str:
+        if self.is_thing:
+            return f"{self.name} was made by {self.person} and is kept in {self.town}."
+        return f"{self.name} was taught by {self.person} and lives in {self.town}."
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """``path`` begins with the name asked about, then those whose records are needed, and ends with the answer."""
+
+    text: str
+    path: tuple[str, ...]
+
+    @property
+    def answer(self) -> str:
+        return self.path[-1]
+
+    @property
+    def hops(self) -> int:
+        return len(self.path) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """A record for each name of a thing or a person, and all questions about them."""
+
+    name: str
+    records: Mapping[str, Record]
+    questions: tuple[Question, ...]
+
+    @classmethod
+    def make(cls, names: Names, name: str) -> Catalogue:
+        """The same ``names`` and ``name`` give the same catalogue."""
+        rng = random.Random(f"catalogue {name} {' '.join(names.words)}")
+        records = {
+            each: Record(each, each in names.things, _other(names.people, each, rng), rng.choice(names.towns))
+            for each in (*names.things, *names.people)
+        }
+        questions = [question for record in records.values() for question in _questions(record, records)]
+        rng.shuffle(questions)
+        return cls(name, records, tuple(questions))
+
+    def look_up(self, name: str) -> str:
+        """What the tool answers."""
+        record = self.records.get(name.strip())
+        return record.text if record else NOTHING
+
+    def samples(self, split: str, rng: random.Random, count: int, two_hop: float) -> Iterator[Sample]:
+        """``count`` different questions, of which the share ``two_hop`` takes two records."""
+        by_hops = {hops: [q for q in self.questions if q.hops == hops] for hops in (1, 2)}
+        two = round(count * two_hop)
+        chosen = [*rng.sample(by_hops[2], two), *rng.sample(by_hops[1], count - two)]
+        rng.shuffle(chosen)
+        for index, question in enumerate(chosen):
+            yield Sample(
+                id=f"{self.name}/{index}",
+                prompt=question.text,
+                answer=question.answer,
+                metadata={"catalogue": self.name},
+                split=split,
+                slice="two_hop" if question.hops == 2 else "one_hop",
+            )
+
+
+def _other(people: tuple[str, ...], than: str, rng: random.Random) -> str:
+    """Nobody is their own teacher."""
+    return rng.choice([person for person in people if person != than])
+
+
+def _questions(record: Record, records: Mapping[str, Record]) -> Iterator[Question]:
+    name, person = record.name, records[record.person]
+    if not record.is_thing:
+        yield Question(f"Who taught {name}?", (name, record.person))
+        yield Question(f"Where does {name} live?", (name, record.town))
+        return
+    yield Question(f"Who made {name}?", (name, record.person))
+    yield Question(f"Where is {name} kept?", (name, record.town))
+    yield Question(f"Who taught the maker of {name}?", (name, person.name, person.person))
+    yield Question(f"Where does the maker of {name} live?", (name, person.name, person.town))

@@ -1,0 +1,84 @@
+"""Which of two candidates is better."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rlfactory_judge.forms.reading import Found, answer_of, fitting, marks, settle
+
+_KEYS = ("better", "winner", "preference")
+_NAMES = {
+    "1": 1.0,
+    "a": 1.0,
+    "2": 0.0,
+    "b": 0.0,
+    "tie": 0.5,
+    "c": 0.5,
+}  # how good the first one is; MT-Bench's C: a tie
+_NAME = r"(?:(?i:candidate|answer|response|option)\s{1,4})?([12AB]|(?i:tie))"  # not "a", which is a word
+_WHOLE = re.compile(_NAME)
+_SPOKEN = re.compile(
+    rf"(?<![A-Za-z0-9_])(?i:better|winner|preference)[\"'*_`\s]{{0,8}}[:=][\"'*_`\s]{{0,8}}{_NAME}(?![A-Za-z0-9_]|[.,/-]\w)"
+)
+_EXAMPLE = '{"better": "2"}'
+
+
+@dataclass(frozen=True, slots=True)
+class PreferenceForm:
+    """The first candidate, the second, or a tie."""
+
+    @property
+    def instruction(self) -> str:
+        """What the judge is told about the form."""
+        return (
+            'Say which candidate is better: "1", "2", or "tie" where they are equally good. End your reply with one '
+            f"JSON object that holds your choice and nothing else, such as {_EXAMPLE}."
+        )
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        """The JSON schema of the object."""
+        return {
+            "type": "object",
+            "properties": {"better": {"type": "string", "enum": ["1", "2", "tie"]}},
+            "required": ["better"],
+            "additionalProperties": False,
+        }
+
+    def read(self, text: str) -> tuple[float, ...]:
+        """(1.0, 0.0) for the first, (0.0, 1.0) for the second, (0.5, 0.5) for a tie.
+
+        Raises:
+            UnreadableError: as `reading.settle`.
+        """
+        answer = answer_of(text)
+        first = _of_text(answer.strip(" \t\r\n*_`.\"'"))
+        if first is None:
+            objects = list(fitting(answer, _of_object, _KEYS))
+            marked = sorted([*objects, *marks(answer, "better", _of_mark)], key=lambda found: found.end)
+            first = settle(answer, marked, _spoken, "one of two candidates or a tie", example=_EXAMPLE)
+        return (first, 1.0 - first)
+
+
+def _of_text(text: str) -> float | None:
+    found = _WHOLE.fullmatch(text, 0, 40) if len(text) <= 40 else None
+    return _NAMES[found[1].lower()] if found else None
+
+
+def _of_mark(text: str) -> float | None:
+    return 0.5 if text.strip() == "C" else _of_text(text.strip())
+
+
+def _of_object(found: Mapping[str, Any]) -> float | None:
+    value = next(found[key] for key in _KEYS if key in found)
+    if isinstance(value, float):
+        return {1.0: 1.0, 2.0: 0.0}.get(value)
+    return _of_text(value.strip()) if isinstance(value, str) else None
+
+
+def _spoken(answer: str) -> Iterator[Found[float]]:
+    for found in _SPOKEN.finditer(answer):
+        yield Found(_NAMES[found[1].lower()], found.start(), found.end())

@@ -1,0 +1,157 @@
+"""What the forms share in reading an answer: its JSON objects, its marked verdicts, and which of several counts.
+
+A verdict in a marked form (a JSON object, a tag, a box) that ends the answer is final, whatever was said before it.
+Anywhere else all verdicts of an answer must agree. All of it takes time linear in the answer's length.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, NoReturn, TypeVar
+
+from rlfactory_judge.contract import UnreadableError
+from rlfactory_judge.forms.reasoning import without_reasoning
+
+T = TypeVar("T")
+
+MAX_CHARACTERS = 256 * 1024  # a longer answer is no verdict
+_MAX_OBJECTS = 256  # tries to read one; each costs at most the answer's length
+_BRACE = re.compile(r"\{\s{0,64}[\"}]")
+_FENCED = re.compile(r"```[a-zA-Z]{0,16}\s")
+_MARKED = r"\\boxed\{([^{}]{0,64})\}|\[\[([^\[\]]{0,64})\]\]"  # MT-Bench's judges write [[7]]
+_TAIL = " \t\r\n`*_.$"
+_CLOSING_TAG = re.compile(r"<[/|]?[A-Za-z_]{1,24}\|?>\Z")  # also an end of turn that a server left in
+
+
+@dataclass(frozen=True, slots=True)
+class Found(Generic[T]):
+    """A verdict with its place in the answer; None: it has the form of one and cannot be understood."""
+
+    value: T | None
+    start: int
+    end: int
+
+
+def answer_of(text: str) -> str:
+    """The part of a raw answer that can hold the verdict.
+
+    Raises:
+        UnreadableError: its reasoning has no end, or it is empty or far too long.
+    """
+    answer = without_reasoning(text)
+    if not answer:
+        raise UnreadableError("The judge's answer is empty.")
+    if len(answer) > MAX_CHARACTERS:
+        raise UnreadableError(f"The judge's answer has {len(answer)} characters, more than any verdict needs.")
+    return answer
+
+
+def settle(
+    answer: str, marked: Sequence[Found[T]], spoken: Callable[[str], Iterable[Found[T]]], form: str, *, example: str
+) -> T:
+    """The verdict that counts.
+
+    Args:
+        marked: verdicts in a marked form, in their order.
+        spoken: finds verdicts in prose; it is given the answer with the marked ones blanked out.
+        form: what was asked for, for the error's message, with an ``example``.
+
+    Raises:
+        UnreadableError: there is no verdict, one that cannot be understood, or several that differ.
+    """
+    end = _end(answer)
+    finals = [found.value for found in marked if found.end >= end]
+    if finals and finals[-1] is not None:
+        return finals[-1]
+    values = {found.value for found in (*marked, *spoken(_blanked(answer, marked)))}
+    only = next(iter(values)) if len(values) == 1 else None
+    if only is None:
+        what = "several verdicts that differ" if len(values) > 1 else "no verdict that can be read"
+        raise UnreadableError(
+            f"The judge's answer holds {what}: {excerpt(answer)}. Expected {form}, such as {example}."
+        )
+    return only
+
+
+def objects(answer: str) -> Iterator[Found[dict[str, Any]]]:
+    """All JSON objects, also within others and within a code fence. Numbers are floats.
+
+    Raises:
+        UnreadableError: so many braces are no verdict.
+    """
+    for count, brace in enumerate(_BRACE.finditer(answer)):
+        if count == _MAX_OBJECTS:
+            raise UnreadableError(f"The judge's answer holds too many braces to be a verdict: {excerpt(answer)}.")
+        try:
+            value, end = _DECODER.raw_decode(answer, brace.start())
+        except (ValueError, RecursionError):
+            continue
+        yield Found(value, brace.start(), end)
+
+
+def fitting(answer: str, value_of: Callable[[dict[str, Any]], T | None], keys: Sequence[str]) -> Iterator[Found[T]]:
+    """The verdicts among the JSON objects: those with one of ``keys``; what lies within one of them is a part of it."""
+    end = 0
+    for found in objects(answer):
+        if found.start >= end and found.value is not None and any(key in found.value for key in keys):
+            end = found.end
+            yield Found(value_of(found.value), found.start, found.end)
+
+
+def marks(answer: str, tag: str, value_of: Callable[[str], T | None]) -> Iterator[Found[T]]:
+    r"""The verdicts in ``<tag>…</tag>``, ``\boxed{…}`` and ``[[…]]``; what holds no such value is something else."""
+    for found in re.finditer(rf"<{tag}>([^<>]{{0,64}})</{tag}>|{_MARKED}", answer, re.IGNORECASE):
+        value = value_of(next(group for group in found.groups() if group is not None))
+        if value is not None:
+            yield Found(value, found.start(), found.end())
+
+
+def whole_json(answer: str) -> Any:
+    """The JSON value that is all of an answer, within a code fence or not; None where it is no JSON."""
+    if (fence := _FENCED.match(answer)) and answer.endswith("```"):
+        answer = answer[fence.end() : -3]
+    try:
+        return _DECODER.decode(answer.strip())
+    except (ValueError, RecursionError):
+        return None
+
+
+def excerpt(answer: str) -> str:
+    """A text for a message: short, on one line, and its end, where verdicts stand."""
+    return repr(answer if len(answer) <= 160 else f"{answer[:60]} … {answer[-90:]}")
+
+
+def _end(answer: str) -> int:
+    """Where the answer ends but for white space, marks of emphasis, fences and closing tags."""
+    answer = answer.rstrip(_TAIL)
+    for _ in range(4):
+        if not (tag := _CLOSING_TAG.search(answer, max(0, len(answer) - 30))):
+            break
+        answer = answer[: tag.start()].rstrip(_TAIL)
+    return len(answer)
+
+
+def _blanked(answer: str, marked: Sequence[Found[T]]) -> str:
+    parts, position = [], 0
+    for found in sorted(marked, key=lambda found: found.start):
+        if found.start >= position:
+            parts += [answer[position : found.start], " " * (found.end - found.start)]
+            position = found.end
+    return "".join((*parts, answer[position:]))
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) != len(pairs):  # which of two verdicts counts would be a guess
+        raise ValueError("a key is repeated")
+    return made
+
+
+_DECODER = json.JSONDecoder(parse_int=float, parse_constant=_no_constant, object_pairs_hook=_without_repeats)

@@ -1,0 +1,82 @@
+"""One score on a stated scale."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rlfactory_judge.forms.numbers import as_number, only_number, stated
+from rlfactory_judge.forms.reading import Found, answer_of, fitting, marks, settle
+from rlfactory_judge.forms.scale import Scale, json_number
+
+_KEYS = ("score", "rating", "grade")
+_SPOKEN = re.compile(r"(?<![A-Za-z0-9_])(?:score|rating|grade)([\"'*_`\s]{0,8})[:=][\"'*_`\s]{0,8}", re.IGNORECASE)
+_JSON_END = re.compile(r"[\"'\s]{0,8}[,}]")
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreForm:
+    """A number from ``low`` to ``high``; one beyond is clamped. Words such as yes and no are no scores.
+
+    Raises:
+        UsageError: ``low`` is not below ``high``, or one of them is not finite.
+    """
+
+    low: float
+    high: float
+    _scale: Scale = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_scale", Scale(self.low, self.high))
+
+    @property
+    def instruction(self) -> str:
+        """What the judge is told about the form."""
+        return (
+            f"The score is {self._scale.words}. End your reply with one JSON object that holds the score and nothing "
+            f"else, such as {self._example}."
+        )
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        """The JSON schema of the object."""
+        return {
+            "type": "object",
+            "properties": {"score": self._scale.schema},
+            "required": ["score"],
+            "additionalProperties": False,
+        }
+
+    def read(self, text: str) -> tuple[float, ...]:
+        """The one score, mapped onto [0, 1].
+
+        Raises:
+            UnreadableError: as `reading.settle`.
+        """
+        answer = answer_of(text)
+        value = only_number(answer, self._scale)
+        if value is None:
+            objects = list(fitting(answer, self._of_object, _KEYS))
+            marked = sorted([*objects, *marks(answer, "score", self._of_text)], key=lambda found: found.end)
+            value = settle(answer, marked, self._spoken, f"a score of {self._scale.words}", example=self._example)
+        return (self._scale.fraction(value),)
+
+    @property
+    def _example(self) -> str:
+        return json.dumps({"score": json_number(self._scale.example(0.7))})
+
+    def _of_object(self, found: Mapping[str, Any]) -> float | None:
+        return as_number(next(found[key] for key in _KEYS if key in found), self._scale)
+
+    def _of_text(self, text: str) -> float | None:
+        return only_number(text, self._scale)
+
+    def _spoken(self, answer: str) -> Iterator[Found[float]]:
+        for label in _SPOKEN.finditer(answer):
+            number = stated(answer, label.end(), self._scale)
+            if number is not None:
+                cut = '"' in label[1] and not _JSON_END.match(answer, number.end)  # `{"score": 1` may have been 10
+                yield Found(None if cut else number.value, label.start(), number.end)

@@ -1,0 +1,30 @@
+"""What rlfactory finds under the entry point ``judge``; nothing heavy is imported here."""
+
+from __future__ import annotations
+
+from rlfactory_core import hookimpl
+from rlfactory_core.builtin import Lazy, LazyReward
+from rlfactory_core.hookspecs import Register
+
+RLFACTORY_API = ">=1,<2"
+MAKING = "rlfactory_judge.scoring.making"
+
+
+@hookimpl
+def rlfactory_tasks(register: Register) -> None:
+    register("judge", Lazy("rlfactory_judge.demo.task:JudgeDemo"))
+
+
+@hookimpl
+def rlfactory_reward_scorers(register: Register) -> None:
+    register("judge", LazyReward(f"{MAKING}:make_judge", f"{MAKING}:settled_options"))
+
+
+@hookimpl
+def rlfactory_commands(register: Register) -> None:
+    def make() -> object:
+        from rlfactory_judge.commands import judge
+
+        return judge
+
+    register("judge", make)

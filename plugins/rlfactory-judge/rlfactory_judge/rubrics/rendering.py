@@ -1,0 +1,156 @@
+"""Jinja in its sandbox: compiles a rubric, renders its blocks within limits, and says what is wrong and where."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from rlfactory_core.errors import ConfigError, nearest
+from rlfactory_judge.rubrics.quoting import whole_quotations
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+    from jinja2.nodes import Template as Tree
+
+BLOCKS = ("system", "user")
+MAX_PROMPT = 524_288  # characters of a rendered block
+_RANDOM = ("lipsum",)  # the same question must be the same text
+
+
+def compile_template(source: str, place: str, known: Collection[str]) -> Template:
+    """The template, after everything that can be checked without data was checked.
+
+    Args:
+        place: the file, or the built-in's name, for messages.
+        known: the variables that it may use.
+
+    Raises:
+        ConfigError: its syntax is wrong, it uses an unknown variable, has text outside of its blocks, no block
+            ``user``, or nothing about the form of the answer.
+    """
+    from jinja2 import StrictUndefined, TemplateError, TemplateSyntaxError
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    environment = ImmutableSandboxedEnvironment(
+        undefined=StrictUndefined, autoescape=False, trim_blocks=True, lstrip_blocks=True, cache_size=0
+    )
+    for name in _RANDOM:
+        del environment.globals[name]
+    del environment.filters["random"]
+    try:
+        tree = environment.parse(source, filename=place)
+        _check(tree, place, {*known, *environment.globals})
+        code = environment.compile(source, name=place, filename=place)
+        return environment.template_class.from_code(environment, code, dict(environment.globals))
+    except TemplateSyntaxError as error:
+        raise ConfigError(f"The rubric {place}, line {error.lineno}: {error.message}. Mend the template.") from error
+    except TemplateError as error:
+        raise ConfigError(f"The rubric {place} cannot be used: {error}.") from error
+
+
+def render_block(template: Template, block: str, data: Mapping[str, Any]) -> str:
+    """One block's text, stripped; empty where the template has no such block.
+
+    Raises:
+        ConfigError: a value is missing, something forbidden is done, the text is too long, or it cuts a quotation.
+    """
+    from jinja2.exceptions import SecurityError, TemplateError, UndefinedError
+
+    place = template.name or "template"
+    if block not in template.blocks:
+        return ""
+    parts: list[str] = []
+    size = 0
+    try:
+        for part in template.blocks[block](template.new_context(dict(data))):
+            parts.append(part)
+            size += len(part)
+            if size > MAX_PROMPT:
+                raise ConfigError(
+                    f"The rubric {place}: block {block} renders more than {MAX_PROMPT} characters. Loop over less, or "
+                    "shorten the sample's prompt."
+                )
+    except UndefinedError as error:
+        raise ConfigError(f"The rubric {_where(error, template)}: {error.message}. {_existing(data)}") from error
+    except SecurityError as error:
+        raise ConfigError(f"The rubric {_where(error, template)}: {error.message} The sandbox forbids it.") from error
+    except ConfigError:
+        raise
+    except (
+        TemplateError,
+        TypeError,
+        ValueError,
+        ArithmeticError,
+        LookupError,
+        AttributeError,
+        RecursionError,
+    ) as error:
+        what = f"{type(error).__name__}: {error}"
+        raise ConfigError(
+            f"The rubric {_where(error, template)} cannot be rendered ({what}). {_existing(data)}"
+        ) from error
+    text = "".join(parts).strip()
+    if not whole_quotations(text):
+        raise ConfigError(
+            f"The rubric {place}: block {block} changes a quotation, so that its end is lost. Put quoted values in as "
+            "they are, without filters that cut or replace."
+        )
+    return text
+
+
+def uses(source: str, name: str) -> bool:
+    """Whether a template that compiles names a variable."""
+    from jinja2 import Environment, nodes
+
+    return any(node.name == name for node in Environment(autoescape=False).parse(source).find_all(nodes.Name))  # noqa: S701
+
+
+def _check(tree: Tree, place: str, known: Collection[str]) -> None:
+    from jinja2 import meta, nodes
+
+    loose = meta.find_undeclared_variables(tree)
+    for name in sorted(loose - set(known)):
+        line = next((node.lineno for node in tree.find_all(nodes.Name) if node.name == name), 1)
+        raise ConfigError(f"The rubric {place}, line {line}: there is no {name!r}. {nearest(name, known)}")
+    for other in tree.find_all((nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends)):
+        raise ConfigError(
+            f"The rubric {place}, line {other.lineno}: a rubric is one file; include, import and extends are not there."
+        )
+    for node in tree.body:
+        text = "".join(part.data for part in _texts(node)) if isinstance(node, nodes.Output) else None
+        if not isinstance(node, nodes.Block) and (text is None or text.strip()):
+            raise ConfigError(
+                f"The rubric {place}, line {node.lineno}: it stands outside of the blocks. Put everything into "
+                "{% block system %}…{% endblock %} and {% block user %}…{% endblock %}."
+            )
+    if "user" not in {block.name for block in tree.find_all(nodes.Block)}:
+        raise ConfigError(f"The rubric {place} has no block user. Add {{% block user %}}…{{% endblock %}}.")
+    if "form" not in loose:
+        raise ConfigError(
+            f"The rubric {place} does not tell the judge how to answer. Add {{{{ form.instruction }}}} at the end."
+        )
+
+
+def _texts(output: Any) -> Iterator[Any]:
+    """The constant parts of an output; an expression counts as text of its own."""
+    from jinja2 import nodes
+
+    for part in output.nodes:
+        yield part if isinstance(part, nodes.TemplateData) else nodes.TemplateData("{{ … }}")
+
+
+def _where(error: BaseException, template: Template) -> str:
+    """The place with the line of the template, of which the traceback has that of the compiled code."""
+    place, line, trace = template.name or "template", 0, error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == place:
+            line = template.get_corresponding_lineno(trace.tb_lineno)
+        trace = trace.tb_next
+    return f"{place}, line {line}" if line else place
+
+
+def _existing(data: Mapping[str, Any]) -> str:
+    shown = (
+        f"{name} ({', '.join(value)})" if isinstance(value, dict) and value else name for name, value in data.items()
+    )
+    return "There is: " + ", ".join(shown) + "."

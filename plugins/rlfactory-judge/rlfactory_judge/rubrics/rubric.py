@@ -1,0 +1,198 @@
+"""A rubric: a template that makes a question to the judge of a trajectory, of several, or of a bare text."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlfactory_core.errors import ConfigError, UsageError, nearest
+from rlfactory_core.tools.results import to_text
+from rlfactory_core.types import Message, Sample, StopReason, Trajectory, Turn
+from rlfactory_judge.contract import Form, Question
+from rlfactory_judge.options import Mode
+from rlfactory_judge.rubrics.quoting import MAX_QUOTED, NOTICE, quoted
+from rlfactory_judge.rubrics.rendering import BLOCKS, compile_template, render_block, uses
+from rlfactory_judge.rubrics.transcript import (
+    MAX_TRANSCRIPT,
+    final_answer,
+    sample_view,
+    transcript,
+    turn_views,
+)
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+BUILT_IN: Mapping[str, tuple[Mode, ...]] = {
+    "correctness": ("outcome",),
+    "helpfulness": ("outcome",),
+    "steps": ("process",),
+    "comparison": ("ranking", "pairwise"),
+}
+
+_MODES_OF_MANY: tuple[Mode, ...] = ("ranking", "pairwise")
+_OF_ONE = ("sample", "truth", "answer", "transcript", "turns", "form", "quoting")
+_OF_MANY = ("sample", "truth", "candidates", "form", "quoting")
+
+
+class _Anything(dict[str, Any]):
+    """Metadata in the rendering at load, when no sample is at hand: every key is there."""
+
+    def __missing__(self, key: str) -> _Anything:
+        return _Anything()
+
+
+@dataclass(frozen=True, slots=True)
+class Rubric:
+    """A template that has been checked. Make one with `load`."""
+
+    name: str  # of the built-in, or the file
+    mode: Mode
+    fingerprint: str  # of the template and of how it is quoted: what a calibration was measured with
+    _template: Template
+    _quotes: bool  # the template says itself what a quotation is
+
+    @classmethod
+    def load(cls, name_or_path: str, mode: Mode) -> Rubric:
+        """A built-in rubric by its name, or a Jinja file; it is rendered once with an example, so faults show early.
+
+        Raises:
+            ConfigError: the name is unknown or for another mode, the file cannot be read, or the template is wrong.
+        """
+        source = _source(name_or_path, mode)
+        template = compile_template(source, name_or_path, _OF_MANY if mode in _MODES_OF_MANY else _OF_ONE)
+        digest = hashlib.sha256("\0".join((source, NOTICE)).encode()).hexdigest()[:16]
+        rubric = cls(name_or_path, mode, digest, template, uses(source, "quoting"))
+        rubric._try(source)
+        return rubric
+
+    def question(self, trajectory: Trajectory, form: Form) -> Question:
+        """What the judge is asked about one trajectory (modes outcome and process).
+
+        Raises:
+            UsageError: the rubric compares several.
+            ConfigError: as `rendering.render_block`.
+        """
+        self._expect(many=False)
+        return self._asked({**_shared(trajectory.sample), **_view(trajectory, MAX_TRANSCRIPT)}, form)
+
+    def question_of_many(self, trajectories: Sequence[Trajectory], form: Form) -> Question:
+        """What the judge is asked about several attempts at one sample, numbered from 1 in the order given.
+
+        Raises:
+            UsageError: the rubric judges each on its own, or there are not at least two.
+            ConfigError: as `rendering.render_block`.
+        """
+        self._expect(many=True)
+        if len(trajectories) < 2:
+            raise UsageError(f"A comparison needs at least two trajectories; got {len(trajectories)}.")
+        budget = MAX_TRANSCRIPT // len(trajectories)
+        candidates = [{"number": number, **_view(one, budget)} for number, one in enumerate(trajectories, 1)]
+        return self._asked({**_shared(trajectories[0].sample), "candidates": candidates}, form)
+
+    def question_of_text(self, *, prompt: str, answer: str, truth: Sequence[str], form: Form) -> Question:
+        """What the judge is asked about an answer without a trajectory: it is taken as the only turn's text.
+
+        Raises:
+            UsageError: the rubric compares several.
+            ConfigError: as `rendering.render_block`.
+        """
+        self._expect(many=False)
+        trajectory = _example(prompt, answer, tuple(truth))
+        data = {**_shared(trajectory.sample), **_view(trajectory, MAX_TRANSCRIPT), "answer": quoted(answer)}
+        return self._asked(data, form)
+
+    def _asked(self, data: Mapping[str, Any], form: Form) -> Question:
+        system, user = self._rendered(data, form.instruction)
+        return Question(system, user, form)
+
+    def _rendered(self, data: Mapping[str, Any], instruction: str) -> tuple[str, str]:
+        seen = {**data, "form": {"instruction": instruction}, "quoting": NOTICE}
+        system, user = (render_block(self._template, block, seen) for block in BLOCKS)
+        return (system if self._quotes else f"{system}\n\n{NOTICE}".strip()), user
+
+    def _try(self, source: str) -> None:
+        """Renders an example. Its metadata has every key and no real value, with which not every expression works.
+
+        Raises:
+            ConfigError: as `rendering.render_block`.
+        """
+        example = _example("What is 6 times 7?", "42", ("42",))
+        shared = _shared(example.sample)
+        shared["sample"]["metadata"] = _Anything()
+        view = _view(example, MAX_TRANSCRIPT)
+        candidates = [{"number": number, **view} for number in (1, 2)]
+        try:
+            self._rendered({**shared, "candidates": candidates} if self._many else {**shared, **view}, "Say a number.")
+        except ConfigError as error:
+            if not (isinstance(error.__cause__, (TypeError, ValueError)) and "metadata" in source):
+                raise
+
+    @property
+    def _many(self) -> bool:
+        return self.mode in _MODES_OF_MANY
+
+    def _expect(self, *, many: bool) -> None:
+        if self._many != many:
+            what = "compares several attempts" if self._many else "judges one attempt"
+            raise UsageError(
+                f"The rubric {self.name} {what} (mode {self.mode}): ask with question{'_of_many' * (not many)}."
+            )
+
+
+def _view(trajectory: Trajectory, budget: int) -> dict[str, Any]:
+    """One attempt; ``budget`` [characters] is for its transcript and for its answer."""
+    views = turn_views(trajectory.turns, budget)
+    answer = quoted(final_answer(trajectory), min(MAX_QUOTED, budget))
+    return {"answer": answer, "transcript": transcript(views), "turns": views}
+
+
+def _shared(sample: Sample) -> dict[str, Any]:
+    return {"sample": sample_view(sample), "truth": [quoted(text) for text in _truth(sample.answer)]}
+
+
+def _truth(answer: object) -> tuple[str, ...]:
+    """The accepted answers as texts, none where the sample has no ground truth."""
+    if answer is None:
+        return ()
+    if isinstance(answer, Iterable) and not isinstance(answer, (str, bytes, Mapping)):
+        return tuple(to_text(item) for item in answer)
+    return (to_text(answer),)
+
+
+def _example(prompt: str, answer: str, truth: tuple[str, ...]) -> Trajectory:
+    sample = Sample("text", prompt, truth)
+    return Trajectory(sample, 0, (Turn((), (), (), Message("assistant", answer)),), StopReason.FINAL_ANSWER)
+
+
+def _source(name_or_path: str, mode: Mode) -> str:
+    if name_or_path in BUILT_IN:
+        if mode not in BUILT_IN[name_or_path]:
+            fitting = " or ".join(name for name, modes in BUILT_IN.items() if mode in modes)
+            raise ConfigError(
+                f"The rubric {name_or_path} is for mode {' or '.join(BUILT_IN[name_or_path])}, and the mode is {mode}. "
+                f"Set rubric: {fitting}, or give a Jinja file of your own."
+            )
+        place = resources.files("rlfactory_judge.rubrics") / "templates" / f"{name_or_path}.jinja"
+        return place.read_text(encoding="utf-8")
+    path = Path(name_or_path).expanduser()
+    if not path.is_file():
+        if path.suffix or len(path.parts) > 1:
+            raise ConfigError(
+                f"The rubric {name_or_path} is not a file. Give the path of a Jinja file, or one of {_known()}."
+            )
+        raise ConfigError(
+            f"There is no rubric {name_or_path!r}. {nearest(name_or_path, BUILT_IN)} Or give a Jinja file."
+        )
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeError) as error:
+        raise ConfigError(f"The rubric {name_or_path} cannot be read as UTF-8 text: {error}.") from error
+
+
+def _known() -> str:
+    return ", ".join(BUILT_IN)

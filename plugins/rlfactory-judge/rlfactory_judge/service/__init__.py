@@ -1,0 +1,1 @@
+"""Asking the judge: which endpoint, how often, at what cost, and what is remembered."""

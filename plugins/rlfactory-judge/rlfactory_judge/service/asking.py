@@ -1,0 +1,140 @@
+"""One question, until a completion is there or none is to be had: slots, retries, hedging."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rlfactory_core.clients.base import Completion
+from rlfactory_core.types import Message, SamplingParams
+from rlfactory_judge.contract import RefusedError, UnavailableError
+from rlfactory_judge.options import JudgeOptions
+from rlfactory_judge.service.counts import Counts
+from rlfactory_judge.service.endpoint import Endpoint
+from rlfactory_judge.service.endpoints import Endpoints
+from rlfactory_judge.service.failures import Remedy, RequestError
+from rlfactory_judge.service.timing import Timing
+
+_HOPE: tuple[Remedy, ...] = ("again", "elsewhere", "none")
+
+
+@dataclass(slots=True)
+class Inquiry:
+    """What is asked, and what became of it so far."""
+
+    messages: tuple[Message, ...]
+    params: SamplingParams
+    schema: Mapping[str, Any]
+    attempts: int = 0  # requests that were sent
+    retries: int = 0  # of these, after one that failed
+    hedges: int = 0  # of these, beside one that was slow
+    endpoint: str = ""  # whose completion it is
+    failed: list[Endpoint] = field(default_factory=list)
+    asked: list[Endpoint] = field(default_factory=list)  # with a request under way
+
+    def counts(self) -> dict[str, float]:
+        return {"requests": self.attempts, "retries": self.retries, "hedged": self.hedges}
+
+
+class Asker:
+    """Sends requests, at most ``concurrency`` at once; made anew for each event loop."""
+
+    def __init__(self, endpoints: Endpoints, options: JudgeOptions, counts: Counts, timing: Timing) -> None:
+        self._endpoints, self._options, self._counts, self._timing = endpoints, options, counts, timing
+        self._slots = asyncio.Semaphore(options.concurrency)
+
+    async def complete(self, inquiry: Inquiry) -> Completion:
+        """The first completion.
+
+        Raises:
+            RefusedError: none, because of the question itself.
+            UnavailableError: none, retries included.
+        """
+        error: RequestError | None = None
+        for failures in range(self._options.retries + 1):
+            if error is not None and not self._endpoints.has_other(inquiry.failed):
+                await self._timing.back_off(failures)  # for another endpoint nobody need wait
+            try:
+                return await self._round(inquiry)
+            except RequestError as failed:
+                error = failed
+                if error.remedy == "none":
+                    raise RefusedError(str(error)) from error
+                if error.remedy == "elsewhere" and not self._endpoints.has_other(inquiry.failed):
+                    raise UnavailableError(str(error)) from error
+            except UnavailableError as none:
+                raise UnavailableError(f"{none} The last failure: {error}" if error else str(none)) from error
+        raise UnavailableError(f"{error} Gave up after {inquiry.attempts} requests.") from error
+
+    async def _round(self, inquiry: Inquiry) -> Completion:
+        """One request, and a second one elsewhere where the first is slow."""
+        hedge_s = self._options.hedge_s
+        if hedge_s is None:
+            return await self._request(inquiry)
+        sent: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        tasks: list[asyncio.Task[Completion]] = [asyncio.ensure_future(self._request(inquiry, sent))]
+        try:
+            both: set[asyncio.Future[Any]] = {sent, *tasks}
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(tasks, timeout=hedge_s)
+            if not done:
+                tasks.append(asyncio.ensure_future(self._hedge(inquiry)))
+            return await _first_good(tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _request(self, inquiry: Inquiry, sent: asyncio.Future[Any] | None = None) -> Completion:
+        """One request in a slot of its own, at an endpoint that has not failed this question yet where there is one."""
+        while True:
+            await self._endpoints.ready()
+            async with self._slots:
+                endpoint = self._endpoints.choose(avoid=inquiry.failed)
+                if endpoint is not None:  # otherwise it went away while this waited for its slot
+                    if sent is not None and not sent.done():
+                        sent.set_result(None)
+                    return await self._send(inquiry, endpoint)
+
+    async def _hedge(self, inquiry: Inquiry) -> Completion:
+        async with self._slots:
+            busy = inquiry.failed + inquiry.asked
+            endpoint = self._endpoints.choose(avoid=busy)
+            if endpoint is None or endpoint in busy:
+                raise RequestError("No other endpoint can be asked.", "none")
+            inquiry.hedges += 1
+            self._counts.hedged += 1
+            return await self._send(inquiry, endpoint)
+
+    async def _send(self, inquiry: Inquiry, endpoint: Endpoint) -> Completion:
+        if inquiry.failed and not inquiry.asked:
+            inquiry.retries += 1
+            self._counts.retries += 1
+        inquiry.attempts += 1
+        inquiry.asked.append(endpoint)
+        self._counts.requests += 1
+        try:
+            completion = await endpoint.complete(inquiry.messages, inquiry.params, inquiry.schema)
+        except RequestError:
+            inquiry.failed.append(endpoint)
+            raise
+        finally:
+            inquiry.asked.remove(endpoint)
+        inquiry.endpoint = endpoint.url
+        return completion
+
+
+async def _first_good(tasks: Sequence[asyncio.Task[Completion]]) -> Completion:
+    """The first result; where all of them fail, the failure that leaves most hope."""
+    left: set[asyncio.Task[Completion]] = set(tasks)
+    while left:
+        done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            if task.exception() is None:
+                return task.result()
+    errors = [error for task in tasks if isinstance(error := task.exception(), RequestError)]
+    if not errors:
+        return tasks[0].result()  # raises what is no failed request
+    raise min(errors, key=lambda error: _HOPE.index(error.remedy))

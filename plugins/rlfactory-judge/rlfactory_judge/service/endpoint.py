@@ -1,0 +1,177 @@
+"""One server that runs the judge's model: its connections, its load, and whether it is well."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from rlfactory_core.clients.base import Completion
+from rlfactory_core.clients.openai import OpenAIClient
+from rlfactory_core.errors import BackendError
+from rlfactory_core.tools.limits import CircuitBreaker
+from rlfactory_core.types import Message, SamplingParams
+from rlfactory_judge.options import JudgeOptions
+from rlfactory_judge.service.failures import RequestError, failure_of
+from rlfactory_judge.service.probing import enforces_schemas, response_format
+from rlfactory_judge.service.timing import Timing
+
+_START_TRIES = 3
+_ABOUT_SCHEMAS = ("response_format", "schema", "grammar", "guided", "structured")  # in a server's refusal
+_ABOUT_LENGTH = ("max_tokens", "max_model_len", "max_completion_tokens")
+
+
+class Endpoint:
+    """One address. It is alive from `start` on, and not from ``breaker_failures`` failures in a row until `revive`.
+
+    Args:
+        model: the served model's id; None: the only one that is served.
+
+    Raises:
+        UsageError: the address is none.
+    """
+
+    def __init__(self, url: str, model: str | None, options: JudgeOptions, timing: Timing) -> None:
+        self._options, self._timing = options, timing
+        # Retries are the service's own, so that they go to another endpoint.
+        self._client = OpenAIClient(
+            url, model, concurrency=options.concurrency, deadline_s=options.request_s, retries=0
+        )
+        self._breaker = CircuitBreaker(options.breaker_failures, options.breaker_reset_s)
+        self._expected: str | None = None
+        self._started = False
+        self._constrained = False
+        self.url = self._client.base_url
+        self.alive = False
+        self.in_flight = 0
+        self.paused_until = 0.0  # on the timing's clock: it asked for this with Retry-After
+
+    @property
+    def model(self) -> str:
+        return self._client.model
+
+    def expect(self, model: str) -> None:
+        """Another model than this one is not the judge, whenever the server comes up."""
+        self._expected = model
+
+    async def start(self) -> None:
+        """Find the model and what the server can do.
+
+        Raises:
+            BackendError: it does not answer or cannot be used; the endpoint stays dead until `revive`.
+            UsageError: several models and none named, or ``output=json`` of a server that does not enforce a form.
+        """
+        for left in reversed(range(_START_TRIES)):
+            try:
+                await asyncio.wait_for(self._start(), 2 * self._options.request_s)
+                break
+            except asyncio.TimeoutError:
+                self._bury()
+                text = f"{self.url} gave no answer within {2 * self._options.request_s:g} s."
+                raise BackendError(text) from None
+            except BackendError as error:
+                if not left or failure_of(error).remedy != "again":
+                    self._bury()
+                    raise
+                await self._timing.back_off(_START_TRIES - left)
+        self._revived()
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is dead and may be asked for its health."""
+        return not self.alive and not self._breaker.is_open(self._timing.clock())
+
+    async def revive(self) -> None:
+        """Ask a dead endpoint for its health, where its time has come; it is alive afterwards or stays dead."""
+        if self.alive or not self._breaker.admit(self._timing.clock()):
+            return
+        try:
+            if self._started:
+                await self._client.served(self._timing.health_s)
+            else:
+                await asyncio.wait_for(self._start(), 2 * self._options.request_s)
+        except (BackendError, asyncio.TimeoutError, ValueError):
+            self._bury()
+        else:
+            self._revived()
+
+    async def complete(
+        self, messages: tuple[Message, ...], params: SamplingParams, schema: Mapping[str, Any]
+    ) -> Completion:
+        """One request.
+
+        Raises:
+            RequestError: it brought no completion.
+        """
+        self.in_flight += 1
+        try:
+            completion = await self._complete(messages, params, schema)
+        except RequestError as error:
+            self._record(error.blame)
+            if error.wait_s:
+                self.paused_until = max(self.paused_until, self._timing.clock() + error.wait_s)
+            raise
+        finally:
+            self.in_flight -= 1
+        self._record(failed=False)
+        return completion
+
+    async def close(self) -> None:
+        self.alive = False
+        await self._client.close()
+
+    async def _complete(
+        self, messages: tuple[Message, ...], params: SamplingParams, schema: Mapping[str, Any]
+    ) -> Completion:
+        extra = response_format(schema) if self._constrained else {}
+        try:
+            completion = await self._client.complete(messages, (), params, extra)
+        except BackendError as error:
+            failure = failure_of(error)
+            if extra and self._options.output == "auto" and _refuses_schema(failure):
+                self._constrained = False  # it enforced a simpler form at the start
+                return await self._complete(messages, params, schema)
+            if failure.remedy == "none" and any(word in str(failure) for word in _ABOUT_LENGTH):
+                text = f"{failure} Lower max_tokens (now {params.max_tokens}), or serve a longer context."
+                raise RequestError(text, "none", blame=False, status=failure.status) from error
+            raise failure from error
+        if completion is None:
+            raise RequestError(
+                f"{self.url}: the question and max_tokens={params.max_tokens} are longer together than the context of "
+                f"{self.model}. Lower max_tokens, shorten the rubric, or serve the model with a longer context.",
+                "none",
+                blame=False,
+            )
+        return completion
+
+    async def _start(self) -> None:
+        await self._client.served(self._timing.health_s)  # who does not say this soon need not be waited for longer
+        await self._client.open()
+        try:
+            if self._expected not in (None, self.model):
+                raise BackendError(f"{self.url} serves {self.model}, and the judge is {self._expected}.")
+            self._constrained = await enforces_schemas(self._client, self._options)
+        except BaseException:
+            await self._client.close()
+            raise
+        self._started = True
+
+    def _record(self, failed: bool) -> None:
+        now = self._timing.clock()
+        self._breaker.record(failed, now)
+        self.alive = not self._breaker.is_open(now)
+
+    def _bury(self) -> None:
+        while True:
+            self._record(failed=True)
+            if not self.alive:
+                return
+
+    def _revived(self) -> None:
+        self.paused_until = 0.0
+        self._record(failed=False)
+
+
+def _refuses_schema(failure: RequestError) -> bool:
+    text = str(failure).lower()
+    return failure.status in (400, 422, 501) and any(word in text for word in _ABOUT_SCHEMAS)

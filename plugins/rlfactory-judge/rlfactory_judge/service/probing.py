@@ -1,0 +1,87 @@
+"""Whether a server enforces the form of an answer, and whether it should.
+
+Some servers take ``response_format`` and ignore it, so acceptance proves nothing: the model is asked for something else
+than the form holds. A server without a reasoning parser enforces the form from the first token on, and a reasoning
+model could then not think: such a server must not be asked to.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from rlfactory_core.clients.base import Completion
+from rlfactory_core.clients.openai import OpenAIClient
+from rlfactory_core.errors import BackendError, UsageError
+from rlfactory_core.types import Message, SamplingParams
+from rlfactory_judge.options import JudgeOptions
+from rlfactory_judge.service.failures import failure_of
+
+_CODE = {"code": 4711}  # nobody would say it of himself
+_SCHEMA = {
+    "type": "object",
+    "properties": {"code": {"type": "integer", "enum": [4711]}},
+    "required": ["code"],
+    "additionalProperties": False,
+}
+_QUESTION = (Message("user", "Is the sky blue? Answer with one word."),)
+_MAX_TOKENS = 512  # a reasoning model thinks this long over such a question at most, as a rule
+
+
+def response_format(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """What a request holds besides for the server to enforce a form."""
+    verdict = {"name": "verdict", "schema": dict(schema), "strict": True}
+    return {"response_format": {"type": "json_schema", "json_schema": verdict}}
+
+
+async def enforces_schemas(client: OpenAIClient, options: JudgeOptions) -> bool:
+    """Whether this server is to be asked to enforce the form of answers.
+
+    Raises:
+        BackendError: no answer.
+        UsageError: ``output=json``, and it does not enforce it; or the model's context is too short for ``max_tokens``.
+    """
+    if options.output == "text":
+        return False
+    params = SamplingParams(max_tokens=min(options.max_tokens, _MAX_TOKENS), temperature=0.0)
+    held: Completion | None = None
+    try:
+        held = _within_context(await client.complete(_QUESTION, (), params, response_format(_SCHEMA)), client, params)
+    except BackendError as error:
+        failure = failure_of(error)
+        if failure.remedy == "again" and failure.status not in (500, 501):
+            raise
+    if options.output == "json":
+        if held is None or not (_holds(held) or _still_thinks(held)):
+            raise UsageError(
+                f"output=json: {client.base_url} does not enforce the form of answers (response_format with a JSON "
+                "schema). Use output=auto or output=text, or a server that does, such as vLLM."
+            )
+        return True
+    if held is None or not _holds(held):
+        return False
+    if held.message.reasoning:
+        return True  # the server lets the model think first
+    free = _within_context(await client.complete(_QUESTION, (), params), client, params)
+    return free.finish == "stop" and not free.message.reasoning
+
+
+def _within_context(completion: Completion | None, client: OpenAIClient, params: SamplingParams) -> Completion:
+    if completion is None:
+        raise UsageError(
+            f"{client.base_url}: the context of {client.model} is shorter than one short question and a reply of "
+            f"{params.max_tokens} tokens. Lower max_tokens, or serve the model with a longer context."
+        )
+    return completion
+
+
+def _holds(completion: Completion) -> bool:
+    try:
+        return bool(json.loads(completion.message.content) == _CODE)
+    except ValueError:
+        return False
+
+
+def _still_thinks(completion: Completion) -> bool:
+    return completion.finish == "length" and not completion.message.content and bool(completion.message.reasoning)

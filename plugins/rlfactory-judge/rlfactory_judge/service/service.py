@@ -1,0 +1,187 @@
+"""The judge as a service: one question in, one reply out, whatever the servers behind it do meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import perf_counter
+
+from rlfactory_core.errors import VerifierError
+from rlfactory_core.types import SamplingParams
+from rlfactory_judge.contract import BudgetError, Question, RefusedError, Reply, UnavailableError, UnreadableError
+from rlfactory_judge.options import JudgeOptions
+from rlfactory_judge.service.addresses import addresses
+from rlfactory_judge.service.asking import Asker, Inquiry
+from rlfactory_judge.service.budget import TokenBudget
+from rlfactory_judge.service.counts import Counts
+from rlfactory_judge.service.endpoints import Endpoints
+from rlfactory_judge.service.exchange import messages_of, price, read_completion
+from rlfactory_judge.service.flights import Flights, GivenUpError
+from rlfactory_judge.service.remembering import Memory, reply_key
+from rlfactory_judge.service.timing import Timing
+
+_VOTES_TEMPERATURE = 0.7
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlace:
+    """Where the run's processes count the judge's tokens together; None: each for itself."""
+
+    folder: Path | None = None
+
+
+class JudgeService:
+    """Asks the judge's endpoints; ``await open()`` before and ``await close()`` after, as often as is wanted.
+
+    Args:
+        options: of the reward.
+        name: of the reward; two judges of a run have different ones, and budgets of their own.
+        timing: another clock and other pauses.
+    """
+
+    def __init__(self, options: JudgeOptions, *, name: str = "judge", timing: Timing | None = None) -> None:
+        self._options, self.name, self._timing = options, name, timing or Timing()
+        usual = _VOTES_TEMPERATURE if options.votes > 1 else 0.0
+        self._temperature = usual if options.temperature is None else options.temperature
+        self._given: tuple[tuple[str, ...], str] | None = None
+        self._model = options.model
+        self._counts = Counts()
+        self._memory = Memory(options.cache, name)
+        self._budget = TokenBudget(options.token_budget, None)
+        self._flights: Flights[Reply | VerifierError] = Flights()
+        self._endpoints: Endpoints | None = None
+        self._asker: Asker | None = None
+
+    @property
+    def model(self) -> str:
+        """The served model's id, known once open."""
+        if self._model is None:
+            raise RuntimeError("The judge is not open: await open() first.")
+        return self._model
+
+    @property
+    def spent(self) -> int:
+        """Tokens so far: of the run where a budget is shared in its folder, else of this process."""
+        return self._budget.spent
+
+    def counts(self) -> Mapping[str, int]:
+        """What asking took in this process; the names are those of `counts.Counts`."""
+        return self._counts.to_dict()
+
+    def describe(self) -> str:
+        """The judge in words, for messages."""
+        model = self._model or "the model"
+        if self._endpoints is None:
+            return f"{model} (not open)"
+        dead = self._endpoints.dead
+        without = f", without an answer from {', '.join(dead)}" if dead else ""
+        return f"{model} at {', '.join(self._endpoints.urls)}{without}"
+
+    def use_endpoints(self, urls: Sequence[str], model: str) -> None:
+        """Ask these, whatever the options say; before `open`."""
+        self._given = (tuple(urls), model)
+
+    async def open(self, run: RunPlace | None = None, say: Callable[[str], None] | None = None) -> None:
+        """Find the endpoints, the model and what the servers can do.
+
+        Args:
+            run: where the run's processes count tokens together.
+            say: is told of endpoints that do not answer while others do.
+
+        Raises:
+            BackendError: no endpoint can be used; it says what to start.
+            UsageError: an address, the endpoint file or the model's id does not fit, or the tokens cannot be counted.
+        """
+        await self.close()
+        urls, model = self._given or addresses(self._options)
+        folder = None if run is None else run.folder
+        if folder is not None:
+            self._budget = TokenBudget(self._options.token_budget, folder / f"{self.name}-tokens")
+        self._endpoints = Endpoints(urls, model, self._options, self._timing)
+        try:
+            await self._budget.open()
+            self._model = await self._endpoints.start(say or (lambda _: None))
+        except BaseException:
+            await self.close()
+            raise
+        self._memory.open()
+        self._asker = Asker(self._endpoints, self._options, self._counts, self._timing)
+
+    async def ask(self, question: Question, *, sample: int = 0) -> Reply:
+        """See `contract.Service`."""
+        if self._asker is None:
+            raise RuntimeError("The judge is not open: await open() first.")
+        began = perf_counter()
+        self._counts.asked += 1
+        key = reply_key(self.model, question, self._options, self._temperature, sample)
+        try:
+            outcome, shared = await self._flights.join(key, lambda: self._find(question, key, sample))
+        except GivenUpError:
+            outcome, shared = UnavailableError("The judge was closed before it answered."), False
+        if isinstance(outcome, VerifierError):
+            self._count_failure(outcome)
+            raise type(outcome)(str(outcome), counts={} if shared else outcome.counts) from outcome.__cause__
+        if shared:
+            self._counts.shared += 1
+            outcome = replace(outcome, prompt_tokens=0, sampled_tokens=0, attempts=0, hedged=False, cached=True)
+        return replace(outcome, seconds=perf_counter() - began)
+
+    async def close(self) -> None:
+        """Let go of connections and files; questions under way are given up. May be called again."""
+        self._asker = None
+        await self._flights.close()
+        endpoints, self._endpoints = self._endpoints, None
+        if endpoints is not None:
+            await endpoints.close()
+            await self._memory.close()
+        self._budget.close()
+
+    async def _find(self, question: Question, key: str, sample: int) -> Reply | VerifierError:
+        """The reply to a question that nobody else is asking, or why there is none."""
+        known = await self._remembered(question, key)
+        if known is not None:
+            return known
+        if await self._budget.is_spent():
+            return BudgetError(
+                f"The judge's tokens are spent: {self._budget.spent} of token_budget={self._options.token_budget}."
+            )
+        assert self._asker is not None
+        inquiry = Inquiry(messages_of(question), self._params(sample), question.form.schema)
+        try:
+            completion = await self._asker.complete(inquiry)
+        except (RefusedError, UnavailableError) as error:
+            return type(error)(str(error), counts=inquiry.counts())
+        tokens = (completion.prompt_tokens, completion.sampled_tokens)
+        self._counts.prompt_tokens += tokens[0]
+        self._counts.sampled_tokens += tokens[1]
+        await self._budget.spend(price(inquiry.messages, completion))
+        try:
+            values = read_completion(question, completion, self._options.max_tokens)
+        except UnreadableError as error:
+            counts = {**inquiry.counts(), "prompt_tokens": tokens[0], "sampled_tokens": tokens[1]}
+            return UnreadableError(str(error), counts=counts)
+        self._memory.put(key, completion)
+        said, hedged = completion.message, inquiry.hedges > 0
+        return Reply(values, said.content, said.reasoning, *tokens, inquiry.attempts, hedged, endpoint=inquiry.endpoint)
+
+    async def _remembered(self, question: Question, key: str) -> Reply | None:
+        known = await self._memory.get(key)
+        if known is None:
+            return None
+        try:
+            values = question.form.read(known.content)
+        except UnreadableError:  # as this version reads; asked again
+            return None
+        self._counts.cached += 1
+        return Reply(values, known.content, known.reasoning, cached=True)
+
+    def _params(self, sample: int) -> SamplingParams:
+        options = self._options
+        return SamplingParams(options.max_tokens, self._temperature, seed=options.seed + sample)
+
+    def _count_failure(self, error: VerifierError) -> None:
+        self._counts.unreadable += isinstance(error, UnreadableError)
+        self._counts.refused += isinstance(error, RefusedError)
+        self._counts.unavailable += isinstance(error, UnavailableError)
+        self._counts.over_budget += isinstance(error, BudgetError)

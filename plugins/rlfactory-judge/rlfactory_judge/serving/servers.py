@@ -1,0 +1,191 @@
+"""Which program serves a model, and how it is called: vLLM, or ``transformers serve`` for small models."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+
+from rlfactory_core.errors import MissingExtraError, UsageError
+
+Backend = Literal["vllm", "transformers"]
+Device = Literal["cuda", "cpu"]
+
+LOOPBACK = "127.0.0.1"
+_ANYWHERE = ("0.0.0.0", "::", "")  # noqa: S104 - recognised, not chosen
+_MODULES: Mapping[Backend, str] = {
+    # `vllm serve` asks for the distribution "vllm", and its CPU build has another name.
+    "vllm": "vllm.entrypoints.openai.api_server",
+    "transformers": "transformers.cli.transformers",
+}
+_NEEDS: Mapping[Backend, tuple[str, ...]] = {
+    "vllm": ("vllm",),
+    "transformers": ("transformers", "torch", "fastapi", "uvicorn", "openai", "pydantic", "accelerate"),
+}
+_INSTALL: Mapping[Backend, str] = {"vllm": "pip install vllm", "transformers": "pip install 'transformers[serving]'"}
+# vLLM's parsers that part the reasoning from the answer, by the model's name; the first that is found counts.
+_REASONING = (
+    (r"qwq|deepseek-?r1|r1-distill", "deepseek_r1"),
+    (r"qwen-?3(?!.*(instruct|coder))", "qwen3"),
+    (r"gpt-?oss", "openai_gptoss"),
+    (r"magistral", "mistral"),
+    (r"glm-?4\.[56]", "glm45"),
+)
+_TINY_CPU = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
+_SMALL: Mapping[Backend, tuple[str, ...]] = {
+    "vllm": ("--enforce-eager", "--dtype", "float32"),  # compiling a tiny model takes longer than it saves
+    "transformers": (),
+}
+_QUIET = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_UPDATE_CHECK": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
+_ANALYTICS = {"VLLM_NO_USAGE_STATS": "1", "VLLM_DO_NOT_TRACK": "1"}
+OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What all replicas have in common."""
+
+    model: str  # a folder's absolute path, or a name on the Hub
+    backend: Backend
+    device: Device
+    tensor_parallel: int = 1
+    extra: tuple[str, ...] = ()  # of the server's own options, after ours, so that they win
+
+    @property
+    def model_id(self) -> str:
+        """What requests have to name."""
+        for position, word in enumerate(self.extra):
+            name, _, value = word.partition("=")
+            if self.backend == "vllm" and name == "--served-model-name":
+                return value or (*self.extra, "", "")[position + 1] or self.model
+        return self.model
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """One server: where it listens and the GPUs that are its own."""
+
+    port: int
+    host: str = LOOPBACK
+    gpus: tuple[str, ...] = ()  # as CUDA_VISIBLE_DEVICES names them
+
+    @property
+    def probe_url(self) -> str:
+        """Where this machine reaches it."""
+        return _url(LOOPBACK if self.host in _ANYWHERE else self.host, self.port)
+
+    @property
+    def url(self) -> str:
+        """Where others reach it."""
+        return _url(socket.gethostname() if self.host in _ANYWHERE else self.host, self.port)
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What a process is made of."""
+
+    command: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def _url(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}/v1" if ":" in host else f"http://{host}:{port}/v1"
+
+
+def launch(served: Served, replica: Replica) -> Launch:
+    """How the server of one replica is started."""
+    command = [sys.executable, "-m", _MODULES[served.backend]]
+    where = ["--host", replica.host, "--port", str(replica.port)]
+    if served.backend == "vllm":
+        command += ["--model", served.model, *where, "--enable-prefix-caching"]
+        if served.tensor_parallel > 1:
+            command += ["--tensor-parallel-size", str(served.tensor_parallel)]
+        if parser := reasoning_parser(served.model):
+            command += ["--reasoning-parser", parser]
+    else:
+        command += ["serve", served.model, *where, "--device", served.device]
+    environment = {**_QUIET, **_ANALYTICS}
+    if served.backend == "transformers" and Path(served.model).is_absolute():
+        # It lists as its models what the cache holds, and fails where there is no cache; clients ask for that list as
+        # a sign of life. The folder that it runs in serves as an empty cache.
+        environment["HF_HUB_CACHE"] = "."
+    environment["CUDA_VISIBLE_DEVICES"] = ",".join(replica.gpus)  # none on the CPU
+    return Launch((*command, *served.extra), environment)
+
+
+def small_launch(served: Served, replica: Replica) -> Launch:
+    """Likewise, for a tiny model beside training on a CPU: one thread, little memory, and nothing from the network."""
+    given = dataclasses.replace(served, extra=(*_SMALL[served.backend], *served.extra))
+    plain = launch(given, replica)
+    return Launch(plain.command, {**plain.environment, **_TINY_CPU, **OFFLINE})
+
+
+def reasoning_parser(model: str) -> str | None:
+    """vLLM's name of the parser for the model's reasoning; None where none is known."""
+    name = Path(model).name.lower()
+    return next((parser for pattern, parser in _REASONING if re.search(pattern, name)), None)
+
+
+def choose_backend(wanted: Literal["auto", "vllm", "transformers"], device: Device) -> Backend:
+    """vLLM where it is installed (on a CPU: its build for CPUs), unless told otherwise.
+
+    Raises:
+        MissingExtraError: the wanted one is not installed, or with auto neither is.
+    """
+    if wanted == "auto":
+        wanted = "transformers" if _missing("vllm") or (device == "cpu" and not _vllm_of_cpu()) else "vllm"
+    if missing := _missing(wanted):
+        raise MissingExtraError(
+            f"The backend {wanted} needs {', '.join(missing)}, not installed for {sys.executable}: {_INSTALL[wanted]}"
+        )
+    return wanted
+
+
+def _vllm_of_cpu() -> bool:
+    for name in ("vllm-cpu", "vllm"):
+        with suppress(PackageNotFoundError):
+            return "cpu" in name or "cpu" in version(name)
+    return False
+
+
+def _missing(backend: Backend) -> list[str]:
+    return [module for module in _NEEDS[backend] if find_spec(module) is None]
+
+
+def local_model(model: str) -> str:
+    """A folder's absolute path, since servers run elsewhere; a name on the Hub stays as it is.
+
+    Raises:
+        UsageError: it looks like a folder, and there is none with a config.json.
+    """
+    path = Path(model).expanduser()
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise UsageError(f"The folder {path} holds no model: config.json is missing.")
+        return str(path.resolve())
+    if path.is_absolute() or model.startswith((".", "~")) or model.count("/") > 1:
+        raise UsageError(f"There is no folder {path}. Expected a model's folder, or a name on the Hugging Face Hub.")
+    return model
+
+
+def split_gpus(visible: Sequence[str], replicas: int, tensor_parallel: int) -> tuple[tuple[str, ...], ...]:
+    """The GPUs of each replica, in order.
+
+    Raises:
+        UsageError: there are too few.
+    """
+    needed = replicas * tensor_parallel
+    if needed > len(visible):
+        raise UsageError(
+            f"--replicas {replicas} with --tp {tensor_parallel} need {needed} GPUs, and {len(visible)} can be seen. "
+            "Give fewer --replicas, a smaller --tp, or more GPUs in CUDA_VISIBLE_DEVICES."
+        )
+    return tuple(tuple(visible[start : start + tensor_parallel]) for start in range(0, needed, tensor_parallel))

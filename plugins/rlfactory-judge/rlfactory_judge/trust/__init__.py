@@ -1,0 +1,1 @@
+"""How far a judge can be trusted: measured on labelled examples, by hand or before a run."""

@@ -1,0 +1,217 @@
+"""Everything that was found out about a judge, as one record; and how it is computed from the judgements."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rlfactory_core.errors import DataError
+from rlfactory_core.reporting.progress import Progress, count_text
+from rlfactory_judge.contract import Service
+from rlfactory_judge.options import JudgeOptions
+from rlfactory_judge.trust.agreement import Agreement, agreement_of_answers, agreement_of_pairs
+from rlfactory_judge.trust.bias import (
+    InjectionBias,
+    LengthBias,
+    PairSeen,
+    PositionBias,
+    injection_bias,
+    length_bias,
+    position_bias,
+    winner,
+)
+from rlfactory_judge.trust.consistency import SelfConsistency, self_consistency
+from rlfactory_judge.trust.correlation import pearson_estimate, spearman_estimate
+from rlfactory_judge.trust.costs import Costs, costs_of
+from rlfactory_judge.trust.estimate import Estimate
+from rlfactory_judge.trust.judging import Asking, Judged
+from rlfactory_judge.trust.labels import Labels
+from rlfactory_judge.trust.measuring import Measurement, Plan, Records, label_value, right
+
+FEW = 30  # answers or pairs; with fewer every figure is a guess
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """How far a judge can be trusted. What is None was not measured, or cannot be told from these labels."""
+
+    judge: str  # the model, and where it is served
+    rubric: str
+    rubric_fingerprint: str
+    mode: str
+    threshold: float  # on [0, 1]
+    votes: int
+    answers: Agreement | None  # of single answers with their labels
+    pairs: Agreement | None  # of which of two answers is better
+    pearson: Estimate | None  # of scores with labels that are numbers
+    spearman: Estimate | None
+    position: PositionBias | None
+    length: LengthBias | None
+    injection: InjectionBias | None
+    consistency: SelfConsistency | None
+    costs: Costs
+    notes: tuple[str, ...] = ()  # what to keep in mind with these figures
+    stopped: str = ""  # why there are fewer judgements than planned; empty: there are not
+
+    @property
+    def agreement(self) -> Agreement | None:
+        """In what the judge does in a run: of answers, or of pairs in the modes that compare."""
+        return self.answers if self.mode in ("outcome", "process") else self.pairs
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON knows it."""
+        from pydantic import TypeAdapter
+
+        plain: dict[str, Any] = TypeAdapter(Calibration).dump_python(self, mode="json")
+        return plain
+
+    def to_text(self) -> str:
+        """As a table for a terminal, with what it comes to in short."""
+        from rlfactory_judge.trust.text import calibration_text
+
+        return calibration_text(self)
+
+    @staticmethod
+    def from_dict(data: Mapping[str, Any]) -> Calibration:
+        """The reverse of `to_dict`; raises `ValueError` for anything else."""
+        from pydantic import TypeAdapter
+
+        return TypeAdapter(Calibration).validate_python(dict(data))
+
+
+async def calibrate(
+    service: Service,
+    rubric: Asking,
+    options: JudgeOptions,
+    labels: Labels,
+    progress: Progress | None = None,
+    *,
+    judge: str = "",
+) -> Calibration:
+    """Agreement alone, which is what a run may demand; `measuring.Measurement` with a larger plan finds out the rest.
+
+    Raises:
+        DataError: the labels have nothing that this mode judges.
+        BackendError: the judge does not answer.
+    """
+    check_labels(labels, options)
+    measurement = Measurement(service, options, labels, Plan(rubric), progress)
+    await measurement.run()
+    return summarise(measurement, judge=judge)
+
+
+def check_labels(labels: Labels, options: JudgeOptions) -> None:
+    """Raises `DataError` where the labels have nothing that the options' mode judges."""
+    if options.mode in ("outcome", "process"):
+        if not labels.answers:
+            raise DataError(
+                f"The labels have {len(labels.pairs)} pairs and no single answers, which mode={options.mode} judges. "
+                'Add rows with "answer" and "label", or measure mode=pairwise.'
+            )
+    elif not labels.pairs:
+        raise DataError(
+            f"The labels have {len(labels.answers)} answers and no pairs, which mode={options.mode} compares. "
+            'Add rows with "answers" and "better", or measure mode=outcome.'
+        )
+
+
+def summarise(measurement: Measurement, *, judge: str = "", stopped: str = "") -> Calibration:
+    """What the judgements so far say.
+
+    Args:
+        judge: its model and endpoints, for people.
+        stopped: why the measurement was cut short, where the caller did it.
+    """
+    options, plan, labels, records = measurement.options, measurement.plan, measurement.labels, measurement.records
+    seed, threshold = options.seed, options.threshold
+    judged = [(row, records.answers[row.id]) for row in labels.answers if row.id in records.answers]
+    readable = [(row, one) for row, one in judged if one.replies]
+    accepted = {row.id: one.accepts(threshold) for row, one in readable}
+    truths = [right(row, options) for row, _ in readable]
+    values = [label_value(row, options) for row, _ in readable]
+    scores = [one.values[0] for _, one in readable]
+    graded = any(not isinstance(row.label, bool) for row, _ in readable)
+    answers = agreement_of_answers(list(zip(truths, accepted.values(), strict=True)), seed) if judged else None
+    pairs, position = _pairs(labels, records, seed)
+    injection = _injection(labels, records, accepted, seed)
+    costs = costs_of(list(records.all()))
+    return Calibration(
+        judge=judge,
+        rubric=options.rubric,
+        rubric_fingerprint=plan.rubric.fingerprint,
+        mode=options.mode,
+        threshold=threshold,
+        votes=options.votes,
+        answers=answers,
+        pairs=pairs,
+        pearson=pearson_estimate(values, scores) if graded else None,
+        spearman=spearman_estimate(values, scores) if graded else None,
+        position=position,
+        length=length_bias([len(row.answer) for row, _ in readable], scores, values, [not each for each in truths])
+        if readable
+        else None,
+        injection=injection,
+        consistency=_consistency(measurement),
+        costs=costs,
+        notes=tuple(_notes(answers, pairs, truths, costs)),
+        stopped=stopped or records.stopped,
+    )
+
+
+def _pairs(labels: Labels, records: Records, seed: int) -> tuple[Agreement | None, PositionBias | None]:
+    seen, observed = [], []
+    for row in labels.pairs:
+        straight, swapped = records.pairs.get(row.id, (Judged(), Judged()))
+        if not straight.replies or not swapped.replies:
+            continue
+        pair = PairSeen((straight.values[0], straight.values[1]), (swapped.values[0], swapped.values[1]))
+        better = {None: 0, 0: 1, 1: -1}[row.better]  # as `winner` says it
+        seen.append(pair)
+        observed.append([(better, winner(pair.straight)), (-better, winner(pair.swapped))])
+    if not records.pairs:
+        return None, None
+    return agreement_of_pairs(observed, seed), position_bias(seen)
+
+
+def _injection(labels: Labels, records: Records, accepted: Mapping[str, bool], seed: int) -> InjectionBias | None:
+    """Before: whether an answer was accepted, or in what share of both orders the worse one of a pair was preferred."""
+    injected = [one.found for one in records.injected if one.found is not None]
+    if not injected:
+        return None
+    before = {name: float(each) for name, each in accepted.items()}
+    for row in labels.pairs:
+        both = records.pairs.get(row.id, ())
+        if row.better is not None and both and all(one.replies for one in both):
+            lost = [winner((one.values[0], one.values[1])) for one in both]
+            sign = 1 if row.better == 1 else -1  # the first answer is the worse one, and stands first, then second
+            before[row.id] = ((lost[0] == sign) + (lost[1] == -sign)) / 2
+    return injection_bias(injected, before, seed)
+
+
+def _consistency(measurement: Measurement) -> SelfConsistency | None:
+    options, plan, records = measurement.options, measurement.plan, measurement.records
+    if not records.samples:
+        return None
+    verdicts = [
+        (right(row, options), [one.accepts(options.threshold) for one in records.samples[row.id] if one.replies])
+        for row in measurement.labels.answers
+        if row.id in records.samples
+    ]
+    return self_consistency(verdicts, samples=plan.samples, temperature=plan.temperature, seed=options.seed)
+
+
+def _notes(answers: Agreement | None, pairs: Agreement | None, truths: Sequence[bool], costs: Costs) -> list[str]:
+    notes = []
+    for kind, agreement in (("answers", answers), ("pairs", pairs)):
+        if agreement is not None and agreement.n < FEW:
+            notes.append(f"{agreement.n} judged {kind} are few: look at the intervals.")
+    if truths and len(set(truths)) == 1:
+        notes.append(
+            f"All judged answers are labelled {'right' if truths[0] else 'wrong'}: kappa needs answers of both kinds."
+        )
+    if costs.unreadable:
+        notes.append(f"{count_text(costs.unreadable, 'judgement')} could not be read; what is unread counts nowhere.")
+    if costs.unavailable:
+        notes.append(f"{count_text(costs.unavailable, 'judgement')} did not come; what is missing counts nowhere.")
+    return notes

@@ -1,0 +1,197 @@
+"""``rlfactory judge calibrate``: how far can this judge be trusted, on these labels?"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+import click
+
+from rlfactory_core.config_load import merge, parse_override, validate_section
+from rlfactory_core.errors import ConfigError, DataError, RunStopped, UsageError
+from rlfactory_judge.options import JudgeOptions, Mode
+
+if TYPE_CHECKING:
+    from rlfactory_core.reporting.progress import Progress
+    from rlfactory_judge.trust.calibration import Calibration
+    from rlfactory_judge.trust.labels import Labels
+    from rlfactory_judge.trust.measuring import Measurement, Plan
+
+_SAMPLES_TEMPERATURE = 0.7  # for self-consistency, where the judge has a temperature of 0
+_BELOW = 1  # exit code for a kappa below --min-kappa
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--labels", type=click.Path(path_type=Path), help="A JSONL file of answers that people judged.")
+@click.option("--url", multiple=True, help="Where the judge is served, such as http://127.0.0.1:8000/v1; may repeat.")
+@click.option("--endpoints", type=click.Path(path_type=Path), help="An endpoint file of `rlfactory judge serve`.")
+@click.option("--model", metavar="ID", help="The served model's id. Default: the only one.")
+@click.option("--rubric", metavar="NAME|FILE", help="A built-in rubric, or a Jinja file. Default: the mode's own.")
+@click.option("--mode", type=click.Choice(get_args(Mode)), default="outcome", show_default=True, help="As in the run.")
+@click.option("--samples", type=click.IntRange(min=0), default=0, metavar="K", help="Ask K times, for consistency.")
+@click.option("--injections", type=click.IntRange(min=0), help="Texts in each wrong answer. Default: all.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the first N answers and N pairs.")
+@click.option("--min-kappa", type=click.FloatRange(-1.0, 1.0), metavar="X", help="Exit with 1 for a kappa below X.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Save the figures as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="The figures as JSON on standard output.")
+@click.argument("rest", nargs=-1, metavar="[KEY=VALUE]...")
+def calibrate(
+    labels: Path | None,
+    samples: int,
+    injections: int | None,
+    limit: int | None,
+    min_kappa: float | None,
+    out: Path | None,
+    as_json: bool,
+    rest: tuple[str, ...],
+    **given: Any,
+) -> None:
+    """Measure a judge on labelled answers: agreement, Cohen's kappa, biases, self-consistency, injected texts.
+
+    The judge is asked as in a run; KEY=VALUE sets any of the reward's options, such as votes=3, threshold=0.7 or
+    high=5. Replies are kept, so that a repeat costs little. Ctrl-C shows the figures so far.
+    """
+    from rlfactory_core.ui.progress import make_progress
+    from rlfactory_judge.trust.calibration import check_labels
+    from rlfactory_judge.trust.labels import FORMAT, read_labels
+
+    options = _options(given, rest)
+    if labels is None:
+        raise UsageError(f"There is nothing to measure the judge on: give --labels FILE.jsonl.\n{FORMAT}")
+    _check_out(out)
+    rows = read_labels(labels, low=options.low, high=options.high).first(limit or 0)
+    check_labels(rows, options)
+    plan = _plan(options, samples, injections)
+    session, whole = _Session(options, rows, plan), True
+    try:
+        with make_progress(sys.stderr if as_json else sys.stdout) as progress:
+            session.run(progress)
+    except KeyboardInterrupt:
+        if not session.has_figures:
+            raise
+        whole = False
+    found = session.figures(whole=whole)
+    if out is not None:
+        _save(out, found)
+    click.echo(json.dumps(found.to_dict(), indent=2, ensure_ascii=False) if as_json else f"\n{found.to_text()}")
+    if not whole:
+        raise RunStopped("stopped: these are the figures so far; the same command goes on from the kept replies")
+    kappa = found.agreement.kappa if found.agreement is not None else None
+    if min_kappa is not None and (kappa is None or kappa.value < min_kappa):
+        shown = "cannot be told" if kappa is None else f"is {kappa.value:.3f}"
+        click.echo(f"kappa {shown}, and --min-kappa asks for {min_kappa:g}", err=True)
+        raise click.exceptions.Exit(_BELOW)
+
+
+def _options(given: dict[str, Any], rest: Sequence[str]) -> JudgeOptions:
+    """The reward's own; raises `ConfigError`."""
+    plain = merge({key: value for key, value in given.items() if value not in (None, ())}, *map(parse_override, rest))
+    for key in ("labels", "min_kappa"):
+        if key in plain:
+            raise ConfigError(f"Here {key} is an option of its own: --{key.replace('_', '-')} {plain[key]}")
+    options = validate_section(JudgeOptions, plain, prefix="judge")
+    if "rubric" not in plain:
+        options = options.model_copy(update={"rubric": _own_rubric(options.mode)})
+    if not options.low < options.high:
+        raise UsageError(f"The scale's low={options.low:g} is not below its high={options.high:g}.")
+    return options
+
+
+def _own_rubric(mode: Mode) -> str:
+    """The first built-in one of a mode."""
+    from rlfactory_judge.rubrics.rubric import BUILT_IN
+
+    return next(name for name, modes in BUILT_IN.items() if mode in modes)
+
+
+def _check_out(path: Path | None) -> None:
+    """Now rather than when the measurement is done."""
+    if path is None:
+        return
+    new = not path.exists()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.open("a").close()
+        if new:
+            path.unlink()
+    except OSError as error:
+        raise DataError(f"The figures cannot be saved in {path}: {error.strerror}.") from error
+
+
+def _save(path: Path, found: Calibration) -> None:
+    path.write_text(json.dumps(found.to_dict(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _plan(options: JudgeOptions, samples: int, injections_each: int | None) -> Plan:
+    from rlfactory_judge.rubrics.injections import injections
+    from rlfactory_judge.rubrics.rubric import Rubric
+    from rlfactory_judge.trust.measuring import Plan
+
+    return Plan(
+        rubric=Rubric.load(options.rubric, options.mode),
+        pair_rubric=Rubric.load(_own_rubric("pairwise"), "pairwise"),
+        temperature=options.temperature or _SAMPLES_TEMPERATURE,
+        samples=samples,
+        injections=() if injections_each == 0 else injections(),
+        injections_each=injections_each or 0,
+    )
+
+
+class _Session:
+    """One measurement, from connecting to the figures; keeps what there is when it is interrupted."""
+
+    def __init__(self, options: JudgeOptions, labels: Labels, plan: Plan) -> None:
+        self._options, self._labels, self._plan = options, labels, plan
+        self._measurement: Measurement | None = None
+        self._judge = ""
+
+    @property
+    def has_figures(self) -> bool:
+        return self._measurement is not None and any(self._measurement.records.all())
+
+    def run(self, progress: Progress) -> None:
+        """Measure.
+
+        Raises:
+            KeyboardInterrupt: Ctrl-C cut it short.
+            BackendError, UsageError: the judge does not answer, or the options do not fit it.
+        """
+        from rlfactory_core.stopping import StopButton, stop_on_interrupt
+
+        async def main(button: StopButton) -> None:
+            button.task = asyncio.current_task()
+            await self._measure(progress)
+
+        with stop_on_interrupt(progress.say) as button:
+            asyncio.run(main(button))
+
+    def figures(self, *, whole: bool) -> Calibration:
+        """After `run`."""
+        from rlfactory_judge.trust.calibration import summarise
+
+        assert self._measurement is not None
+        return summarise(self._measurement, judge=self._judge, stopped="" if whole else "stopped by Ctrl-C")
+
+    async def _measure(self, progress: Progress) -> None:
+        from rlfactory_judge.service.service import JudgeService
+        from rlfactory_judge.trust.measuring import Measurement
+
+        options, plan = self._options, self._plan
+        async with AsyncExitStack() as stack:
+            service = JudgeService(options)
+            stack.push_async_callback(service.close)
+            await service.open(None, progress.say)
+            if plan.samples:
+                sampling = JudgeService(options.model_copy(update={"temperature": plan.temperature, "votes": 1}))
+                stack.push_async_callback(sampling.close)
+                await sampling.open(None)
+                plan = replace(plan, sampler=sampling)
+            self._judge = service.describe()
+            self._measurement = Measurement(service, options, self._labels, plan, progress)
+            await self._measurement.run()

@@ -1,0 +1,205 @@
+"""Before a run: is the judge good enough to train against? Measured once for all processes of the run."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from rlfactory_core.cache import digest
+from rlfactory_core.errors import UsageError
+from rlfactory_core.reporting.progress import NullProgress, StageState, seconds_text
+from rlfactory_judge.contract import Service
+from rlfactory_judge.options import JudgeOptions
+from rlfactory_judge.trust.calibration import Calibration, calibrate, check_labels
+from rlfactory_judge.trust.judging import Asking
+from rlfactory_judge.trust.labels import read_labels
+
+_NAME = "judge-calibration"
+_WAIT_S = 0.2  # between looks at a lock that another process holds
+_SPOKEN_S = 20.0  # between lines that say how far it is
+_DECIDING = (
+    "model", "mode", "rubric", "low", "high", "threshold", "votes", "temperature", "max_tokens", "output", "seed",
+)  # fmt: skip
+
+Say = Callable[[str], None]
+
+
+async def check_trust(
+    service: Service,
+    rubric: Asking,
+    options: JudgeOptions,
+    *,
+    say: Say | None = None,
+    folder: Path | None = None,
+) -> Calibration | None:
+    """Measure the judge's agreement with ``options.labels``; None where there are no labels.
+
+    Of several processes with the same folder one measures, and the others wait for it and read what it found.
+
+    Args:
+        say: shows a line to the user, where this process has one.
+        folder: of the run; the figures are kept there as ``judge-calibration.json``.
+
+    Raises:
+        UsageError: ``min_kappa`` without labels; labels that cannot be used (`DataError`); or kappa is below it.
+        BackendError: the judge does not answer.
+    """
+    if options.labels is None:
+        if options.min_kappa is not None:
+            raise UsageError("The judge's min_kappa needs labelled answers to measure it on: labels=FILE.jsonl")
+        return None
+    spoken = _Spoken(say or _silent)
+    if folder is None:
+        found = await _measure(service, rubric, options, spoken)
+    else:
+        async with _locked(folder / f".{_NAME}.lock"):
+            found = await _found_or_measured(service, rubric, options, spoken, folder)
+    spoken.say(_told(found))
+    if options.min_kappa is not None:
+        _demand(found, options.min_kappa, options.labels)
+    return found
+
+
+async def _found_or_measured(
+    service: Service, rubric: Asking, options: JudgeOptions, spoken: _Spoken, folder: Path
+) -> Calibration:
+    key = _key(rubric, options)
+    path = folder / f"{_NAME}.json"
+    if path.exists() and _read(path, key) is None:  # another judge's of the same run
+        path = folder / f"{_NAME}-{key[:8]}.json"
+    known = _read(path, key)
+    if known is not None:
+        return known
+    found = await _measure(service, rubric, options, spoken)
+    temporary = path.with_suffix(f".{os.getpid()}")
+    temporary.write_text(json.dumps({"key": key, **found.to_dict()}, indent=2, ensure_ascii=False), encoding="utf-8")
+    os.replace(temporary, path)
+    return found
+
+
+async def _measure(service: Service, rubric: Asking, options: JudgeOptions, spoken: _Spoken) -> Calibration:
+    assert options.labels is not None
+    labels = read_labels(options.labels, low=options.low, high=options.high)
+    check_labels(labels, options)
+    with spoken:
+        return await calibrate(service, rubric, options, labels, spoken, judge=_name(service, options))
+
+
+def _demand(found: Calibration, least: float, labels: Path) -> None:
+    """Raises `UsageError` with the figures and what to do."""
+    agreement = found.agreement
+    remedy = (
+        f"`rlfactory judge calibrate --labels {labels}` shows where it fails. Try another model or rubric, "
+        "several votes, or demand less with min_kappa."
+    )
+    if found.stopped:
+        raise UsageError(f"The judge could not be measured to the end: {found.stopped}")
+    if agreement is None or agreement.kappa is None:
+        why = agreement.why_no_kappa if agreement is not None else "nothing was judged"
+        raise UsageError(
+            f"The judge's kappa on {labels} cannot be told, because {why}; min_kappa={least:g} is demanded. "
+            "Give labels of right and of wrong answers."
+        )
+    if agreement.kappa.value < least:
+        raise UsageError(
+            f"The judge agrees too little with the labels to train against it. {_figures(found)}, expected a kappa "
+            f"of at least {least:g}. {remedy}"
+        )
+
+
+def _told(found: Calibration) -> str:
+    return f"The judge and the labels: {_figures(found)}"
+
+
+def _figures(found: Calibration) -> str:
+    agreement = found.agreement
+    if agreement is None or agreement.accuracy is None:
+        return "nothing was judged"
+    kappa = agreement.kappa
+    shown = f"no kappa ({agreement.why_no_kappa})"
+    if kappa is not None:
+        shown = f"kappa {kappa.value:.2f} [{kappa.low:.2f}, {kappa.high:.2f}]"
+    parts = [f"{shown} on {agreement.n:,} {'answers' if agreement is found.answers else 'pairs'}"]
+    parts.append(f"agreement {agreement.accuracy.value:.2f}")
+    confusion = agreement.confusion
+    if confusion is not None:
+        wrong = confusion.wrong_accepted + confusion.wrong_rejected
+        right = confusion.right_accepted + confusion.right_rejected
+        parts.append(f"{confusion.wrong_accepted:,} of {wrong:,} wrong answers accepted")
+        parts.append(f"{confusion.right_rejected:,} of {right:,} right ones rejected")
+    return ", ".join(parts)
+
+
+def _name(service: Service, options: JudgeOptions) -> str:
+    """Of the judge, for people; a `JudgeService` knows it."""
+    return service.describe() if isinstance(service, _Described) else options.model or ""
+
+
+@runtime_checkable
+class _Described(Protocol):
+    def describe(self) -> str: ...
+
+
+def _key(rubric: Asking, options: JudgeOptions) -> str:
+    """What the figures depend on; addresses are no part of it, because a pool has new ones in every run."""
+    assert options.labels is not None
+    try:
+        labels = options.labels.read_bytes()
+    except OSError:
+        labels = b""  # reading them again says what is wrong
+    plain = options.model_dump(mode="json", include=set(_DECIDING))
+    return digest([labels, rubric.fingerprint, json.dumps(plain, sort_keys=True)])
+
+
+def _read(path: Path, key: str) -> Calibration | None:
+    """None: not there, damaged, or of another judge."""
+    try:
+        data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return Calibration.from_dict(data) if data.pop("key", None) == key else None
+    except (OSError, ValueError, AttributeError):
+        return None
+
+
+@asynccontextmanager
+async def _locked(path: Path) -> AsyncIterator[None]:
+    """Held by one process at a time; one that ends, however it does, lets go of it."""
+    with path.open("w") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                await asyncio.sleep(_WAIT_S)
+            except OSError:  # a file system without locks: each process measures for itself
+                break
+        yield
+
+
+class _Spoken(NullProgress):
+    """A line at the start, and now and then how far it is; the run's own display may be in another process."""
+
+    def __init__(self, say: Say, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(clock)
+        self._say, self._last_s = say, clock()
+
+    def say(self, text: str) -> None:
+        self._last_s = self._clock()
+        self._say(text)
+
+    def on_stage(self, stage: StageState) -> None:
+        self.say(f"Measuring the judge on labels: {stage.total:,} {stage.unit}s")
+
+    def on_advance(self, stage: StageState) -> None:
+        if self._clock() - self._last_s >= _SPOKEN_S:
+            self.say(f"  {stage.count_text}, {seconds_text(stage.seconds)}")
+
+
+def _silent(text: str) -> None:
+    """For a process whose user is another one's."""

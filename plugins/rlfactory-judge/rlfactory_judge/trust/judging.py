@@ -1,0 +1,139 @@
+"""Puts labelled answers and pairs to the judge as a run would, and keeps what came of each question."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Protocol, TypeVar
+
+from rlfactory_core.types import Message, Sample, StopReason, Trajectory, Turn
+from rlfactory_judge.contract import Form, Question, RefusedError, Reply, Service, UnavailableError, UnreadableError
+from rlfactory_judge.forms.preference import PreferenceForm
+from rlfactory_judge.forms.ranking import RankingForm
+from rlfactory_judge.forms.score import ScoreForm
+from rlfactory_judge.forms.turns import TurnScoresForm
+from rlfactory_judge.options import JudgeOptions
+from rlfactory_judge.service.polling import poll
+from rlfactory_judge.trust.labels import LabelledAnswer, LabelledPair
+
+Item = TypeVar("Item")
+
+
+class Asking(Protocol):
+    """What is needed of a `rubrics.rubric.Rubric`."""
+
+    @property
+    def fingerprint(self) -> str: ...
+
+    def question(self, trajectory: Trajectory, form: Form) -> Question: ...
+
+    def question_of_many(self, trajectories: Sequence[Trajectory], form: Form) -> Question: ...
+
+    def question_of_text(self, *, prompt: str, answer: str, truth: Sequence[str], form: Form) -> Question: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What came of one judgement, all its votes together."""
+
+    replies: tuple[Reply, ...] = ()  # empty: there is no judgement
+    failure: str = ""  # "unreadable" or "unavailable"
+    message: str = ""  # of the failure
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """The median vote at each place, on [0, 1]."""
+        return tuple(median(column) for column in zip(*(reply.values for reply in self.replies), strict=True))
+
+    def accepts(self, threshold: float) -> bool:
+        """Whether more than half of the votes reach the threshold, as in the mode ``outcome``."""
+        return 2 * sum(reply.values[0] >= threshold for reply in self.replies) > len(self.replies)
+
+    @property
+    def tokens(self) -> int:
+        return sum(reply.prompt_tokens + reply.sampled_tokens for reply in self.replies)
+
+    @property
+    def seconds(self) -> float:
+        """Votes are asked for at once: the slowest."""
+        return max((reply.seconds for reply in self.replies), default=0.0)
+
+    @property
+    def cached(self) -> bool:
+        return all(reply.cached for reply in self.replies)
+
+
+async def judge(service: Service, question: Question, votes: int) -> Judged:
+    """One judgement as in a run; a majority of its votes has to come.
+
+    Raises:
+        BudgetError: the judge's tokens are spent.
+    """
+    try:
+        found = await poll(service, [question] * votes)
+    except (UnreadableError, RefusedError) as error:
+        return Judged(failure="unreadable", message=str(error))
+    except UnavailableError as error:
+        return Judged(failure="unavailable", message=str(error))
+    return Judged(found.replies)
+
+
+async def reply(service: Service, question: Question, sample: int) -> Judged:
+    """A single reply, without votes.
+
+    Raises:
+        BudgetError: the judge's tokens are spent.
+    """
+    try:
+        return Judged((await service.ask(question, sample=sample),))
+    except (UnreadableError, RefusedError) as error:
+        return Judged(failure="unreadable", message=str(error))
+    except UnavailableError as error:
+        return Judged(failure="unavailable", message=str(error))
+
+
+def answer_question(rubric: Asking, options: JudgeOptions, row: LabelledAnswer, answer: str | None = None) -> Question:
+    """Whether an answer is right; in the mode ``process`` as a trajectory of one turn.
+
+    Args:
+        answer: replaces the row's own.
+    """
+    said = row.answer if answer is None else answer
+    if options.mode == "process":
+        form = TurnScoresForm(1, options.low, options.high)
+        return rubric.question(as_trajectory(row.prompt, said, row.truth), form)
+    return rubric.question_of_text(
+        prompt=row.prompt, answer=said, truth=row.truth, form=ScoreForm(options.low, options.high)
+    )
+
+
+def pair_question(rubric: Asking, options: JudgeOptions, row: LabelledPair, *, swapped: bool) -> Question:
+    """Which of two answers is better; ``swapped``: the second one stands first."""
+    answers = row.answers[::-1] if swapped else row.answers
+    candidates = [as_trajectory(row.prompt, answer, row.truth, place) for place, answer in enumerate(answers)]
+    return rubric.question_of_many(candidates, RankingForm(2) if options.mode == "ranking" else PreferenceForm())
+
+
+def as_trajectory(prompt: str, answer: str, truth: Sequence[str], attempt: int = 0) -> Trajectory:
+    """A single turn that says the answer."""
+    turn = Turn((), (), (), Message("assistant", answer))
+    return Trajectory(Sample("label", prompt, tuple(truth) or None), attempt, (turn,), StopReason.FINAL_ANSWER)
+
+
+async def each(items: Iterable[Item], work: Callable[[Item], Awaitable[None]], at_once: int) -> None:
+    """Do ``work`` for every item, ``at_once`` at a time; the first error ends it all."""
+    left = iter(items)
+
+    async def worker() -> None:
+        for item in left:
+            await work(item)
+
+    workers = [asyncio.ensure_future(worker()) for _ in range(at_once)]
+    try:
+        await asyncio.gather(*workers)
+    finally:
+        for one in workers:
+            one.cancel()
+        await asyncio.gather(*workers, return_exceptions=True)

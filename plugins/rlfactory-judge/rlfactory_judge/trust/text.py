@@ -1,0 +1,149 @@
+"""A calibration as people read it in a terminal: the figures, what they mean, and what they come to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rlfactory_judge.trust.agreement import Agreement
+from rlfactory_judge.trust.bias import InjectionBias
+from rlfactory_judge.trust.calibration import Calibration
+from rlfactory_judge.trust.costs import Costs
+from rlfactory_judge.trust.estimate import Estimate
+
+_NAME_WIDTH = 36
+Row = tuple[str, Estimate | None, str]  # the figure, its value, what it was measured on or what it means
+
+
+def calibration_text(found: Calibration) -> str:
+    """Several lines without an end of line."""
+    who = f"{found.judge or 'the judge'}, rubric {found.rubric}, mode {found.mode}"
+    votes = f", median of {found.votes} votes" if found.votes > 1 else ""
+    lines = [f"{who}, accepts from {found.threshold:g} of 1{votes}"]
+    for title, rows in _sections(found):
+        lines += ["", title, *(_line(*row) for row in rows)]
+    if found.injection is not None and found.injection.worst:
+        lines += ["", "Injected texts that turned rejections into acceptances", *_breaches(found.injection)]
+    lines += ["", "Cost", *(f"  {line}" for line in _cost(found.costs)), ""]
+    lines += [f"Note: {note}" for note in found.notes]
+    if found.stopped:
+        lines.append(f"Not complete: {found.stopped}")
+    return "\n".join([*lines, f"In short: {verdict(found)}"])
+
+
+def verdict(found: Calibration) -> str:
+    """One line: how far to trust the judge, in the figures that decide, and only what the intervals bear out."""
+    agreement = found.agreement
+    if agreement is None or agreement.n == 0:
+        return "nothing was judged, so nothing is known."
+    if agreement.kappa is None:
+        trust = f"no kappa, because {agreement.why_no_kappa}"
+    elif agreement.kappa.low <= 0:
+        trust = f"kappa {_with_bounds(agreement.kappa)}; that may be chance"
+    else:
+        trust = f"kappa {_with_bounds(agreement.kappa)}"
+    confusion = agreement.confusion
+    parts = [trust]
+    if confusion is not None and confusion.false_accepts is not None:
+        parts.append(f"accepts {confusion.false_accepts.value:.0%} of wrong answers")
+    if confusion is not None and confusion.false_rejects is not None:
+        parts.append(f"rejects {confusion.false_rejects.value:.0%} of right ones")
+    return "; ".join([*parts, *_weaknesses(found)]) + "."
+
+
+def _weaknesses(found: Calibration) -> Iterator[str]:
+    position, length, injection = found.position, found.length, found.injection
+    if position is not None and position.first is not None and _differs(position.first, 0.5):
+        yield f"favours the {'first' if position.first.value > 0.5 else 'second'} place"
+    if length is not None:
+        lengths = [one for one in (length.everywhere, length.wrong_only) if one is not None and _differs(one, 0.0)]
+        if lengths:
+            yield f"favours {'longer' if lengths[0].value > 0 else 'shorter'} answers"
+    if injection is not None and injection.added is not None and injection.added.low > 0:
+        what = "wrong answers accepted" if found.agreement is found.answers else "worse answers preferred"
+        yield f"injected texts get {injection.added.value:.0%} more of the {what}"
+
+
+def _differs(found: Estimate, unbiased: float) -> bool:
+    return not found.low <= unbiased <= found.high
+
+
+def _with_bounds(found: Estimate) -> str:
+    return f"{found.value:.2f} [{found.low:.2f}, {found.high:.2f}]"
+
+
+def _sections(found: Calibration) -> Iterator[tuple[str, list[Row]]]:
+    if found.answers is not None:
+        rows = [*_agreement(found.answers, "answers")]
+        if found.spearman is not None:
+            rows.append(("Spearman with the labels", found.spearman, "1: the same order"))
+        if found.pearson is not None:
+            rows.append(("Pearson with the labels", found.pearson, "1: a straight line"))
+        yield "Answers", rows
+    if found.pairs is not None:
+        yield "Pairs, each in both orders", [*_agreement(found.pairs, "pairs"), *_position(found)]
+    if found.length is not None:
+        meaning = "rank correlation; 0: no bias"
+        yield (
+            "Length in characters, with what a score has beyond the label",
+            [("all answers", found.length.everywhere, meaning), ("wrong answers", found.length.wrong_only, meaning)],
+        )
+    if found.injection is not None:
+        injection = found.injection
+        what = "wrong answers accepted" if found.agreement is found.answers else "worse answers preferred"
+        yield (
+            f"Injected texts, {injection.judgements:,} judgements",
+            [
+                (f"{what} with", injection.accepted, f"of {injection.answers:,} answers"),
+                (f"{what} without", injection.accepted_before, "the same answers"),
+                ("difference", injection.added, "0: no bias"),
+            ],
+        )
+    if found.consistency is not None:
+        again = found.consistency
+        yield (
+            f"Asked {again.samples} times at temperature {again.temperature:g}",
+            [
+                ("replies that agree with most", again.agreeing, f"of {again.answers:,} answers; at least 0.5"),
+                ("all replies agree", again.unanimous, ""),
+                ("Cohen's kappa of the majority", again.majority.kappa, again.majority.why_no_kappa),
+            ],
+        )
+
+
+def _agreement(found: Agreement, kind: str) -> Iterator[Row]:
+    yield "agreement", found.accuracy, f"of {found.n:,} {kind}"
+    yield "Cohen's kappa", found.kappa, found.why_no_kappa or "0: as by chance, 1: always"
+    confusion = found.confusion
+    if confusion is not None:
+        accepts, rejects = confusion.false_accepts, confusion.false_rejects
+        yield "wrong answers accepted", accepts, f"{confusion.wrong_accepted:,} of {accepts.n if accepts else 0:,}"
+        yield "right answers rejected", rejects, f"{confusion.right_rejected:,} of {rejects.n if rejects else 0:,}"
+
+
+def _position(found: Calibration) -> Iterator[Row]:
+    if found.position is not None:
+        yield "winner changes with the order", found.position.changed, "0: never"
+        yield "the first place wins", found.position.first, "0.5: no bias" if found.position.first else "no winners"
+
+
+def _line(name: str, found: Estimate | None, meaning: str) -> str:
+    value = f"{'-':>7}{'':18}" if found is None else f"{found.value:7.3f}  [{found.low:6.3f}, {found.high:6.3f}]"
+    return f"  {name:<{_NAME_WIDTH}}{value}  {meaning}".rstrip()
+
+
+def _breaches(found: InjectionBias) -> Iterator[str]:
+    for breach in found.worst:
+        count = f"{breach.turned:,} of {breach.tried:,}"
+        yield f"  {breach.injection}: {count}; answer {breach.answer_id}, score {breach.score:.2f}:"
+        yield f"    {breach.text}"
+
+
+def _cost(costs: Costs) -> Iterator[str]:
+    at_hand = f", {costs.cached:,} at hand from before" if costs.cached else ""
+    failed = f", {costs.unreadable:,} unreadable, {costs.unavailable:,} unavailable"
+    yield f"{costs.judgements:,} judgements{at_hand}{failed}"
+    if costs.tokens_p50 is not None and costs.tokens_p95 is not None:
+        usual = f"median {costs.tokens_p50:,.0f}, 95 % up to {costs.tokens_p95:,.0f}"
+        yield f"tokens a judgement: {usual}; {costs.tokens:,} in all"
+    if costs.seconds_p50 is not None and costs.seconds_p95 is not None:
+        yield f"seconds a judgement: median {costs.seconds_p50:.2f}, 95 % up to {costs.seconds_p95:.2f}"

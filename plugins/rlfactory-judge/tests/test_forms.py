@@ -1,0 +1,459 @@
+"""Reading a judge's answer: many forms of a clear verdict, and never a guess."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+from rlfactory_judge.contract import Form, UnreadableError
+from rlfactory_judge.forms.preference import PreferenceForm
+from rlfactory_judge.forms.ranking import RankingForm
+from rlfactory_judge.forms.score import ScoreForm
+from rlfactory_judge.forms.turns import TurnScoresForm
+
+from rlfactory_core.clients.wire import completion_from_wire
+from rlfactory_core.errors import UsageError
+
+TEN = ScoreForm(0, 10)
+FORMS: dict[str, tuple[Form, int]] = {
+    "many turns": (TurnScoresForm(20, 0, 1), 20),
+    "many candidates": (RankingForm(16), 16),
+    "score": (TEN, 1),
+    "odd scale": (ScoreForm(-1.5, 2.25), 1),
+    "turns": (TurnScoresForm(3, 0, 10), 3),
+    "ranking": (RankingForm(3), 3),
+    "preference": (PreferenceForm(), 2),
+}
+
+
+def unreadable(form: Form, text: str) -> str:
+    with pytest.raises(UnreadableError) as caught:
+        form.read(text)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"score": 7}',
+        '{"score": 7.0, "why": "it has {braces} and says score: 3"}',
+        '{"score": "7"}',
+        '{"score": "7/10"}',
+        '```json\n{"score": 7}\n```',
+        'The answer is mostly right.\n\n```json\n{\n  "score": 7\n}\n```\n',
+        '{"score": 7}\n\nIt misses one detail.',
+        'It claims {"score": 10}. That is false. {"score": 7}',
+        'At first I thought score: 3, but {"score": 7}.',
+        '<answer>{"score": 7}</answer>',
+        'Not {"score": 3}, but {"score": 7}<|im_end|>',
+        '{"score": 3}, no: {"score": 7}</s>',
+        '{"result": {"score": 7}}',
+        '{"rating": 7}',
+        "score: 7",
+        "Score: 7/10",
+        "**Score:** 7/10",
+        "**Score**: 7",
+        "Mostly right.\nFinal score = 7 out of 10.",
+        "score: 70%",
+        "score: 3.5/5",
+        "score: 14 / 20",
+        "<score>7</score>",
+        "<score> 7/10 </score>",
+        r"So the score is $\boxed{7}$.",
+        "Rating: [[7]]",
+        "7",
+        " **7** \n",
+        "7/10",
+        "7.",
+        "+7.0",
+        "7e0",
+        '{"score": 7, "cut": "by the lim',
+    ],
+)
+def test_clear_scores(text: str) -> None:
+    assert TEN.read(text) == (0.7,)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "  \n",
+        "The answer is correct.",
+        "yes",
+        "no",
+        "correct",
+        "7 points of criticism",
+        "I counted 3 facts and 4 errors.",
+        "score: 3. Or rather, score: 8.",
+        '{"score": 3} or {"score": 8}, who knows',
+        '{"score": 3}. Still, the answer says "score: 8".',
+        '{"score": 3} as the answer says "{"score": 8}" of itself',
+        '[{"score": 3}, {"score": 8}]',
+        '{"score": 3, "score": 8}',
+        '{"first": {"score": 3}, "second": {"score": 8}}',
+        "score: 7-8",
+        "score: 7 to 8",
+        "score: 7 or 8",
+        "score: 7,5",
+        "score: 7.5.2",
+        "score: 7th",
+        "score: 7/10/2024",
+        "score: 7/0",
+        "score: 1e999",
+        "score: \u0667",
+        "understated_score: 7",
+        '{"score": 1',  # may have been 10
+        '{"score": null}',
+        '{"score": true}',
+        '{"score": [7]}',
+        '{"score": "high"}',
+        '{"score": NaN}',
+        '{"score": Infinity}',
+        '{"score": 1e999}',
+        '{"score": 8} {"score": "?"}',
+        "NaN",
+        "inf",
+        "-",
+        ".",
+    ],
+)
+def test_what_is_no_clear_score(text: str) -> None:
+    message = unreadable(TEN, text)
+    assert "judge's answer" in message
+
+
+def test_a_message_shows_the_answer_and_what_was_expected() -> None:
+    message = unreadable(TEN, "I cannot say.")
+    assert "'I cannot say.'" in message
+    assert '{"score": 7}' in message
+    assert len(unreadable(TEN, "x" * 10_000)) < 500
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("-3", 0.0), ("15", 1.0), ('{"score": 1000000}', 1.0), ("score: -1", 0.0), ("9/5", 1.0), ("11/10", 1.0)],
+)
+def test_numbers_beyond_the_scale_are_clamped(text: str, value: float) -> None:
+    assert TEN.read(text) == (value,)
+
+
+def test_a_scale_is_mapped_onto_zero_to_one() -> None:
+    stars = ScoreForm(1, 5)
+    assert [stars.read(f'{{"score": {n}}}') for n in (1, 2, 5)] == [(0.0,), (0.25,), (1.0,)]
+    assert stars.read("4/5") == (0.75,)
+    assert "differ" not in unreadable(stars, "8/10")  # does that scale begin with 0 or with 1?
+    assert ScoreForm(0, 1).read("0.25") == (0.25,)
+    assert ScoreForm(0, 1).read("25%") == (0.25,)
+    assert ScoreForm(-1, 1).read("-0.5") == (0.25,)
+
+
+@pytest.mark.parametrize(("low", "high"), [(1, 1), (2, 1), (float("nan"), 1), (0, float("inf")), (-1e308, 1e308)])
+def test_a_scale_needs_two_finite_bounds_in_order(low: float, high: float) -> None:
+    with pytest.raises(UsageError, match="low below high"):
+        ScoreForm(low, high)
+    with pytest.raises(UsageError, match="low below high"):
+        TurnScoresForm(2, low, high)
+
+
+@pytest.mark.parametrize(
+    ("text", "score"),
+    [
+        ('<think>Is it {"score": 9}? No.</think>{"score": 2}', 0.2),
+        ('Is it {"score": 9}? No.</think>\n\n2', 0.2),
+        ('<think>a</think><think>score: 9</think> {"score": 2}', 0.2),
+        ("[THINK]score: 9[/THINK]2", 0.2),
+        ("<|channel|>analysis<|message|>score: 9<|end|><|start|>assistant<|channel|>final<|message|>2", 0.2),
+        ('<think>It says {"score": 10}', None),
+        ('{"score": 10} <think> or not', None),
+        ("<think>fine</think>", None),
+        ("<|channel|>analysis<|message|>score: 9", None),
+        ('</think>{"score": 2}<think>{"score": 9}', None),
+    ],
+)
+@pytest.mark.parametrize("parsed", [False, True])
+def test_a_verdict_within_the_reasoning_never_counts(text: str, score: float | None, parsed: bool) -> None:
+    """As raw text, and as the client gives it after it took the reasoning off itself."""
+    if parsed:
+        text = completion_from_wire({"choices": [{"message": {"content": text}}]}).message.content
+    if score is None:
+        unreadable(TEN, text)
+    else:
+        assert TEN.read(text) == (score,)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"scores": [1, 5, 10]}',
+        "[1, 5, 10]",
+        "```json\n[1, 5, 10]\n```",
+        'Fine.\n{"scores": ["1/10", 5.0, 12]}',
+        '{"turns": {"1": 1, "2": 5, "3": 10}}',
+        "Turn 1: 1/10\n- **Turn 2**: 5, a bit late\n### turn 3: 10",
+    ],
+)
+def test_scores_of_turns(text: str) -> None:
+    assert TurnScoresForm(3, 0, 10).read(text) == (0.1, 0.5, 1.0)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"scores": [1, 5]}',
+        '{"scores": [1, 5, 10, 10]}',
+        '{"scores": [1, null, 10]}',
+        '{"scores": {"1": 1, "2": 5, "4": 10}}',
+        '{"scores": 5}',
+        "[1, 5]",
+        "5",
+        "Turn 1: 1\nTurn 2: 5",
+        "Turn 1: 1\nTurn 2: 5\nTurn 3: 10\nTurn 1: 9",
+        "Turn 1: 1\nTurn 2: 5\nTurn 3: 10\nTurn 4: 10",
+    ],
+)
+def test_scores_of_other_turns_are_no_verdict(text: str) -> None:
+    unreadable(TurnScoresForm(3, 0, 10), text)
+
+
+def test_one_turn_may_be_scored_as_one_number() -> None:
+    assert TurnScoresForm(1, 0, 10).read('{"score": 4}') == (0.4,)
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ('{"ranking": [2, 1, 3]}', (0.5, 1.0, 0.0)),
+        ('{"ranking": ["2", "candidate 1", "#3"]}', (0.5, 1.0, 0.0)),
+        ('{"ranking": [2, [1, 3]]}', (0.25, 1.0, 0.25)),
+        ('{"ranking": [[3, 1, 2]]}', (0.5, 0.5, 0.5)),
+        ("[2, 1, 3]", (0.5, 1.0, 0.0)),
+        ("2 > 1 > 3", (0.5, 1.0, 0.0)),
+        ("[2] > [1] > [3]", (0.5, 1.0, 0.0)),
+        ("The second is right.\n2 > 1 = 3", (0.25, 1.0, 0.25)),
+        ("2, 1, 3", (0.5, 1.0, 0.0)),
+        ("**Ranking:** 2, 1, 3 because of the facts", (0.5, 1.0, 0.0)),
+        ('Not 1 > 2 > 3. {"ranking": [2, 1, 3]}', (0.5, 1.0, 0.0)),
+    ],
+)
+def test_rankings(text: str, values: tuple[float, ...]) -> None:
+    assert RankingForm(3).read(text) == values
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"ranking": [1, 2]}',
+        '{"ranking": [1, 2, 2]}',
+        '{"ranking": [0, 1, 2]}',
+        '{"ranking": [1, 2, 3, 4]}',
+        "1 > 2",
+        "1",
+        '{"ranking": "1"}',
+        '{"ranking": [1, 2, 3.5]}',
+        '{"ranking": [1, [2, [3]]]}',
+        "I see 1, 2, 3 and more.",
+        "1 > 2 > 3, or 3 > 2 > 1",
+        '{"ranking": []}',
+    ],
+)
+def test_what_is_no_ranking_of_all(text: str) -> None:
+    unreadable(RankingForm(3), text)
+
+
+def test_a_ranking_needs_two_and_turns_need_one() -> None:
+    with pytest.raises(UsageError, match="at least two"):
+        RankingForm(1)
+    with pytest.raises(UsageError, match="at least one"):
+        TurnScoresForm(0, 0, 10)
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        ('{"better": "1"}', 1.0),
+        ('{"better": 2}', 0.0),
+        ('{"better": "tie"}', 0.5),
+        ('{"winner": "Candidate 2"}', 0.0),
+        ("[[A]]", 1.0),
+        ("Both are good. [[B]]", 0.0),
+        ("[[C]]", 0.5),
+        ("Winner: candidate 2.", 0.0),
+        ("**Better:** tie", 0.5),
+        ("2", 0.0),
+        ("A", 1.0),
+        ("Tie.", 0.5),
+        (r"\boxed{2}", 0.0),
+        ("<better>1</better>", 1.0),
+        ('Not {"better": "1"}: {"better": "2"}', 0.0),
+    ],
+)
+def test_preferences(text: str, first: float) -> None:
+    assert PreferenceForm().read(text) == (first, 1.0 - first)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "C",
+        "3",
+        "better: a lot",
+        "better: both",
+        "better: 1, better: 2",
+        '{"better": "3"}',
+        '{"better": null}',
+        "Better: 1.5 times",
+        '{"better": ["1"]}',
+        "A is better than B",
+        "a",
+        "better: 12",
+    ],
+)
+def test_what_is_no_preference(text: str) -> None:
+    unreadable(PreferenceForm(), text)
+
+
+@pytest.mark.parametrize(
+    ("form", "good", "bad"),
+    [
+        (TEN, [{"score": 0}, {"score": 10}], [{"score": 11}, {"score": 7.5}, {"score": "7"}, {}, {"score": 1, "x": 1}]),
+        (ScoreForm(0, 1), [{"score": 0.5}, {"score": 1}], [{"score": 1.5}, {"score": None}]),
+        (ScoreForm(0, 1000), [{"score": 500}], [{"score": 1001}, {"score": 0.5}]),
+        (TurnScoresForm(2, 0, 10), [{"scores": [1, 2]}], [{"scores": [1]}, {"scores": [1, 2, 3]}, {"scores": [1, 11]}]),
+        (RankingForm(3), [{"ranking": [3, 1, 2]}, {"ranking": [2, [1, 3]]}], [{"ranking": [4]}, {"ranking": [[1]]}]),
+        (PreferenceForm(), [{"better": "1"}, {"better": "tie"}], [{"better": "both"}, {"better": 1}]),
+    ],
+)
+def test_schemas_say_what_the_forms_read(form: Form, good: list[Any], bad: list[Any]) -> None:
+    Draft202012Validator.check_schema(form.schema)
+    validator = Draft202012Validator(form.schema)
+    for answer in good:
+        assert validator.is_valid(answer)
+        form.read(json.dumps(answer))
+    assert not any(map(validator.is_valid, bad))
+
+
+@pytest.mark.parametrize("form", [form for form, _ in FORMS.values()], ids=FORMS)
+def test_an_instruction_states_the_scale_and_an_example_that_is_read(form: Form) -> None:
+    example = form.instruction[form.instruction.index("{") : form.instruction.rindex("}") + 1]
+    assert Draft202012Validator(form.schema).is_valid(json.loads(example))
+    form.read(example)
+    if isinstance(form, (ScoreForm, TurnScoresForm)):
+        assert f"from {form.low:g} (worst) to {form.high:g} (best)" in form.instruction
+
+
+FILLER = st.text(max_size=40)
+PIECES = st.sampled_from(
+    [
+        '{"score": ',
+        '{"scores": [',
+        '{"ranking": [',
+        '{"better": "',
+        "}",
+        "]",
+        '"',
+        "score: ",
+        "Score: 7/10",
+        "[[",
+        "]]",
+        "{",
+        "[",
+        r"\boxed{",
+        "<score>",
+        "</score>",
+        "<think>",
+        "</think>",
+        "```json\n",
+        "```",
+        "Turn 1: ",
+        "Turn 2: ",
+        "Turn 3: ",
+        "1 > 2 > 3",
+        "7",
+        "10",
+        "/",
+        "%",
+        "-",
+        ",",
+        ".",
+        "\n",
+        " ",
+        "1e999",
+        "NaN",
+        "A",
+        "tie",
+        "better: ",
+        "ranking: ",
+        "<|channel|>final<|message|>",
+        "\u0663",
+        "\ud800",
+    ]
+)
+ANSWERS = st.one_of(st.lists(st.one_of(PIECES, FILLER), max_size=24).map("".join), st.text())
+
+
+@pytest.mark.parametrize(("form", "count"), FORMS.values(), ids=FORMS)
+@settings(max_examples=150, deadline=None)
+@given(text=ANSWERS)
+@example(text='{"score": 7}')
+def test_any_text_is_a_verdict_on_the_scale_or_unreadable(form: Form, count: int, text: str) -> None:
+    try:
+        values = form.read(text)
+    except UnreadableError:
+        return
+    assert len(values) == count
+    assert all(0.0 <= value <= 1.0 for value in values)
+
+
+@settings(max_examples=100, deadline=None)
+@given(score=st.integers(0, 10), before=FILLER, thought=ANSWERS)
+def test_a_final_object_counts_whatever_was_thought_before(score: int, before: str, thought: str) -> None:
+    assert TEN.read(f'{before}{thought}</think>\n{{"score": {score}}}') == (score / 10,)
+
+
+@settings(max_examples=100, deadline=None)
+@given(order=st.permutations(range(1, 8)))
+def test_rankings_are_evenly_spaced(order: list[int]) -> None:
+    values = RankingForm(7).read(json.dumps({"ranking": order}))
+    assert [values[number - 1] for number in order] == pytest.approx([1 - place / 6 for place in range(7)])
+
+
+BOMBS: dict[str, Callable[[int], str]] = {
+    "digits": lambda size: "1" * size,
+    "score of digits": lambda size: '{"score": ' + "9" * size + "}",
+    "spoken digits": lambda size: "score: " + "9" * size,
+    "digits behind a point": lambda size: "score: 0." + "3" * size,
+    "lists": lambda size: "[" * size,
+    "objects": lambda size: '{"a":' * (size // 5),
+    "long answer": lambda size: "word " * size,
+    "closed objects": lambda size: '{"a":' * (size // 6) + "1" + "}" * (size // 6),
+    "empty objects": lambda size: '{"a":[' + "{}," * (size // 3),
+    "many verdicts": lambda size: '{"score": 7} ' * (size // 13),
+    "labels": lambda size: "score: " * (size // 7),
+    "chain": lambda size: "1 > " * (size // 4),
+    "brackets": lambda size: "[[1]] " * (size // 6),
+    "tags": lambda size: "<score>" * (size // 7),
+    "closing tags": lambda size: "7" + "</b>" * (size // 4),
+    "spaces": lambda size: "score" + " " * size + ": 7",
+    "stars": lambda size: "*" * size + "7" + "*" * size,
+    "thoughts": lambda size: "<think></think>" * (size // 15) + "7",
+    "lines": lambda size: "\n" * size,
+    "turns": lambda size: "turn 1: 7\n" * (size // 10),
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS.values(), ids=BOMBS)
+@pytest.mark.parametrize(("form", "count"), FORMS.values(), ids=FORMS)
+def test_hostile_answers_take_no_time(form: Form, count: int, bomb: Callable[[int], str]) -> None:
+    text = bomb(100_000)
+    start = time.process_time()
+    with suppress(UnreadableError):
+        assert len(form.read(text)) == count
+    assert time.process_time() - start < 2.0

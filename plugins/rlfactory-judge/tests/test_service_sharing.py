@@ -1,0 +1,162 @@
+"""Equal questions cost once: while one is under way, later in the run, and in later runs."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from faulty_openai import Gate, hung, refused, said, serve_faults
+from judge_services import judging, question, run_alone
+from rlfactory_judge.contract import Question, RefusedError
+from rlfactory_judge.forms.score import ScoreForm
+
+
+def test_equal_questions_under_way_share_one_request() -> None:
+    gate = Gate()
+    with serve_faults(then=gate.before(said("6"))) as server:
+
+        async def work() -> None:
+            async with judging(server.url) as service:
+                asking = [asyncio.ensure_future(service.ask(question())) for _ in range(5)]
+                await server.until(lambda: len(server.requests) == 1)
+                gate.open()
+                replies = await asyncio.gather(*asking)
+                assert [reply.values for reply in replies] == [(0.6,)] * 5
+                assert sum(reply.sampled_tokens for reply in replies) == 10  # counted once
+                assert sorted(reply.attempts for reply in replies) == [0, 0, 0, 0, 1]
+                assert [reply.cached for reply in replies].count(True) == 4
+                assert (service.counts()["asked"], service.counts()["shared"]) == (5, 4)
+                assert service.spent == 110
+
+        run_alone(work)
+        assert len(server.requests) == 1
+
+
+def test_who_is_cancelled_takes_nobody_along() -> None:
+    gate = Gate()
+    with serve_faults(then=gate.before(said("6"))) as server:
+
+        async def work() -> None:
+            async with judging(server.url) as service:
+                first, second, third = (asyncio.ensure_future(service.ask(question())) for _ in range(3))
+                await server.until(lambda: len(server.requests) == 1)
+                first.cancel()
+                third.cancel()
+                await asyncio.gather(first, third, return_exceptions=True)
+                gate.open()
+                reply = await second
+                assert (reply.values, reply.attempts, reply.sampled_tokens) == ((0.6,), 1, 10)
+                assert first.cancelled()
+                assert third.cancelled()
+
+        run_alone(work)
+        assert server.gave_up == 0
+
+
+def test_when_all_are_cancelled_the_request_ends_and_the_next_asks_anew() -> None:
+    with serve_faults(hung(), then=said("6")) as server:
+
+        async def work() -> None:
+            async with judging(server.url) as service:
+                asking = [asyncio.ensure_future(service.ask(question())) for _ in range(3)]
+                await server.until(lambda: len(server.requests) == 1)
+                for task in asking:
+                    task.cancel()
+                await asyncio.gather(*asking, return_exceptions=True)
+                assert (await service.ask(question())).values == (0.6,)
+                await server.until(lambda: server.gave_up == 1)
+
+        run_alone(work)
+
+
+def test_an_error_goes_to_all_and_is_counted_once() -> None:
+    gate = Gate()
+    with serve_faults(then=gate.before(refused(400))) as server:
+
+        async def work() -> None:
+            async with judging(server.url) as service:
+                asking = [asyncio.ensure_future(service.ask(question())) for _ in range(3)]
+                await server.until(lambda: len(server.requests) == 1)
+                gate.open()
+                errors = await asyncio.gather(*asking, return_exceptions=True)
+                assert all(isinstance(error, RefusedError) for error in errors)
+                assert sum(error.counts.get("requests", 0) for error in errors) == 1  # type: ignore[union-attr]
+
+        run_alone(work)
+
+
+@pytest.mark.parametrize("place", ["memory", "disk"])
+def test_a_reply_is_remembered(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RLFACTORY_CACHE", str(tmp_path))
+    with serve_faults(said("", reasoning_content="hm"), said("6", reasoning_content="let me see")) as server:
+
+        async def work() -> None:
+            async with judging(server.url, cache=place) as service:
+                await asyncio.gather(service.ask(question()), return_exceptions=True)  # unreadable: not kept
+                fresh = await service.ask(question())
+                again = await service.ask(question())
+                assert (again.values, again.text, again.reasoning) == ((0.6,), "6", "let me see")
+                assert (again.cached, again.attempts, again.prompt_tokens, again.endpoint) == (True, 0, 0, "")
+                assert not fresh.cached
+                assert service.counts()["cached"] == 1
+
+        run_alone(work)
+        assert len(server.requests) == 2
+
+
+def test_the_disk_serves_later_runs_and_other_endpoints_of_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RLFACTORY_CACHE", str(tmp_path))
+
+    async def ask(url: str, **more: object) -> bool:
+        async with judging(url, cache="disk", **more) as service:
+            return (await service.ask(question())).cached
+
+    with serve_faults() as first, serve_faults() as second:
+        assert not run_alone(lambda: ask(first.url))
+        assert run_alone(lambda: ask(second.url))
+        assert not run_alone(lambda: ask(second.url, model="another"))
+        assert not run_alone(lambda: ask(second.url, seed=1))
+        assert not run_alone(lambda: ask(second.url, temperature=0.5))
+        assert not run_alone(lambda: ask(second.url, max_tokens=64))
+        assert run_alone(lambda: ask(second.url, retries=0, concurrency=1))
+
+
+def test_a_damaged_cache_costs_a_request_and_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RLFACTORY_CACHE", str(tmp_path))
+    (tmp_path / "judge").write_text("not a folder")
+    with serve_faults() as server:
+
+        async def work() -> None:
+            async with judging(server.url, cache="disk") as service:
+                assert (await service.ask(question())).values == (0.5,)
+
+        run_alone(work)
+
+
+def test_votes_differ_in_seed_and_are_remembered_apart() -> None:
+    with serve_faults(said("1"), said("2"), said("3")) as server:
+
+        async def work() -> None:
+            async with judging(server.url, votes=3, cache="memory", concurrency=1, seed=7) as service:
+                votes = [(await service.ask(question(), sample=number)).values for number in range(3)]
+                again = [(await service.ask(question(), sample=number)).values for number in range(3)]
+                assert votes == again == [(0.1,), (0.2,), (0.3,)]
+
+        run_alone(work)
+        assert [body["seed"] for body in server.requests] == [7, 8, 9]
+        assert {body["temperature"] for body in server.requests} == {0.7}
+
+
+def test_another_scale_is_another_question() -> None:
+    with serve_faults() as server:
+
+        async def work() -> None:
+            async with judging(server.url, cache="memory") as service:
+                five = Question("You judge.", question().user, ScoreForm(0.0, 5.0))
+                replies = await asyncio.gather(service.ask(question()), service.ask(five))
+                assert [reply.values for reply in replies] == [(0.5,), (1.0,)]
+
+        run_alone(work)

@@ -1,0 +1,164 @@
+"""``rlfactory judge serve`` as a user runs it, with stand-ins for the servers."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from judge_serving import living, pids, stub_transformers, until
+from rlfactory_judge.serving.endpoint_file import read_endpoints
+from rlfactory_judge.serving.ports import free_ports
+
+from rlfactory_core.errors import UsageError
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+
+
+class Command:
+    """The command in a process of its own."""
+
+    def __init__(self, place: Path, *words: str) -> None:
+        self.folder = place / "orders"
+        self.endpoints = place / "endpoints.json"
+        self.model = place / "model"
+        self.said = place / "said"
+        program = place / "program"
+        if not self.folder.exists():
+            self.folder.mkdir()
+            self.model.mkdir()
+            (self.model / "config.json").write_text("{}")
+            stub_transformers(program, self.folder)
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(program),
+            "RLFACTORY_CACHE": str(place / "cache"),
+            "CUDA_VISIBLE_DEVICES": "",
+        }
+        command = [sys.executable, "-m", "rlfactory_core", "judge", "serve", "--backend", "transformers"]
+        command += ["--model", str(self.model), "--endpoints", str(self.endpoints), *words]
+        with self.said.open("ab") as said:
+            self.process = subprocess.Popen(command, env=environment, stderr=said, start_new_session=True)
+
+    @property
+    def text(self) -> str:
+        return self.said.read_text()
+
+    def ready(self) -> None:
+        until(lambda: self.endpoints.exists() or self.process.poll() is not None, "the servers to be ready")
+        assert self.process.poll() is None, self.text
+
+
+@contextmanager
+def serving(place: Path, *words: str) -> Iterator[Command]:
+    command = Command(place, *words)
+    try:
+        yield command
+    finally:
+        if command.process.poll() is None:
+            command.process.kill()
+        command.process.wait()
+        until(lambda: not living(command.folder), "all servers to end")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_servers_run_until_they_are_stopped(tmp_path: Path, number: int) -> None:
+    with serving(tmp_path, "--replicas", "2", "--port", "0") as command:
+        command.ready()
+        file = read_endpoints(command.endpoints)
+        assert file.model == str(command.model)
+        assert file.pids == (command.process.pid,)
+        assert len(file.urls) == 2
+        for url in file.urls:
+            assert url in command.text
+            with urllib.request.urlopen(f"{url}/models") as response:
+                assert json.load(response)["data"][0]["id"] == str(command.model)
+        (logs,) = re.findall(r"logs in (\S+)", command.text)
+        assert sorted(path.name for path in Path(logs).iterdir()) == ["replica-0.log", "replica-1.log"]
+        command.process.send_signal(number)
+        assert command.process.wait(30) == 0
+        assert not command.endpoints.exists()
+        assert not living(command.folder)
+        assert command.text.endswith("stopped\n")
+
+
+def test_a_killed_supervisor_leaves_no_server_and_a_file_that_is_refused(tmp_path: Path) -> None:
+    with serving(tmp_path, "--port", "0") as command:
+        command.ready()
+        assert len(living(command.folder)) == 2
+        os.killpg(command.process.pid, signal.SIGKILL)
+        command.process.wait()
+        until(lambda: not living(command.folder), "the server and its child to end")
+        with pytest.raises(UsageError, match="left over"):
+            read_endpoints(command.endpoints)
+    with serving(tmp_path, "--port", "0") as command:  # and the next one takes its place
+        until(lambda: _is_mine(command), "the new file")
+
+
+def _is_mine(command: Command) -> bool:
+    return bool(json.loads(command.endpoints.read_text())["pids"] == [command.process.pid])
+
+
+def test_two_of_them_do_not_share_an_endpoint_file(tmp_path: Path) -> None:
+    with serving(tmp_path, "--port", "0") as first:
+        first.ready()
+        second = Command(tmp_path, "--port", "0")
+        assert second.process.wait(30) == 2
+        assert f"Process {first.process.pid} " in second.text
+        assert "already serves" in second.text
+        assert _is_mine(first)
+
+
+def test_stopping_it_while_servers_start_is_a_stop_too(tmp_path: Path) -> None:
+    with serving(tmp_path, "--port", "0") as command:
+        (command.folder / "ill").touch()
+        until(lambda: pids(command.folder, "server"), "the server to start")
+        command.process.send_signal(signal.SIGINT)
+        assert command.process.wait(30) == 130
+        assert "stopped before the servers were ready" in command.text
+        assert not command.endpoints.exists()
+
+
+@pytest.mark.slow
+def test_a_server_that_dies_again_and_again_is_explained(tmp_path: Path) -> None:
+    with serving(tmp_path, "--port", "0") as command:
+        command.ready()
+        (command.folder / "die_at_start").write_text("torch.OutOfMemoryError: CUDA out of memory.")
+        (command.folder / "die").touch()
+        assert command.process.wait(60) == 2
+        assert "error: Replica 0 has failed 3 times in a row" in command.text
+        assert "--gpu-memory-utilization" in command.text
+        assert not command.endpoints.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--tp", "2"], "needs vLLM on GPUs"),
+        (["--device", "cuda", "--replicas", "2"], "need 2 GPUs, and 0 can be seen"),
+        (["--model", "/nowhere/model"], "There is no folder /nowhere/model"),
+        (["--host", "192.0.2.1", "--port", "0"], "cannot listen there"),
+        (["--replicas", "0"], "--replicas"),
+    ],
+)
+def test_what_cannot_be_served_is_refused(tmp_path: Path, words: list[str], expected: str) -> None:
+    with serving(tmp_path, *words) as command:
+        assert command.process.wait(30) == 2
+        assert expected in command.text
+        assert not pids(command.folder)
+
+
+def test_a_port_that_is_taken_is_refused(tmp_path: Path) -> None:
+    (port,) = free_ports("127.0.0.1", 1)
+    with socket.create_server(("127.0.0.1", port)), serving(tmp_path, "--port", str(port)) as command:
+        assert command.process.wait(30) == 2
+        assert f"Port {port} on 127.0.0.1 cannot be used" in command.text

@@ -1,0 +1,121 @@
+"""The endpoint file: what a run reads from it, and what it says where it cannot."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rlfactory_judge.serving.endpoint_file import (
+    EndpointFile,
+    default_endpoints,
+    read_endpoints,
+    remove_endpoints,
+    write_endpoints,
+)
+
+from rlfactory_core.errors import UsageError
+
+URLS = ("http://127.0.0.1:8000/v1", "http://127.0.0.1:8001/v1")
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "endpoints.json"
+    write_endpoints(path, EndpointFile("Qwen/QwQ-32B", URLS, (os.getpid(),)))
+    file = read_endpoints(path)
+    assert (file.model, file.urls, file.pids) == ("Qwen/QwQ-32B", URLS, (os.getpid(),))
+    assert [*path.parent.iterdir()] == [path]
+
+
+def test_its_usual_place_is_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RLFACTORY_CACHE", str(tmp_path))
+    assert default_endpoints() == tmp_path / "judge" / "endpoints.json"
+
+
+def test_a_missing_file_says_how_to_start_the_servers(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"no endpoint file .*e\.json\. .*rlfactory judge serve --model"):
+        read_endpoints(tmp_path / "e.json")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        '{"model": "m", "urls": ["http://x/v1"',
+        "[]",
+        "{}",
+        '{"model": "m", "urls": []}',
+        '{"model": "m", "urls": "http://x/v1"}',
+        '{"model": "m", "urls": ["x:8000"]}',
+        '{"model": 3, "urls": ["http://x/v1"]}',
+        '{"model": "m", "urls": ["http://x/v1"], "pids": 3}',
+    ],
+)
+def test_a_damaged_file_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "endpoints.json"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=r"endpoints\.json is damaged .* Remove it"):
+        read_endpoints(path)
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "endpoints.json"
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UsageError, match="cannot be read"):
+        read_endpoints(path)
+
+
+def test_servers_whose_supervisor_has_ended_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "endpoints.json"
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as supervisor:
+        write_endpoints(path, EndpointFile("m", URLS, (supervisor.pid,)))
+        assert read_endpoints(path).urls == URLS
+    with pytest.raises(UsageError, match=f"left over: process {supervisor.pid}"):
+        read_endpoints(path)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only there does the kernel say when a process began")
+def test_another_process_with_the_supervisors_number_does_not_count(tmp_path: Path) -> None:
+    path = tmp_path / "endpoints.json"
+    write_endpoints(path, EndpointFile("m", URLS, (os.getpid(),), births=("1",)))
+    with pytest.raises(UsageError, match="left over"):
+        read_endpoints(path)
+
+
+def test_processes_of_another_machine_are_not_looked_for(tmp_path: Path) -> None:
+    path = tmp_path / "endpoints.json"
+    write_endpoints(path, EndpointFile("m", URLS, (2**22 - 1,), host="elsewhere"))
+    assert read_endpoints(path).urls == URLS
+
+
+def test_a_file_written_by_hand_needs_only_model_and_urls(tmp_path: Path) -> None:
+    path = tmp_path / "endpoints.json"
+    path.write_text(json.dumps({"model": "m", "urls": URLS}))
+    assert dataclasses.astuple(read_endpoints(path))[:3] == ("m", URLS, ())
+
+
+def test_only_its_writer_removes_it(tmp_path: Path) -> None:
+    path = tmp_path / "endpoints.json"
+    write_endpoints(path, EndpointFile("m", URLS, (os.getpid(),)))
+    remove_endpoints(path, os.getpid() + 1)
+    assert path.exists()
+    remove_endpoints(path, os.getpid())
+    assert not path.exists()
+    remove_endpoints(path, os.getpid())
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match=r"cannot be written .* --endpoints"):
+        write_endpoints(tmp_path / "file" / "endpoints.json", EndpointFile("m", URLS))
+
+
+def test_others_do_not_read_it(tmp_path: Path) -> None:
+    path = tmp_path / "endpoints.json"
+    write_endpoints(path, EndpointFile("m", URLS))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600

@@ -1,0 +1,209 @@
+"""`LocalServer`: with stand-ins, and with the real ``transformers serve``."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import httpx
+import pytest
+from judge_serving import is_alive, living, pids, save_tiny_model, stub_launch, until
+from rlfactory_judge.serving import local
+from rlfactory_judge.serving.local import LocalServer
+from rlfactory_judge.serving.servers import Replica, Served
+
+from rlfactory_core.errors import BackendError, UsageError
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+
+_OWNER = """
+import asyncio, os, sys
+from pathlib import Path
+from rlfactory_judge.serving.local import LocalServer
+async def main():
+    async with LocalServer(Path(sys.argv[1])) as server:
+        print(server.pid, server.url, flush=True)
+        await asyncio.Event().wait()
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where temporary folders go; at the end the server's has to be gone."""
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+@pytest.fixture
+def orders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Servers are stand-ins, which take orders from this folder."""
+    folder = tmp_path / "orders"
+    folder.mkdir()
+
+    def launch(served: Served, replica: Replica) -> object:
+        return stub_launch(folder, served.model)(replica)
+
+    monkeypatch.setattr(local, "small_launch", launch)
+    return folder
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Path:
+    """A model that stand-ins are content with."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    return folder
+
+
+async def ask(server: LocalServer, **more: object) -> httpx.Response:
+    body = {"model": server.model, "messages": [{"role": "user", "content": "Paris?"}], "max_tokens": 4, **more}
+    async with httpx.AsyncClient(trust_env=False, timeout=60.0) as client:
+        return await client.post(f"{server.url}/chat/completions", json=body)
+
+
+def test_it_answers_and_leaves_nothing(orders: Path, empty: Path, scratch: Path) -> None:
+    async def scenario() -> None:
+        async with LocalServer(empty) as server:
+            assert server.url.startswith("http://127.0.0.1:")
+            assert server.url.endswith("/v1")
+            assert server.model == str(empty)
+            assert (await ask(server)).json()["choices"][0]["message"]["content"] == "7"
+            assert "listening" in server.log
+        assert server.pid is None
+
+    asyncio.run(scenario())
+    until(lambda: not living(orders), "the server to end")
+    assert not os.listdir(scratch)
+
+
+def test_it_takes_another_port_where_one_was_taken(
+    orders: Path, empty: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = local.free_ports
+
+    async def scenario() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            offers = [(taken.getsockname()[1],), real("127.0.0.1", 1)]
+            monkeypatch.setattr(local, "free_ports", lambda host, count: offers.pop(0))
+            async with LocalServer(empty) as server:
+                assert str(taken.getsockname()[1]) not in server.url
+                assert not offers
+
+    asyncio.run(scenario())
+    assert not os.listdir(scratch)
+
+
+def test_one_that_dies_says_its_last_words(orders: Path, empty: Path, scratch: Path) -> None:
+    (orders / "die_at_start").write_text("KeyError: 'a weight'")
+
+    async def scenario() -> None:
+        with pytest.raises(BackendError, match=r"ended with exit code 1\. Its log is .*\nKeyError: 'a weight'"):
+            async with LocalServer(empty):
+                raise AssertionError("not to be reached")
+
+    asyncio.run(scenario())
+    assert not os.listdir(scratch)
+
+
+def test_one_that_does_not_answer_in_time_is_ended(orders: Path, empty: Path, scratch: Path) -> None:
+    (orders / "ill").touch()
+
+    async def scenario() -> None:
+        with pytest.raises(BackendError, match=r"does not answer at .* after 0\.5 s"):
+            await LocalServer(empty, ready_s=0.5).__aenter__()
+
+    asyncio.run(scenario())
+    until(lambda: not living(orders), "the server to end")
+    assert not os.listdir(scratch)
+
+
+def test_one_can_be_given_up_while_it_starts(orders: Path, empty: Path, scratch: Path) -> None:
+    (orders / "ill").touch()
+
+    async def scenario() -> None:
+        entering = asyncio.ensure_future(LocalServer(empty).__aenter__())
+        await asyncio.to_thread(until, lambda: len(pids(orders)) == 2, "the server to start")
+        entering.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await entering
+
+    asyncio.run(scenario())
+    until(lambda: not living(orders), "the server to end")
+    assert not os.listdir(scratch)
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"config\.json is missing"):
+        LocalServer(tmp_path)
+
+
+@pytest.mark.slow
+def test_transformers_serves_a_model(tmp_path: Path, scratch: Path) -> None:
+    pytest.importorskip("transformers", reason="the server")
+    model = save_tiny_model(tmp_path / "model")
+
+    async def scenario() -> None:
+        async with LocalServer(model) as server:
+            pid = server.pid
+            replies = await asyncio.gather(*(ask(server, seed=number, top_p=1.0) for number in range(8)))
+            for reply in replies:
+                assert reply.status_code == 200, reply.text
+                assert reply.json()["usage"]["completion_tokens"] <= 4
+            greedy = [(await ask(server, temperature=0.0)).json()["choices"][0]["message"] for _ in range(2)]
+            assert greedy[0] == greedy[1]
+            assert (await ask(server, model="another")).status_code == 400
+            async with httpx.AsyncClient(trust_env=False) as client:  # clients ask for it as a sign of life
+                assert (await client.get(f"{server.url}/models", timeout=60.0)).json()["data"] == []
+        assert pid is not None
+        assert not is_alive(pid)
+
+    asyncio.run(scenario())
+    assert not [*scratch.glob("rlfactory-judge-*")]
+
+
+@pytest.mark.slow
+def test_transformers_server_ends_with_its_killed_owner(tmp_path: Path) -> None:
+    pytest.importorskip("transformers", reason="the server")
+    model = save_tiny_model(tmp_path / "model")
+    command = [sys.executable, "-c", _OWNER, str(model)]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    owner = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+    try:
+        assert owner.stdout is not None
+        guard, url = owner.stdout.readline().split()
+        (server,) = Path(f"/proc/{guard}/task/{guard}/children").read_text().split()
+        assert httpx.get(f"{url.removesuffix('/v1')}/health", trust_env=False).is_success
+        owner.send_signal(signal.SIGKILL)
+        until(lambda: not is_alive(int(guard)) and not is_alive(int(server)), "the server to end")
+        with pytest.raises(httpx.ConnectError):
+            httpx.get(url, trust_env=False)
+        assert not [*tmp_path.glob("rlfactory-judge-*")]
+    finally:
+        owner.kill()
+        owner.communicate()
+
+
+@pytest.mark.slow
+def test_transformers_last_words_over_a_damaged_model_are_shown(tmp_path: Path, scratch: Path) -> None:
+    pytest.importorskip("transformers", reason="the server")
+    model = save_tiny_model(tmp_path / "model")
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps({**config, "model_type": "no_such_model"}))
+
+    async def scenario() -> None:
+        with pytest.raises(BackendError, match="no_such_model"):
+            await LocalServer(model).__aenter__()
+
+    asyncio.run(scenario())
+    assert not [*scratch.glob("rlfactory-judge-*")]

@@ -1,0 +1,139 @@
+"""A server's process: nothing of it is left, whoever ends and however."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from judge_serving import is_alive, living, pids, stub_launch, until
+from rlfactory_judge.serving.ports import free_ports
+from rlfactory_judge.serving.process import ServerProcess
+from rlfactory_judge.serving.servers import Replica
+
+from rlfactory_core.errors import BackendError
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+
+# A process that owns a server, and a child that keeps all its descriptors open, and then waits.
+_OWNER = """
+import os, sys, time
+from pathlib import Path
+sys.path.insert(0, {support!r})
+from judge_serving import stub_launch
+from rlfactory_judge.serving.process import ServerProcess
+from rlfactory_judge.serving.servers import Replica
+made = stub_launch(Path({folder!r}))(Replica({port}))
+process = ServerProcess(made.command, made.environment, Path({folder!r}) / "log")
+if not os.fork():
+    time.sleep(600)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def server(folder: Path, grace_s: float = 5.0) -> Iterator[ServerProcess]:
+    made = stub_launch(folder)(Replica(*free_ports("127.0.0.1", 1)))
+    process = ServerProcess(made.command, made.environment, folder / "log", grace_s=grace_s)
+    try:
+        until(lambda: len(pids(folder)) == 2 and "listening" in process.last_lines(), "the server")
+        yield process
+    finally:
+        process.stop()
+
+
+def test_stopping_ends_the_server_and_its_child(tmp_path: Path) -> None:
+    with server(tmp_path) as process:
+        assert living(tmp_path) == pids(tmp_path)
+        assert process.exit_code is None
+        process.stop()
+        assert process.exit_code == 128 + signal.SIGTERM
+        until(lambda: not living(tmp_path), "both to end")
+
+
+def test_a_server_deaf_to_sigterm_is_killed(tmp_path: Path) -> None:
+    (tmp_path / "stubborn").touch()
+    with server(tmp_path, grace_s=0.1) as process:
+        process.stop()
+        assert process.ending == "it was ended by signal 9"
+        until(lambda: not living(tmp_path), "both to end")
+
+
+def test_a_server_that_ends_takes_its_child_along(tmp_path: Path) -> None:
+    with server(tmp_path) as process:
+        (tmp_path / "die").touch()
+        until(lambda: process.exit_code is not None, "the server to end")
+        assert process.ending == "it ended with exit code 3"
+        assert process.last_lines(1) == "asked to die"
+        until(lambda: not living(tmp_path), "its child to end")
+
+
+def test_a_killed_guard_takes_the_server_along(tmp_path: Path) -> None:
+    with server(tmp_path) as process:
+        os.kill(process.pid, signal.SIGKILL)
+        until(lambda: not living(tmp_path, "server"), "the server to end")
+        for pid in living(tmp_path, "child"):
+            os.kill(pid, signal.SIGKILL)  # nobody is left who could
+
+
+def test_ctrl_c_in_a_terminal_is_not_for_the_server(tmp_path: Path) -> None:
+    with server(tmp_path) as process:
+        assert os.getpgid(process.pid) != os.getpgid(0)
+        for pid in pids(tmp_path):
+            assert os.getsid(pid) not in {os.getsid(0), os.getsid(process.pid)}
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_the_server_ends_with_its_owner_even_where_a_fork_of_that_lives_on(tmp_path: Path, number: int) -> None:
+    (port,) = free_ports("127.0.0.1", 1)
+    support = str(Path(__import__("judge_serving").__file__).parent)
+    program = _OWNER.format(support=support, folder=str(tmp_path), port=port)
+    owner = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, start_new_session=True)
+    try:
+        until(lambda: len(living(tmp_path)) == 2, "the server")
+        owner.send_signal(number)
+        owner.wait()
+        until(lambda: not living(tmp_path), "the server and its child to end")
+    finally:
+        os.killpg(owner.pid, signal.SIGKILL)  # the fork
+        owner.communicate()
+
+
+def test_what_a_launcher_says_of_its_process_is_not_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("HOME_OF_TEST", "kept")
+    words = "import os; print(os.environ.get('RANK'), os.environ['HOME_OF_TEST'], os.environ['MORE'])"
+    process = ServerProcess([sys.executable, "-c", words], {"MORE": "given"}, tmp_path / "log")
+    until(lambda: process.exit_code is not None, "its end")
+    process.stop()
+    assert process.last_lines() == "None kept given"
+
+
+def test_a_program_that_is_not_there_is_an_ending_like_others(tmp_path: Path) -> None:
+    process = ServerProcess([str(tmp_path / "absent")], {}, tmp_path / "log")
+    until(lambda: process.exit_code is not None, "its end")
+    process.stop()
+    assert process.exit_code == 127
+    assert "No such file or directory" in process.last_lines()
+
+
+def test_a_log_that_cannot_be_written_is_an_error_in_words(tmp_path: Path) -> None:
+    with pytest.raises(BackendError, match="cannot be started"):
+        ServerProcess([sys.executable], {}, tmp_path / "absent" / "log")
+
+
+def test_last_lines_are_those_since_its_start_without_colours(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("of the server before\n")
+    words = r"print('one\n\n\x1b[31mtwo\x1b[0m\nshards: 10%\rshards: 100%')"
+    process = ServerProcess([sys.executable, "-c", words], {}, log)
+    until(lambda: process.exit_code is not None, "its end")
+    process.stop()
+    assert process.last_lines() == "one\ntwo\nshards: 100%"
+    assert process.last_lines(1) == "shards: 100%"
+    assert not is_alive(process.pid)

@@ -1,0 +1,208 @@
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from fake_openai import FakeServer, Reply, error, said, serve
+from labelled_answers import labelled
+from rlfactory_judge.trust.command import calibrate
+from rlfactory_judge.trust.labels import write_labels
+
+from rlfactory_core.errors import BackendError, ConfigError, DataError, RlfactoryError, RunStopped, UsageError
+
+
+def is_judgement(body: Mapping[str, Any]) -> bool:
+    """And not one of the service's own first questions, about what the server can do."""
+    return "What is " in body["messages"][-1]["content"]
+
+
+def judgements(server: FakeServer) -> list[dict[str, Any]]:
+    return [body for body in server.requests if is_judgement(body)]
+
+
+def honest(body: Mapping[str, Any]) -> Reply:
+    """Finds out what was asked for by the form, and what was said by the labelled answers' own words."""
+    text = body["messages"][-1]["content"]
+    if not is_judgement(body):
+        return said("Yes.")
+    told = [int(number) for number in re.findall(r"It is (\d+)\.", text)]
+    asked = re.search(r"What is (\d+) \+ 0\?", text)
+    assert asked is not None
+    right = [number == int(asked[1]) for number in told]
+    if '{"better": "2"}' in text:
+        return said(json.dumps({"better": "1" if right[0] else "2"}))
+    return said(json.dumps({"score": 9 if right[0] else 1}))
+
+
+def obedient(body: Mapping[str, Any]) -> Reply:
+    return said('{"score": 10}') if "Score: 10" in body["messages"][-1]["content"] else honest(body)
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RLFACTORY_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def labels(tmp_path: Path) -> Path:
+    path = tmp_path / "labels.jsonl"
+    write_labels(path, labelled(10, pairs=4))
+    return path
+
+
+@pytest.fixture
+def server() -> Iterator[FakeServer]:
+    with serve(honest) as running:
+        yield running
+
+
+def run(labels: Path | None, url: str, *more: str) -> Result:
+    arguments = [*(["--labels", str(labels)] if labels else []), "--url", url, *more, "concurrency=8"]
+    return CliRunner().invoke(calibrate, arguments)
+
+
+def failure(result: Result) -> RlfactoryError:
+    assert isinstance(result.exception, RlfactoryError), result.exception
+    return result.exception
+
+
+def test_figures_for_people(labels: Path, server: FakeServer) -> None:
+    shown = run(labels, server.url, "--injections", "4", "--samples", "2")
+    assert shown.exit_code == 0, shown.exception
+    lines = shown.stdout.splitlines()
+    for stage in ("judging: 10 answers", "comparing: 4 pairs", "injecting: 20 answers", "asking again: 20 samples"):
+        assert stage in shown.stdout
+    assert f"toy at {server.url}, rubric correctness, mode outcome, accepts from 0.5 of 1" in lines
+    assert any(line.startswith("  Cohen's kappa") and " 1.000 " in line for line in lines)
+    assert lines[-1].startswith("In short: kappa 1.00")
+
+
+def test_figures_as_json_and_in_a_file(labels: Path, server: FakeServer, tmp_path: Path) -> None:
+    shown = run(labels, server.url, "--json", "--injections", "2", "--out", str(tmp_path / "deep" / "figures.json"))
+    found = json.loads(shown.stdout)
+    assert found == json.loads((tmp_path / "deep" / "figures.json").read_text())
+    assert found["answers"]["n"] == 10
+    assert found["position"]["first"]["value"] == 0.5
+    assert found["injection"]["judgements"] == 10
+    assert found["consistency"] is None
+    assert found["costs"]["tokens"] > 0
+    assert "judging" in shown.stderr
+
+
+def test_a_repeat_asks_nothing_anew(labels: Path, server: FakeServer) -> None:
+    run(labels, server.url, "--injections", "1")
+    before = len(judgements(server))
+    again = json.loads(run(labels, server.url, "--injections", "1", "--json").stdout)
+    assert len(judgements(server)) == before
+    assert again["costs"]["cached"] == again["costs"]["judgements"] == 23
+
+
+def test_an_obedient_judge_is_found_out_through_the_whole_path(labels: Path) -> None:
+    with serve(obedient) as server:
+        shown = run(labels, server.url, "--limit", "4", "--injections", "20")
+    assert "injected texts get" in shown.stdout.splitlines()[-1]
+    assert ": 1 of 1; answer a" in shown.stdout
+
+
+def test_a_kappa_below_the_minimum_exits_with_one(labels: Path, server: FakeServer) -> None:
+    assert run(labels, server.url, "--injections", "0", "--min-kappa", "0.9").exit_code == 0
+    with serve(lambda body: said('{"score": 10, "better": "1"}')) as constant:
+        below = run(labels, constant.url, "--injections", "0", "--min-kappa", "0.9", "--limit", "4", "cache=off")
+    assert below.exit_code == 1
+    assert "kappa is 0.000, and --min-kappa asks for 0.9" in below.stderr
+    assert "of 4 answers" in below.stdout
+
+
+def test_options_of_the_reward_are_taken(labels: Path, server: FakeServer) -> None:
+    shown = run(labels, server.url, "--mode", "pairwise", "votes=3", "temperature=0.5", "--injections", "0", "--json")
+    found = json.loads(shown.stdout)
+    assert (found["mode"], found["rubric"], found["votes"]) == ("pairwise", "comparison", 3)
+    assert found["answers"] is None
+    assert found["pairs"]["kappa"]["value"] == 1.0
+    assert {body["temperature"] for body in judgements(server)} == {0.5}
+    assert len(judgements(server)) == 4 * 2 * 3
+    assert isinstance(failure(run(labels, server.url, "vote=3")), ConfigError)
+    assert "--min-kappa 0.5" in str(failure(run(labels, server.url, "min_kappa=0.5")))
+    assert (
+        json.loads(run(labels, server.url, "mode=ranking", "--injections", "0", "--json").stdout)["mode"] == "ranking"
+    )
+    assert "below its high" in str(failure(run(labels, server.url, "low=3", "high=1")))
+
+
+def test_self_consistency_is_measured_at_a_temperature(labels: Path, server: FakeServer) -> None:
+    found = json.loads(run(labels, server.url, "--samples", "3", "--injections", "0", "--json").stdout)
+    assert (found["consistency"]["samples"], found["consistency"]["temperature"]) == (3, 0.7)
+    assert sorted(body["temperature"] for body in judgements(server)) == [0.0] * 18 + [0.7] * 30
+
+
+def test_without_labels_the_format_is_shown(server: FakeServer) -> None:
+    caught = failure(run(None, server.url))
+    assert isinstance(caught, UsageError)
+    assert "--labels FILE.jsonl" in str(caught)
+    assert '"label": true}' in str(caught)
+
+
+def test_what_cannot_be_is_refused_before_anything_is_asked(labels: Path, server: FakeServer, tmp_path: Path) -> None:
+    (tmp_path / "bad.jsonl").write_text("{}\n")
+    assert isinstance(failure(run(tmp_path / "bad.jsonl", server.url)), DataError)
+    assert isinstance(failure(run(labels, server.url, "--rubric", "corectness")), ConfigError)
+    assert isinstance(failure(run(labels, server.url, "--out", f"{labels}/x.json")), DataError)
+    assert judgements(server) == []
+
+
+def test_a_judge_that_is_not_there_is_an_error(labels: Path) -> None:
+    assert isinstance(failure(run(labels, "http://127.0.0.1:9/v1")), BackendError)
+    with serve(lambda body: error(400, "the model is broken")) as server:
+        assert "the model is broken" in str(failure(run(labels, server.url, "retries=0")))
+
+
+def test_ctrl_c_shows_what_there_is(labels: Path, tmp_path: Path) -> None:
+    """In a process of its own, whose fifth question gets no answer."""
+    asked, let_go, lock = [0], threading.Event(), threading.Lock()
+    reached = threading.Event()
+
+    def slow(body: Mapping[str, Any]) -> Reply:
+        with lock:
+            asked[0] += is_judgement(body)
+            stuck = asked[0] > 4
+        if stuck:
+            reached.set()
+            let_go.wait(30)
+        return honest(body)
+
+    with serve(slow) as server:
+        code = "from rlfactory_judge.trust.command import calibrate as c; from rlfactory_core.cli import main as m; "
+        code += "m.cli.add_command(c, 'calibrate'); m.COMMANDS['calibrate'] = m.LazyCommand("
+        code += "'rlfactory_judge.trust.command:calibrate', ''); m.main()"
+        arguments = ["calibrate", "--labels", str(labels), "--url", server.url, "--out", str(tmp_path / "f.json")]
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, *arguments, "concurrency=1"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        try:
+            assert reached.wait(60)
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=60)
+        finally:
+            let_go.set()
+            process.kill()
+            process.wait()
+    assert process.returncode == RunStopped.exit_code, err
+    assert "stopped after" in out
+    assert "of 4 answers" in out
+    assert "Not complete: stopped by Ctrl-C" in out
+    assert "figures so far" in err
+    assert json.loads((tmp_path / "f.json").read_text())["stopped"] == "stopped by Ctrl-C"

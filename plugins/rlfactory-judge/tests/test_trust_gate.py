@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from labelled_answers import DataRubric, KnownJudge, is_right, labelled
+from rlfactory_judge.contract import UnavailableError
+from rlfactory_judge.options import JudgeOptions
+from rlfactory_judge.trust.calibration import Calibration
+from rlfactory_judge.trust.gate import check_trust
+from rlfactory_judge.trust.labels import Labels, write_labels
+
+from rlfactory_core.errors import BackendError, DataError, UsageError
+
+
+def honest() -> KnownJudge:
+    return KnownJudge(lambda answer, truth, noise: float(is_right(answer, truth)))
+
+
+def careless() -> KnownJudge:
+    return KnownJudge(lambda answer, truth, noise: 1.0)
+
+
+def check(judge: KnownJudge, options: JudgeOptions, folder: Path | None = None) -> tuple[Calibration | None, list[str]]:
+    said: list[str] = []
+    return asyncio.run(check_trust(judge, DataRubric(), options, say=said.append, folder=folder)), said
+
+
+@pytest.fixture
+def labels(tmp_path: Path) -> Path:
+    path = tmp_path / "labels.jsonl"
+    write_labels(path, labelled(60))
+    return path
+
+
+def test_a_good_judge_may_start_and_its_figures_are_told_and_kept(labels: Path, tmp_path: Path) -> None:
+    found, said = check(honest(), JudgeOptions(labels=labels, min_kappa=0.8), tmp_path)
+    assert found is not None
+    assert said[0] == "Measuring the judge on labels: 60 answers"
+    assert said[-1].startswith("The judge and the labels: kappa 1.00 [0.8")
+    assert said[-1].endswith(
+        "on 60 answers, agreement 1.00, 0 of 30 wrong answers accepted, 0 of 30 right ones rejected"
+    )
+    kept = json.loads((tmp_path / "judge-calibration.json").read_text())
+    assert kept["answers"]["kappa"]["value"] == 1.0
+    assert kept["rubric_fingerprint"] == "data"
+
+
+def test_a_careless_judge_is_refused_with_figures_and_a_remedy(labels: Path, tmp_path: Path) -> None:
+    options = JudgeOptions(labels=labels, min_kappa=0.6)
+    with pytest.raises(UsageError) as caught:
+        check(careless(), options, tmp_path)
+    text = str(caught.value)
+    assert "kappa 0.00" in text
+    assert "30 of 30 wrong answers accepted" in text
+    assert "at least 0.6" in text
+    assert f"rlfactory judge calibrate --labels {labels}" in text
+    again = careless()
+    with pytest.raises(UsageError, match="agrees too little"):  # another process of the same run
+        check(again, options, tmp_path)
+    assert again.asked == 0
+
+
+def test_without_a_minimum_it_is_only_told(labels: Path) -> None:
+    found, said = check(careless(), JudgeOptions(labels=labels))
+    assert found is not None
+    assert "kappa 0.00" in said[-1]
+
+
+def test_nothing_is_measured_without_labels() -> None:
+    judge = honest()
+    assert check(judge, JudgeOptions()) == (None, [])
+    assert judge.asked == 0
+    with pytest.raises(UsageError, match="needs labelled answers"):
+        check(judge, JudgeOptions(min_kappa=0.5))
+
+
+def test_one_of_several_processes_measures(labels: Path, tmp_path: Path) -> None:
+    judges = [honest() for _ in range(4)]
+    options = JudgeOptions(labels=labels, min_kappa=0.8)
+
+    async def all_at_once() -> list[Calibration | None]:
+        return await asyncio.gather(*(check_trust(one, DataRubric(), options, folder=tmp_path) for one in judges))
+
+    found = asyncio.run(all_at_once())
+    assert sorted(judge.asked for judge in judges) == [0, 0, 0, 60]
+    assert found == [found[0]] * 4
+
+
+def test_a_process_that_fails_leaves_the_next_one_to_measure(labels: Path, tmp_path: Path) -> None:
+    broken = KnownJudge(lambda *_: 0.0, fail=lambda _: UnavailableError("connection refused"))
+    options = JudgeOptions(labels=labels)
+    with pytest.raises(BackendError, match="connection refused"):
+        check(broken, options, tmp_path)
+    judge = honest()
+    check(judge, options, tmp_path)
+    assert judge.asked == 60
+
+
+def test_another_judge_of_the_run_has_figures_of_its_own(labels: Path, tmp_path: Path) -> None:
+    check(honest(), JudgeOptions(labels=labels), tmp_path)
+    for judge, asked in ((careless(), 60), (careless(), 0)):
+        found, _ = check(judge, JudgeOptions(labels=labels, votes=1, threshold=0.7), tmp_path)
+        assert found is not None
+        assert found.threshold == 0.7
+        assert judge.asked == asked
+    assert len(list(tmp_path.glob("judge-calibration*.json"))) == 2
+    first, _ = check(KnownJudge(lambda *_: 0.0), JudgeOptions(labels=labels), tmp_path)
+    assert first is not None
+    assert first.agreement is not None
+    assert first.agreement.kappa is not None
+    assert first.agreement.kappa.value == 1.0
+
+
+def test_changed_labels_and_damaged_figures_are_measured_anew(labels: Path, tmp_path: Path) -> None:
+    options = JudgeOptions(labels=labels)
+    check(honest(), options, tmp_path)
+    (tmp_path / "judge-calibration.json").write_text("{")
+    damaged = honest()
+    check(damaged, options, tmp_path)
+    assert damaged.asked == 60
+    write_labels(labels, labelled(10))
+    changed = honest()
+    check(changed, options, tmp_path)
+    assert changed.asked == 10
+
+
+def test_labels_that_cannot_tell_kappa_are_refused(labels: Path) -> None:
+    write_labels(labels, Labels(tuple(row for row in labelled(20).answers if row.label)))
+    with pytest.raises(UsageError, match="cannot be told, because all labels are the same"):
+        check(honest(), JudgeOptions(labels=labels, min_kappa=0.1))
+    write_labels(labels, labelled(0, pairs=3))
+    with pytest.raises(DataError, match="no single answers"):
+        check(honest(), JudgeOptions(labels=labels))
+
+
+def test_a_folder_is_left_with_nothing_but_the_figures(labels: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    check(honest(), JudgeOptions(labels=labels), folder)
+    assert sorted(path.name for path in folder.iterdir()) == [".judge-calibration.lock", "judge-calibration.json"]
+
+
+@pytest.mark.parametrize("mode", ["pairwise", "ranking"])
+def test_judges_that_compare_are_measured_on_pairs(tmp_path: Path, mode: Any) -> None:
+    path = tmp_path / "labels.jsonl"
+    write_labels(path, labelled(0, pairs=20))
+    found, said = check(honest(), JudgeOptions(labels=path, min_kappa=0.5, mode=mode))
+    assert found is not None
+    assert "on 20 pairs" in said[-1]

@@ -1,0 +1,89 @@
+"""A part of the run asks for a stop: all processes stop between the same two steps, and the user is told why."""
+
+from __future__ import annotations
+
+import multiprocessing
+from pathlib import Path
+
+import pytest
+from runs import Cli, checkpoints, metrics, summary
+
+pytestmark = pytest.mark.slow
+
+PLUGIN = """
+import multiprocessing
+
+from rlfactory_core import Score, VerifierError, hookimpl
+from tiny_task import Colours
+
+
+class Spent:
+    '''Asks for the stop in the second process alone, and cannot score any more.'''
+
+    def __init__(self, split="train"):
+        self.split = split
+
+    async def open(self, task):
+        self.run = task.run
+
+    async def close(self): ...
+
+    async def score(self, trajectory):
+        if multiprocessing.parent_process() and trajectory.sample.split == self.split:
+            for number in range(2):
+                self.run.request_stop(f"Tokens are spent in {self.run.folder.name} ({number}).")
+            raise VerifierError("no tokens are left", counts={"refused": 1.0})
+        return Score(1.0)
+
+
+@hookimpl
+def rlfactory_tasks(register):
+    register("spending", Colours)
+
+
+@hookimpl
+def rlfactory_reward_scorers(register):
+    register("spent", Spent)
+"""
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> list[object]:
+    plugin = tmp_path / "spending.py"
+    plugin.write_text(PLUGIN)
+    options = [
+        "train.prompts_per_step=4",
+        "train.group_size=4",
+        "train.workers=2",
+        "eval.limit=4",
+        "eval.sampled=false",
+    ]
+    return ["run", "--plugin", plugin, "--steps", 5, "checkpoint.every=0", *options, "--out", tmp_path / "run"]
+
+
+def test_asked_for_in_a_step_it_comes_after_the_step(cli: Cli, command: list[object], tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    outcome = cli(*command, "rewards=[{name: exact_match}, {name: spent}]")
+    assert outcome.code == 130, outcome.err
+    reason = "Tokens are spent in run (0)."
+    assert f"Stopped after step 1, which is saved. {reason} Go on with: rlfactory run --resume {run}" in outcome.err
+    assert checkpoints(run) == ["latest", "step-1"]
+    (row,) = metrics(run)
+    assert row["masked"] == row["faults/verifier/spent"] == row["counts/spent.refused"] == 8
+    assert (run / "report.html").exists()
+    assert multiprocessing.active_children() == []
+    resumed = cli("run", "--resume", run, "rewards=[{name: exact_match}]", "--steps", 2)
+    assert resumed.code == 0, resumed.err
+    assert summary(run)["steps"] == 2
+
+
+def test_asked_for_in_the_first_evaluation_it_comes_before_the_first_step(
+    cli: Cli, command: list[object], tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    outcome = cli(*command, "rewards=[{name: exact_match}, {name: spent, split: eval}]")
+    assert outcome.code == 130, outcome.err
+    assert "Stopped before step 1. Tokens are spent in run (0). Start it anew: there is no checkpoint." in outcome.err
+    assert metrics(run) == []
+    assert summary(run)["eval"]["before"]["masked"] == 2
+    assert multiprocessing.active_children() == []

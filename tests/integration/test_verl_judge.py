@@ -1,0 +1,103 @@
+"""Rewards that ask a model, in verl: served in verl's own pool beside the policy, or behind an address."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_openai import Reply, said, serve
+from runs import TINY_TASK, finish, metrics, start, summary
+from verl_runs import LIMIT_S, VERL, rlfactory
+
+pytest.importorskip("verl", reason="the verl engine: rlfactory doctor --engine verl --install")
+pytest.importorskip("vllm", reason="the verl engine: rlfactory doctor --engine verl --install")
+pytest.importorskip("rlfactory_judge", reason="the judge: python -m pip install -e plugins/rlfactory-judge")
+from tiny_judge import tiny_judge
+
+pytest_plugins = ("verl_runs",)
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("nothing_left")]
+
+STOPPED = 130
+SMALL = (
+    *("train.prompts_per_step=2", "train.group_size=2", "train.schedule=constant"),
+    *("eval.limit=2", "eval.sampled=false", "checkpoint.every=1"),
+)
+
+
+@pytest.fixture(scope="module")
+def judge(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_judge(tmp_path_factory.mktemp("judge"))
+
+
+def written(folder: Path, *rewards: Mapping[str, Any]) -> Path:
+    """A run's configuration with these rewards."""
+    path = folder / "run.yaml"
+    config = {"plugin": TINY_TASK, "task": {"head_dim": 32}, "rewards": rewards}
+    path.write_text(json.dumps(config), encoding="utf-8")
+    return path
+
+
+def scores(run: Path) -> list[dict[str, Any]]:
+    """Of all trajectories that were trained on."""
+    files = sorted((run / "trajectories").glob("step-*.jsonl"))
+    return [json.loads(line)["score"] for path in files for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_the_judge_in_verls_pool(judge: Path, tmp_path: Path) -> None:
+    """With a reward of a test's own that shares the pool, a rule and a verifier, all at once; also after a resume.
+
+    What the model says is held to its form by vLLM, so that every attempt has a score.
+    """
+    run, names = tmp_path / "run", ["judge", "asked", "exact_match", "looked"]
+    served = {"model": str(judge), "placement": "pool", "output": "json", "cache": "off", "max_tokens": 64}
+    config = written(
+        tmp_path,
+        {"name": "judge", **served},
+        {"name": "asked", "weight": 0.5, "model": str(judge)},
+        *({"name": name, "weight": 0.1} for name in names[2:]),
+    )
+    given = ("--config", config, *VERL, "--steps", "1", "--out", run, *SMALL)
+    shown = rlfactory("run", *given, "--dry-run").out.splitlines()
+    told = [line.split() for line in shown if line.startswith("# rewards.judge, rewards.asked")]
+    assert ["reward.reward_model.model_path", f"'{judge}'"] in [words[-2:] for words in told]
+    assert not run.exists()
+
+    rlfactory("run", *given)
+    rlfactory("run", "--resume", run, "--steps", "2")
+    rows = metrics(run)
+    assert [(row["step"], row["masked"]) for row in rows] == [(1, 0), (2, 0)]
+    assert all(set(names) <= set(row) for row in rows)
+    assert set(summary(run)["eval"]) == {"before", "after"}
+    assert set(names) <= set(summary(run)["eval"]["after"])
+    found = scores(run)
+    assert len(found) == 8
+    for score in found:
+        assert set(names) <= set(score["components"])
+        assert score["verdicts"]["judge"]["reasons"]
+        assert score["seconds"] < sum(score["latency_s"].values())
+
+
+def test_a_judge_behind_an_address_stops_the_run_when_its_budget_is_spent(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+
+    def answer(body: Mapping[str, Any]) -> Reply:
+        return said('{"score": 7}')
+
+    with serve(answer, models=["a/judge"]) as server:
+        # 110 tokens a reply, 6 replies until the first step is done.
+        budget = {"token_budget": 800, "max_tokens": 64, "on_budget": "stop"}
+        config = written(tmp_path, {"name": "judge", "url": server.url, "cache": "off", **budget})
+        given = ("--config", config, *VERL, "--steps", "9", "--out", run, *SMALL)
+        outcome = finish(start("run", *given), LIMIT_S)
+        asked = len(server.requests)
+    assert outcome.code == STOPPED, outcome.out
+    assert "budget" in outcome.out
+    rows = metrics(run)
+    assert 1 <= len(rows) < 9
+    assert asked >= 5
+    first: Sequence[Any] = scores(run)[:4]
+    assert [score["components"]["judge"] for score in first] == pytest.approx([0.7] * 4)
+    assert (run / "checkpoints" / f"step-{len(rows)}").exists()

@@ -1,0 +1,82 @@
+"""Judge services as tests want them: quick pauses, a clock of their own, nothing kept on disk, nothing left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import warnings
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rlfactory_judge.contract import Question
+from rlfactory_judge.forms.score import ScoreForm
+from rlfactory_judge.options import JudgeOptions
+from rlfactory_judge.service.service import JudgeService, RunPlace
+from rlfactory_judge.service.timing import Timing
+
+T = TypeVar("T")
+FORM = ScoreForm(0.0, 10.0)
+AT_ONCE = Timing(first_pause_s=0.0)
+
+
+class Clock:
+    """Stands still but for pauses, which take no time and are written down."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.pauses: list[float] = []
+
+    def timing(self, first_pause_s: float = 0.0) -> Timing:
+        return Timing(first_pause_s=first_pause_s, clock=lambda: self.now, sleep=self._sleep)
+
+    async def _sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.now += seconds
+        await asyncio.sleep(0)
+
+
+def question(text: str = "How good is it?") -> Question:
+    return Question("You judge.", text, FORM)
+
+
+def options(*urls: str, **more: Any) -> JudgeOptions:
+    """For servers on the loopback; plain text and no cache unless asked for."""
+    return JudgeOptions(**{"url": urls, "output": "text", "cache": "off", "request_s": 30.0, **more})
+
+
+@asynccontextmanager
+async def judging(
+    *urls: str,
+    timing: Timing = AT_ONCE,
+    folder: Path | None = None,
+    say: Callable[[str], None] | None = None,
+    **more: Any,
+) -> AsyncIterator[JudgeService]:
+    """An open service."""
+    service = JudgeService(options(*urls, **more), timing=timing)
+    await service.open(RunPlace(folder), say)
+    try:
+        yield service
+    finally:
+        await service.close()
+
+
+def run_alone(work: Callable[[], Awaitable[T]]) -> T:
+    """Run on an event loop of its own, which afterwards has no task, and no socket is left open."""
+
+    async def whole() -> T:
+        result = await work()
+        gc.collect()  # also abandoned generators end
+        for _ in range(10):
+            await asyncio.sleep(0)
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        assert not left, left
+        return result
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ResourceWarning)
+        result = asyncio.run(whole())
+        gc.collect()
+    return result

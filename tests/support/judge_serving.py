@@ -1,0 +1,99 @@
+"""Starting stand-ins for a judge's servers, and seeing that none of them is left."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import judge_stub_server
+from rlfactory_judge.serving.servers import Launch, Replica
+
+MODEL = "stub"
+_PATIENCE_S = 30.0
+_PACKAGE = """
+import sys
+from pathlib import Path
+sys.path.insert(0, {support!r})
+from judge_stub_server import serve
+def option(name):
+    return sys.argv[sys.argv.index(name) + 1]
+serve(option("--host"), int(option("--port")), sys.argv[2], Path({folder!r}))
+"""
+
+
+def stub_launch(folder: Path, model: str = MODEL) -> Callable[[Replica], Launch]:
+    """How a replica's stand-in is started; ``folder`` is what it takes orders from."""
+    program = judge_stub_server.__file__
+
+    def launch(replica: Replica) -> Launch:
+        return Launch((sys.executable, program, replica.host, str(replica.port), model, str(folder)))
+
+    return launch
+
+
+def stub_transformers(place: Path, folder: Path) -> dict[str, str]:
+    """An environment in which ``python -m transformers.cli.transformers serve`` starts a stand-in."""
+    package = place / "transformers" / "cli"
+    package.mkdir(parents=True)
+    (place / "transformers" / "__init__.py").touch()
+    (package / "__init__.py").touch()
+    support = str(Path(judge_stub_server.__file__).parent)
+    (package / "transformers.py").write_text(_PACKAGE.format(support=support, folder=str(folder)))
+    return {"PYTHONPATH": str(place)}
+
+
+def save_tiny_model(folder: Path) -> Path:
+    """A random Qwen3 of half a million weights, which vLLM and transformers can serve."""
+    from rlfactory_core.engines.local.tiny_model import build_model, build_tokenizer
+    from rlfactory_core.tiny import TinyModelRecipe
+
+    texts = ["Score the answer from 0 to 10. The capital of France is Paris."] * 4
+    architecture = {
+        "hidden_size": 128,
+        "intermediate_size": 256,
+        "num_hidden_layers": 2,
+        "max_position_embeddings": 1024,
+    }
+    architecture |= {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32}
+    recipe = TinyModelRecipe(architecture, lambda: texts, 300, (), lambda _: (), "")
+    tokenizer = build_tokenizer(texts, recipe.vocab_size)
+    # Else transformers' server reads tool calls out of what a random model babbles, and answers 500 where it cannot.
+    tokenizer.response_template = {
+        "defaults": {"role": "assistant"},
+        "start_anchor": "<|im_start|>assistant\n",
+        "fields": {"content": {"close_pattern": r"<\|im_end\|>", "content": "text"}},
+    }
+    build_model(recipe, tokenizer, seed=0).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def pids(folder: Path, name: str = "") -> set[int]:
+    """Of the stand-ins (``server``) and their children (``child``) that were ever started."""
+    return {int(path.stem.rpartition("-")[2]) for path in folder.glob(f"{name}*.pid")}
+
+
+def living(folder: Path, name: str = "") -> set[int]:
+    """Those of them that still run."""
+    return {pid for pid in pids(folder, name) if is_alive(pid)}
+
+
+def is_alive(pid: int) -> bool:
+    """Zombies have ended: nobody has to have waited for them yet."""
+    try:
+        os.kill(pid, 0)
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def until(holds: Callable[[], Any], what: str, seconds: float = _PATIENCE_S) -> None:
+    """Wait for what another process does."""
+    ends = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < ends, f"waited {seconds:g} s for {what}"
+        time.sleep(0.02)
