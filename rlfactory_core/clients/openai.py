@@ -8,16 +8,14 @@ import os
 import random
 from collections.abc import Mapping, Sequence
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlfactory_core.clients.base import Completion
+from rlfactory_core.clients.pools import ConnectionPools
 from rlfactory_core.clients.refusals import RefusedError
 from rlfactory_core.clients.wire import completion_from_wire, message_to_wire, reasoning_key, tools_to_wire
 from rlfactory_core.errors import BackendError, UsageError, nearest
 from rlfactory_core.types import Message, SamplingParams, ToolSpec
-
-if TYPE_CHECKING:
-    import httpx
 
 KEY_VARIABLES = ("RLFACTORY_API_KEY", "OPENAI_API_KEY")  # the first that is set
 
@@ -62,7 +60,7 @@ class OpenAIClient:
         self._deadline_s, self._retries, self._backoff_s = deadline_s, retries, backoff_s
         self._concurrency, self._extra = concurrency, dict(extra)
         self._slots = asyncio.Semaphore(concurrency)
-        self._client: httpx.AsyncClient | None = None
+        self._client: ConnectionPools | None = None
         self._reasoning_key: str | None = None
         self._max_tokens_key = "max_tokens"
         self.sampled_tokens = 0  # in all, as the server counts
@@ -152,16 +150,12 @@ class OpenAIClient:
             self._client = None
 
     def _connect(self) -> None:
-        import httpx
-
         if self._client is not None:
             return
         headers = {"Content-Type": "application/json"}
         if self._api_key:
             headers["Authorization"] = f"Bearer {self._api_key}"
-        limits = httpx.Limits(max_connections=self._concurrency, max_keepalive_connections=self._concurrency)
-        # Deadlines are for the whole of a request; httpx would limit each of its phases.
-        self._client = httpx.AsyncClient(headers=headers, limits=limits, timeout=None)  # noqa: S113
+        self._client = ConnectionPools(headers, self._concurrency)
 
     def _body(self, messages: Sequence[Message], tools: Sequence[ToolSpec], params: SamplingParams) -> dict[str, Any]:
         body: dict[str, Any] = {
@@ -198,7 +192,7 @@ class OpenAIClient:
             hint = ""
             if refused.status in (401, 403):
                 hint = f" Set the key with {' or '.join(KEY_VARIABLES)}."
-            elif served is not None and self.model not in served:
+            elif served and self.model not in served:
                 hint = f" It does not list a model '{self.model}'. {nearest(self.model, served)}"
             elif tools and "tool" in refused.text.lower():
                 hint = " Start the server with tool calling (vLLM: --enable-auto-tool-choice --tool-call-parser NAME)."
@@ -222,7 +216,7 @@ class OpenAIClient:
         for attempt in count(1):
             wait_s = 0.0
             try:
-                response = await self._client.request(method, self.base_url + path, content=content)
+                response = await self._client.request(method, self.base_url + path, content)
             except httpx.TransportError as error:
                 if attempt > self._retries or (method == "GET" and isinstance(error, httpx.ConnectError)):
                     what = f"cannot be reached ({str(error) or type(error).__name__})"
@@ -244,7 +238,7 @@ class OpenAIClient:
 
     def _failed(self, what: str, *, start: bool = False, refused: RefusedError | None = None) -> BackendError:
         hint = " Expected an OpenAI-compatible server there; start it, or mend the address." if start else ""
-        text = f"{self.base_url} {what}.{hint}"
+        text = f"{self.base_url} {what.rstrip('.')}.{hint}"
         if refused is None:
             return BackendError(text)
         return BackendError(text, status=refused.status, retry_after_s=refused.retry_after_s)

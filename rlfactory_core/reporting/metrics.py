@@ -51,6 +51,16 @@ def group_metrics(groups: Sequence[Group]) -> dict[str, float]:
     return metrics
 
 
+def all_masked(groups: Sequence[Group]) -> str | None:
+    """A sentence with the first fault, where no trajectory of a step is left to learn from; else None."""
+    trajectories = [trajectory for group in groups for trajectory in group.trajectories]
+    if not trajectories or not all(trajectory.masked for trajectory in trajectories):
+        return None
+    masking = (FaultKind.INFRA, FaultKind.VERIFIER)
+    fault = next(fault for fault in trajectories[0].faults if fault.kind in masking)
+    return f"all {len(trajectories)} trajectories were masked, the first by {fault.source}: {fault.message}"
+
+
 def component_means(trajectories: Iterable[Trajectory]) -> dict[str, float]:
     """Mean of each score component, overall and by the samples' slices; names in alphabetical order.
 

@@ -212,4 +212,7 @@ def headline(summary: Mapping[str, Any], steps: int) -> str:
     if after is not None:
         return f"Held-out {number_label(metric)} (greedy) is {after:.2f}."
     ended = "The run ended" if summary else "The run has not ended; so far it took"
-    return f"{ended}{' after' if summary else ''} {length}, without an evaluation after training."
+    lack = "without an evaluation after training"
+    if eval_value(summary, "after", "masked"):
+        lack = "and every held-out attempt after training was masked: none has a score"
+    return f"{ended}{' after' if summary else ''} {length}, {lack}."

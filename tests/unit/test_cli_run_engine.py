@@ -281,6 +281,7 @@ def test_a_judge_is_added_to_the_rewards_there_are(judged: str, capsys: pytest.C
         (["--judge", "host:8000"], "--judge host:8000: expected the address of an OpenAI-compatible server"),
         (["--judge", "none.json"], "or an existing endpoint file (.json) of `rlfactory judge serve`"),
         (["--judge", "http://host/v1", "--reward", "judge=0.5"], "the run's rewards have a judge already"),
+        (["--judge", "http://host/v1", "rewards=[{name: f1, label: judge}]"], "the run's rewards have a judge already"),
         (["--judge", "http://host/v1", "--resume", "x"], "--judge cannot be given with it"),
     ],
 )

@@ -229,6 +229,9 @@ def test_what_cannot_work_is_said_at_the_start() -> None:
     hint = r"no such model.*Did you mean 'qwen3-4b'"
     with serve(unknown, models=["qwen3-4b"]) as server, pytest.raises(BackendError, match=hint):
         talk(client(server.url, "qwen3-4"))
+    pinned = refuse(error(400, "Pinned to 'a'."))
+    with serve(pinned, models=[]) as server, pytest.raises(BackendError, match=r"HTTP status 400: Pinned to 'a'\.$"):
+        talk(client(server.url, "b"))
     with serve(refuse(error(401, "who are you"))) as server, pytest.raises(BackendError, match="RLFACTORY_API_KEY"):
         talk(client(server.url))
     no_tools = error(400, '"auto" tool choice requires --enable-auto-tool-choice')

@@ -77,6 +77,10 @@ def test_an_evaluation_alone_and_a_loss_are_said_as_such() -> None:
     assert headline(worse, 2) == "Held-out exact match (greedy) fell from 0.50 to 0.25 in 2 steps."
     same = {"steps": 1, "eval": {"before": {"exact_match": 0.501}, "after": {"exact_match": 0.5}}}
     assert headline(same, 1) == "Held-out exact match (greedy) stayed at 0.50 in 1 step."
+    masked = {"eval": {"after": {"samples": 4, "masked": 4}}, "steps": 2}
+    assert headline(masked, 2).endswith(
+        "after 2 steps, and every held-out attempt after training was masked: none has a score."
+    )
 
 
 def test_a_task_with_a_reward_of_its_own_is_reported_by_it(tmp_path: Path) -> None:

@@ -42,19 +42,38 @@ def judge() -> None:
     """A model that judges: serve it, measure it, ask it."""
 
 
-@judge.command()
-@click.option("--url", multiple=True, help="The judge's address, http://HOST:PORT/v1; may be repeated.")
-@click.option("--endpoints", type=click.Path(path_type=Path), help="An endpoint file of `rlfactory judge serve`.")
-@click.option("--model", help="The served model's id. Default: the only one that is served.")
-@click.option("--rubric", default="correctness", show_default=True, help="A built-in rubric's name, or a Jinja file.")
-@click.option("--prompt", required=True, help="The task that was set: text, @FILE, or - for standard input.")
-@click.option("--answer", required=True, help="The answer to judge, likewise.")
-@click.option("--truth", multiple=True, help="An accepted answer, likewise; may be repeated.")
+@judge.command(short_help="Have one answer judged, and see how.")
+@click.option("--url", multiple=True, metavar="URL", help="The judge's address, http://HOST:PORT/v1; may be repeated.")
+@click.option(
+    "--endpoints",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="An endpoint file of `rlfactory judge serve`. Default: its usual place.",
+)
+@click.option("--model", metavar="ID", help="The served model's id. Default: the only one that is served.")
+@click.option(
+    "--rubric",
+    default="correctness",
+    metavar="NAME|FILE",
+    show_default=True,
+    help="One for mode outcome: correctness, helpfulness, or a Jinja file.",
+)
+@click.option(
+    "--prompt", metavar="TEXT|@FILE", required=True, help="The task that was set: text, @FILE, or - for standard input."
+)
+@click.option("--answer", metavar="TEXT|@FILE", required=True, help="The answer to judge, likewise.")
+@click.option("--truth", metavar="TEXT|@FILE", multiple=True, help="An accepted answer, likewise; may be repeated.")
 @click.option("--low", default=0.0, show_default=True, help="The lower end of the scale that the judge is told.")
 @click.option("--high", default=10.0, show_default=True, help="The upper end.")
 @click.option("--temperature", default=0.0, show_default=True, help="0: the most likely reply.")
 @click.option("--max-tokens", default=2048, show_default=True, help="Of the reply, its reasoning included.")
-@click.option("--output", default="auto", show_default=True, type=click.Choice(["auto", "json", "text"]))
+@click.option(
+    "--output",
+    default="auto",
+    show_default=True,
+    type=click.Choice(["auto", "json", "text"]),
+    help="Whether the server is to enforce the form of the reply; auto: where it can.",
+)
 @click.option("--seconds", default=120.0, show_default=True, help="How long to wait for the reply.")
 @click.option("--show-prompt", is_flag=True, help="Also show what the judge is sent.")
 @click.option("--json", "as_json", is_flag=True, help="As a JSON object.")

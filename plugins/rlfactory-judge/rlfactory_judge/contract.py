@@ -14,7 +14,7 @@ class UnreadableError(VerifierError):
 
 
 class RefusedError(VerifierError):
-    """No endpoint takes this one question as it is; it may be too long. Others may still be answered."""
+    """No endpoint answers this one question, which may be too long; others are answered."""
 
 
 class UnavailableError(VerifierError):

@@ -244,6 +244,10 @@ def test_names_and_files_that_cannot_be_used(tmp_path: Path) -> None:
     ("user", "words"),
     [
         ("{{ form.instruction }} {{ anser }}", ["line 2", "'anser'", "'answer'"]),
+        (
+            "{{ form.instruction }} {{ xyz }}",
+            ["line 2", "'xyz'", "Known: answer, form, quoting, sample, transcript, tr"],
+        ),
         ("{{ form.instruction }} {{ candidates }}", ["line 2", "'candidates'", "transcript"]),
         ("{{ form.instruction }}\n\n{{ sample.promt }}", ["line 4", "promt", "prompt"]),
         ("{{ form.instruction }}\n{% if %}", ["line 3"]),

@@ -139,6 +139,7 @@ def test_many_answers_are_ranked_in_lists_that_people_could_read():
     assert Counter(text for question in service.questions for text in listed(question)) == Counter(
         {str(number): 2 for number in range(count)}
     )
+    assert len({frozenset(listed(question)) for question in service.questions}) == 6  # each time other neighbours
     assert all(0.0 <= value <= 1.0 for value in found)
     agree = sum(found[a] < found[b] for a, b in combinations(range(count), 2)) / (count * (count - 1) / 2)
     assert agree > 0.85

@@ -47,6 +47,7 @@ def test_each_mode_is_a_reward_of_its_kind_with_a_rubric_of_its_own(mode, method
         ({"mode": "duel"}, ["rewards.judge.mode", "pairwise"]),
         ({"threshold": 7}, ["rewards.judge.threshold"]),
         ({"low": 5, "high": 5}, ["rewards.judge.low", "less than high"]),
+        ({"low": float("-inf")}, ["rewards.judge.low is -inf", "finite scale"]),
         ({"votes": 3, "temperature": 0}, ["votes is 3", "temperature"]),
         ({"min_kappa": 0.6}, ["min_kappa", "labels"]),
         ({"hedge_s": 120, "request_s": 60}, ["hedge_s", "request_s"]),

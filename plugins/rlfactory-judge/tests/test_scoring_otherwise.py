@@ -72,6 +72,10 @@ def test_a_stop_is_asked_for_once_and_the_attempts_are_masked(option, failure, k
     assert len(reasons) == 1
     assert "To go on" in reasons[0]
 
+    task, reasons = a_task()
+    asyncio.run(run())
+    assert len(reasons) == 1  # also of the next run
+
 
 @pytest.mark.parametrize(("option", "failure"), FAILURES)
 def test_each_kind_of_failure_has_its_own_way(option, failure):

@@ -87,6 +87,29 @@ def test_a_storm_passes_and_every_question_gets_its_own_answer() -> None:
         run_alone(work)
 
 
+def test_a_question_on_which_the_server_fails_every_time_is_not_an_outage() -> None:
+    """Else a policy could choose what scores it, and have the judge left alone, by what it writes."""
+
+    async def act(connection: Connection) -> None:
+        poison = "poison" in connection.body["messages"][-1]["content"]
+        await (refused(500) if poison else said("7"))(connection)
+
+    with serve_faults(then=act) as server:
+
+        async def work() -> None:
+            async with judging(server.url, retries=5, breaker_failures=3) as service:
+                asked = [service.ask(question("poison")), *(service.ask(question(f"{n}")) for n in range(20))]
+                poisoned, *others = await asyncio.gather(*asked, return_exceptions=True)
+                assert isinstance(poisoned, RefusedError)
+                assert "while other questions were answered" in str(poisoned)
+                assert [getattr(reply, "values", reply) for reply in others] == [(0.7,)] * 20
+                with pytest.raises(UnavailableError):  # nobody else asks now, so nobody can tell
+                    await service.ask(question("poison again"))
+                assert (await service.ask(question("fine"))).values == (0.7,)
+
+        run_alone(work)
+
+
 def test_retry_after_is_heeded_by_other_questions_too() -> None:
     clock = Clock()
     with serve_faults(refused(429, Retry_After="7"), then=said("3")) as server:

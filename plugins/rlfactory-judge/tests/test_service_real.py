@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from judge_services import judging, question
-from rlfactory_judge.contract import Reply, UnavailableError, UnreadableError
+from rlfactory_judge.contract import RefusedError, Reply, UnreadableError
 from rlfactory_judge.serving.local import LocalServer
 
 from rlfactory_core.errors import UsageError
@@ -48,7 +48,7 @@ def test_vllm_enforces_the_form(tmp_path: Path) -> None:
                 async with judging(server.url, model=server.model, output="json"):
                     pass
             async with judging(server.url, model=server.model, output="text") as service:
-                with pytest.raises(UnavailableError, match="Lower max_tokens"):  # 2048 of 512
+                with pytest.raises(RefusedError, match="Lower max_tokens"):  # 2048 of 512
                     await service.ask(question())
 
     asyncio.run(work())

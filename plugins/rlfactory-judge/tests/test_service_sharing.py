@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from time import perf_counter
 
 import pytest
 from faulty_openai import Gate, hung, refused, said, serve_faults
 from judge_services import judging, question, run_alone
 from rlfactory_judge.contract import Question, RefusedError
 from rlfactory_judge.forms.score import ScoreForm
+
+from rlfactory_core.errors import BackendError
 
 
 def test_equal_questions_under_way_share_one_request() -> None:
@@ -122,6 +125,24 @@ def test_the_disk_serves_later_runs_and_other_endpoints_of_the_model(
         assert not run_alone(lambda: ask(second.url, temperature=0.5))
         assert not run_alone(lambda: ask(second.url, max_tokens=64))
         assert run_alone(lambda: ask(second.url, retries=0, concurrency=1))
+
+
+def test_a_closed_service_that_cannot_be_opened_again_says_so_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RLFACTORY_CACHE", str(tmp_path))
+    with serve_faults() as server:
+
+        async def work() -> None:
+            async with judging(server.url, cache="disk") as service:
+                await service.ask(question())
+            server.go_down()
+            before = perf_counter()
+            with pytest.raises(BackendError):
+                await service.open()
+            assert perf_counter() - before < 5.0  # seconds
+
+        run_alone(work)
 
 
 def test_a_damaged_cache_costs_a_request_and_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

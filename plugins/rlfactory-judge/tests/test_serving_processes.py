@@ -127,10 +127,11 @@ def test_a_log_that_cannot_be_written_is_an_error_in_words(tmp_path: Path) -> No
         ServerProcess([sys.executable], {}, tmp_path / "absent" / "log")
 
 
-def test_last_lines_are_those_since_its_start_without_colours(tmp_path: Path) -> None:
+def test_last_lines_are_those_since_its_start_without_colours_and_requests(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("of the server before\n")
-    words = r"print('one\n\n\x1b[31mtwo\x1b[0m\nshards: 10%\rshards: 100%')"
+    request = r"INFO: \x22GET /health HTTP/1.1\x22 200 OK"
+    words = rf"print('one\n\n\x1b[31mtwo\x1b[0m\nshards: 10%\rshards: 100%\n{request}')"
     process = ServerProcess([sys.executable, "-c", words], {}, log)
     until(lambda: process.exit_code is not None, "its end")
     process.stop()

@@ -97,6 +97,8 @@ def test_gpus_are_split_in_order() -> None:
 def test_too_few_gpus_are_counted() -> None:
     with pytest.raises(UsageError, match=r"--replicas 2 with --tp 4 need 8 GPUs, and 4 can be seen"):
         split_gpus(("0", "1", "2", "3"), 2, 4)
+    with pytest.raises(UsageError, match=r"need 1 GPU, and 0 can be seen.*--device cpu"):
+        split_gpus((), 1, 1)
 
 
 @pytest.mark.parametrize(
@@ -182,6 +184,7 @@ def test_ports_that_are_taken_are_refused_before_anything_starts() -> None:
         ("ValidationError: 1 validation error for ModelConfig", "does not fit the model", True),
         ("RuntimeError: No CUDA GPUs are available", "nvidia-smi", True),
         ("ModuleNotFoundError: No module named 'vllm'", "pip install", True),
+        ("it was ended by signal 9", "Somebody killed it", False),
         ("Traceback: KeyError 7", "", False),
     ],
 )

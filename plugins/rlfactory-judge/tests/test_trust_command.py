@@ -76,6 +76,13 @@ def failure(result: Result) -> RlfactoryError:
     return result.exception
 
 
+def test_where_nothing_could_be_judged_the_command_fails(labels: Path) -> None:
+    with serve(lambda _: said("I would rather not say.")) as server:
+        shown = run(labels, server.url, "--injections", "0")
+    assert shown.exit_code == 1
+    assert "nothing was judged, so nothing is known" in shown.stdout
+
+
 def test_figures_for_people(labels: Path, server: FakeServer) -> None:
     shown = run(labels, server.url, "--injections", "4", "--samples", "2")
     assert shown.exit_code == 0, shown.exception

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from labelled_answers import DataRubric, KnownJudge, is_right, labelled
-from rlfactory_judge.contract import UnavailableError
+from rlfactory_judge.contract import BudgetError, UnavailableError, UnreadableError
 from rlfactory_judge.options import JudgeOptions
 from rlfactory_judge.trust.calibration import Calibration
 from rlfactory_judge.trust.gate import check_trust
@@ -100,6 +100,16 @@ def test_a_process_that_fails_leaves_the_next_one_to_measure(labels: Path, tmp_p
     assert judge.asked == 60
 
 
+def test_a_measurement_that_was_cut_short_is_made_again(labels: Path, tmp_path: Path) -> None:
+    options = JudgeOptions(labels=labels, min_kappa=0.5)
+    spent = KnownJudge(lambda *_: 0.0, fail=lambda _: BudgetError("the tokens are spent"))
+    with pytest.raises(UsageError, match="tokens are spent"):
+        check(spent, options, tmp_path)
+    found, _ = check(honest(), options, tmp_path)  # resumed with a larger token_budget
+    assert found is not None
+    assert not found.stopped
+
+
 def test_another_judge_of_the_run_has_figures_of_its_own(labels: Path, tmp_path: Path) -> None:
     check(honest(), JudgeOptions(labels=labels), tmp_path)
     for judge, asked in ((careless(), 60), (careless(), 0)):
@@ -126,6 +136,19 @@ def test_changed_labels_and_damaged_figures_are_measured_anew(labels: Path, tmp_
     changed = honest()
     check(changed, options, tmp_path)
     assert changed.asked == 10
+
+
+def test_a_judge_that_is_hardly_ever_read_is_refused_however_well_it_agrees(labels: Path) -> None:
+    read = iter([None] * 10)
+    judge = KnownJudge(
+        lambda answer, truth, noise: float(is_right(answer, truth)),
+        fail=lambda _: next(read, UnreadableError("no verdict")),
+    )
+    with pytest.raises(UsageError) as caught:
+        check(judge, JudgeOptions(labels=labels, min_kappa=0.8, concurrency=1))
+    assert "too few judgements" in str(caught.value)
+    assert "kappa 1.00" in str(caught.value)
+    assert "50 of 60 judgements could not be read" in str(caught.value)
 
 
 def test_labels_that_cannot_tell_kappa_are_refused(labels: Path) -> None:

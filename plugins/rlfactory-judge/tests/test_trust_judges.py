@@ -265,8 +265,8 @@ def test_what_cannot_be_read_or_does_not_come_counts_nowhere_and_is_said() -> No
     assert found.costs.unreadable > 0
     assert found.costs.unavailable > 0
     assert found.costs.judgements == found.costs.unreadable + found.costs.unavailable + _readable(found)
-    assert any("could not be read" in note for note in found.notes)
-    assert any("did not come" in note for note in found.notes)
+    assert any("could not be read" in note and note.endswith("The first: no number") for note in found.notes)
+    assert any("did not come" in note and note.endswith("The first: gone") for note in found.notes)
 
 
 def _readable(found: Calibration) -> int:

@@ -63,6 +63,7 @@ def test_the_example_that_messages_show_is_read(tmp_path: Path) -> None:
         ({**GOOD, "label": "true"}, "'label' is \"true\", expected true, false or a number from 0 to 10"),
         ({**GOOD, "label": 11}, "'label' is 11, which is not on the scale"),
         ('{"prompt": "?", "answer": "5", "label": NaN}', "'label' is NaN"),
+        ('{"prompt": "?", "answer": "5", "label": 1' + 400 * "0" + "}", "'label' is 1000"),
         ({**PAIR, "answers": ["a"]}, "'answers' is [\"a\"], expected a list of two texts"),
         ({**PAIR, "better": 2}, "'better' is 2, expected 0"),
         ({**PAIR, "better": True}, "'better' is true"),

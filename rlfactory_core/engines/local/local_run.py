@@ -29,6 +29,7 @@ from rlfactory_core.errors import ModelError, UsageError
 from rlfactory_core.evaluation import EvalPass, eval_passes, summarise
 from rlfactory_core.protocols import EngineRun, Tool
 from rlfactory_core.reporting.loggers import MetricsLogger, open_loggers
+from rlfactory_core.reporting.metrics import all_masked
 from rlfactory_core.run_context import RunContext
 from rlfactory_core.task_runtime import TaskRuntime
 from rlfactory_core.types import Group, Sample
@@ -161,6 +162,9 @@ class LocalRun:
             trajectories = (t for group in result.groups for t in group.trajectories)
             self.run.folder.write_trajectories(result.step, trajectories, self.runtime.chat.decode)
             self.progress.advance(1, **_shown(result.metrics, self.runtime.success))
+            lost = all_masked(result.groups)
+            if lost:
+                self.progress.say(f"warning: step {result.step}: {lost}")
 
         def save(step: int) -> None:
             trainable = adapter_weights(self.policy.model)

@@ -13,7 +13,7 @@ from rlfactory_core.engines.verl.replay import Row
 from rlfactory_core.evaluation import EvalPass, summarise
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.loggers import MetricsLogger
-from rlfactory_core.reporting.metrics import eval_metrics
+from rlfactory_core.reporting.metrics import all_masked, eval_metrics
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.types import Group
 
@@ -82,6 +82,9 @@ class Recorder:
         self.loggers.log(step, metrics)
         names = ("reward", self.success, f"eval/{self.success}")
         self.progress.advance(1, **{name: metrics[name] for name in names if name in metrics})
+        lost = all_masked(groups)
+        if lost:
+            self.progress.say(f"warning: step {step}: {lost}")
         return metrics
 
     def _counted(self, groups: Sequence[Group], metrics: Mapping[str, float]) -> Counter[str]:

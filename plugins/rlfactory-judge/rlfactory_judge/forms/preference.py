@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rlfactory_judge.forms.reading import Found, answer_of, fitting, marks, settle
+from rlfactory_judge.forms.reading import Found, answer_of, fitting, is_quoted, marks, settle
 
 _KEYS = ("better", "winner", "preference")
 _NAMES = {
@@ -81,4 +81,5 @@ def _of_object(found: Mapping[str, Any]) -> float | None:
 
 def _spoken(answer: str) -> Iterator[Found[float]]:
     for found in _SPOKEN.finditer(answer):
-        yield Found(_NAMES[found[1].lower()], found.start(), found.end())
+        said = None if is_quoted(answer, found.start()) else _NAMES[found[1].lower()]
+        yield Found(said, found.start(), found.end())

@@ -1,7 +1,8 @@
 """What the forms share in reading an answer: its JSON objects, its marked verdicts, and which of several counts.
 
-A verdict in a marked form (a JSON object, a tag, a box) that ends the answer is final, whatever was said before it.
-Anywhere else all verdicts of an answer must agree. All of it takes time linear in the answer's length.
+A verdict in a marked form (a JSON object, a tag, brackets) that ends the answer is final, whatever was said before it.
+A box is not, because right answers stand in boxes too. Anywhere else all verdicts of an answer must agree. All of it
+takes time linear in the answer's length.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ _MAX_OBJECTS = 256  # tries to read one; each costs at most the answer's length
 _BRACE = re.compile(r"\{\s{0,64}[\"}]")
 _FENCED = re.compile(r"```[a-zA-Z]{0,16}\s")
 _MARKED = r"\\boxed\{([^{}]{0,64})\}|\[\[([^\[\]]{0,64})\]\]"  # MT-Bench's judges write [[7]]
+_QUOTATION = re.compile("[\"'\u2018\u201c\u00ab][A-Za-z]{1,16}(?![A-Za-z\"'])")
 _TAIL = " \t\r\n`*_.$"
 _CLOSING_TAG = re.compile(r"<[/|]?[A-Za-z_]{1,24}\|?>\Z")  # also an end of turn that a server left in
 
@@ -33,6 +35,7 @@ class Found(Generic[T]):
     value: T | None
     start: int
     end: int
+    boxed: bool = False
 
 
 def answer_of(text: str) -> str:
@@ -63,9 +66,9 @@ def settle(
         UnreadableError: there is no verdict, one that cannot be understood, or several that differ.
     """
     end = _end(answer)
-    finals = [found.value for found in marked if found.end >= end]
-    if finals and finals[-1] is not None:
-        return finals[-1]
+    final = next((found for found in reversed(marked) if found.end >= end), None)
+    if final is not None and final.value is not None and not final.boxed:
+        return final.value
     values = {found.value for found in (*marked, *spoken(_blanked(answer, marked)))}
     only = next(iter(values)) if len(values) == 1 else None
     if only is None:
@@ -106,7 +109,12 @@ def marks(answer: str, tag: str, value_of: Callable[[str], T | None]) -> Iterato
     for found in re.finditer(rf"<{tag}>([^<>]{{0,64}})</{tag}>|{_MARKED}", answer, re.IGNORECASE):
         value = value_of(next(group for group in found.groups() if group is not None))
         if value is not None:
-            yield Found(value, found.start(), found.end())
+            yield Found(value, found.start(), found.end(), boxed=found[0].startswith("\\boxed"))
+
+
+def is_quoted(answer: str, start: int) -> bool:
+    """Whether a spoken verdict opens a quotation, as in ``it says "score: 8"``; a quoted key alone is no quotation."""
+    return bool(_QUOTATION.match(answer, max(0, start - 1)))
 
 
 def whole_json(answer: str) -> Any:

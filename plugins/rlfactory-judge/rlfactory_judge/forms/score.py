@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlfactory_judge.forms.numbers import as_number, only_number, stated
-from rlfactory_judge.forms.reading import Found, answer_of, fitting, marks, settle
+from rlfactory_judge.forms.reading import Found, answer_of, fitting, is_quoted, marks, settle
 from rlfactory_judge.forms.scale import Scale, json_number
 
 _KEYS = ("score", "rating", "grade")
@@ -69,7 +69,8 @@ class ScoreForm:
         return json.dumps({"score": json_number(self._scale.example(0.7))})
 
     def _of_object(self, found: Mapping[str, Any]) -> float | None:
-        return as_number(next(found[key] for key in _KEYS if key in found), self._scale)
+        first, *others = [as_number(found[key], self._scale) for key in _KEYS if key in found]
+        return first if {first, *others} <= {first, None} else None
 
     def _of_text(self, text: str) -> float | None:
         return only_number(text, self._scale)
@@ -78,5 +79,8 @@ class ScoreForm:
         for label in _SPOKEN.finditer(answer):
             number = stated(answer, label.end(), self._scale)
             if number is not None:
+                if is_quoted(answer, label.start()):
+                    yield Found(None, label.start(), number.end)
+                    continue
                 cut = '"' in label[1] and not _JSON_END.match(answer, number.end)  # `{"score": 1` may have been 10
                 yield Found(None if cut else number.value, label.start(), number.end)

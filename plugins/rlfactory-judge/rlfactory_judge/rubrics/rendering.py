@@ -39,7 +39,7 @@ def compile_template(source: str, place: str, known: Collection[str]) -> Templat
     del environment.filters["random"]
     try:
         tree = environment.parse(source, filename=place)
-        _check(tree, place, {*known, *environment.globals})
+        _check(tree, place, known, environment.globals)
         code = environment.compile(source, name=place, filename=place)
         return environment.template_class.from_code(environment, code, dict(environment.globals))
     except TemplateSyntaxError as error:
@@ -105,11 +105,11 @@ def uses(source: str, name: str) -> bool:
     return any(node.name == name for node in Environment(autoescape=False).parse(source).find_all(nodes.Name))  # noqa: S701
 
 
-def _check(tree: Tree, place: str, known: Collection[str]) -> None:
+def _check(tree: Tree, place: str, known: Collection[str], jinjas_own: Collection[str]) -> None:
     from jinja2 import meta, nodes
 
     loose = meta.find_undeclared_variables(tree)
-    for name in sorted(loose - set(known)):
+    for name in sorted(loose - {*known, *jinjas_own}):
         line = next((node.lineno for node in tree.find_all(nodes.Name) if node.name == name), 1)
         raise ConfigError(f"The rubric {place}, line {line}: there is no {name!r}. {nearest(name, known)}")
     for other in tree.find_all((nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,10 @@ def read_options(options: dict[str, Any]) -> JudgeOptions:
 def _check_values(options: JudgeOptions) -> None:
     if not options.low < options.high:
         raise ConfigError(f"{_PREFIX}.low: got {options.low:g}, expected less than high, which is {options.high:g}.")
+    if not isfinite(options.high - options.low):
+        raise ConfigError(
+            f"{_PREFIX}.low is {options.low:g} and high {options.high:g}: expected a finite scale, such as 0 to 10."
+        )
     if options.votes > 1 and options.temperature == 0.0 and options.mode != "ranking":
         raise UsageError(
             f"{_PREFIX}.votes is {options.votes} with a temperature of 0, and equal questions then have equal answers. "

@@ -35,7 +35,7 @@ class Otherwise:
 
     def use(self, run: RunContext) -> None:
         """The run that may have to stop."""
-        self._run = run
+        self._run, self._asked_to_stop = run, False
 
     async def score(self, trajectory: Trajectory, failure: VerifierError) -> Score:
         """The rule's score, where the options want it; its verdict says why.

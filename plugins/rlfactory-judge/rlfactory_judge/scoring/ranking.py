@@ -20,12 +20,12 @@ class RankingJudge(GroupJudge):
     """
 
     def _ballots(self, candidates: Candidates) -> Sequence[Ballot]:
-        number = len(candidates.answers)
-        rounds = self.options.votes * (1 if number <= MOST_LISTED else 2)
+        # Of one order and its reverse the lists would hold the same answers, so several lists take every other order.
+        step = 1 if len(candidates.answers) <= MOST_LISTED else 2
         return [
             Ballot(tuple(places), RankingForm(len(places)), vote)
-            for vote in range(rounds)
-            for places in _lists(candidates.shuffled(vote))
+            for vote in range(self.options.votes * step)
+            for places in _lists(candidates.shuffled(vote * step))
         ]
 
 

@@ -49,10 +49,11 @@ class Asker:
         """The first completion.
 
         Raises:
-            RefusedError: none, because of the question itself.
+            RefusedError: none, because of the question itself; also where others are answered and this one never is.
             UnavailableError: none, retries included.
         """
         error: RequestError | None = None
+        answered = self._endpoints.answered
         for failures in range(self._options.retries + 1):
             if error is not None and not self._endpoints.has_other(inquiry.failed):
                 await self._timing.back_off(failures)  # for another endpoint nobody need wait
@@ -66,6 +67,9 @@ class Asker:
                     raise UnavailableError(str(error)) from error
             except UnavailableError as none:
                 raise UnavailableError(f"{none} The last failure: {error}" if error else str(none)) from error
+        if self._endpoints.answered > answered:
+            text = f"{error} Gave up after {inquiry.attempts} requests, while other questions were answered."
+            raise RefusedError(text) from error
         raise UnavailableError(f"{error} Gave up after {inquiry.attempts} requests.") from error
 
     async def _round(self, inquiry: Inquiry) -> Completion:
@@ -116,7 +120,9 @@ class Asker:
         inquiry.asked.append(endpoint)
         self._counts.requests += 1
         try:
-            completion = await endpoint.complete(inquiry.messages, inquiry.params, inquiry.schema)
+            completion = await endpoint.complete(
+                inquiry.messages, inquiry.params, inquiry.schema, again=endpoint in inquiry.failed
+            )
         except RequestError:
             inquiry.failed.append(endpoint)
             raise

@@ -44,6 +44,7 @@ class Endpoint:
         self.url = self._client.base_url
         self.alive = False
         self.in_flight = 0
+        self.answered = 0  # requests so far
         self.paused_until = 0.0  # on the timing's clock: it asked for this with Retry-After
 
     @property
@@ -96,9 +97,12 @@ class Endpoint:
             self._revived()
 
     async def complete(
-        self, messages: tuple[Message, ...], params: SamplingParams, schema: Mapping[str, Any]
+        self, messages: tuple[Message, ...], params: SamplingParams, schema: Mapping[str, Any], *, again: bool = False
     ) -> Completion:
         """One request.
+
+        Args:
+            again: this question has failed here before. A refusal then says more about it than about the endpoint.
 
         Raises:
             RequestError: it brought no completion.
@@ -107,12 +111,14 @@ class Endpoint:
         try:
             completion = await self._complete(messages, params, schema)
         except RequestError as error:
-            self._record(error.blame)
+            if not (again and error.blame and error.status is not None):
+                self._record(error.blame)
             if error.wait_s:
                 self.paused_until = max(self.paused_until, self._timing.clock() + error.wait_s)
             raise
         finally:
             self.in_flight -= 1
+        self.answered += 1
         self._record(failed=False)
         return completion
 

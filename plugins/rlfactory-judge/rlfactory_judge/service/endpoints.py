@@ -37,6 +37,11 @@ class Endpoints:
     def dead(self) -> tuple[str, ...]:
         return tuple(endpoint.url for endpoint in self._all if not endpoint.alive)
 
+    @property
+    def answered(self) -> int:
+        """How many requests have brought a completion so far."""
+        return sum(endpoint.answered for endpoint in self._all)
+
     async def start(self, say: Say) -> str:
         """Try all of them at once; the model's id.
 
@@ -52,8 +57,8 @@ class Endpoints:
         errors = [str(end) for end in ends if isinstance(end, BackendError)]
         if not alive:
             raise BackendError(
-                f"No judge answers. {' '.join(errors)} Start one, for example with `rlfactory judge serve --model "
-                f"{self._model or 'MODEL'}`, or give the address of one that runs (judge.url)."
+                f"No judge can be asked. {' '.join(errors)} `rlfactory judge serve --model "
+                f"{self._model or 'MODEL'}` starts servers; the judge's url is the address of one that runs."
             )
         models = sorted({endpoint.model for endpoint in alive})
         if len(models) > 1:

@@ -59,5 +59,8 @@ class Memory:
             self._cache.put(key, self._tag, json.dumps([message.content, message.reasoning]))
 
     async def close(self) -> None:
-        if self._cache is not None:
-            await self._cache.close()
+        cache = self._cache
+        if self._place == "disk":
+            self._cache = None  # its thread has ended: closed again, it would be waited for
+        if cache is not None:
+            await cache.close()

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-@click.command()
+@click.command(short_help="Start its servers, and keep them running until Ctrl-C.")
 @click.option("--model", required=True, metavar="FOLDER|NAME", help="A model's folder, or its name on the Hub.")
 @click.option("--replicas", default=1, show_default=True, type=click.IntRange(min=1), help="Servers of the same model.")
 @click.option("--tp", default=1, show_default=True, type=click.IntRange(min=1), help="GPUs that each server spans.")

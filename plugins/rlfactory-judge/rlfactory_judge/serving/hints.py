@@ -6,10 +6,8 @@ import re
 from collections.abc import Mapping
 
 _PORT = r"address already in use|errno 98\b|port \d+ is already in use"
-_MEMORY = (
-    r"out of memory|no available memory for the cache|free memory on device|cannot allocate memory|signal 9\b"
-    r"|memoryerror"
-)
+_MEMORY = r"out of memory|no available memory for the cache|free memory on device|cannot allocate memory|memoryerror"
+_KILLED = r"signal 9\b"
 _CONTEXT = r"larger than the maximum number of tokens that can be stored in KV cache|kv cache is needed"
 _MODEL = (
     r"not a valid model identifier|repository not found|can't load the configuration|does not appear to have a file"
@@ -22,6 +20,10 @@ _HINTS: Mapping[str, str] = {
     _MEMORY: (
         "The memory does not suffice: more GPUs a replica (--tp), a smaller model, or after --: "
         "--max-model-len 8192 --gpu-memory-utilization 0.95."
+    ),
+    _KILLED: (
+        "Somebody killed it, or the system did for want of memory: then give a smaller model, or after --: "
+        "--max-model-len 8192."
     ),
     r"gated repo|access to model .* is restricted": (
         "The model asks for an agreement: accept it on its page, then `hf auth login`."
@@ -44,7 +46,7 @@ _HINTS: Mapping[str, str] = {
     ),
 }
 
-_TRANSIENT = (_PORT, _MEMORY)  # what another program may free in a moment
+_TRANSIENT = (_PORT, _MEMORY, _KILLED)  # what another program may free in a moment
 
 
 def hint(words: str) -> str:

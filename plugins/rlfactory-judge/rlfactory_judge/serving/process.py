@@ -16,6 +16,7 @@ from rlfactory_judge.serving import guard
 _TAIL_BYTES = 1 << 16
 _MARGIN_S = 5.0  # for the guard, beyond the server's own grace
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_ANSWERED = re.compile(r'"[A-Z]+ \S+ HTTP/[0-9.]+" 2[0-9][0-9]')  # in the log, where they would hide the last words
 _SIGNALLED = 128
 
 
@@ -84,7 +85,7 @@ class ServerProcess:
         return f"it ended with exit code {code}"
 
     def last_lines(self, count: int = 15) -> str:
-        """The end of what it has written since it started, without colours and empty lines."""
+        """The end of what it has written since it started, without colours, empty lines and requests that went well."""
         try:
             with self.log.open("rb") as file:
                 size = file.seek(0, os.SEEK_END)
@@ -93,7 +94,7 @@ class ServerProcess:
         except OSError:
             return ""
         lines = [line.rpartition("\r")[2].rstrip() for line in _COLOURS.sub("", text).split("\n")]
-        return "\n".join([line for line in lines if line][-count:])
+        return "\n".join([line for line in lines if line and not _ANSWERED.search(line)][-count:])
 
     def hang_up(self) -> None:
         """Tell it to end, without waiting."""

@@ -184,8 +184,11 @@ def split_gpus(visible: Sequence[str], replicas: int, tensor_parallel: int) -> t
     """
     needed = replicas * tensor_parallel
     if needed > len(visible):
+        remedy = "Give fewer --replicas, a smaller --tp, or more GPUs in CUDA_VISIBLE_DEVICES."
+        if not visible:
+            remedy = "Name them in CUDA_VISIBLE_DEVICES, or serve a small model with --device cpu."
         raise UsageError(
-            f"--replicas {replicas} with --tp {tensor_parallel} need {needed} GPUs, and {len(visible)} can be seen. "
-            "Give fewer --replicas, a smaller --tp, or more GPUs in CUDA_VISIBLE_DEVICES."
+            f"--replicas {replicas} with --tp {tensor_parallel} need {needed} GPU{'s' * (needed > 1)}, and "
+            f"{len(visible)} can be seen. {remedy}"
         )
     return tuple(tuple(visible[start : start + tensor_parallel]) for start in range(0, needed, tensor_parallel))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -154,7 +154,7 @@ def summarise(measurement: Measurement, *, judge: str = "", stopped: str = "") -
         injection=injection,
         consistency=_consistency(measurement),
         costs=costs,
-        notes=tuple(_notes(answers, pairs, truths, costs)),
+        notes=(*_notes(answers, pairs, truths), *_failures(costs, records.all())),
         stopped=stopped or records.stopped,
     )
 
@@ -201,7 +201,7 @@ def _consistency(measurement: Measurement) -> SelfConsistency | None:
     return self_consistency(verdicts, samples=plan.samples, temperature=plan.temperature, seed=options.seed)
 
 
-def _notes(answers: Agreement | None, pairs: Agreement | None, truths: Sequence[bool], costs: Costs) -> list[str]:
+def _notes(answers: Agreement | None, pairs: Agreement | None, truths: Sequence[bool]) -> list[str]:
     notes = []
     for kind, agreement in (("answers", answers), ("pairs", pairs)):
         if agreement is not None and agreement.n < FEW:
@@ -210,8 +210,16 @@ def _notes(answers: Agreement | None, pairs: Agreement | None, truths: Sequence[
         notes.append(
             f"All judged answers are labelled {'right' if truths[0] else 'wrong'}: kappa needs answers of both kinds."
         )
-    if costs.unreadable:
-        notes.append(f"{count_text(costs.unreadable, 'judgement')} could not be read; what is unread counts nowhere.")
-    if costs.unavailable:
-        notes.append(f"{count_text(costs.unavailable, 'judgement')} did not come; what is missing counts nowhere.")
     return notes
+
+
+def _failures(costs: Costs, judged: Iterable[Judged]) -> Iterator[str]:
+    first: dict[str, str] = {}
+    for one in judged:
+        first.setdefault(one.failure, one.message)
+    if costs.unreadable:
+        unread = count_text(costs.unreadable, "judgement")
+        yield f"{unread} could not be read; what is unread counts nowhere. The first: {first['unreadable']}"
+    if costs.unavailable:
+        missing = count_text(costs.unavailable, "judgement")
+        yield f"{missing} did not come; what is missing counts nowhere. The first: {first['unavailable']}"

@@ -24,14 +24,21 @@ if TYPE_CHECKING:
     from rlfactory_judge.trust.measuring import Measurement, Plan
 
 _SAMPLES_TEMPERATURE = 0.7  # for self-consistency, where the judge has a temperature of 0
-_BELOW = 1  # exit code for a kappa below --min-kappa
+_BELOW = 1  # exit code for a kappa below --min-kappa, and where nothing was judged
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--labels", type=click.Path(path_type=Path), help="A JSONL file of answers that people judged.")
-@click.option("--url", multiple=True, help="Where the judge is served, such as http://127.0.0.1:8000/v1; may repeat.")
-@click.option("--endpoints", type=click.Path(path_type=Path), help="An endpoint file of `rlfactory judge serve`.")
-@click.option("--model", metavar="ID", help="The served model's id. Default: the only one.")
+@click.command(short_help="Measure how far it can be trusted, on labelled answers.")
+@click.option(
+    "--labels", metavar="FILE", type=click.Path(path_type=Path), help="A JSONL file of answers that people judged."
+)
+@click.option("--url", multiple=True, metavar="URL", help="The judge's address, http://HOST:PORT/v1; may be repeated.")
+@click.option(
+    "--endpoints",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="An endpoint file of `rlfactory judge serve`. Default: its usual place.",
+)
+@click.option("--model", metavar="ID", help="The served model's id. Default: the only one that is served.")
 @click.option("--rubric", metavar="NAME|FILE", help="A built-in rubric, or a Jinja file. Default: the mode's own.")
 @click.option("--mode", type=click.Choice(get_args(Mode)), default="outcome", show_default=True, help="As in the run.")
 @click.option("--samples", type=click.IntRange(min=0), default=0, metavar="K", help="Ask K times, for consistency.")
@@ -86,6 +93,8 @@ def calibrate(
     if min_kappa is not None and (kappa is None or kappa.value < min_kappa):
         shown = "cannot be told" if kappa is None else f"is {kappa.value:.3f}"
         click.echo(f"kappa {shown}, and --min-kappa asks for {min_kappa:g}", err=True)
+        raise click.exceptions.Exit(_BELOW)
+    if found.agreement is None or found.agreement.n == 0:
         raise click.exceptions.Exit(_BELOW)
 
 

@@ -75,7 +75,7 @@ async def _found_or_measured(
     if path.exists() and _read(path, key) is None:  # another judge's of the same run
         path = folder / f"{_NAME}-{key[:8]}.json"
     known = _read(path, key)
-    if known is not None:
+    if known is not None and not known.stopped:  # a resumed run may have the tokens that were missing
         return known
     found = await _measure(service, rubric, options, spoken)
     temporary = path.with_suffix(f".{os.getpid()}")
@@ -107,6 +107,8 @@ def _demand(found: Calibration, least: float, labels: Path) -> None:
             f"The judge's kappa on {labels} cannot be told, because {why}; min_kappa={least:g} is demanded. "
             "Give labels of right and of wrong answers."
         )
+    if 2 * _lost(found) > found.costs.judgements:  # in a run it would mask most attempts
+        raise UsageError(f"The judge gives too few judgements to train against it. {_figures(found)}. {remedy}")
     if agreement.kappa.value < least:
         raise UsageError(
             f"The judge agrees too little with the labels to train against it. {_figures(found)}, expected a kappa "
@@ -134,7 +136,13 @@ def _figures(found: Calibration) -> str:
         right = confusion.right_accepted + confusion.right_rejected
         parts.append(f"{confusion.wrong_accepted:,} of {wrong:,} wrong answers accepted")
         parts.append(f"{confusion.right_rejected:,} of {right:,} right ones rejected")
+    if lost := _lost(found):
+        parts.append(f"{lost:,} of {found.costs.judgements:,} judgements could not be read or did not come")
     return ", ".join(parts)
+
+
+def _lost(found: Calibration) -> int:
+    return found.costs.unreadable + found.costs.unavailable
 
 
 def _name(service: Service, options: JudgeOptions) -> str:

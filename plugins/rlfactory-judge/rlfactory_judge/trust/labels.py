@@ -205,11 +205,18 @@ def _label(value: Any, low: float, high: float) -> bool | float:
     if isinstance(value, bool):
         return value
     expected = f"expected true, false or a number from {low:g} to {high:g}"
-    if not isinstance(value, int | float) or not isfinite(value):
+    if not isinstance(value, int | float) or not _is_finite(value):
         raise ValueError(f"'label' is {_short(value)}, {expected}")
     if not low <= value <= high:
         raise ValueError(f"'label' is {value:g}, which is not on the scale, {expected}")
     return float(value)
+
+
+def _is_finite(value: float) -> bool:
+    try:
+        return isfinite(value)
+    except OverflowError:  # an int beyond all floats
+        return False
 
 
 def _refuse_zero_and_one(path: Path, answers: Iterable[LabelledAnswer], low: float, high: float) -> None:

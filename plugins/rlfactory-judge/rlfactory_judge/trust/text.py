@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rlfactory_core.reporting.progress import count_text
 from rlfactory_judge.trust.agreement import Agreement
 from rlfactory_judge.trust.bias import InjectionBias
 from rlfactory_judge.trust.calibration import Calibration
@@ -73,14 +74,14 @@ def _with_bounds(found: Estimate) -> str:
 
 def _sections(found: Calibration) -> Iterator[tuple[str, list[Row]]]:
     if found.answers is not None:
-        rows = [*_agreement(found.answers, "answers")]
+        rows = [*_agreement(found.answers, "answer")]
         if found.spearman is not None:
             rows.append(("Spearman with the labels", found.spearman, "1: the same order"))
         if found.pearson is not None:
             rows.append(("Pearson with the labels", found.pearson, "1: a straight line"))
         yield "Answers", rows
     if found.pairs is not None:
-        yield "Pairs, each in both orders", [*_agreement(found.pairs, "pairs"), *_position(found)]
+        yield "Pairs, each in both orders", [*_agreement(found.pairs, "pair"), *_position(found)]
     if found.length is not None:
         meaning = "rank correlation; 0: no bias"
         yield (
@@ -91,9 +92,9 @@ def _sections(found: Calibration) -> Iterator[tuple[str, list[Row]]]:
         injection = found.injection
         what = "wrong answers accepted" if found.agreement is found.answers else "worse answers preferred"
         yield (
-            f"Injected texts, {injection.judgements:,} judgements",
+            f"Injected texts, {count_text(injection.judgements, 'judgement')}",
             [
-                (f"{what} with", injection.accepted, f"of {injection.answers:,} answers"),
+                (f"{what} with", injection.accepted, f"of {count_text(injection.answers, 'answer')}"),
                 (f"{what} without", injection.accepted_before, "the same answers"),
                 ("difference", injection.added, "0: no bias"),
             ],
@@ -103,7 +104,11 @@ def _sections(found: Calibration) -> Iterator[tuple[str, list[Row]]]:
         yield (
             f"Asked {again.samples} times at temperature {again.temperature:g}",
             [
-                ("replies that agree with most", again.agreeing, f"of {again.answers:,} answers; at least 0.5"),
+                (
+                    "replies that agree with most",
+                    again.agreeing,
+                    f"of {count_text(again.answers, 'answer')}; at least 0.5",
+                ),
                 ("all replies agree", again.unanimous, ""),
                 ("Cohen's kappa of the majority", again.majority.kappa, again.majority.why_no_kappa),
             ],
@@ -111,7 +116,7 @@ def _sections(found: Calibration) -> Iterator[tuple[str, list[Row]]]:
 
 
 def _agreement(found: Agreement, kind: str) -> Iterator[Row]:
-    yield "agreement", found.accuracy, f"of {found.n:,} {kind}"
+    yield "agreement", found.accuracy, f"of {count_text(found.n, kind)}"
     yield "Cohen's kappa", found.kappa, found.why_no_kappa or "0: as by chance, 1: always"
     confusion = found.confusion
     if confusion is not None:
@@ -141,7 +146,7 @@ def _breaches(found: InjectionBias) -> Iterator[str]:
 def _cost(costs: Costs) -> Iterator[str]:
     at_hand = f", {costs.cached:,} at hand from before" if costs.cached else ""
     failed = f", {costs.unreadable:,} unreadable, {costs.unavailable:,} unavailable"
-    yield f"{costs.judgements:,} judgements{at_hand}{failed}"
+    yield f"{count_text(costs.judgements, 'judgement')}{at_hand}{failed}"
     if costs.tokens_p50 is not None and costs.tokens_p95 is not None:
         usual = f"median {costs.tokens_p50:,.0f}, 95 % up to {costs.tokens_p95:,.0f}"
         yield f"tokens a judgement: {usual}; {costs.tokens:,} in all"
