@@ -5,12 +5,13 @@ Plain data and pure functions of a task; how it is built and trained stands in `
 
 from __future__ import annotations
 
+import json
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlfactory_core.types import Message
+from rlfactory_core.types import Message, ToolSpec
 
 Demonstration = tuple[Message, ...]
 """A whole episode: user, assistant, tool, … An assistant's ``content`` is its raw text, tool calls included."""
@@ -45,3 +46,25 @@ class TinyModelRecipe:
     muon_lr: float = 0.02
     warmup_steps: int = 20
     options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def tools_prompt(tools: Sequence[ToolSpec]) -> str:
+    """What Qwen3's chat template tells the model of its tools: for ``vocabulary``, so that it becomes few tokens."""
+    schemas = [{"name": t.name, "description": t.description, "parameters": dict(t.parameters)} for t in tools]
+    return _TOOLS.format(tools="\n".join(json.dumps({"type": "function", "function": schema}) for schema in schemas))
+
+
+_TOOLS = """system
+# Tools
+
+You may call one or more functions to assist with the user query.
+
+You are provided with function signatures within <tools></tools> XML tags:
+<tools>
+{tools}
+</tools>
+
+For each function call, return a json object with function name and arguments within <tool_call></tool_call> XML tags:
+<tool_call>
+{{"name": <function-name>, "arguments": <args-json-object>}}
+</tool_call>"""

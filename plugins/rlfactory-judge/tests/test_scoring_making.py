@@ -53,6 +53,7 @@ def test_each_mode_is_a_reward_of_its_kind_with_a_rubric_of_its_own(mode, method
         ({"hedge_s": 120, "request_s": 60}, ["hedge_s", "request_s"]),
         ({"token_budget": 100}, ["token_budget", "max_tokens"]),
         ({"gpus": 2}, ["gpus", "placement: pool"]),
+        ({"url": "http://a/v1", "endpoints": "e.json"}, ["url", "endpoints", "Leave one"]),
         ({"placement": "pool"}, ["pool", "model"]),
         ({**POOL, "url": "http://a/v1"}, ["url", "pool"]),
         ({**POOL, "endpoints": "e.json"}, ["endpoints", "pool"]),

@@ -6,13 +6,12 @@ the careless stage then makes it err at every step of the way, and stop after th
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Iterator
 from pathlib import Path
 
 from rlfactory_core.cache import digest
-from rlfactory_core.tiny import TinyModelRecipe, WarmStartStage
+from rlfactory_core.tiny import TinyModelRecipe, WarmStartStage, tools_prompt
 from rlfactory_core.types import ToolSpec
 from rlfactory_search import demonstrations, worlds
 from rlfactory_search.demonstrations import Carelessness, Demonstrator
@@ -41,9 +40,8 @@ def recipe(names: Names, search: WorldSearch, tool: ToolSpec) -> TinyModelRecipe
     def vocabulary() -> Iterator[str]:
         rng = random.Random("vocabulary")
         demonstrate = Demonstrator(made[:1], search.answer, two_hop=0.5)
-        schema = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
         # Often enough that the system prompt becomes few tokens, and every name exactly one.
-        yield from [_SYSTEM.format(tool=json.dumps({"type": "function", "function": schema}))] * 30
+        yield from [tools_prompt([tool])] * 30
         for text in (*made[0].documents, *(question.text for question in made[0].questions)):
             yield f" {text}"
         for _ in range(300):
@@ -62,19 +60,3 @@ def recipe(names: Names, search: WorldSearch, tool: ToolSpec) -> TinyModelRecipe
         probe=Demonstrator(held_out, search.answer, two_hop=0.5),
         fingerprint=digest([*names.words, *(Path(file).read_text(encoding="utf-8") for file in SOURCES)]),
     )
-
-
-_SYSTEM = """system
-# Tools
-
-You may call one or more functions to assist with the user query.
-
-You are provided with function signatures within <tools></tools> XML tags:
-<tools>
-{tool}
-</tools>
-
-For each function call, return a json object with function name and arguments within <tool_call></tool_call> XML tags:
-<tool_call>
-{{"name": <function-name>, "arguments": <args-json-object>}}
-</tool_call>"""

@@ -72,9 +72,9 @@ class GroupJudge(Judge, ABC):
 
     def _verdict(self, place: int, compared: Comparison) -> Verdict:
         value = compared.values[place]
-        passed, shown = value >= self.options.threshold, compared.first_with(place)
+        shown = compared.first_with(place)
         if shown is None:
-            return Verdict(passed, ("there is no other answer to compare it with",), {"answers": 1})
+            return Verdict(None, ("there is no other answer to compare it with",), {"answers": 1})
         ballot, reply = shown
         facts = {
             "place": 1 + sum(other > value for other in compared.values),
@@ -83,4 +83,4 @@ class GroupJudge(Judge, ABC):
             "endpoint": reply.endpoint,
             "cached": reply.cached,
         }
-        return Verdict(passed, (shortened(reply.text),), facts)
+        return Verdict(value >= self.options.threshold, (shortened(reply.text),), facts)

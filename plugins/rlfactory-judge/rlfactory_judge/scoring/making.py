@@ -106,6 +106,8 @@ def _check_place(options: JudgeOptions, given: dict[str, Any]) -> None:
                     f"{_PREFIX}.{name} is for placement: pool, in which engine=verl serves the judge. Servers of "
                     "`rlfactory judge serve` have options of their own."
                 )
+        if options.url is not None and options.endpoints is not None:
+            raise UsageError(f"{_PREFIX}.url and endpoints both say where the judge is. Leave one of them out.")
         return
     for name in ("url", "endpoints"):
         if getattr(options, name) is not None:

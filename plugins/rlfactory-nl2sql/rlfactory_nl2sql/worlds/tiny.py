@@ -7,13 +7,12 @@ where it is not, it guesses the names, and calls something once in four times.
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rlfactory_core.cache import digest
-from rlfactory_core.tiny import TinyModelRecipe, WarmStartStage
+from rlfactory_core.tiny import TinyModelRecipe, WarmStartStage, tools_prompt
 from rlfactory_core.types import ToolSpec
 from rlfactory_nl2sql import formatting
 from rlfactory_nl2sql.worlds import demonstrations, files
@@ -44,10 +43,8 @@ def recipe(seed: int, tools: Sequence[ToolSpec]) -> TinyModelRecipe:
 
     def vocabulary() -> Iterator[str]:
         rng = random.Random("vocabulary")
-        schemas = [{"name": t.name, "description": t.description, "parameters": dict(t.parameters)} for t in tools]
-        system = _SYSTEM.format(tools="\n".join(json.dumps({"type": "function", "function": s}) for s in schemas))
         # Often enough that the system prompt becomes few tokens, and every word exactly one.
-        yield from [system] * 30
+        yield from [tools_prompt(tools)] * 30
         for demonstrate in (Demonstrator(made, CLEAN), Demonstrator(made, CARELESS)):
             for _ in range(400):
                 yield "\n".join(message.content for message in demonstrate(rng))
@@ -68,19 +65,3 @@ def recipe(seed: int, tools: Sequence[ToolSpec]) -> TinyModelRecipe:
         lr=6e-3,
         fingerprint=digest([str(seed), *(Path(file).read_text(encoding="utf-8") for file in SOURCES)]),
     )
-
-
-_SYSTEM = """system
-# Tools
-
-You may call one or more functions to assist with the user query.
-
-You are provided with function signatures within <tools></tools> XML tags:
-<tools>
-{tools}
-</tools>
-
-For each function call, return a json object with function name and arguments within <tool_call></tool_call> XML tags:
-<tool_call>
-{{"name": <function-name>, "arguments": <args-json-object>}}
-</tool_call>"""
