@@ -15,6 +15,8 @@ from rlfactory_judge.service.service import JudgeService
 
 from rlfactory_core.errors import BackendError, UsageError
 
+pytestmark = pytest.mark.slow
+
 
 def three(stack: ExitStack) -> list[FaultyServer]:
     return [stack.enter_context(serve_faults()) for _ in range(3)]

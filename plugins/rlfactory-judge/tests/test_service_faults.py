@@ -13,6 +13,8 @@ from rlfactory_judge.contract import RefusedError, UnavailableError, UnreadableE
 
 from rlfactory_core.errors import VerifierError
 
+pytestmark = pytest.mark.slow
+
 SHORT = {"request_s": 0.7}
 WHOLE = json.dumps(completion("9")).encode()
 FAULTS: list[tuple[str, Act, dict[str, Any]]] = [

@@ -10,6 +10,8 @@ from judge_services import AT_ONCE, judging, options, question, run_alone
 from rlfactory_judge.contract import UnavailableError
 from rlfactory_judge.service.service import JudgeService
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_hedge_wins_and_the_slow_request_ends() -> None:
     with serve_faults(then=hung()) as slow, serve_faults(then=said("8")) as quick:

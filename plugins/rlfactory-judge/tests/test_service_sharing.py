@@ -14,6 +14,8 @@ from rlfactory_judge.forms.score import ScoreForm
 
 from rlfactory_core.errors import BackendError
 
+pytestmark = pytest.mark.slow
+
 
 def test_equal_questions_under_way_share_one_request() -> None:
     gate = Gate()

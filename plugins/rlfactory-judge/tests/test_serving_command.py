@@ -21,7 +21,7 @@ from rlfactory_judge.serving.ports import free_ports
 
 from rlfactory_core.errors import UsageError
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")]
 
 
 class Command:
@@ -128,7 +128,6 @@ def test_stopping_it_while_servers_start_is_a_stop_too(tmp_path: Path) -> None:
         assert not command.endpoints.exists()
 
 
-@pytest.mark.slow
 def test_a_server_that_dies_again_and_again_is_explained(tmp_path: Path) -> None:
     with serving(tmp_path, "--port", "0") as command:
         command.ready()

@@ -21,7 +21,7 @@ from rlfactory_judge.serving.servers import Replica, Served
 
 from rlfactory_core.errors import BackendError, UsageError
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")]
 
 _OWNER = """
 import asyncio, os, sys
@@ -148,7 +148,6 @@ def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
         LocalServer(tmp_path)
 
 
-@pytest.mark.slow
 def test_transformers_serves_a_model(tmp_path: Path, scratch: Path) -> None:
     pytest.importorskip("transformers", reason="the server")
     model = save_tiny_model(tmp_path / "model")
@@ -172,7 +171,6 @@ def test_transformers_serves_a_model(tmp_path: Path, scratch: Path) -> None:
     assert not [*scratch.glob("rlfactory-judge-*")]
 
 
-@pytest.mark.slow
 def test_transformers_server_ends_with_its_killed_owner(tmp_path: Path) -> None:
     pytest.importorskip("transformers", reason="the server")
     model = save_tiny_model(tmp_path / "model")
@@ -194,7 +192,6 @@ def test_transformers_server_ends_with_its_killed_owner(tmp_path: Path) -> None:
         owner.communicate()
 
 
-@pytest.mark.slow
 def test_transformers_last_words_over_a_damaged_model_are_shown(tmp_path: Path, scratch: Path) -> None:
     pytest.importorskip("transformers", reason="the server")
     model = save_tiny_model(tmp_path / "model")

@@ -18,7 +18,7 @@ from rlfactory_judge.serving.servers import Replica
 
 from rlfactory_core.errors import BackendError
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")]
 
 # A process that owns a server, and a child that keeps all its descriptors open, and then waits.
 _OWNER = """

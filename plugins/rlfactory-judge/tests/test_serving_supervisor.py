@@ -19,7 +19,7 @@ from rlfactory_judge.serving.supervisor import Patience, Supervisor
 from rlfactory_core.errors import BackendError
 from rlfactory_core.reporting.progress import NullProgress
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")]
 
 QUICK = Patience(ready_s=20.0, backoff_s=0.01, look_s=0.02, health_s=0.05, sick_s=0.3)
 PATIENCE_S = 30.0
