@@ -80,7 +80,7 @@ def database_servers(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """All tests of the core and of the plugins in this repository."""
     database_servers(session)
-    run_with_everything(session, "pytest", "-q", *IN_TWO, "--ignore=tests/docs", *session.posargs)
+    run_with_everything(session, "pytest", "-q", *IN_TWO, "--durations=20", "--ignore=tests/docs", *session.posargs)
 
 
 @nox.session(venv_backend="none")
@@ -95,7 +95,7 @@ def verl(session: nox.Session) -> None:
     session.run(*doctor)
     chosen = [*map(str, Path("tests").rglob("test_*verl*.py"))]
     chosen.append(f"{JUDGE}/tests/test_service_real.py::test_vllm_enforces_the_form")
-    session.run(python, "-m", "pytest", "-q", *chosen, *session.posargs)
+    session.run(python, "-m", "pytest", "-q", "--durations=20", *chosen, *session.posargs)
 
 
 @nox.session(venv_backend="none")
