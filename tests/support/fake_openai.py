@@ -101,6 +101,7 @@ def serve(
 
     class Server(ThreadingHTTPServer):
         daemon_threads = True
+        request_queue_size = 256  # connections that wait to be accepted; beyond 5, the default, they may be refused
 
         def handle_error(self, request: Any, client_address: Any) -> None:
             """A client that gave up waiting."""
