@@ -1,4 +1,4 @@
-"""``--judge``: a model judge beside the rewards that a run has anyway, in one word of the command line."""
+"""``--judge``: where the judge is, for a run that has one among its rewards or gets one so."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NAME = "judge"
 
 
 def with_judge(config: RunConfig, rewards: Mapping[str, float], judge: str, registry: Registry) -> RunConfig:
-    """The configuration with the reward ``judge`` (weight 1) after its other rewards.
+    """The configuration with a judge at this place: the one among its rewards, or one more (weight 1) after them.
 
     Args:
         rewards: the task's own, which count where the configuration names none.
@@ -21,25 +21,37 @@ def with_judge(config: RunConfig, rewards: Mapping[str, float], judge: str, regi
 
     Raises:
         UsageError: it is neither of the two.
-        ConfigError: the configuration has a judge already.
+        ConfigError: another reward is labelled like that.
         PluginError: no plugin that is installed gives one.
     """
+    place = _place(judge)
     wanted = config.rewards
     if wanted is None:
         wanted = tuple(RewardConfig(name=name, weight=weight) for name, weight in rewards.items())
-    if any(NAME in (reward.name.rsplit(":", 1)[-1], reward.called) for reward in wanted):
-        raise ConfigError(
-            f"--judge {judge}: the run's rewards have a judge already. Leave --judge out, and set the judge's url or "
-            "endpoints where it is configured."
-        )
-    added = RewardConfig.model_validate({"name": NAME, "weight": 1.0, **_place(judge)})
     try:
         registry.find(NAME, "reward_scorer", "verifier")
     except PluginError as error:
         raise PluginError(
             f"--judge needs the reward '{NAME}', which no installed plugin gives: pip install rlfactory-judge ({error})"
         ) from error
+    if any(_judges(reward) for reward in wanted):
+        placed = tuple(_at(reward, place) if _judges(reward) else reward for reward in wanted)
+        return config.model_copy(update={"rewards": placed})
+    if any(reward.called == NAME for reward in wanted):
+        raise ConfigError(f"--judge {judge}: another reward is labelled '{NAME}'. Give it another label.")
+    added = RewardConfig.model_validate({"name": NAME, "weight": 1.0, **place})
     return config.model_copy(update={"rewards": (*wanted, added)})
+
+
+def _judges(reward: RewardConfig) -> bool:
+    return reward.name.rsplit(":", 1)[-1] == NAME
+
+
+def _at(reward: RewardConfig, place: Mapping[str, str]) -> RewardConfig:
+    """Elsewhere than where its own options have it; a pool's model has another name on a server."""
+    elsewhere = {"url", "endpoints", "placement", "gpus", "tensor_parallel"}
+    elsewhere |= {"model"} if reward.options.get("placement") == "pool" else set()
+    return RewardConfig.model_validate({**reward.model_dump(exclude=elsewhere, exclude_unset=True), **place})
 
 
 def _place(judge: str) -> dict[str, str]:

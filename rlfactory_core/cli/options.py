@@ -77,7 +77,7 @@ REWARD = click.option(
 JUDGE = click.option(
     "--judge",
     metavar="URL|FILE",
-    help="Adds the reward judge: an OpenAI-compatible server, or the endpoint file of `rlfactory judge serve`.",
+    help="Adds the reward judge, or moves it: a server's address, or an endpoint file of `rlfactory judge serve`.",
 )
 
 

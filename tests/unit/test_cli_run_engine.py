@@ -275,13 +275,23 @@ def test_a_judge_is_added_to_the_rewards_there_are(judged: str, capsys: pytest.C
     assert found == {"name": "judge", "weight": 1.0, "endpoints": str(file.absolute())}
 
 
+def test_a_judge_that_is_there_already_is_found_at_its_new_place(
+    judged: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ("--plugin", judged, "--judge", "http://new:8000/v1")
+    (found,) = shown_rewards(capsys, *given, "--reward", "judge=0.5")
+    assert found == {"name": "judge", "weight": 0.5, "url": "http://new:8000/v1"}
+    pooled = "rewards=[{name: judge, label: mine, placement: pool, model: some/judge, gpus: 2}]"
+    (found,) = shown_rewards(capsys, *given, pooled)
+    assert found == {"name": "judge", "weight": 1.0, "url": "http://new:8000/v1"}
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
         (["--judge", "host:8000"], "--judge host:8000: expected the address of an OpenAI-compatible server"),
         (["--judge", "none.json"], "or an existing endpoint file (.json) of `rlfactory judge serve`"),
-        (["--judge", "http://host/v1", "--reward", "judge=0.5"], "the run's rewards have a judge already"),
-        (["--judge", "http://host/v1", "rewards=[{name: f1, label: judge}]"], "the run's rewards have a judge already"),
+        (["--judge", "http://host/v1", "rewards=[{name: f1, label: judge}]"], "another reward is labelled 'judge'"),
         (["--judge", "http://host/v1", "--resume", "x"], "--judge cannot be given with it"),
     ],
 )
