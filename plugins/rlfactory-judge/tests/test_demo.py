@@ -35,6 +35,8 @@ from rlfactory_core.task_runtime import TaskRuntime
 from rlfactory_core.tiny import TinyModelRecipe
 from rlfactory_core.types import Turn
 
+pytestmark = pytest.mark.slow
+
 NAMES = Names.make(0)
 CATALOGUE = Catalogue.make(NAMES, "eval")
 
@@ -220,7 +222,6 @@ def servers(cache: Path) -> list[int]:
     return found
 
 
-@pytest.mark.slow
 def test_a_run_is_scored_over_http_and_leaves_no_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The real `transformers serve`, and both models made here, in small."""
     pytest.importorskip("torch", reason="needs rlfactory-core[local]")

@@ -21,6 +21,8 @@ import asyncio, sys
 from pathlib import Path
 from rlfactory_judge.service.budget import TokenBudget
 
+pytestmark = pytest.mark.slow
+
 async def main():
     budget = TokenBudget(10**9, Path(sys.argv[1]))
     await budget.open()

@@ -8,6 +8,8 @@ from judge_services import FORM, judging, question, run_alone
 
 from rlfactory_core.errors import BackendError, UsageError
 
+pytestmark = pytest.mark.slow
+
 NO_FORMAT = refused(400, "response_format of type json_schema is not supported")
 
 

@@ -20,6 +20,8 @@ from rlfactory_judge.trust.labels import write_labels
 
 from rlfactory_core.errors import BackendError, ConfigError, DataError, RlfactoryError, RunStopped, UsageError
 
+pytestmark = pytest.mark.slow
+
 
 def is_judgement(body: Mapping[str, Any]) -> bool:
     """And not one of the service's own first questions, about what the server can do."""
