@@ -16,12 +16,12 @@ from rlfactory_judge.service.budget import TokenBudget
 
 from rlfactory_core.errors import UsageError
 
+pytestmark = pytest.mark.slow
+
 SPENDER = """
 import asyncio, sys
 from pathlib import Path
 from rlfactory_judge.service.budget import TokenBudget
-
-pytestmark = pytest.mark.slow
 
 async def main():
     budget = TokenBudget(10**9, Path(sys.argv[1]))
