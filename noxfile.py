@@ -85,7 +85,7 @@ def tests(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def verl(session: nox.Session) -> None:
-    """The verl engine on the CPU, for real: installed as its users do, then whole runs (twenty minutes)."""
+    """The verl engine on the CPU, for real: installed as its users do, then whole runs (twenty-four minutes)."""
     python = made_once(session, VERL)
     pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     session.run(*pip, TORCH, "-e", ".")
