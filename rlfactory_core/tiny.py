@@ -54,6 +54,16 @@ def tools_prompt(tools: Sequence[ToolSpec]) -> str:
     return _TOOLS.format(tools="\n".join(json.dumps({"type": "function", "function": schema}) for schema in schemas))
 
 
+def call_text(tool: str, arguments: Mapping[str, Any]) -> str:
+    """A tool call as Qwen3 writes it, for demonstrations."""
+    return f"<tool_call>\n{json.dumps({'name': tool, 'arguments': dict(arguments)})}\n</tool_call>"
+
+
+def answer_text(answer: str) -> str:
+    """A final answer in its tags; the spaces make its words the tokens that they are elsewhere."""
+    return f"<answer> {answer} </answer>"
+
+
 _TOOLS = """system
 # Tools
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rlfactory_core.errors import UsageError
+from rlfactory_judge.cli_options import ENDPOINTS, MODEL, URL
 
 if TYPE_CHECKING:
     from rlfactory_judge.contract import Question, Reply
@@ -43,14 +44,9 @@ def judge() -> None:
 
 
 @judge.command(short_help="Have one answer judged, and see how.")
-@click.option("--url", multiple=True, metavar="URL", help="The judge's address, http://HOST:PORT/v1; may be repeated.")
-@click.option(
-    "--endpoints",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="An endpoint file of `rlfactory judge serve`. Default: its usual place.",
-)
-@click.option("--model", metavar="ID", help="The served model's id. Default: the only one that is served.")
+@URL
+@ENDPOINTS
+@MODEL
 @click.option(
     "--rubric",
     default="correctness",
@@ -129,7 +125,7 @@ def _read(text: str) -> str:
 def _as_json(options: JudgeOptions, reply: Reply, question: Question | None) -> str:
     found: dict[str, Any] = {
         "score": reply.values[0],
-        "raw": _raw(options, reply),
+        "raw": options.on_scale(reply.values[0]),
         "text": reply.text,
         "reasoning": reply.reasoning,
         "prompt_tokens": reply.prompt_tokens,
@@ -146,10 +142,7 @@ def _for_people(options: JudgeOptions, reply: Reply, question: Question | None) 
     parts = [] if question is None else [("system", question.system), ("user", question.user)]
     parts += [("reasoning", reply.reasoning), ("reply", reply.text)]
     lines = [line for title, text in parts if text for line in (click.style(title, bold=True), text.strip(), "")]
-    score = f"{reply.values[0]:.3g}  ({_raw(options, reply):g} on the scale from {options.low:g} to {options.high:g})"
+    value, low, high = reply.values[0], options.low, options.high
+    score = f"{value:.3g}  ({options.on_scale(value):g} on the scale from {low:g} to {high:g})"
     cost = f"{reply.prompt_tokens} + {reply.sampled_tokens} tokens, {reply.seconds:.2f} s, {reply.endpoint}"
     return "\n".join([*lines, f"{click.style('score', bold=True)}  {score}", cost])
-
-
-def _raw(options: JudgeOptions, reply: Reply) -> float:
-    return options.low + reply.values[0] * (options.high - options.low)

@@ -54,3 +54,7 @@ class JudgeOptions(Section):
     # trust
     labels: File | None = None  # labelled examples that the judge is measured on before the run
     min_kappa: Annotated[float, Field(ge=-1.0, le=1.0)] | None = None  # below it the run does not start
+
+    def on_scale(self, value: float) -> float:
+        """A score on [0, 1] as the judge gave it."""
+        return self.low + value * (self.high - self.low)

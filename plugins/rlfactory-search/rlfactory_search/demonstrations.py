@@ -6,12 +6,12 @@ format. A model that imitates it can do every step and seldom does all of them: 
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from rlfactory_core import Message
+from rlfactory_core import Message, tiny
+from rlfactory_core.tiny import answer_text
 from rlfactory_search.worlds import RELATION, RELATIONS, Question, World
 
 Search = Callable[[World, str], str]
@@ -28,13 +28,8 @@ class Carelessness:
 
 
 def call_text(query: str) -> str:
-    """A tool call as Qwen3 writes it."""
-    call = json.dumps({"name": "search", "arguments": {"query": query}})
-    return f"<tool_call>\n{call}\n</tool_call>"
-
-
-def answer_text(answer: str) -> str:
-    return f"<answer> {answer} </answer>"
+    """A search as Qwen3 writes it."""
+    return tiny.call_text("search", {"query": query})
 
 
 def good_query(relation: str, subject: str) -> str:

@@ -6,13 +6,12 @@ name and slips in the format. A model that imitates it can do every step and sel
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlfactory_core import Message
-from rlfactory_core.tiny import Demonstration
+from rlfactory_core import Message, tiny
+from rlfactory_core.tiny import Demonstration, answer_text
 from rlfactory_judge.demo.world import Catalogue, Question
 
 TOOL = "look_up"
@@ -29,13 +28,8 @@ class Carelessness:
 
 
 def call_text(name: str) -> str:
-    """A tool call as Qwen3 writes it; the space before the name makes it the token that it is elsewhere."""
-    call = json.dumps({"name": TOOL, "arguments": {"name": f" {name}"}})
-    return f"<tool_call>\n{call}\n</tool_call>"
-
-
-def answer_text(answer: str) -> str:
-    return f"<answer> {answer} </answer>"
+    """A look-up as Qwen3 writes it; the space before the name makes it the token that it is elsewhere."""
+    return tiny.call_text(TOOL, {"name": f" {name}"})
 
 
 @dataclass(frozen=True, slots=True)

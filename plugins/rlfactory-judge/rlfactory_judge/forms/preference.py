@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlfactory_judge.forms.reading import Found, answer_of, fitting, is_quoted, marks, settle
+from rlfactory_judge.forms.schemas import object_of
 
 _KEYS = ("better", "winner", "preference")
 _NAMES = {
@@ -41,12 +42,7 @@ class PreferenceForm:
     @property
     def schema(self) -> Mapping[str, Any]:
         """The JSON schema of the object."""
-        return {
-            "type": "object",
-            "properties": {"better": {"type": "string", "enum": ["1", "2", "tie"]}},
-            "required": ["better"],
-            "additionalProperties": False,
-        }
+        return object_of("better", {"type": "string", "enum": ["1", "2", "tie"]})
 
     def read(self, text: str) -> tuple[float, ...]:
         """(1.0, 0.0) for the first, (0.0, 1.0) for the second, (0.5, 0.5) for a tie.

@@ -10,6 +10,7 @@ from typing import Any
 
 from rlfactory_core.errors import UsageError
 from rlfactory_judge.forms.reading import Found, answer_of, fitting, settle, whole_json
+from rlfactory_judge.forms.schemas import object_of
 
 _KEYS = ("ranking", "order")
 _CHAIN = re.compile(r"(?<![0-9\[.,])\[?[0-9]{1,4}\]?(?:\s{0,4}[>=,]\s{0,4}\[?[0-9]{1,4}\]?)+(?![0-9.])")
@@ -48,12 +49,7 @@ class RankingForm:
         one = {"type": "integer", "enum": list(range(1, self.count + 1))}
         several = {"type": "array", "items": one, "minItems": 2, "maxItems": self.count}
         ranking = {"type": "array", "items": {"anyOf": [one, several]}, "minItems": 1, "maxItems": self.count}
-        return {
-            "type": "object",
-            "properties": {"ranking": ranking},
-            "required": ["ranking"],
-            "additionalProperties": False,
-        }
+        return object_of("ranking", ranking)
 
     def read(self, text: str) -> tuple[float, ...]:
         """One value per candidate, in the candidates' order: 1.0 for the best, 0.0 for the worst, evenly spaced.

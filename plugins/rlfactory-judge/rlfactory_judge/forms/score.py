@@ -11,6 +11,7 @@ from typing import Any
 from rlfactory_judge.forms.numbers import as_number, only_number, stated
 from rlfactory_judge.forms.reading import Found, answer_of, fitting, is_quoted, marks, settle
 from rlfactory_judge.forms.scale import Scale, json_number
+from rlfactory_judge.forms.schemas import object_of
 
 _KEYS = ("score", "rating", "grade")
 _SPOKEN = re.compile(r"(?<![A-Za-z0-9_])(?:score|rating|grade)([\"'*_`\s]{0,8})[:=][\"'*_`\s]{0,8}", re.IGNORECASE)
@@ -43,12 +44,7 @@ class ScoreForm:
     @property
     def schema(self) -> Mapping[str, Any]:
         """The JSON schema of the object."""
-        return {
-            "type": "object",
-            "properties": {"score": self._scale.schema},
-            "required": ["score"],
-            "additionalProperties": False,
-        }
+        return object_of("score", self._scale.schema)
 
     def read(self, text: str) -> tuple[float, ...]:
         """The one score, mapped onto [0, 1].

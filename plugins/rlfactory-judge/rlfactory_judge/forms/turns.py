@@ -11,6 +11,7 @@ from rlfactory_core.errors import UsageError
 from rlfactory_judge.forms.numbers import as_number, stated
 from rlfactory_judge.forms.reading import Found, answer_of, fitting, settle, whole_json
 from rlfactory_judge.forms.scale import Scale, plain
+from rlfactory_judge.forms.schemas import object_of
 
 _KEYS = ("scores", "turns", "score")
 _LINE = re.compile(r"^[ \t#>*_`-]{0,8}turn\s{0,4}([0-9]{1,4})[\"'*_`\s]{0,8}[:=][\"'*_`\s]{0,8}", re.IGNORECASE | re.M)
@@ -48,12 +49,7 @@ class TurnScoresForm:
     def schema(self) -> Mapping[str, Any]:
         """The JSON schema of the object."""
         scores = {"type": "array", "items": self._scale.schema, "minItems": self.turns, "maxItems": self.turns}
-        return {
-            "type": "object",
-            "properties": {"scores": scores},
-            "required": ["scores"],
-            "additionalProperties": False,
-        }
+        return object_of("scores", scores)
 
     def read(self, text: str) -> tuple[float, ...]:
         """One score for each turn, mapped onto [0, 1].

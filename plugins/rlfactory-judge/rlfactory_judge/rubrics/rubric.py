@@ -34,9 +34,15 @@ BUILT_IN: Mapping[str, tuple[Mode, ...]] = {
     "comparison": ("ranking", "pairwise"),
 }
 
+
 _MODES_OF_MANY: tuple[Mode, ...] = ("ranking", "pairwise")
 _OF_ONE = ("sample", "truth", "answer", "transcript", "turns", "form", "quoting")
 _OF_MANY = ("sample", "truth", "candidates", "form", "quoting")
+
+
+def own_rubric(mode: Mode) -> str:
+    """The built-in rubric that a mode has where none is named: the first that is for it."""
+    return next(name for name, modes in BUILT_IN.items() if mode in modes)
 
 
 class _Anything(dict[str, Any]):

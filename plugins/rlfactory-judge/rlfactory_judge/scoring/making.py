@@ -11,7 +11,7 @@ from rlfactory_core.cache import digest
 from rlfactory_core.config_load import validate_section
 from rlfactory_core.errors import ConfigError, UsageError
 from rlfactory_judge.options import JudgeOptions, Mode
-from rlfactory_judge.rubrics.rubric import BUILT_IN, Rubric
+from rlfactory_judge.rubrics.rubric import BUILT_IN, Rubric, own_rubric
 from rlfactory_judge.scoring.judge import Judge
 from rlfactory_judge.scoring.outcome import OutcomeJudge
 from rlfactory_judge.scoring.pairwise import PairwiseJudge
@@ -26,7 +26,6 @@ _JUDGES: dict[Mode, type[Judge]] = {
     "ranking": RankingJudge,
     "pairwise": PairwiseJudge,
 }
-_RUBRICS: dict[Mode, str] = {"process": "steps", "ranking": "comparison", "pairwise": "comparison"}
 
 
 def make_judge(**options: Any) -> Judge:
@@ -58,8 +57,8 @@ def settled_options(options: Mapping[str, Any]) -> dict[str, Any]:
 def read_options(options: dict[str, Any]) -> JudgeOptions:
     """The options, each checked by itself and against the others, with the mode's rubric; raises as `make_judge`."""
     checked = validate_section(JudgeOptions, options, prefix=_PREFIX)
-    if "rubric" not in options and checked.mode in _RUBRICS:
-        checked = checked.model_copy(update={"rubric": _RUBRICS[checked.mode]})
+    if "rubric" not in options:
+        checked = checked.model_copy(update={"rubric": own_rubric(checked.mode)})
     _check_values(checked)
     _check_trust(checked)
     _check_place(checked, options)

@@ -9,7 +9,7 @@ from rlfactory_judge.contract import BudgetError, UnavailableError
 from rlfactory_judge.forms.score import ScoreForm
 from rlfactory_judge.scoring.judge import Judge, unasked
 from rlfactory_judge.service.costs import cost
-from rlfactory_judge.service.polling import Poll, poll
+from rlfactory_judge.service.polling import Poll, majority, poll
 
 
 class OutcomeJudge(Judge):
@@ -38,13 +38,11 @@ class OutcomeJudge(Judge):
     def _score(self, found: Poll) -> Score:
         (value,) = found.medians()
         votes = [reply.values[0] for reply in found.replies]
-        low, high = self.options.low, self.options.high
-        verdict = self.verdict(value, found.replies, raw=low + value * (high - low), votes=votes)
-        passed = 2 * sum(vote >= self.options.threshold for vote in votes) > len(votes)
+        verdict = self.verdict(value, found.replies, raw=self.options.on_scale(value), votes=votes)
         spread = {"spread": max(votes) - min(votes)} if self.options.votes > 1 else {}
         return Score(
             value,
             spread,
-            verdicts={"judge": replace(verdict, passed=passed)},
+            verdicts={"judge": replace(verdict, passed=majority(found.replies, self.options.threshold))},
             counts=cost(found.replies, found.failures),
         )

@@ -29,7 +29,17 @@ class Poll:
 
     def medians(self) -> tuple[float, ...]:
         """The median vote at each place."""
-        return tuple(median(column) for column in zip(*(reply.values for reply in self.replies), strict=True))
+        return medians(self.replies)
+
+
+def medians(votes: Sequence[Reply]) -> tuple[float, ...]:
+    """The median at each place of the replies' values."""
+    return tuple(median(column) for column in zip(*(vote.values for vote in votes), strict=True))
+
+
+def majority(votes: Sequence[Reply], threshold: float) -> bool:
+    """Whether more than half of the replies' first values reach the threshold."""
+    return 2 * sum(vote.values[0] >= threshold for vote in votes) > len(votes)
 
 
 async def poll(service: Service, questions: Sequence[Question]) -> Poll:

@@ -15,6 +15,7 @@ import click
 
 from rlfactory_core.config_load import merge, parse_override, validate_section
 from rlfactory_core.errors import ConfigError, DataError, RunStopped, UsageError
+from rlfactory_judge.cli_options import ENDPOINTS, MODEL, URL
 from rlfactory_judge.options import JudgeOptions, Mode
 
 if TYPE_CHECKING:
@@ -31,14 +32,9 @@ _BELOW = 1  # exit code for a kappa below --min-kappa, and where nothing was jud
 @click.option(
     "--labels", metavar="FILE", type=click.Path(path_type=Path), help="A JSONL file of answers that people judged."
 )
-@click.option("--url", multiple=True, metavar="URL", help="The judge's address, http://HOST:PORT/v1; may be repeated.")
-@click.option(
-    "--endpoints",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="An endpoint file of `rlfactory judge serve`. Default: its usual place.",
-)
-@click.option("--model", metavar="ID", help="The served model's id. Default: the only one that is served.")
+@URL
+@ENDPOINTS
+@MODEL
 @click.option("--rubric", metavar="NAME|FILE", help="A built-in rubric, or a Jinja file. Default: the mode's own.")
 @click.option("--mode", type=click.Choice(get_args(Mode)), default="outcome", show_default=True, help="As in the run.")
 @click.option("--samples", type=click.IntRange(min=0), default=0, metavar="K", help="Ask K times, for consistency.")
@@ -104,19 +100,14 @@ def _options(given: dict[str, Any], rest: Sequence[str]) -> JudgeOptions:
     for key in ("labels", "min_kappa"):
         if key in plain:
             raise ConfigError(f"Here {key} is an option of its own: --{key.replace('_', '-')} {plain[key]}")
+    from rlfactory_judge.rubrics.rubric import own_rubric
+
     options = validate_section(JudgeOptions, plain, prefix="judge")
     if "rubric" not in plain:
-        options = options.model_copy(update={"rubric": _own_rubric(options.mode)})
+        options = options.model_copy(update={"rubric": own_rubric(options.mode)})
     if not options.low < options.high:
         raise UsageError(f"The scale's low={options.low:g} is not below its high={options.high:g}.")
     return options
-
-
-def _own_rubric(mode: Mode) -> str:
-    """The first built-in one of a mode."""
-    from rlfactory_judge.rubrics.rubric import BUILT_IN
-
-    return next(name for name, modes in BUILT_IN.items() if mode in modes)
 
 
 def _check_out(path: Path | None) -> None:
@@ -139,12 +130,12 @@ def _save(path: Path, found: Calibration) -> None:
 
 def _plan(options: JudgeOptions, samples: int, injections_each: int | None) -> Plan:
     from rlfactory_judge.rubrics.injections import injections
-    from rlfactory_judge.rubrics.rubric import Rubric
+    from rlfactory_judge.rubrics.rubric import Rubric, own_rubric
     from rlfactory_judge.trust.measuring import Plan
 
     return Plan(
         rubric=Rubric.load(options.rubric, options.mode),
-        pair_rubric=Rubric.load(_own_rubric("pairwise"), "pairwise"),
+        pair_rubric=Rubric.load(own_rubric("pairwise"), "pairwise"),
         temperature=options.temperature or _SAMPLES_TEMPERATURE,
         samples=samples,
         injections=() if injections_each == 0 else injections(),

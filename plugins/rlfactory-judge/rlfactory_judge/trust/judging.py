@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import Protocol, TypeVar
 
 from rlfactory_core.types import Message, Sample, StopReason, Trajectory, Turn
@@ -15,7 +14,7 @@ from rlfactory_judge.forms.ranking import RankingForm
 from rlfactory_judge.forms.score import ScoreForm
 from rlfactory_judge.forms.turns import TurnScoresForm
 from rlfactory_judge.options import JudgeOptions
-from rlfactory_judge.service.polling import poll
+from rlfactory_judge.service.polling import majority, medians, poll
 from rlfactory_judge.trust.labels import LabelledAnswer, LabelledPair
 
 Item = TypeVar("Item")
@@ -45,11 +44,11 @@ class Judged:
     @property
     def values(self) -> tuple[float, ...]:
         """The median vote at each place, on [0, 1]."""
-        return tuple(median(column) for column in zip(*(reply.values for reply in self.replies), strict=True))
+        return medians(self.replies)
 
     def accepts(self, threshold: float) -> bool:
         """Whether more than half of the votes reach the threshold, as in the mode ``outcome``."""
-        return 2 * sum(reply.values[0] >= threshold for reply in self.replies) > len(self.replies)
+        return majority(self.replies, threshold)
 
     @property
     def tokens(self) -> int:
@@ -71,13 +70,11 @@ async def judge(service: Service, question: Question, votes: int) -> Judged:
     Raises:
         BudgetError: the judge's tokens are spent.
     """
-    try:
-        found = await poll(service, [question] * votes)
-    except (UnreadableError, RefusedError) as error:
-        return Judged(failure="unreadable", message=str(error))
-    except UnavailableError as error:
-        return Judged(failure="unavailable", message=str(error))
-    return Judged(found.replies)
+
+    async def ask() -> tuple[Reply, ...]:
+        return (await poll(service, [question] * votes)).replies
+
+    return await _judged(ask())
 
 
 async def reply(service: Service, question: Question, sample: int) -> Judged:
@@ -86,8 +83,16 @@ async def reply(service: Service, question: Question, sample: int) -> Judged:
     Raises:
         BudgetError: the judge's tokens are spent.
     """
+
+    async def ask() -> tuple[Reply, ...]:
+        return (await service.ask(question, sample=sample),)
+
+    return await _judged(ask())
+
+
+async def _judged(asked: Awaitable[tuple[Reply, ...]]) -> Judged:
     try:
-        return Judged((await service.ask(question, sample=sample),))
+        return Judged(await asked)
     except (UnreadableError, RefusedError) as error:
         return Judged(failure="unreadable", message=str(error))
     except UnavailableError as error:

@@ -8,13 +8,12 @@ with a question is left to GRPO.
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rlfactory_core import Message
-from rlfactory_core.tiny import Demonstration
+from rlfactory_core.tiny import Demonstration, answer_text, call_text
 from rlfactory_nl2sql.formatting import table_line, tables_text
 from rlfactory_nl2sql.worlds.names import NUMBERS, guess_names, meaning, plural
 from rlfactory_nl2sql.worlds.questions import FUNCTIONS, Question, word_of
@@ -43,17 +42,12 @@ class Call:
     def text(self) -> str:
         """As Qwen3 writes it."""
         name = {"describe": "table", "run_query": "sql"}.get(self.tool)
-        call = json.dumps({"name": self.tool, "arguments": {name: self.argument} if name else {}})
-        return f"<tool_call>\n{call}\n</tool_call>"
+        return call_text(self.tool, {name: self.argument} if name else {})
 
     @property
     def told(self) -> str:
         """As a user asks for it."""
         return f"{self.tool} {self.argument}".rstrip()
-
-
-def answer_text(sql: str) -> str:
-    return f"<answer> {sql} </answer>"
 
 
 @dataclass(frozen=True, slots=True)
