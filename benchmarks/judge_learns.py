@@ -9,14 +9,13 @@ The bars stand below; the script exits with 1 where a seed misses one.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,10 +26,10 @@ from rlfactory_judge.demo.judge_model import RUBRIC
 from rlfactory_judge.demo.labels import demo_labels
 from rlfactory_judge.serving.local import LocalServer
 from rlfactory_judge.trust.labels import write_labels
+from seeds import measure_seeds
 
 from rlfactory_core.reporting.progress import NullProgress
 
-RESULTS = Path(__file__).parent / "results" / "judge_learns.md"
 SECONDS = 300.0
 RISE = 0.3  # of held-out exact match, greedy and at temperature 1
 WITHOUT = 0.1  # at most, where the tool finds nothing
@@ -120,7 +119,7 @@ def _mean(values: Any) -> float:
     return sum(found) / len(found) if found else float("nan")
 
 
-def report(runs: list[Run], command: str) -> str:
+def report(runs: Sequence[Run], command: str) -> str:
     head = "| seed | seconds | truth, before | after | T=1, before | after | judge, before | after | empty catalogue |"
     rows = [head, "|---" * 9 + "|"]
     for one in runs:
@@ -163,18 +162,5 @@ def report(runs: list[Run], command: str) -> str:
     )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    seeds = parser.parse_args().seeds
-    with tempfile.TemporaryDirectory() as scratch:
-        runs = [run(seed, Path(scratch)) for seed in seeds]
-    command = "python benchmarks/judge_learns.py"
-    text = report(runs, command if seeds == [0, 1, 2] else f"{command} --seeds {' '.join(map(str, seeds))}")
-    RESULTS.write_text(text)
-    sys.stdout.write(text)
-    sys.exit(0 if all(one.held for one in runs) else 1)
-
-
 if __name__ == "__main__":
-    main()
+    measure_seeds(__file__, __doc__ or "", run, report)

@@ -8,19 +8,18 @@ with 1 where a seed misses one.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from machine import describe
+from seeds import measure_seeds
 
-RESULTS = Path(__file__).parent / "results" / "nl2sql_learns.md"
 SECONDS = 300.0
 RISE = 0.3  # of held-out execution accuracy, greedy and at temperature 1
 WITHOUT = 0.1  # at most, where the tools know nothing
@@ -70,7 +69,7 @@ def run(seed: int, scratch: Path) -> Run:
     return Run(seed, seconds, evaluations["before"], evaluations["after"], curve)
 
 
-def report(runs: list[Run], command: str) -> str:
+def report(runs: Sequence[Run], command: str) -> str:
     head = "| seed | seconds | before | after | T=1, before | T=1, after | tools that know nothing |"
     rows = [head, "|---" * 7 + "|"]
     for one in runs:
@@ -103,18 +102,5 @@ def report(runs: list[Run], command: str) -> str:
     )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    seeds = parser.parse_args().seeds
-    with tempfile.TemporaryDirectory() as scratch:
-        runs = [run(seed, Path(scratch)) for seed in seeds]
-    command = "python benchmarks/nl2sql_learns.py"
-    text = report(runs, command if seeds == [0, 1, 2] else f"{command} --seeds {' '.join(map(str, seeds))}")
-    RESULTS.write_text(text)
-    sys.stdout.write(text)
-    sys.exit(0 if all(one.held for one in runs) else 1)
-
-
 if __name__ == "__main__":
-    main()
+    measure_seeds(__file__, __doc__ or "", run, report)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
+from red_team.mutations import Wrong
 from red_team.queries import FOLDER
 from rlfactory_nl2sql.databases.reference import parse_reference
 from rlfactory_nl2sql.verification.options import VerifyOptions
@@ -36,3 +37,11 @@ def verdicts(path: Path, pairs: Sequence[tuple[str, str]], seed: int = 0) -> lis
             await pool.close()
 
     return asyncio.run(run())
+
+
+def assert_found_out(path: Path, wrong: Sequence[Wrong], golds: Mapping[str, str]) -> None:
+    """None of the wrong predictions is accepted, and none left open; ``golds`` has the queries by their names."""
+    found = verdicts(path, [(golds[one.gold], one.sql) for one in wrong])
+    accepted = [one for one, verdict in zip(wrong, found, strict=True) if verdict.passed]
+    unknown = [(one, verdict.reasons) for one, verdict in zip(wrong, found, strict=True) if verdict.passed is None]
+    assert (accepted, unknown) == ([], [])
