@@ -1,0 +1,318 @@
+"""The reward layer: scorers run at once, fail into faults and never into zeros, and start as each attempt ends."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from dataclasses import replace
+
+import pytest
+from reward_examples import SEARCH, trajectory
+
+from rlfactory_core.errors import BackendError, ConfigError, VerifierError
+from rlfactory_core.rewards import ExactMatch, Format, RewardLayer
+from rlfactory_core.task import Task
+from rlfactory_core.types import (
+    FaultKind,
+    Group,
+    Score,
+    Trajectory,
+    Verdict,
+)
+
+
+class Fixed:
+    def __init__(self, value: Score | Exception) -> None:
+        self.value = value
+
+    async def score(self, _: Trajectory) -> Score:
+        if isinstance(self.value, Exception):
+            raise self.value
+        return self.value
+
+
+class Waits:
+    """Never answers before as many as ``parties`` of its kind wait at once."""
+
+    def __init__(self, barrier: list[asyncio.Event], parties: int) -> None:
+        self.barrier, self.parties = barrier, parties
+
+    async def score(self, _: Trajectory) -> Score:
+        mine = asyncio.Event()
+        self.barrier.append(mine)
+        if len(self.barrier) == self.parties:
+            for event in self.barrier:
+                event.set()
+        await mine.wait()
+        return Score(1.0)
+
+
+class Says:
+    def __init__(self, passed: bool | None) -> None:
+        self.verdict = Verdict(passed, ("because",))
+
+    async def verify(self, _: Trajectory) -> Verdict:
+        return self.verdict
+
+
+class Ranks:
+    async def score_group(self, group: Group) -> list[Score]:
+        return [Score(float(index)) for index in range(len(group.trajectories))]
+
+
+def run(item: Trajectory, deadline_s: float = 5.0, **scorers: object) -> Trajectory:
+    layer = RewardLayer({name: (s, 2.0) for name, s in scorers.items()}, deadline_s)  # type: ignore[misc]
+    return asyncio.run(layer.score_trajectory(item))
+
+
+def test_components_are_unweighted_and_the_value_weighted() -> None:
+    layer = RewardLayer(
+        {"exact_match": (ExactMatch(), 1.0), "format": (Format(), 0.1), "rest": (Fixed(Score(0.5)), 2.0)}
+    )
+    scored = asyncio.run(layer.score_trajectory(trajectory("<answer>Ann Lee</answer>")))
+    assert scored.score is not None
+    assert not scored.masked
+    assert scored.score.value == pytest.approx(2.1)
+    assert scored.reward == pytest.approx(2.1)
+    assert scored.score.components == {"exact_match": 1.0, "format": 1.0, "rest": 0.5}
+    assert set(scored.score.latency_s) == {"exact_match", "format", "rest"}
+
+
+def test_process_rewards_are_weighted_and_added_turn_by_turn() -> None:
+    item = trajectory(SEARCH, "<answer>x</answer>")
+    scored = run(
+        item, a=Fixed(Score(1.0, turns=(0.5, 0.0))), b=Fixed(Score(0.0, turns=(1.0, -1.0))), c=Fixed(Score(1.0))
+    )
+    assert scored.score is not None
+    assert scored.score.turns == (3.0, -2.0)
+    assert scored.score.value == 4.0
+    assert scored.reward == 5.0
+    assert scored.score.components["a"] == 1.5
+
+
+def test_verifiers_score_one_zero_or_leave_a_fault() -> None:
+    scored = run(trajectory("x"), yes=Says(True), no=Says(False))
+    assert scored.score is not None
+    assert scored.score.components == {"yes": 1.0, "no": 0.0}
+    assert not scored.masked
+    assert scored.score.verdicts["no"].reasons == ("because",)
+    unknown = run(trajectory("x"), maybe=Says(None))
+    assert unknown.masked
+    assert unknown.faults[0].message == "because"
+    assert unknown.score is not None
+    assert unknown.score.components == {}
+
+
+@pytest.mark.parametrize(
+    ("scorer", "message"),
+    [
+        (Fixed(RuntimeError("boom")), "RuntimeError: boom"),
+        (Fixed(VerifierError("no sandbox")), "no sandbox"),
+        (Fixed(Score(float("nan"))), "not finite"),
+        (Fixed(Score(0.0, turns=(float("inf"),))), "not finite"),
+        (Fixed(Score(0.0, turns=(1.0, 2.0))), "2 per-turn scores for 1 turns"),
+        (Waits([], 2), "no score within 0.01 s"),
+    ],
+)
+def test_a_failing_scorer_masks_and_never_scores_zero(scorer: object, message: str) -> None:
+    scored = run(trajectory("<answer>Ann Lee</answer>"), deadline_s=0.01, bad=scorer, good=ExactMatch())
+    (fault,) = scored.faults
+    assert scored.masked
+    assert fault.kind is FaultKind.VERIFIER
+    assert fault.source == "bad"
+    assert message in fault.message
+    assert scored.score is not None
+    assert scored.score.components == {"good": 1.0}
+
+
+def test_a_reward_may_have_a_deadline_of_its_own() -> None:
+    layer = RewardLayer({"slow": (Waits([], 2), 1.0), "format": (Format(), 1.0)}, deadlines={"slow": 0.01})
+    scored = asyncio.run(layer.score_trajectory(trajectory("<answer>x</answer>")))
+    assert [(fault.source, fault.message) for fault in scored.faults] == [("slow", "no score within 0.01 s")]
+
+
+def test_a_sample_without_an_answer_is_a_fault() -> None:
+    assert run(trajectory("x", answer=None), em=ExactMatch()).masked
+
+
+def test_all_scorers_of_all_attempts_run_at_once() -> None:
+    barrier: list[asyncio.Event] = []
+    layer = RewardLayer({name: (Waits(barrier, 6), 1.0) for name in "ab"}, 5.0)
+    item = trajectory("x")
+    group = asyncio.run(layer.score_group(Group(item.sample, (item, item, item))))
+    assert [t.reward for t in group.trajectories] == [2.0, 2.0, 2.0]
+
+
+def test_group_scorers_compare_attempts_and_fail_for_all() -> None:
+    class Miscounts:
+        async def score_group(self, group: Group) -> list[Score]:
+            return [Score(1.0)]
+
+    item = trajectory("<answer>Ann Lee</answer>")
+    group = Group(item.sample, (item, item))
+    ranked = asyncio.run(RewardLayer({"rank": (Ranks(), 1.0), "em": (ExactMatch(), 1.0)}).score_group(group))
+    assert [t.reward for t in ranked.trajectories] == [1.0, 2.0]
+    failed = asyncio.run(RewardLayer({"rank": (Miscounts(), 1.0)}).score_group(group))
+    assert [t.masked for t in failed.trajectories] == [True, True]
+    assert "1 scores for 2" in failed.trajectories[1].faults[0].message
+
+
+def test_what_cannot_score_is_refused() -> None:
+    with pytest.raises(ConfigError, match="'odd' is a int"):
+        RewardLayer({"odd": (3, 1.0)})  # type: ignore[dict-item]
+
+
+class Client:
+    """A verifier that holds something while the task is open."""
+
+    def __init__(self) -> None:
+        self.life: list[str] = []
+
+    async def open(self, task: Task) -> None:
+        self.life.append(f"opened for {type(task).__name__}")
+
+    async def close(self) -> None:
+        self.life.append("closed")
+
+    async def verify(self, trajectory: Trajectory) -> Verdict:
+        self.life.append("asked")
+        return Verdict(True)
+
+
+def test_a_verifier_that_holds_something_is_opened_with_the_task_and_closed() -> None:
+    client = Client()
+
+    async def live() -> Trajectory:
+        layer = RewardLayer({"client": (client, 1.0), "format": (Format(), 1.0)})
+        await layer.open(Task())
+        scored = await layer.score_trajectory(trajectory("<answer>x</answer>"))
+        await layer.close()
+        return scored
+
+    assert asyncio.run(live()).reward == 2.0
+    assert client.life == ["opened for Task", "asked", "closed"]
+
+
+# --- scoring while other attempts are under way -------------------------------------------------------------------
+
+
+class Slow:
+    """Scores when it is let; notes when it began."""
+
+    def __init__(self) -> None:
+        self.began: asyncio.Queue[int] = asyncio.Queue()
+        self.go = asyncio.Event()
+
+    async def score(self, trajectory: Trajectory) -> Score:
+        self.began.put_nowait(trajectory.attempt)
+        await self.go.wait()
+        return Score(1.0, counts={"requests": 1.0})
+
+
+def attempts(count: int) -> list[Trajectory]:
+    return [replace(trajectory("<answer>Ann Lee</answer>"), attempt=attempt) for attempt in range(count)]
+
+
+def test_an_attempt_is_scored_while_the_others_are_under_way() -> None:
+    async def play() -> None:
+        slow, members = Slow(), attempts(3)
+        scoring = RewardLayer({"slow": (slow, 1.0), "em": (ExactMatch(), 1.0)}).scoring(members[0].sample, 3)
+        first = asyncio.create_task(scoring.score(2, members[2]))
+        assert await slow.began.get() == 2
+        slow.go.set()
+        assert (await first).reward == 2.0  # the others have not ended
+
+    asyncio.run(play())
+
+
+def test_a_group_is_compared_when_all_have_ended_beside_what_still_scores_them() -> None:
+    class Compares(Ranks):
+        def __init__(self, compared: asyncio.Queue[list[tuple[int, Score | None]]]) -> None:
+            self.compared = compared
+
+        async def score_group(self, group: Group) -> list[Score]:
+            self.compared.put_nowait([(each.attempt, each.score) for each in group.trajectories])
+            return await super().score_group(group)
+
+    async def play() -> None:
+        slow, members = Slow(), attempts(3)
+        compared: asyncio.Queue[list[tuple[int, Score | None]]] = asyncio.Queue()
+        layer = RewardLayer({"rank": (Compares(compared), 1.0), "slow": (slow, 1.0), "em": (ExactMatch(), 1.0)})
+        scoring = layer.scoring(members[0].sample, 3)
+        tasks = [asyncio.create_task(scoring.score(i, members[i])) for i in (2, 0)]
+        assert [await slow.began.get(), await slow.began.get()] == [2, 0]
+        assert compared.empty()
+        tasks.append(asyncio.create_task(scoring.score(1, members[1])))
+        assert await compared.get() == [(0, None), (1, None), (2, None)]  # in order, not waiting for the slow ones
+        slow.go.set()
+        found = await asyncio.gather(*tasks)
+        assert [(each.attempt, each.reward) for each in found] == [(2, 4.0), (0, 2.0), (1, 3.0)]
+        assert [list(each.score.components) for each in found if each.score] == [["em", "slow", "rank"]] * 3
+
+    asyncio.run(play())
+
+
+def test_seconds_are_those_in_which_something_was_scoring() -> None:
+    class Sleeps:
+        async def score(self, _: Trajectory) -> Score:
+            await asyncio.sleep(0.05)
+            return Score(1.0)
+
+    class Thinks(Ranks):
+        async def score_group(self, group: Group) -> list[Score]:
+            await asyncio.sleep(0.05)
+            return await super().score_group(group)
+
+    async def play() -> list[Trajectory]:
+        members = attempts(2)
+        layer = RewardLayer({"a": (Sleeps(), 1.0), "b": (Sleeps(), 1.0), "rank": (Thinks(), 1.0)})
+        scoring = layer.scoring(members[0].sample, 2)
+        first = asyncio.create_task(scoring.score(0, members[0]))
+        await asyncio.sleep(0.2)  # its own scorers have ended long ago
+        return [await scoring.score(1, members[1]), await first]
+
+    both, waited = (each.score for each in asyncio.run(play()))
+    assert both is not None
+    assert waited is not None
+    # At once: less than the sum. The wait for the other attempt is no scoring.
+    assert 0.05 <= both.seconds < 0.9 * sum(both.latency_s.values())
+    assert 0.1 <= waited.seconds < 0.2
+
+
+def test_what_scorers_count_is_kept_also_where_they_fail() -> None:
+    class Fails:
+        async def score(self, _: Trajectory) -> Score:
+            raise VerifierError("unreadable", counts={"requests": 3.0, "unreadable": 1.0})
+
+    class FailsForAll:
+        async def score_group(self, group: Group) -> list[Score]:
+            raise VerifierError("down", counts={"requests": 2.0})
+
+    class BareError(VerifierError):
+        def __init__(self) -> None:
+            Exception.__init__(self, "a class of somebody's own")
+
+    layer = RewardLayer(
+        {
+            "good": (Fixed(Score(1.0, counts={"requests": 1.0})), 1.0),
+            "bad": (Fails(), 1.0),
+            "odd": (Fixed(BareError()), 1.0),
+            "all": (FailsForAll(), 1.0),
+        }
+    )
+    members = attempts(2)
+    scored = asyncio.run(layer.score_group(Group(members[0].sample, tuple(members))))
+    counts = [each.score.counts for each in scored.trajectories if each.score]
+    own = {"good.requests": 1.0, "bad.requests": 3.0, "bad.unreadable": 1.0}
+    assert counts == [own | {"all.requests": 2.0}, own]  # once for the group
+    assert [fault.source for fault in scored.trajectories[1].faults] == ["bad", "odd", "all"]
+
+
+def test_errors_cross_a_process_boundary_with_what_they_know() -> None:
+    failed = pickle.loads(pickle.dumps(VerifierError("no", counts={"requests": 2.0})))
+    assert (str(failed), failed.counts) == ("no", {"requests": 2.0})
+    refused = pickle.loads(pickle.dumps(BackendError("busy", status=429, retry_after_s=1.5)))
+    assert (str(refused), refused.status, refused.retry_after_s) == ("busy", 429, 1.5)
+    assert isinstance(refused, ConnectionError)
+    plain = BackendError("gone")
+    assert (str(plain), plain.status, plain.retry_after_s) == ("gone", None, 0.0)
