@@ -12,10 +12,11 @@ from rlfactory_core.data import load_samples
 from rlfactory_core.env import ToolEnv
 from rlfactory_core.protocols import Env, ToolManager
 from rlfactory_core.reporting.progress import NullProgress, Progress
+from rlfactory_core.rewards.scorers import accepted_answers
 from rlfactory_core.run_context import RunContext
-from rlfactory_core.tiny import TinyModelRecipe
+from rlfactory_core.tiny import TinyModelRecipe, answer_text
 from rlfactory_core.tool_context import ToolContext
-from rlfactory_core.types import Sample
+from rlfactory_core.types import Message, Sample
 
 
 class Task:
@@ -36,6 +37,7 @@ class Task:
     rewards: Mapping[str, float] = {"exact_match": 1.0}  # scorer or verifier -> weight
     defaults: ClassVar[Mapping[str, Any]] = {}  # of the run's configuration, as nested plain data
     tiny_defaults: ClassVar[Mapping[str, Any]] = {}  # more of them, for a run of the task's own tiny model
+    reward_bounds: tuple[float, float] | None = None  # of a trajectory's; none: what its scorers say, weighted
 
     config: Any  # an instance of the class's own Config
 
@@ -73,6 +75,17 @@ class Task:
     def make_env(self, sample: Sample, manager: ToolManager, context: ToolContext) -> Env:
         """A new episode for one attempt at a sample."""
         return ToolEnv(sample, manager, context)
+
+    def solve(self, sample: Sample, messages: Sequence[Message]) -> Message:
+        """What somebody who knows the answer says next: a call of a tool, or the final answer.
+
+        `rlfactory plugins check` plays it to see that the right answer gets the whole reward. Here the first accepted
+        answer in ``<answer>`` tags, at once; a task with tools shows in its own how they are used.
+
+        Args:
+            messages: the episode so far, from the prompt to the last observation.
+        """
+        return Message("assistant", answer_text(accepted_answers(sample)[0]))
 
     def tiny_model(self) -> TinyModelRecipe | None:
         """The recipe of the embedded engine's default model; None: the user has to name a model."""

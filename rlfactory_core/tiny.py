@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlfactory_core.types import Message, ToolSpec
+from rlfactory_core.types import Message, ToolCall, ToolSpec
 
 Demonstration = tuple[Message, ...]
 """A whole episode: user, assistant, tool, … An assistant's ``content`` is its raw text, tool calls included."""
@@ -57,6 +57,12 @@ def tools_prompt(tools: Sequence[ToolSpec]) -> str:
 def call_text(tool: str, arguments: Mapping[str, Any]) -> str:
     """A tool call as Qwen3 writes it, for demonstrations."""
     return f"<tool_call>\n{json.dumps({'name': tool, 'arguments': dict(arguments)})}\n</tool_call>"
+
+
+def call(tool: str, **arguments: Any) -> ToolCall:
+    """A well-formed call, for `Task.solve`."""
+    text = json.dumps(arguments, ensure_ascii=False)
+    return ToolCall(f"call_{tool}", tool, text, arguments)
 
 
 def answer_text(answer: str) -> str:
