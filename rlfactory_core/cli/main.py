@@ -6,26 +6,17 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass
-from importlib import import_module
 from typing import NoReturn
 
 import click
 
 from rlfactory_core import __version__
+from rlfactory_core.cli.lazy_group import LazyCommand, LazyGroup
 from rlfactory_core.errors import RlfactoryError, RunStopped, UsageError, nearest
 from rlfactory_core.plugins.discovery import discover, matching
 
 DEBUG_VARIABLE = "RLFACTORY_DEBUG"
 STOPPED = 130  # what a shell says of a program that Ctrl-C ended
-
-
-@dataclass(frozen=True, slots=True)
-class LazyCommand:
-    """Where a command stands, and what ``rlfactory --help`` says of it without importing it."""
-
-    target: str  # module:attribute
-    help: str
 
 
 COMMANDS = {
@@ -38,23 +29,11 @@ COMMANDS = {
 }
 
 
-class MainGroup(click.Group):
-    """Knows its commands by name, and looks for any other among the plugins."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+class MainGroup(LazyGroup):
+    """Looks for a command that it does not know among the plugins."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
-        if cmd_name not in COMMANDS:
-            return plugin_command(cmd_name)
-        module, _, attribute = COMMANDS[cmd_name].target.partition(":")
-        command = getattr(import_module(module), attribute)
-        assert isinstance(command, click.Command)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, command.help) for name, command in COMMANDS.items()])
+        return super().get_command(ctx, cmd_name) or plugin_command(cmd_name)
 
 
 def plugin_command(name: str) -> click.Command:
@@ -87,6 +66,7 @@ def _set_debug(_context: click.Context, _parameter: click.Parameter, given: bool
 
 @click.group(
     cls=MainGroup,
+    lazy=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="A plugin may bring commands under its own name: rlfactory PLUGIN …",
 )
