@@ -49,9 +49,12 @@ class TaskRuntime:
         self.config, self.registry = config, registry
         self.task = registry.task(config.plugin).make(dict(config.task), config.seed)
         wanted = self._wanted_rewards()
-        self._scorers = {reward.called: (self._make_scorer(reward), reward.weight) for reward in wanted}
-        deadlines = {r.called: r.deadline_s or getattr(self._scorers[r.called][0], "deadline_s", None) for r in wanted}
-        self.rewards = RewardLayer(self._scorers, deadlines={name: s for name, s in deadlines.items() if s is not None})
+        # By what the reward is called: the scorer and its weight.
+        self.scorers: dict[str, tuple[Any, float]] = {
+            reward.called: (self._make_scorer(reward), reward.weight) for reward in wanted
+        }
+        deadlines = {r.called: r.deadline_s or getattr(self.scorers[r.called][0], "deadline_s", None) for r in wanted}
+        self.rewards = RewardLayer(self.scorers, deadlines={name: s for name, s in deadlines.items() if s is not None})
         self._make_env: Callable[..., Env] = (
             registry.find(config.env, "env").factory if config.env else self.task.make_env
         )
@@ -87,19 +90,19 @@ class TaskRuntime:
     @property
     def success(self) -> str:
         """The reward that tells whether an attempt succeeded: ``exact_match`` if there is one, else the weightiest."""
-        scorers = self._scorers
+        scorers = self.scorers
         return "exact_match" if "exact_match" in scorers else max(scorers, key=lambda name: scorers[name][1])
 
     @property
     def pools(self) -> Mapping[str, PoolRequest]:
         """What scorers want the engine to serve, by what the reward is called."""
-        pooled = {name: item.pool for name, (item, _) in self._scorers.items() if isinstance(item, Pooled)}
+        pooled = {name: item.pool for name, (item, _) in self.scorers.items() if isinstance(item, Pooled)}
         return {name: pool for name, pool in pooled.items() if pool is not None}
 
     def use_pools(self, urls: Sequence[str], model: str) -> None:
         """Tell the scorers that want one where their model is served; before `open`."""
         for name in self.pools:
-            self._scorers[name][0].use_pool(urls, model)
+            self.scorers[name][0].use_pool(urls, model)
         self._pools_served = True
 
     def refuse_pools(self) -> None:
@@ -251,7 +254,7 @@ class TaskRuntime:
         Args:
             manager: replaces the task's own tools.
         """
-        episode = self._episode(sample, temperature, seed, session, manager)
+        episode = self.episode(sample, temperature, seed, session, manager)
         return await self._play_group(episode, attempts, lambda each: rollout(each, self.chat, sampler))
 
     async def play_one(
@@ -270,7 +273,7 @@ class TaskRuntime:
         The same as in `play` where ``seed`` is ``derive_seed(play's, sample.id, attempt)`` and ``session`` ends with
         the attempt's number.
         """
-        episode = replace(self._episode(sample, temperature, seed, session, manager), attempt=attempt)
+        episode = replace(self.episode(sample, temperature, seed, session, manager), attempt=attempt)
         return await self.rewards.score_trajectory(await rollout(episode, self.chat, sampler))
 
     async def play_chat(
@@ -285,7 +288,7 @@ class TaskRuntime:
         manager: ToolManager | None = None,
     ) -> Group:
         """As `play`, in messages: for a model behind a server; needs no ``chat`` format."""
-        episode = self._episode(sample, temperature, seed, session, manager)
+        episode = self.episode(sample, temperature, seed, session, manager)
         return await self._play_group(episode, attempts, lambda each: chat_rollout(each, client))
 
     async def _play_group(
@@ -299,9 +302,10 @@ class TaskRuntime:
 
         return await rollout_group(episode, attempts, play_and_score)
 
-    def _episode(
+    def episode(
         self, sample: Sample, temperature: float, seed: int, session: str, manager: ToolManager | None
     ) -> Episode:
+        """One attempt at a sample as this run plays it; `play` and the others do so."""
         tools = manager or self.manager
         return Episode(
             sample,

@@ -1,0 +1,190 @@
+"""A plugin's task without an engine or a model: opened, played by policies, scored.
+
+The rollout, the environment, the tools and the rewards are the real ones; checks, red teams and an author's own tests
+stand on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, TypeVar
+
+from rlfactory_core import runner
+from rlfactory_core.plugins.registry import Registry
+from rlfactory_core.protocols import ChatFormat, Env, ToolManager
+from rlfactory_core.reporting.progress import Progress
+from rlfactory_core.rollout import derive_seed, gather_all, rollout
+from rlfactory_core.task import Task
+from rlfactory_core.task_runtime import TaskRuntime
+from rlfactory_core.testing.chat import ToyChatFormat
+from rlfactory_core.testing.loop import LoopThread
+from rlfactory_core.testing.policies import Policy
+from rlfactory_core.testing.policy_sampler import PolicySampler
+from rlfactory_core.tool_context import ToolContext
+from rlfactory_core.types import FaultKind, Sample, Trajectory
+
+ROOM = 100_000_000  # tokens: the configured budgets are made for a model's tokens, not for a format of bytes
+DEADLINE_S = 60.0
+Value = TypeVar("Value")
+
+
+class TaskBench:
+    """``with TaskBench("my-task") as bench: bench.play(oracle(bench.task), bench.samples())``.
+
+    Args:
+        plugin: NAME, DISTRIBUTION:NAME or a file, as ``--plugin`` takes it.
+        overrides: of the configuration, ``key=value`` texts or nested plain data.
+        chat: writes and reads the policies' turns; any model family's will do.
+        progress: where it is shown that opening takes long.
+
+    Raises:
+        UsageError: no such plugin, or it cannot be configured like this.
+        BackendError: a service that the task needs does not answer.
+        TimeoutError: opening takes longer than ``deadline_s``.
+    """
+
+    def __init__(
+        self,
+        plugin: str,
+        overrides: Sequence[str | Mapping[str, Any]] = (),
+        *,
+        chat: ChatFormat | None = None,
+        progress: Progress | None = None,
+        deadline_s: float = 600.0,
+    ) -> None:
+        self.plugin, self.overrides, self.chat = plugin, tuple(overrides), chat or ToyChatFormat()
+        self.registry = Registry()
+        self.config = runner.resolve(self.registry, None, [{"plugin": plugin}, *self.overrides])
+        runner.find_parts(self.config, self.registry)
+        self.runtime = TaskRuntime(self.config, self.registry)
+        self._progress, self._deadline_s = progress, deadline_s
+        self._loop: LoopThread | None = None
+        self._played = 0  # sessions have to differ
+
+    def __enter__(self) -> TaskBench:  # noqa: PYI034 - Self needs Python 3.11
+        self._loop = LoopThread()
+        try:
+            self.run(self.runtime.open(self._progress), self._deadline_s, "opening the task")
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the task and the event loop; a second call does nothing. Raises what the task's own `close` raises."""
+        loop, self._loop = self._loop, None
+        if loop is None:
+            return
+        try:
+            loop.run(self.runtime.close(), DEADLINE_S, "closing the task")
+        finally:
+            loop.close()
+
+    @property
+    def task(self) -> Task:
+        task: Task = self.runtime.task
+        return task
+
+    @property
+    def loop(self) -> LoopThread:
+        """Where the task lives.
+
+        Raises:
+            RuntimeError: the bench is not open.
+        """
+        if self._loop is None:
+            raise RuntimeError("TaskBench is used outside of its 'with' block")
+        return self._loop
+
+    def run(self, work: Coroutine[Any, Any, Value], deadline_s: float = DEADLINE_S, what: str = "it") -> Value:
+        """A coroutine on the task's event loop; see `LoopThread.run`."""
+        return self.loop.run(work, deadline_s, what)
+
+    def again(self, chat: ChatFormat | None = None) -> TaskBench:
+        """A bench of its own with the same task and configuration, not yet open."""
+        return TaskBench(self.plugin, self.overrides, chat=chat or self.chat, progress=self._progress)
+
+    def samples(self, split: str = "train", limit: int = 8) -> list[Sample]:
+        """Samples from all over a split, the same in every call.
+
+        Raises:
+            DataError: there are none to train on.
+        """
+        rows = self.runtime.samples(split)
+        if not rows:
+            return []
+        count = min(limit, len(rows))
+        return [rows[index * len(rows) // count] for index in range(count)]
+
+    def play(
+        self,
+        policy: Policy,
+        samples: Sequence[Sample],
+        *,
+        seed: int = 0,
+        attempts: int = 1,
+        manager: ToolManager | None = None,
+        deadline_s: float = DEADLINE_S,
+    ) -> list[Trajectory]:
+        """Scored trajectories, all played at once: every attempt at the first sample, then at the second, …
+
+        Args:
+            manager: replaces the task's own tools.
+
+        Raises:
+            TimeoutError: they did not end in time.
+        """
+        return self.run(self._play_all(policy, samples, seed, attempts, manager), deadline_s, "playing")
+
+    def score(self, trajectories: Sequence[Trajectory], *, deadline_s: float = DEADLINE_S) -> list[Trajectory]:
+        """Trajectories scored (anew), each alone."""
+
+        async def score() -> list[Trajectory]:
+            return await gather_all(self.runtime.rewards.score_trajectory(_unscored(each)) for each in trajectories)
+
+        return self.run(score(), deadline_s, "scoring")
+
+    @property
+    def reward_bounds(self) -> tuple[float, float]:
+        """The least and the most that a trajectory's reward can be, by what the task or its scorers say."""
+        if self.task.reward_bounds is not None:
+            return self.task.reward_bounds
+        low = high = 0.0
+        for scorer, weight in self.runtime.scorers.values():
+            ends = sorted(weight * end for end in getattr(scorer, "bounds", (0.0, 1.0)))
+            low, high = low + ends[0], high + ends[1]
+        return low, high
+
+    async def _play_all(
+        self, policy: Policy, samples: Sequence[Sample], seed: int, attempts: int, manager: ToolManager | None
+    ) -> list[Trajectory]:
+        works = [
+            self._play_one(policy, sample, derive_seed(seed, sample.id, attempt), attempt, manager)
+            for sample in samples
+            for attempt in range(attempts)
+        ]
+        return await gather_all(works)
+
+    async def _play_one(
+        self, policy: Policy, sample: Sample, seed: int, attempt: int, manager: ToolManager | None
+    ) -> Trajectory:
+        self._played += 1
+        episode = self.runtime.episode(sample, 1.0, seed, f"bench-{self._played}/{attempt}", manager)
+        sampler = PolicySampler(policy, sample, self.chat, seed)
+
+        def make_env(sample: Sample, context: ToolContext) -> Env:
+            return sampler.hearing(episode.make_env(sample, context))
+
+        limits = replace(episode.limits, max_turn_tokens=ROOM, max_tokens=ROOM)
+        played = await rollout(replace(episode, make_env=make_env, limits=limits, attempt=attempt), self.chat, sampler)
+        return await self.runtime.rewards.score_trajectory(played)
+
+
+def _unscored(trajectory: Trajectory) -> Trajectory:
+    played = tuple(fault for fault in trajectory.faults if fault.kind is not FaultKind.VERIFIER)
+    return replace(trajectory, score=None, faults=played)

@@ -1,0 +1,1 @@
+"""What has to hold of a task before it is worth a GPU: one file a check."""

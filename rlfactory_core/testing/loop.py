@@ -1,0 +1,72 @@
+"""An event loop on a thread of its own, for synchronous callers that must not wait for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import Any, TypeVar
+
+Value = TypeVar("Value")
+
+
+class LoopThread:
+    """What runs on it may even block it: the caller's wait ends at the deadline all the same.
+
+    The thread is a daemon, so that code which never comes back does not keep the process alive.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="rlfactory-bench", daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, Value], deadline_s: float, what: str) -> Value:
+        """The coroutine's result.
+
+        Args:
+            what: the work's name in the error, such as ``close()``.
+
+        Raises:
+            TimeoutError: it did not end in time. It is cancelled; where it blocks the loop, this thread is lost.
+        """
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result(deadline_s)
+        except FutureTimeoutError:
+            if future.done():
+                raise  # its own
+            future.cancel()
+            raise TimeoutError(f"{what} did not end within {deadline_s:g} s") from None
+        except BaseException:
+            future.cancel()
+            raise
+
+    def tasks(self) -> int:
+        """How many asyncio tasks are alive on it."""
+        return len(asyncio.all_tasks(self._loop))
+
+    def close(self, deadline_s: float = 10.0) -> bool:
+        """End the loop and its threads; False where something on it does not let go."""
+        try:
+            self.run(_finish(), deadline_s, "the event loop's end")
+        except TimeoutError:
+            return False
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(deadline_s)
+        if self._thread.is_alive():
+            return False
+        self._loop.close()
+        return True
+
+
+async def _finish() -> None:
+    """As `asyncio.run` does at its end."""
+    loop = asyncio.get_running_loop()
+    rest = [task for task in asyncio.all_tasks(loop) if task is not asyncio.current_task()]
+    for task in rest:
+        task.cancel()
+    await asyncio.gather(*rest, return_exceptions=True)
+    await loop.shutdown_asyncgens()
+    await loop.shutdown_default_executor()

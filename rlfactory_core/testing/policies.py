@@ -1,0 +1,50 @@
+"""Policies without a model: what is said next is a function of the conversation.
+
+A policy is called as ``policy(sample, messages, tools, rng)`` with the episode so far, from the prompt to the last
+observation, the tools that it was offered, and random numbers of its own. It gives a `Message`, which the chat format
+writes, or a text, which stands in the turn as it is.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+
+from rlfactory_core.task import Task
+from rlfactory_core.tiny import answer_text
+from rlfactory_core.types import Message, Sample, ToolSpec
+
+Policy = Callable[[Sample, Sequence[Message], Sequence[ToolSpec], random.Random], Message | str]
+
+
+def oracle(task: Task) -> Policy:
+    """Knows the answer, and how to find it: `Task.solve`."""
+
+    def policy(
+        sample: Sample, messages: Sequence[Message], tools: Sequence[ToolSpec], rng: random.Random
+    ) -> Message | str:
+        return task.solve(sample, messages)
+
+    return policy
+
+
+def constant(text: str) -> Policy:
+    """Says the same in every turn; ``constant("")`` says nothing."""
+
+    def policy(
+        sample: Sample, messages: Sequence[Message], tools: Sequence[ToolSpec], rng: random.Random
+    ) -> Message | str:
+        return text
+
+    return policy
+
+
+def guess(answers: Sequence[str]) -> Policy:
+    """Answers at once, with one of ``answers``, whatever the question."""
+
+    def policy(
+        sample: Sample, messages: Sequence[Message], tools: Sequence[ToolSpec], rng: random.Random
+    ) -> Message | str:
+        return answer_text(rng.choice(answers))
+
+    return policy
