@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         VerifierError,
     )
     from rlfactory_core.hookspecs import hookimpl
+    from rlfactory_core.lazy import Lazy, LazyChatFormat, LazyEngine, LazyReward
     from rlfactory_core.protocols import EnvStart, EnvStep, ToolManager
     from rlfactory_core.task import Task
     from rlfactory_core.tiny import TinyModelRecipe, WarmStartStage
@@ -59,6 +60,10 @@ _HOME = {
     "UsageError": "errors",
     "VerifierError": "errors",
     "hookimpl": "hookspecs",
+    "Lazy": "lazy",
+    "LazyChatFormat": "lazy",
+    "LazyEngine": "lazy",
+    "LazyReward": "lazy",
     "EnvStart": "protocols",
     "EnvStep": "protocols",
     "ToolContext": "tool_context",
@@ -91,6 +96,10 @@ __all__ = [
     "EnvStep",
     "FaultKind",
     "Group",
+    "Lazy",
+    "LazyChatFormat",
+    "LazyEngine",
+    "LazyReward",
     "McpSource",
     "Message",
     "RlfactoryError",

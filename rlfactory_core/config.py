@@ -212,6 +212,7 @@ class RunConfig(Section):
     rewards: Annotated[tuple[RewardConfig, ...] | None, BeforeValidator(_rewards), AfterValidator(_no_two_alike)] = None
     env: str | None = None  # a registered environment; none: the one that the task makes
     task: dict[str, Any] = {}  # the plugin's own section, checked by its Config
+    plugins: dict[str, dict[str, Any]] = {}  # sections that plugins register, by name; see `Registry.sections`
     data: DataConfig = DataConfig()
     chat: ChatConfig = ChatConfig()
     rollout: RolloutConfig = RolloutConfig()

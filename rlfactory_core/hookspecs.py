@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import pluggy
 
 PROJECT = "rlfactory"  # pluggy's project name and the entry-point group
-API_VERSION = "1.0"  # a plugin's RLFACTORY_API specifier must contain it
+API_VERSION = "1.1"  # a plugin's RLFACTORY_API specifier must contain it
 
 hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
@@ -61,3 +61,20 @@ class Hookspecs:
     @hookspec
     def rlfactory_commands(self, register: Register) -> None:
         """``factory() -> click.Command``, reached as ``rlfactory NAME …``; NAME is the plugin's own name."""
+
+    @hookspec
+    def rlfactory_config_sections(self, register: Register) -> None:
+        """Not a factory but the schema: a `Section` subclass, or a `Lazy` one.
+
+        In YAML ``plugins: {NAME: {…}}``, on the command line ``plugins.NAME.KEY=VALUE``, checked like any other section.
+        Read from ``task.run.sections[NAME]``, by engines from ``run.registry.sections(run.config)[NAME]``.
+        """
+
+    @hookspec
+    def rlfactory_report_sections(self, register: Register) -> None:
+        """``factory(run: reporting.RunData) -> reporting.Section | None``, for ``report.html`` of each run that uses the
+        plugin, also of one that was stopped; None where the run has nothing to show."""
+
+    @hookspec
+    def rlfactory_recipes(self, register: Register) -> None:
+        """``factory() -> Path`` of a YAML file; ``--recipe NAME`` takes it, below ``--config`` and the command line."""

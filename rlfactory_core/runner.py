@@ -12,6 +12,7 @@ from typing import Any
 
 from rlfactory_core.config import RewardConfig, RunConfig
 from rlfactory_core.config_load import dump_yaml, load_yaml, merge, parse_override, resolve_config, validate_section
+from rlfactory_core.demonstrated import tiny_defaults
 from rlfactory_core.errors import RunStopped, UsageError
 from rlfactory_core.generic_task import NAME as GENERIC
 from rlfactory_core.judge_option import with_judge
@@ -20,6 +21,7 @@ from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.protocols import Engine, EngineRun
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.loggers import check_loggers
+from rlfactory_core.reporting.plugin_sections import plugin_sections
 from rlfactory_core.reporting.progress import Progress, count_text
 from rlfactory_core.reporting.report import write_report
 from rlfactory_core.stopping import stop_on_interrupt
@@ -74,8 +76,7 @@ def resolve(
     task = registry.task(plugin).make(given.get("task") or {}, 0)
     # As the task reads its own options: relative paths, for one, would not hold in another folder.
     given["task"] = task.config.model_dump(mode="json", exclude_unset=True)
-    tiny = task.tiny_defaults if given.get("model") is None else {}
-    defaults = merge(task.defaults, tiny)
+    defaults = tiny_defaults(task) if given.get("model") is None else task.defaults
     adapt = getattr(registry.find(str(given.get("engine", "local")), "engine").factory, "adapt", None)
     config = resolve_config(adapt(defaults) if adapt else defaults, None, [given])
     config = config if judge is None else with_judge(config, task.rewards, judge, registry)
@@ -84,7 +85,7 @@ def resolve(
 
 
 def _settled(reward: RewardConfig, registry: Registry) -> RewardConfig:
-    """With its options as the reward reads them, where it says so; see `builtin.LazyReward`."""
+    """With its options as the reward reads them, where it says so; see `lazy.LazyReward`."""
     settle = getattr(registry.find(reward.name, "reward_scorer", "verifier").factory, "settle", None)
     if settle is None or not reward.options:
         return reward
@@ -113,6 +114,7 @@ def check(config: RunConfig, registry: Registry) -> Prepared:
     check_loggers(config.loggers)
     find_parts(config, registry)
     engine: Engine = registry.find(config.engine, "engine").make()
+    config = with_sections(config, registry)
     if not getattr(engine, "serves_pools", False):
         TaskRuntime(config, registry).refuse_pools()
     return Prepared(engine.prepare(config), registry, engine)
@@ -135,6 +137,17 @@ def find_parts(config: RunConfig, registry: Registry) -> None:
         registry.find(config.env, "env")
     if config.chat.format != "auto":
         registry.find(config.chat.format, "chat_format")
+
+
+def with_sections(config: RunConfig, registry: Registry) -> RunConfig:
+    """With the plugins' own sections whole: those that it names, and those of the plugins in use.
+
+    Raises:
+        UsageError: as `Registry.sections`.
+    """
+    sections = {name: section.model_dump(mode="json") for name, section in registry.sections(config).items()}
+    named = {name.rpartition(":")[2]: name for name in config.plugins}  # a distribution stays in front of its name
+    return config.model_copy(update={"plugins": {named.get(name, name): data for name, data in sections.items()}})
 
 
 def _check_servers(servers: Path | Mapping[str, Any]) -> None:
@@ -219,7 +232,7 @@ def _train(prepared: Prepared, folder: RunFolder, progress: Progress, *, resume:
                 EngineRun(prepared.config, prepared.registry, folder, progress, resume, stop)
             )
         except RunStopped as stopped:
-            write_report(folder)
+            write_report(folder, plugin_sections(prepared.registry))
             saved = (folder.checkpoints / "latest").exists()
             further = (
                 f"Go on with: rlfactory run --resume {folder.path}"
@@ -228,7 +241,7 @@ def _train(prepared: Prepared, folder: RunFolder, progress: Progress, *, resume:
             )
             raise RunStopped(f"{stopped} {further}") from None
     folder.write_summary(summary)
-    write_report(folder)
+    write_report(folder, plugin_sections(prepared.registry))
     return folder
 
 

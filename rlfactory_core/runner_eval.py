@@ -18,7 +18,16 @@ from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.protocols import EngineRun
 from rlfactory_core.reporting.folder import RUNS, RunFolder
 from rlfactory_core.reporting.progress import Progress
-from rlfactory_core.runner import check, find_parts, lock_plugins, plugin_label, removed_if_empty, resolve, save_config
+from rlfactory_core.runner import (
+    check,
+    find_parts,
+    lock_plugins,
+    plugin_label,
+    removed_if_empty,
+    resolve,
+    save_config,
+    with_sections,
+)
 
 ATTEMPTS = 4  # per sample at temperature 1, unless told otherwise: enough for pass@2 and pass@4
 
@@ -85,6 +94,7 @@ def evaluate_run(
     config = resolve(registry, file, [*given, *overrides], _base(run, plugin), judge)
     if api is not None:
         find_parts(config, registry)
+        config = with_sections(config, registry)
         evaluator = _endpoint(config, api, None if run else model)
     else:
         prepared = check(config, registry)

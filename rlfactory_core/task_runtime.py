@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rlfactory_core.chat.select import choose_format
+from rlfactory_core.chat.select import configured_format
 from rlfactory_core.chat_rollout import chat_rollout
 from rlfactory_core.clients.base import ChatClient
 from rlfactory_core.config import RewardConfig, RunConfig
@@ -60,6 +60,8 @@ class TaskRuntime:
         )
         limits = config.rollout
         self.limits = RolloutLimits(limits.max_turns, limits.max_tool_calls, limits.max_turn_tokens, limits.max_tokens)
+        self._sections = registry.sections(config)
+        self.task.run = RunContext(sections=self._sections)
         self._chat: ChatFormat | None = None
         self._managers: dict[str, ToolManager] = {}
         self._open_tools = OpenTools(group)
@@ -122,12 +124,7 @@ class TaskRuntime:
 
     def use_tokenizer(self, tokenizer: Any) -> None:
         """Choose the chat format; raises `ChatFormatError` where none is known or it does not do what it should."""
-        chat = self.config.chat
-        if chat.format != "auto":
-            formats = {chat.format: self.registry.find(chat.format, "chat_format").factory}
-        else:
-            formats = {item.name: item.factory for item in self.registry.registered("chat_format")}
-        self._chat = choose_format(formats, tokenizer, name=chat.format, thinking=chat.thinking)
+        self._chat = configured_format(self.config.chat, self.registry, tokenizer)
         self._chat.prove()
 
     def samples(self, split: str) -> list[Sample]:
@@ -177,7 +174,7 @@ class TaskRuntime:
 
         Args:
             progress: where what takes long is shown.
-            run: what the task and its scorers know of the run.
+            run: what the task and its scorers know of the run, without the plugins' sections, which are known here.
             pools_later: only look whether all can be reached: scorers whose pool is not served yet stay closed.
 
         Raises:
@@ -190,7 +187,7 @@ class TaskRuntime:
         if progress is not None:
             self.task.progress = progress
         if run is not None:
-            self.task.run = run
+            self.task.run = replace(run, sections=self._sections)
         await self.task.open()
         await self.rewards.open(self.task, closed=waiting)
         await self._open_tools.open(self.task.tools)

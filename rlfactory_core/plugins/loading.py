@@ -19,7 +19,10 @@ from rlfactory_core.hookspecs import API_VERSION, PROJECT, Hookspecs
 from rlfactory_core.plugins.discovery import PluginEntry
 from rlfactory_core.plugins.single_file import import_file
 
-Kind = Literal["task", "env", "tool_manager", "reward_scorer", "verifier", "chat_format", "engine", "command"]
+Kind = Literal[
+    "task", "env", "tool_manager", "reward_scorer", "verifier", "chat_format", "engine", "command",
+    "config_section", "report_section", "recipe",
+]  # fmt: skip
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 DEFAULT_API = ">=1,<2"

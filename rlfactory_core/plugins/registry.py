@@ -6,12 +6,15 @@ Only what a run names is loaded: its plugin, the built-ins, and a plugin that gi
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from rlfactory_core import __version__
-from rlfactory_core.errors import PluginConflictError, PluginError, nearest
+from rlfactory_core.config import RunConfig, Section
+from rlfactory_core.config_load import validate_section
+from rlfactory_core.errors import ConfigError, PluginConflictError, PluginError, nearest
+from rlfactory_core.plugins.config_sections import section_class
 from rlfactory_core.plugins.discovery import PluginEntry, choose, conflict, discover, is_disabled, is_from, matching
 from rlfactory_core.plugins.fingerprint import Fingerprint, fingerprint
 from rlfactory_core.plugins.loading import Kind, LoadedPlugin, Registration, load_plugin, words
@@ -99,6 +102,35 @@ class Registry:
         """What the plugins that are loaded so far give of a kind."""
         return tuple(item for plugin in self._loaded.values() for item in plugin.registrations if item.kind == kind)
 
+    def in_use(self, kind: Kind) -> tuple[Registration, ...]:
+        """What the plugins that the run uses give of a kind."""
+        return tuple(item for entry in self._used for item in self._loaded[entry].registrations if item.kind == kind)
+
+    def sections(self, config: RunConfig) -> dict[str, Section]:
+        """What stands under ``plugins`` in a configuration, checked; for the other plugins in use, their defaults.
+
+        A section that is named there brings the plugin that registers it into use.
+
+        Raises:
+            PluginError: no plugin registers such a section; the message has the nearest name.
+            PluginConflictError: several do.
+            ConfigError: a key that the section does not know, or a value that does not fit.
+        """
+        given: dict[str, tuple[Registration, Mapping[str, Any]]] = {}
+        for name, data in config.plugins.items():
+            item = self._section(name)
+            if item.name in given:
+                raise ConfigError(f"plugins: the section '{item.name}' stands there twice, once as '{name}'.")
+            given[item.name] = item, data
+        for item in self.in_use("config_section"):
+            other, _ = given.setdefault(item.name, (item, {}))
+            if other.plugin != item.plugin:
+                raise conflict(words(item.kind), item.name, [other.plugin, item.plugin])
+        return {
+            name: validate_section(section_class(item), data, prefix=f"plugins.{name}")
+            for name, (item, data) in given.items()
+        }
+
     def load_all(self) -> tuple[LoadedPlugin, ...]:
         """Try every plugin that is not disabled; what fails is in `broken`."""
         for entry in self.entries:
@@ -158,6 +190,11 @@ class Registry:
         if not tasks:
             raise PluginError(f"The plugin {plugin.entry} has no task to run: it registers only other parts.")
         raise PluginError(f"The plugin {plugin.entry} has several tasks. Choose one: --plugin {' or '.join(tasks)}.")
+
+    def _section(self, name: str) -> Registration:
+        """Of a plugin in use, also where one that is only loaded gives the same name."""
+        used = [item for item in self._matches(name, ("config_section",)) if item.plugin in self._used]
+        return self._only(used) if used else self.find(name, "config_section")
 
     def _search(self, name: str, kinds: Sequence[Kind]) -> list[Registration]:
         found = self._matches(name, kinds)

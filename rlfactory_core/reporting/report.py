@@ -1,6 +1,6 @@
 """``report.html``: one self-contained page about a run, made from its folder alone.
 
-The page is a list of sections; each is a function of the run's data, so a task can add its own.
+The page is a list of sections; each is a function of the run's data, so a plugin can add its own (`plugin_sections`).
 """
 
 from __future__ import annotations
@@ -34,6 +34,12 @@ class Section:
 
     title: str
     html: str
+
+    @classmethod
+    def of_charts(cls, title: str, *charts: Chart) -> Section | None:
+        """Charts side by side; those without a point are left out, and None is left of nothing."""
+        drawn = [html for chart in charts if (html := chart.html())]
+        return cls(title, f'<div class="charts">{"".join(drawn)}</div>') if drawn else None
 
 
 SectionMaker = Callable[[RunData], Section | None]
@@ -85,7 +91,7 @@ def learning(run: RunData) -> Section | None:
     ]
     trained = [Line("overall", run.series(metric))]
     trained += [Line(number_label(name.split("/", 1)[1]), run.series(name)) for name in run.names(f"{metric}/")]
-    return _charts(
+    return Section.of_charts(
         "Learning",
         *_rewards(run),
         Chart(f"Held-out {label}", held_out, "greedy, on questions that are never trained on", high=1.0),
@@ -134,7 +140,7 @@ def behaviour(run: RunData) -> Section | None:
         if name.count("/") == 1
     ]
     masked = Line("masked trajectories", _if_any(run.series("masked")), smooth=False)
-    return _charts(
+    return Section.of_charts(
         "Behaviour",
         Chart("Tool calls", [Line("tool calls", run.series("tool_calls"))], "a trajectory"),
         Chart("Turns", [Line("turns", run.series("turns"))], "a trajectory"),
@@ -148,7 +154,7 @@ def speed(run: RunData) -> Section | None:
     """Throughput and where the time goes."""
     rates = [Line("sampled", run.series("sampled_tokens_s")), Line("trained", run.series("trained_tokens_s"))]
     times = [Line(name, run.series(f"{name}_s")) for name in ("step", "rollout", "update")]
-    return _charts(
+    return Section.of_charts(
         "Speed",
         Chart("Throughput", rates, "tokens a second, while sampling and while training"),
         Chart("Time", times, "seconds a step"),
@@ -176,17 +182,12 @@ def update(run: RunData) -> Section | None:
             charts.append(
                 Chart(number_label(name).capitalize().replace("Kl", "KL"), [Line(name, points)], note, low=low)
             )
-    return _charts("Update", *charts)
+    return Section.of_charts("Update", *charts)
 
 
 def examples(run: RunData) -> Section | None:
     """Sample trajectories as chats, before and after."""
     return Section("Sample trajectories", _macro("examples", run.pairs)) if run.pairs else None
-
-
-def _charts(title: str, *charts: Chart) -> Section | None:
-    drawn = [html for chart in charts if (html := chart.html())]
-    return Section(title, f'<div class="charts">{"".join(drawn)}</div>') if drawn else None
 
 
 def _if_any(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:

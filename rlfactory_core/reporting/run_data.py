@@ -46,6 +46,7 @@ class Pair:
 class RunData:
     """What a report is made of; any part may be empty (a run that was stopped early)."""
 
+    folder: RunFolder  # for what is not here, such as all trajectories
     name: str
     config: Mapping[str, Any]
     summary: Mapping[str, Any]
@@ -57,6 +58,7 @@ class RunData:
     def read(cls, folder: RunFolder, pairs: int = 3) -> RunData:
         """Read a run's folder, with up to ``pairs`` example samples before and after."""
         return cls(
+            folder=folder,
             name=folder.name,
             config=folder.read_config() if folder.config.exists() else {},
             summary=folder.read_summary(),

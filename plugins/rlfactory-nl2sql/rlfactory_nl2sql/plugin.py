@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from rlfactory_core import hookimpl
-from rlfactory_core.builtin import Lazy
+from rlfactory_core import Lazy, hookimpl
 from rlfactory_core.hookspecs import Register
 
 RLFACTORY_API = ">=1,<2"
