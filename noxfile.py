@@ -172,6 +172,7 @@ def wheels(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 def bench(session: nox.Session) -> None:
     """Run benchmarks by name, for example ``nox -s bench -- search_learns``; all of them take an hour."""
-    names = session.posargs or sorted(path.stem for path in Path("benchmarks").glob("[a-u]*.py"))  # without verl
+    files = [path for path in Path("benchmarks").glob("[a-u]*.py") if "__main__" in path.read_text(encoding="utf-8")]
+    names = session.posargs or sorted(path.stem for path in files)  # without verl
     for name in names:
         run_with_everything(session, "python", f"benchmarks/{name}.py")

@@ -7,7 +7,7 @@
 httpx client that posts the bodies which the service would send, made beforehand, and does not look at the replies. The
 bar is the ratio of judgements a second in neighbouring rounds, ours to the bare client's; its median.
 
-One server is `transformers serve` with a tiny random model. The other is a process of this file's own that answers
+One server is `transformers serve` with a tiny random model. The other is a process of our own (`loopback`) that answers
 after a while, however many ask: half to one and a half times a mean that is drawn from the request's bytes, so that
 both sides wait alike. At 0.5 s the server is what one waits for, as with a real judge, and the bar is held. At 20 ms
 and 64 at once one waits for the client's own work, which the CPU time of a judgement shows beside it: no bar.
@@ -33,14 +33,10 @@ import asyncio
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
-import threading
 import time
-import zlib
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,9 +45,9 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 import httpx
 import torch
+from judge_overlap import BAR_HIDDEN, TOOL_MOST_S, TOOL_S, VOTES, measure_overlap
+from loopback import MAX_TOKENS, loopback_server
 from machine import describe
-from overlap import Latency, SlowTool
-from parts import local_run, save, trainer_of, warm_started
 from rlfactory_judge.contract import UnreadableError
 from rlfactory_judge.forms.score import ScoreForm
 from rlfactory_judge.options import JudgeOptions
@@ -60,11 +56,7 @@ from rlfactory_judge.scoring.outcome import OutcomeJudge
 from rlfactory_judge.service.service import JudgeService
 from rlfactory_judge.serving.local import LocalServer
 
-from rlfactory_core.engines.local.local_run import LocalRun
-from rlfactory_core.engines.local.trainer import Trainer
-from rlfactory_core.rewards.layer import RewardLayer
-from rlfactory_core.tool_context import ToolContext
-from rlfactory_core.types import Group, Message, Sample, StopReason, ToolCall, ToolResult, Trajectory, Turn
+from rlfactory_core.types import Message, Sample, StopReason, ToolCall, ToolResult, Trajectory, Turn
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "support"))
@@ -72,75 +64,7 @@ sys.path.insert(0, str(ROOT / "tests" / "support"))
 from tiny_judge import tiny_judge  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "judge.md"
-MAX_TOKENS = 8  # of a reply
-BAR_RATIO, BAR_HIDDEN = 0.95, 0.90
-TOOL_S, TOOL_MOST_S = 0.2, 5.0  # the median of the heavy-tailed time of a call, and its most
-VOTES = 3  # of the judge on each attempt, in a batch
-
-
-# The server of this file's own
-
-
-class LoopbackServer:
-    """Answers ``/SECONDS/SPREAD/SLOTS/v1/…``: so many requests at once, each in the time that its bytes decide."""
-
-    def __init__(self) -> None:
-        self._slots: dict[str, asyncio.Semaphore] = {}
-        self._bodies: set[int] = set()
-
-    async def run(self) -> None:
-        server = await asyncio.start_server(self._connection, "127.0.0.1", 0, backlog=512)
-        print(server.sockets[0].getsockname()[1], flush=True)
-        await server.serve_forever()
-
-    async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while True:
-                head = (await reader.readuntil(b"\r\n\r\n")).lower()
-                path = head.split(b" ", 2)[1].decode()
-                size = int(head.partition(b"content-length:")[2].split(b"\r\n", 1)[0] or 0)
-                answer = json.dumps(await self._answer(path, await reader.readexactly(size))).encode()
-                head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(answer)
-                writer.write(head + answer)
-                await writer.drain()
-        except (asyncio.IncompleteReadError, ConnectionError):
-            writer.close()
-
-    async def _answer(self, path: str, body: bytes) -> dict[str, Any]:
-        if path == "/bodies":
-            seen, self._bodies = len(self._bodies), set()
-            return {"distinct": seen}
-        if not body:
-            return {"object": "list", "data": [{"id": "judge", "object": "model"}]}
-        seconds, spread, slots = path.split("/")[1:4]
-        drawn = zlib.crc32(body)
-        self._bodies.add(drawn)
-        async with self._slots.setdefault(path, asyncio.Semaphore(int(slots))):
-            await asyncio.sleep(float(seconds) * (1.0 + float(spread) * (drawn / 2**31 - 1.0)))
-        message = {"role": "assistant", "content": '{"score": 7}'}
-        usage = {"prompt_tokens": len(body) // 4, "completion_tokens": MAX_TOKENS}
-        return {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": usage}
-
-
-def end_with_parent() -> None:
-    """The parent holds the other end of the standard input."""
-    sys.stdin.read()
-    os._exit(0)
-
-
-@contextmanager
-def loopback_server() -> Iterator[str]:
-    """Its address, without the part that says how it answers."""
-    command = [sys.executable, __file__, "--serve"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            yield f"http://127.0.0.1:{int(process.stdout.readline())}"
-        finally:
-            process.kill()
-
-
-# Throughput
+BAR_RATIO = 0.95
 
 
 def attempt(number: int) -> Trajectory:
@@ -287,162 +211,6 @@ async def measure_throughput(local: str, scratch: Path) -> tuple[list[str], bool
     return rows, good
 
 
-# Overlap
-
-
-@dataclass
-class CutLatency(Latency):
-    """As `overlap.Latency`, but no call takes longer than `TOOL_MOST_S`."""
-
-    def draw(self, context: ToolContext) -> float:
-        return min(super().draw(context), TOOL_MOST_S)
-
-
-@dataclass(frozen=True, slots=True)
-class Judge:
-    """A server with so many slots, each taking so many seconds for a judgement."""
-
-    slots: int
-    seconds: float
-    batches: int
-    has_bar: bool
-
-    def url(self, local: str) -> str:
-        return f"{local}/{self.seconds}/0/{self.slots}/v1"
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """One batch, all times in seconds."""
-
-    plain: float  # without the judge
-    judged: float
-    behind: float  # scoring, when it starts after the last rollout has ended
-    scoring: float  # summed over trajectories
-    overlapped: float  # of this, before the last rollout's end
-    asked: int  # requests to the judge
-
-
-JUDGES = (
-    Judge(8, 0.2, 3, has_bar=True),
-    Judge(64, 0.2, 2, has_bar=False),
-    Judge(3, 0.2, 1, has_bar=False),
-)
-
-
-def options_of(judge: Judge, local: str) -> dict[str, Any]:
-    """Equal questions of a batch are asked once, whether they come together or not."""
-    who = {"url": judge.url(local), "model": "judge", "output": "text", "max_tokens": MAX_TOKENS}
-    return {**who, "votes": VOTES, "cache": "memory"}
-
-
-async def opened(local: LocalRun) -> Trainer:
-    latency = CutLatency("heavy-tailed", 0.0)
-    local.runtime.task.tools = [SlowTool(tool, latency) for tool in local.runtime.task.tools]
-    await local.open(training=True)
-    local.samples = [sample for sample in local.samples if sample.slice == "two_hop"]
-    trainer = trainer_of(local, [])
-    await trainer._collect(100)  # without waiting, of prompts that are not measured
-    latency.scale = TOOL_S
-    return trainer
-
-
-async def score_behind(groups: Sequence[Group], options: dict[str, Any]) -> float:
-    """Seconds of scoring what has ended, all at once, by a judge that remembers nothing yet."""
-    read = JudgeOptions(**options)
-    judge = OutcomeJudge(read, Rubric.load("correctness", "outcome"), JudgeService(read))
-    await judge.service.open()
-    try:
-        layer = RewardLayer({"judge": (judge, 1.0)})
-        began = time.perf_counter()
-        await asyncio.gather(*map(layer.score_group, groups))
-        return time.perf_counter() - began
-    finally:
-        await judge.service.close()
-
-
-class Rollouts:
-    """Notes when trajectories end: that is when their scoring begins."""
-
-    def __init__(self, layer: RewardLayer) -> None:
-        self._scoring = layer.scoring
-        self.ended: dict[tuple[str, int], float] = {}
-        layer.scoring = self.scoring  # type: ignore[method-assign]
-
-    def scoring(self, sample: Sample, attempts: int) -> Any:
-        inner = self._scoring(sample, attempts)
-        score = inner.score
-
-        async def noted(index: int, trajectory: Trajectory) -> Trajectory:
-            self.ended[sample.id, index] = time.perf_counter()
-            return await score(index, trajectory)
-
-        inner.score = noted  # type: ignore[method-assign]
-        return inner
-
-
-async def overlap(judge: Judge, local: str, model: Path, scratch: Path) -> list[Batch]:
-    options = options_of(judge, local)
-    rewards = [{"name": "exact_match", "weight": 1.0}, {"name": "judge", "weight": 0.5, **options}]
-    tools = {"concurrency": 512, "total_concurrency": 512, "deadline_s": 60.0, "retries": 0}
-    batches = []
-    async with (
-        local_run(model, scratch / "plain", tools=tools) as plain,
-        local_run(model, scratch / "judged", tools=tools, rewards=rewards) as judged,
-    ):
-        bare, ours = await opened(plain), await opened(judged)
-        rollouts = Rollouts(judged.runtime.rewards)
-        for step in range(1, judge.batches + 1):
-            without = 0.0 if step % 2 else (await bare._collect(step))[1]
-            rollouts.ended.clear()
-            groups, seconds = await ours._collect(step)
-            ends = dict(rollouts.ended)
-            without = without or (await bare._collect(step))[1]
-            behind = await score_behind(groups, options)
-            last = max(ends.values())
-            scored = [(ends[one.sample.id, one.attempt], one.score) for group in groups for one in group.trajectories]
-            known = [(end, score) for end, score in scored if score is not None]
-            batches.append(
-                Batch(
-                    without,
-                    seconds,
-                    behind,
-                    sum(score.seconds for _, score in known),
-                    sum(min(score.seconds, last - end) for end, score in known),
-                    round(sum(score.counts.get("judge.requests", 0.0) for _, score in known)),
-                )
-            )
-            print(batches[-1], file=sys.stderr, flush=True)
-    return batches
-
-
-def overlap_row(judge: Judge, batches: Sequence[Batch]) -> tuple[str, bool]:
-    def mean(name: str) -> float:
-        return float(statistics.mean(getattr(batch, name) for batch in batches))
-
-    extra = mean("judged") - mean("plain")
-    hidden = 1.0 - extra / mean("behind")
-    met = hidden >= BAR_HIDDEN
-    cells = [judge.slots, f"{judge.seconds:g}", len(batches), f"{mean('asked'):.0f}"]
-    cells += [f"{mean(name):.2f}" for name in ("plain", "judged")]
-    cells += [f"{extra:.2f}", f"{mean('behind'):.2f}", f"{hidden:.1%}"]
-    cells += [("met" if met else "missed") if judge.has_bar else "none"]
-    cells += [f"{mean('scoring'):.1f}", f"{mean('overlapped') / mean('scoring'):.1%}"]
-    return "| " + " | ".join(map(str, cells)) + " |", met or not judge.has_bar
-
-
-async def measure_overlap(local: str, scratch: Path) -> tuple[list[str], bool]:
-    """Rows of the table, and whether all bars are met."""
-    model = save(scratch / "model", *warm_started(clean=True))
-    rows, good = [], True
-    for number, judge in enumerate(JUDGES):
-        row, met = overlap_row(judge, await overlap(judge, local, model, scratch / f"overlap-{number}"))
-        print(row, file=sys.stderr, flush=True)
-        rows.append(row)
-        good &= met
-    return rows, good
-
-
 def main() -> None:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder, loopback_server() as local:
@@ -498,8 +266,4 @@ Machine: {describe("httpx")}.
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["--serve"]:
-        threading.Thread(target=end_with_parent, daemon=True).start()
-        asyncio.run(LoopbackServer().run())
-    else:
-        main()
+    main()

@@ -94,7 +94,7 @@ def agent_loop_output(
         metrics=AgentLoopMetrics(
             generate_sequences=sum(turn.sample_s for turn in turns),
             tool_calls=sum(turn.tools_s for turn in turns),
-            compute_score=max(score.latency_s.values(), default=0.0) if score else 0.0,
+            compute_score=score.seconds if score else 0.0,
         ),
         extra_fields={
             "min_global_steps": oldest,
