@@ -1,77 +1,103 @@
-"""``rlfactory plugins info``: what one plugin gives."""
+"""``rlfactory plugins info``: what one plugin gives, and how it is set up."""
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+from collections.abc import Iterator, Sequence
+from textwrap import shorten
+from typing import TYPE_CHECKING
 
 import click
 
-from rlfactory_core.cli.plugin_doctor import show_broken
-
 if TYPE_CHECKING:
+    from rlfactory_core.plugins.described import Description, Part
     from rlfactory_core.plugins.discovery import PluginEntry
-    from rlfactory_core.plugins.loading import Registration
+    from rlfactory_core.plugins.options import Option
+
+WIDEST = 36  # a column that is wider does not push the others away
 
 
 @click.command()
 @click.argument("name")
+@click.option("--json", "as_json", is_flag=True, help="As a JSON object.")
 @click.pass_context
-def info(ctx: click.Context, name: str) -> None:
+def info(ctx: click.Context, name: str, as_json: bool) -> None:
     """Load the plugin NAME (or DISTRIBUTION:NAME, or a file) and show what it gives."""
     from rlfactory_core.errors import PluginError
-    from rlfactory_core.plugins.fingerprint import fingerprint
-    from rlfactory_core.plugins.loading import words
+    from rlfactory_core.plugins.described import describe
     from rlfactory_core.plugins.registry import Registry
 
     registry = Registry()
     try:
         plugin = registry.load(name)
-    except PluginError:
+    except PluginError as error:
         if not registry.broken:
             raise
-        show_broken(registry.broken[0])
+        trace = registry.broken[0].traceback
+        click.echo(_as_json({"error": str(error), "traceback": trace}) if as_json else f"broken    {error}\n{trace}")
         ctx.exit(1)
-    _show_entry(plugin.entry)
-    click.echo(f"  plugin API    {plugin.api}")
-    print_ = fingerprint(plugin.entry)
-    click.echo(f"  files         {len(print_.files)}, fingerprint {print_.digest}")
-    click.echo("  gives")
-    for item in plugin.registrations:
-        click.echo(f"    {words(item.kind):<14}{item.name}")
-    for item in plugin.registrations:
-        if item.kind == "task":
-            _show_options(item)
+    description = describe(plugin)
+    click.echo(_as_json(_record(description)) if as_json else "\n".join(_lines(description)))
 
 
-def _show_entry(entry: PluginEntry) -> None:
-    click.echo(entry.name)
+def entry_record(entry: PluginEntry) -> dict[str, object]:
+    """What every JSON of ours says of a plugin, by the same keys."""
+    fields = ("name", "distribution", "version", "module", "summary")
+    return {field: getattr(entry, field) for field in fields} | ({"file": entry.file} if entry.file else {})
+
+
+def _as_json(record: dict[str, object]) -> str:
+    import json
+
+    return json.dumps(record, indent=2, ensure_ascii=False)
+
+
+def _record(description: Description) -> dict[str, object]:
+    from dataclasses import asdict
+
+    return {
+        **entry_record(description.entry),
+        "api": description.api,
+        "fingerprint": description.fingerprint.digest,
+        "files": dict(description.fingerprint.files),
+        "gives": [asdict(part) for part in description.parts],
+    }
+
+
+def _lines(description: Description) -> Iterator[str]:
+    from rlfactory_core.hookspecs import API_VERSION
+    from rlfactory_core.plugins.loading import words
+
+    entry, print_ = description.entry, description.fingerprint
+    yield entry.name
     if entry.summary:
-        click.echo(f"  {entry.summary}")
-    click.echo(f"  distribution  {entry.distribution} {entry.version}".rstrip())
-    click.echo(f"  module        {entry.file or entry.module}")
+        yield f"  {entry.summary}"
+    yield f"  distribution  {entry.distribution} {entry.version}".rstrip()
+    yield f"  module        {entry.file or entry.module}"
+    yield f"  plugin API    {description.api} (this rlfactory-core speaks {API_VERSION})"
+    yield f"  files         {len(print_.files)}, fingerprint {print_.digest}"
+    yield "  gives"
+    rows = [(words(part.kind), part.name, part.problem or part.doc) for part in description.parts]
+    yield from table(rows, "    ")
+    for part in description.parts:
+        yield from _options(part, words(part.kind))
 
 
-def _show_options(task: Registration) -> None:
-    """The task's own options, as its ``Config`` declares them."""
-    try:
-        config = getattr(task.factory, "Config", None) or type(task.make({}, 0)).Config
-    except Exception as error:  # noqa: BLE001 - the boundary to a plugin's code, which may want options to make a task
-        click.echo(f"  options of task {task.name} cannot be told: {type(error).__name__}: {error}")
-        return
-    if config.model_fields:
-        click.echo(f"  options of task {task.name}")
-    for name, field in config.model_fields.items():
-        default = (
-            "has to be given" if field.is_required() else f"default {field.get_default(call_default_factory=True)!r}"
-        )
-        click.echo(f"    --{name.replace('_', '-'):<18} {_type_text(field.annotation)}; {default}")
+def _options(part: Part, kind: str) -> Iterator[str]:
+    if part.options:
+        yield ""
+        yield f"  options of the {kind} '{part.name}', given as {part.given_as}"
+        yield from table([(item.key, item.type, _default(item), item.doc) for item in part.options], "    ")
 
 
-def _type_text(annotation: Any) -> str:
-    """``str | None``, ``'bm25' | 'dense'``."""
-    if get_origin(annotation) is Literal:
-        return " | ".join(map(repr, get_args(annotation)))
-    if isinstance(annotation, type) and not get_args(annotation):
-        return annotation.__name__
-    return re.sub(r"\b[a-z_]\w*\.(?=\w)", "", str(annotation))  # without the modules
+def _default(option: Option) -> str:
+    if option.default is None:
+        return "has to be given"
+    return f"default {shorten(option.default, WIDEST - 8, placeholder=' …')}"
+
+
+def table(rows: Sequence[tuple[str, ...]], indent: str) -> Iterator[str]:
+    """Columns that line up; the last one is as long as it likes."""
+    widths = [min(WIDEST, max(map(len, column))) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=False)]
+        yield (indent + "  ".join([*cells, row[-1]])).rstrip()

@@ -43,30 +43,35 @@ def test_info_shows_what_a_plugin_gives(install: Install, rlfactory: Run) -> Non
         assert words in done.stdout
 
 
+LEVELS = """
+from typing import Literal
+from rlfactory_core import Section, Task, hookimpl
+class Levels(Task):
+    class Config(Section):
+        level: int  # of difficulty
+        how_hard: Literal['easy', 'hard'] = 'easy'
+@hookimpl
+def rlfactory_tasks(register):
+    register('levels', Levels)
+"""
+
+
 def test_info_shows_the_options_of_a_task(rlfactory: Run, tmp_path: Path) -> None:
     file = tmp_path / "levels.py"
-    file.write_text(
-        "from typing import Literal\n"
-        "from rlfactory_core import Section, Task, hookimpl\n"
-        "class Levels(Task):\n"
-        "    class Config(Section):\n"
-        "        level: int\n"
-        "        how_hard: Literal['easy', 'hard'] = 'easy'\n"
-        "@hookimpl\n"
-        "def rlfactory_tasks(register):\n"
-        "    register('levels', Levels)\n"
-    )
-    done = rlfactory("plugins", "info", str(file))
-    assert done.returncode == 0
-    lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
-    assert "--level int; has to be given" in lines
-    assert "--how-hard 'easy' | 'hard'; default 'easy'" in lines
+    file.write_text(LEVELS)
+    lines = [" ".join(line.split()) for line in rlfactory("plugins", "info", str(file)).stdout.splitlines()]
+    assert "level int has to be given of difficulty" in lines
+    assert "how_hard easy | hard default easy" in lines
+    (task,) = json.loads(rlfactory("plugins", "info", str(file), "--json").stdout)["gives"]
+    assert task["options"][0] == {"key": "level", "type": "int", "default": None, "doc": "of difficulty"}
 
 
-def test_info_shows_where_a_broken_plugin_breaks(install: Install, rlfactory: Run) -> None:
+def test_info_shows_where_a_broken_plugin_breaks(install: Install, rlfactory: Run, tmp_path: Path) -> None:
     done = rlfactory("plugins", "info", "broken", site=install("rlfactory_broken"))
     assert done.returncode == 1
     assert "import a_module_that_is_not_there" in done.stdout
+    told = json.loads(rlfactory("plugins", "info", "broken", "--json", site=tmp_path / "site").stdout)
+    assert "import a_module_that_is_not_there" in told["traceback"]
 
 
 def test_doctor_checks_every_plugin(install: Install, rlfactory: Run) -> None:

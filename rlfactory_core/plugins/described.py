@@ -1,0 +1,118 @@
+"""What a plugin gives, as a person would be told: each part's name, what it is, and the options that it takes.
+
+``rlfactory plugins info`` and the documentation's generated pages show it. To tell, the parts' classes are imported;
+what one of them fails with is part of the description.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+import click
+from pydantic import BaseModel
+
+from rlfactory_core.lazy import Lazy
+from rlfactory_core.plugins.discovery import PluginEntry
+from rlfactory_core.plugins.fingerprint import Fingerprint, fingerprint
+from rlfactory_core.plugins.loading import Kind, LoadedPlugin, Registration
+from rlfactory_core.plugins.options import Option, section_options, signature_options
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One name that a plugin registers."""
+
+    kind: Kind
+    name: str
+    doc: str  # the first line of its docstring, or empty
+    options: tuple[Option, ...] = ()
+    given_as: str = ""  # how an option is given, with KEY in it; empty where there are none
+    problem: str = ""  # why no more can be told
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A plugin."""
+
+    entry: PluginEntry
+    api: str  # its version specifier
+    fingerprint: Fingerprint
+    parts: tuple[Part, ...]
+
+
+def describe(plugin: LoadedPlugin) -> Description:
+    """Import what the plugin registers and read what it says of itself."""
+    parts = tuple(_part(item) for item in plugin.registrations)
+    return Description(plugin.entry, plugin.api, fingerprint(plugin.entry), parts)
+
+
+def _part(item: Registration) -> Part:
+    try:
+        target = item.factory.load() if isinstance(item.factory, Lazy) else item.factory
+        about = _ABOUT.get(item.kind, _plain)(item, target)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the boundary to a plugin's code, which may fail in any way
+        return Part(item.kind, item.name, "", problem=f"{type(error).__name__}: {error}")
+    return Part(item.kind, item.name, about.doc, about.options, about.given_as if about.options else "")
+
+
+@dataclass(frozen=True, slots=True)
+class _About:
+    doc: str
+    options: tuple[Option, ...] = ()
+    given_as: str = ""
+
+
+def _plain(item: Registration, target: Any) -> _About:
+    return _About(_first_line(target))
+
+
+def _task(item: Registration, target: Any) -> _About:
+    cls = target if hasattr(target, "Config") else type(item.make({}, 0))
+    return _About(_first_line(cls), section_options(cls.Config), "--KEY or task.KEY")
+
+
+def _scorer(item: Registration, target: Any) -> _About:
+    """Its options are the arguments of what makes it."""
+    options = () if target in (dict, list) else signature_options(target)
+    return _About(_first_line(target), options, f"rewards: [{{name: {item.name}, KEY: …}}]")
+
+
+def _section(item: Registration, target: Any) -> _About:
+    assert issubclass(target, BaseModel), f"{target!r} is no Section"
+    return _About(_first_line(target), section_options(target), f"plugins.{item.name}.KEY")
+
+
+def _command(item: Registration, target: Any) -> _About:
+    command = item.make()
+    assert isinstance(command, click.Command), f"{command!r} is no command of click"
+    return _About(command.get_short_help_str(limit=120))
+
+
+def _recipe(item: Registration, target: Any) -> _About:
+    """The first paragraph of the comment that the file begins with."""
+    lines = Path(item.make()).read_text(encoding="utf-8").splitlines()
+    comment = takewhile(lambda line: line.startswith("# "), lines)
+    return _About(" ".join(line.lstrip("#").strip() for line in comment))
+
+
+_ABOUT: dict[Kind, Callable[[Registration, Any], _About]] = {
+    "task": _task,
+    "reward_scorer": _scorer,
+    "verifier": _scorer,
+    "config_section": _section,
+    "command": _command,
+    "recipe": _recipe,
+}
+
+
+def _first_line(target: Any) -> str:
+    """The docstring's first paragraph on one line; nothing where it is only inherited, or made by `dataclass`."""
+    own = target.__dict__.get("__doc__") if isinstance(target, type) else getattr(target, "__doc__", None)
+    if not isinstance(own, str) or (isinstance(target, type) and own.startswith(f"{target.__name__}(")):
+        return ""
+    return " ".join(inspect.cleandoc(own).split("\n\n")[0].split())
