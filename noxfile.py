@@ -173,7 +173,6 @@ def wheels(session: nox.Session) -> None:
 def bench(session: nox.Session) -> None:
     """Run benchmarks by name, for example ``nox -s bench -- search_learns``; all of them take an hour."""
     files = Path("benchmarks").glob("[a-u]*.py")  # without verl's
-
     # Those that say how they are run; the others are their parts.
     runnable = (path.stem for path in files if f"python {path}" in path.read_text(encoding="utf-8"))
     names = session.posargs or sorted(runnable)
