@@ -37,19 +37,36 @@ class Prepared:
     engine: Engine
 
 
-def prepare(file: Path | None, overrides: Sequence[str | Mapping[str, Any]], judge: str | None = None) -> Prepared:
+def prepare(
+    file: Path | None,
+    overrides: Sequence[str | Mapping[str, Any]],
+    judge: str | None = None,
+    recipe: str | None = None,
+) -> Prepared:
     """Resolve the configuration, load the plugin and let the engine check it.
 
     Args:
         file: the ``--config`` file.
         overrides: ``key=value`` texts and nested plain data; later ones win.
         judge: where a judge is that is added to the rewards, see `with_judge`.
+        recipe: a plugin's recipe, which stands below the file.
 
     Raises:
         UsageError: whatever does not fit, before anything costly happens.
     """
     registry = Registry()
-    return check(resolve(registry, file, overrides, judge=judge), registry)
+    base = load_recipe(recipe, registry) if recipe else {}
+    return check(resolve(registry, file, overrides, base, judge), registry)
+
+
+def load_recipe(name: str, registry: Registry) -> dict[str, Any]:
+    """The configuration that a plugin brings under this name, as plain data.
+
+    Raises:
+        PluginError: no plugin brings it; the message has the nearest name.
+        ConfigError: its file cannot be read.
+    """
+    return load_yaml(Path(registry.find(name, "recipe").make()))
 
 
 def resolve(
@@ -62,7 +79,7 @@ def resolve(
     """The whole configuration, on top of the task's own defaults; no engine has seen it yet.
 
     Args:
-        base: plain data below the file, such as the configuration of an earlier run.
+        base: plain data below the file, such as a recipe or the configuration of an earlier run.
         judge: where a judge is that is added to the rewards, see `with_judge`.
     """
     over = (parse_override(item) if isinstance(item, str) else item for item in overrides)

@@ -12,6 +12,7 @@ from typing import Any
 
 from rlfactory_core.clients.openai import OpenAIClient
 from rlfactory_core.config import RunConfig
+from rlfactory_core.config_load import merge
 from rlfactory_core.engines.endpoint import EndpointEvaluator
 from rlfactory_core.errors import BackendError, CheckpointError
 from rlfactory_core.plugins.registry import Registry
@@ -21,6 +22,7 @@ from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.runner import (
     check,
     find_parts,
+    load_recipe,
     lock_plugins,
     plugin_label,
     removed_if_empty,
@@ -60,6 +62,7 @@ def evaluate_run(
     overrides: Sequence[str | Mapping[str, Any]],
     progress: Progress,
     judge: str | None = None,
+    recipe: str | None = None,
 ) -> Evaluation:
     """Evaluate, and leave a folder like a run's.
 
@@ -72,6 +75,7 @@ def evaluate_run(
         file: the ``--config`` file.
         overrides: ``key=value`` texts and nested plain data; later ones win.
         judge: where a judge is that is added to the rewards, see `with_judge`.
+        recipe: a plugin's recipe, which stands below the file and above the run's configuration.
 
     Raises:
         UsageError: whatever does not fit, before anything costly happens.
@@ -91,7 +95,9 @@ def evaluate_run(
     elif model is not None:
         given.append({"model": model})
     registry = Registry()
-    config = resolve(registry, file, [*given, *overrides], _base(run, plugin), judge)
+    ready = load_recipe(recipe, registry) if recipe else {}
+    base = merge(_base(run, plugin or ready.get("plugin")), ready)
+    config = resolve(registry, file, [*given, *overrides], base, judge)
     if api is not None:
         find_parts(config, registry)
         config = with_sections(config, registry)

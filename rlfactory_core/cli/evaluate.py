@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rlfactory_core.cli.options import CONFIG, JUDGE, MCP, REWARD, nested, task_options
+from rlfactory_core.cli.options import CONFIG, JUDGE, MCP, RECIPE, REWARD, nested, task_options
 
 if TYPE_CHECKING:
     from rlfactory_core.runner_eval import Evaluation
@@ -32,6 +32,7 @@ PLACES = {
 @MCP
 @REWARD
 @JUDGE
+@RECIPE
 @CONFIG
 @click.option("--seed", type=int, help="Of everything random.")
 @click.option("--device", help="auto, cpu, cuda or cuda:N.")
@@ -44,6 +45,7 @@ def evaluate(
     api: str | None,
     file: Path | None,
     judge: str | None,
+    recipe: str | None,
     as_json: bool,
     rest: tuple[str, ...],
     **options: Any,
@@ -59,7 +61,7 @@ def evaluate(
 
     overrides: list[str | Mapping[str, Any]] = [nested(options, PLACES), *task_options(list(rest))]
     with make_progress(sys.stderr if as_json else sys.stdout) as progress:
-        done = evaluate_run(plugin, model, api, file, overrides, progress, judge)
+        done = evaluate_run(plugin, model, api, file, overrides, progress, judge, recipe)
     if as_json:
         click.echo(_json(done))
         return

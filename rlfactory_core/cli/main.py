@@ -13,7 +13,7 @@ import click
 from rlfactory_core import __version__
 from rlfactory_core.cli.lazy_group import LazyCommand, LazyGroup
 from rlfactory_core.errors import RlfactoryError, RunStopped, UsageError, nearest
-from rlfactory_core.plugins.discovery import discover, matching
+from rlfactory_core.plugins.discovery import discover, is_disabled, matching
 
 DEBUG_VARIABLE = "RLFACTORY_DEBUG"
 STOPPED = 130  # what a shell says of a program that Ctrl-C ended
@@ -24,6 +24,7 @@ COMMANDS = {
     "eval": LazyCommand("rlfactory_core.cli.evaluate:evaluate", "Measure a model on a plugin's held-out samples."),
     "trace": LazyCommand("rlfactory_core.cli.trace:trace", "Show a run's trajectories."),
     "tools": LazyCommand("rlfactory_core.cli.tools:tools", "See a task's or MCP servers' tools, and call one by hand."),
+    "new": LazyCommand("rlfactory_core.cli.new:new", "Make a plugin of your own from a template."),
     "plugins": LazyCommand("rlfactory_core.cli.plugins:plugins", "List, describe and check the installed plugins."),
     "doctor": LazyCommand("rlfactory_core.cli.doctor:doctor", "Say what this machine and installation can do."),
 }
@@ -34,6 +35,15 @@ class MainGroup(LazyGroup):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
         return super().get_command(ctx, cmd_name) or plugin_command(cmd_name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Whether a plugin brings commands is known only by importing it, so all that are installed are named."""
+        super().format_commands(ctx, formatter)
+        others = (entry for entry in discover() if entry.name not in self.lazy and not is_disabled(entry))
+        found = {entry.name: entry.summary for entry in others}
+        if found:
+            with formatter.section("Plugins"):
+                formatter.write_dl(list(found.items()))
 
 
 def plugin_command(name: str) -> click.Command:
@@ -68,7 +78,7 @@ def _set_debug(_context: click.Context, _parameter: click.Parameter, given: bool
     cls=MainGroup,
     lazy=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="A plugin may bring commands under its own name: rlfactory PLUGIN …",
+    epilog="A plugin may bring commands under its own name: `rlfactory PLUGIN --help` lists them.",
 )
 @click.version_option(__version__, prog_name="rlfactory")
 @click.option(

@@ -65,6 +65,9 @@ def _reward(text: str) -> dict[str, Any]:
 CONFIG = click.option(
     "--config", "file", type=click.Path(path_type=Path), help="A YAML file with keys of the configuration."
 )
+RECIPE = click.option(
+    "--recipe", metavar="NAME", help="A configuration that a plugin brings; all other options and keys go over it."
+)
 MCP = click.option("--mcp", type=click.Path(path_type=Path), help="MCP servers whose tools are added: mcpServers JSON.")
 REWARD = click.option(
     "--reward",

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from rlfactory_core.cli.options import CONFIG, JUDGE, MCP, REWARD, nested, task_options
+from rlfactory_core.cli.options import CONFIG, JUDGE, MCP, RECIPE, REWARD, nested, task_options
 from rlfactory_core.config_load import merge
 from rlfactory_core.errors import UsageError
 
@@ -44,6 +44,7 @@ class RunCommand(click.Command):
 @MCP
 @REWARD
 @JUDGE
+@RECIPE
 @CONFIG
 @click.option("--steps", type=int, help="Training steps.")
 @click.option("--seed", type=int, help="Of everything random.")
@@ -64,6 +65,7 @@ def run(
     /,
     file: Path | None,
     judge: str | None,
+    recipe: str | None,
     resumed: str | None,
     dry_run: bool,
     rest: tuple[str, ...],
@@ -84,7 +86,7 @@ def run(
         given = nested(options, PLACES)
         if passed_on:
             given = merge(given, {"verl": {"overrides": passed_on}})
-        prepared = runner.prepare(file, [given, *overrides], judge)
+        prepared = runner.prepare(file, [given, *overrides], judge, recipe)
         if dry_run:
             click.echo(runner.explain(prepared))
             return
@@ -93,7 +95,7 @@ def run(
     else:
         if passed_on or dry_run:
             raise UsageError("--resume goes on as the run began: it takes neither --dry-run nor keys after `--`.")
-        overrides += _resume_overrides(ctx.command, {**options, "file": file, "judge": judge})
+        overrides += _resume_overrides(ctx.command, {**options, "file": file, "judge": judge, "recipe": recipe})
         with make_progress(sys.stdout) as progress:
             folder = runner.resume(resumed, overrides, progress)
     print_summary(folder, sys.stdout)

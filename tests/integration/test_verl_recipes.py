@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from rlfactory_core.config import RunConfig
 from rlfactory_core.plugins.registry import Registry
-from rlfactory_core.runner import resolve
+from rlfactory_core.runner import load_recipe, resolve
 
 pytest.importorskip("verl")
 pytest.importorskip("rlfactory_search")
@@ -19,8 +20,7 @@ from rlfactory_core.errors import ConfigError
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parent.parent.parent
-RECIPES = sorted((ROOT / "recipes").glob("*.yaml"))
+RECIPES = [item.name for item in Registry().load("search").registrations if item.kind == "recipe"]
 PLACE = Place("Qwen/Qwen3-4B", Path("runs/recipe"))
 IN_SEQUENCES = (
     "actor_rollout_ref.actor.use_dynamic_bsz=false",
@@ -35,9 +35,15 @@ def overrides(*keys: str) -> str:
     return f"verl.overrides=[{','.join(keys)}]"
 
 
-def composed(recipe: Path, *given: str) -> tuple[Any, str]:
+def resolved(recipe: str, *given: str) -> RunConfig:
+    """As `rlfactory run --recipe` has it."""
+    registry = Registry()
+    return resolve(registry, None, given, load_recipe(recipe, registry))
+
+
+def composed(recipe: str, *given: str) -> tuple[Any, str]:
     """verl's configuration, and its explanation, as on a machine that has the recipe's GPUs."""
-    config = resolve(Registry(), recipe, list(given))
+    config = resolved(recipe, *given)
     workers = min(config.verl.gpus * config.verl.nodes, 8)
     verl = config.verl.model_copy(update={"agent_workers": workers})
     completed = config.model_copy(update={"device": "cuda", "dtype": "bfloat16", "verl": verl})
@@ -46,10 +52,10 @@ def composed(recipe: Path, *given: str) -> tuple[Any, str]:
     return found, explain(found, compiled)
 
 
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
-def test_verl_takes_it(recipe: Path) -> None:
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_verl_takes_it(recipe: str) -> None:
     verl, text = composed(recipe)
-    ours = resolve(Registry(), recipe, [])
+    ours = resolved(recipe)
     sequences = verl.actor_rollout_ref.actor.ppo_mini_batch_size * verl.actor_rollout_ref.rollout.n
     assert sequences % verl.trainer.n_gpus_per_node == 0
     assert verl.data.train_batch_size == ours.train.prompts_per_step
@@ -58,8 +64,8 @@ def test_verl_takes_it(recipe: Path) -> None:
     assert "train.group_size" in text
 
 
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
-def test_its_batches_fit_verls_rules(recipe: Path) -> None:
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_its_batches_fit_verls_rules(recipe: str) -> None:
     """verl checks batch sizes only where micro-batches are counted in sequences; ours are counted in tokens."""
     composed(recipe, overrides(*IN_SEQUENCES))
     with pytest.raises(ConfigError, match="verl refuses"):
@@ -69,5 +75,5 @@ def test_its_batches_fit_verls_rules(recipe: Path) -> None:
 def test_adamw_can_stay_in_the_machines_memory() -> None:
     """What the recipe for one GPU advises when its memory runs out."""
     keys = ["actor_rollout_ref.actor.strategy=fsdp2", "actor_rollout_ref.actor.fsdp_config.offload_policy=true"]
-    verl, _ = composed(ROOT / "recipes" / "search-qwen3-4b-1gpu.yaml", overrides(*keys))
+    verl, _ = composed("search-qwen3-4b-1gpu", overrides(*keys))
     assert verl.actor_rollout_ref.actor.fsdp_config.offload_policy

@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from rlfactory_core.config import RunConfig
 from rlfactory_core.engines.verl.rules import check_rules
 from rlfactory_core.plugins.registry import Registry
-from rlfactory_core.runner import find_parts, resolve
+from rlfactory_core.runner import find_parts, load_recipe, resolve
 
 pytest.importorskip("rlfactory_search")
 
-ROOT = Path(__file__).parent.parent.parent
-RECIPES = sorted((ROOT / "recipes").glob("*.yaml"))
+RECIPES = [item.name for item in Registry().load("search").registrations if item.kind == "recipe"]
 PROMPT_TOKENS = 300  # a question, the instruction and the tool's schema
 MARKS = 10  # tokens of a chat template around a turn
 
 
-@pytest.fixture(params=RECIPES, ids=lambda path: path.stem)
+@pytest.fixture(params=RECIPES)
 def config(request: pytest.FixtureRequest) -> RunConfig:
-    """As `rlfactory run --config` has it, before the engine has looked at the machine."""
-    return resolve(Registry(), request.param, [])
+    """As `rlfactory run --recipe` has it, before the engine has looked at the machine."""
+    registry = Registry()
+    return resolve(registry, None, [], load_recipe(request.param, registry))
 
 
 def test_there_are_recipes() -> None:
-    assert {path.stem for path in RECIPES} >= {"search-qwen3-4b", "search-qwen3-4b-1gpu"}
+    assert {*RECIPES} >= {"search-qwen3-4b", "search-qwen3-4b-1gpu"}
 
 
 def test_the_plugin_and_the_engine_take_it(config: RunConfig) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from rlfactory_core import hookimpl
@@ -17,6 +19,12 @@ def rlfactory_tasks(register: Any) -> None:
         return SearchTask(config, seed)
 
     register("search", make)
+
+
+@hookimpl
+def rlfactory_recipes(register: Any) -> None:
+    for path in Path(__file__).with_name("recipes").glob("*.yaml"):
+        register(path.stem, partial(Path, path))
 
 
 @hookimpl
