@@ -79,8 +79,9 @@ class Task:
     def solve(self, sample: Sample, messages: Sequence[Message]) -> Message:
         """What somebody who knows the answer says next: a call of a tool, or the final answer.
 
-        `rlfactory plugins check` plays it to see that the right answer gets the whole reward. Here the first accepted
-        answer in ``<answer>`` tags, at once; a task with tools shows in its own how they are used.
+        `rlfactory plugins check` plays it to see that the right answer gets the whole reward, and a task that has its
+        own gets a tiny model that has seen it played (`tiny_model`). Here the first accepted answer in ``<answer>``
+        tags, at once; a task with tools shows in its own how they are used.
 
         Args:
             messages: the episode so far, from the prompt to the last observation.
@@ -88,8 +89,16 @@ class Task:
         return Message("assistant", answer_text(accepted_answers(sample)[0]))
 
     def tiny_model(self) -> TinyModelRecipe | None:
-        """The recipe of the embedded engine's default model; None: the user has to name a model."""
-        return None
+        """The recipe of the embedded engine's default model; None: the user has to name a model.
+
+        Here made from episodes that `solve` plays, where the task has its own.
+
+        Raises:
+            PluginError: `solve` does not bring a training sample to its end.
+        """
+        from rlfactory_core.demonstrated import demonstrated_recipe, is_demonstrated
+
+        return demonstrated_recipe(self) if is_demonstrated(self) else None
 
     def controls(self) -> Mapping[str, Sequence[Any]]:
         """Named replacements of ``tools`` for a control evaluation at the end, such as a search that finds nothing."""

@@ -14,7 +14,11 @@ from typing import Any
 from rlfactory_core.types import Message, ToolCall, ToolSpec
 
 Demonstration = tuple[Message, ...]
-"""A whole episode: user, assistant, tool, … An assistant's ``content`` is its raw text, tool calls included."""
+"""A whole episode: user, assistant, tool, …
+
+An assistant's calls stand in its ``tool_calls`` and are written by the chat format; or its ``content`` is its raw text,
+calls included.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,9 @@ class TinyModelRecipe:
     muon_lr: float = 0.02
     warmup_steps: int = 20
     options: Mapping[str, Any] = field(default_factory=dict)
+    tools: tuple[ToolSpec, ...] | None = None  # that the model is shown; none: those among the task's ``tools``
+    chat_template: str = ""  # empty: Qwen3's own
+    special_tokens: tuple[str, ...] = ()  # that the template writes besides Qwen3's; the first one ends a turn
 
 
 def tools_prompt(tools: Sequence[ToolSpec]) -> str:

@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rlfactory_core.chat.rendering import remedy, template_of
+from rlfactory_core.config import ChatConfig
 from rlfactory_core.errors import ChatFormatError, nearest
+from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.protocols import ChatFormat
 
 _GENERAL = "hermes"  # fits any template, so those of plugins come before it
@@ -39,6 +41,20 @@ def choose_format(
             return _make(factory, tokenizer, thinking)
     start = " ".join(template.split())[:120]
     raise ChatFormatError(f"No chat format knows the model's chat template, which begins {start!r}. {known}")
+
+
+def configured_format(chat: ChatConfig, registry: Registry, tokenizer: Any) -> ChatFormat:
+    """`choose_format` among all that are registered, as a run's configuration says.
+
+    Raises:
+        PluginError: no plugin gives the named one.
+        ChatFormatError: see `choose_format`.
+    """
+    if chat.format != "auto":
+        formats = {chat.format: registry.find(chat.format, "chat_format").factory}
+    else:
+        formats = {item.name: item.factory for item in registry.registered("chat_format")}
+    return choose_format(formats, tokenizer, name=chat.format, thinking=chat.thinking)
 
 
 def _make(factory: Callable[..., Any], tokenizer: Any, thinking: bool) -> ChatFormat:

@@ -110,7 +110,7 @@ def make_model(folder: Path, corpus: Path, rows: Sequence[dict[str, Any]]) -> No
     tokenizer = build_tokenizer(recipe.vocabulary(), recipe.vocab_size)
     model = build_model(recipe, tokenizer, seed=0)
     assert 2e6 < sum(parameter.numel() for parameter in model.parameters()) < 9e6
-    encoder = Encoder(Qwen3Format(tokenizer), [tool.spec for tool in SearchTask().tools], tokenizer.eos_token_id)
+    encoder = Encoder(Qwen3Format(tokenizer), [tool.spec for tool in SearchTask().tools])
     WarmStart(RaggedPolicy(model), recipe, encoder, Workers(), seed=0).run(lambda *_: None)
     write_model(folder, model, tokenizer)
 

@@ -7,7 +7,7 @@ the source of the code that trains it. A second run finds it and starts training
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import isnan
 from pathlib import Path
@@ -24,6 +24,7 @@ from rlfactory_core.engines.local.loading import load_pretrained
 from rlfactory_core.engines.local.policy import RaggedPolicy
 from rlfactory_core.engines.local.warmstart import Encoder, WarmStart
 from rlfactory_core.engines.local.workers import Workers
+from rlfactory_core.protocols import ChatFormat
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.tiny import TinyModelRecipe
 from rlfactory_core.types import ToolSpec
@@ -44,6 +45,7 @@ def recipe_hash(recipe: TinyModelRecipe, tools: Sequence[ToolSpec], seed: int, s
     stages = [(stage.max_steps, stage.batch, stage.target, stage.context_weight) for stage in recipe.stages]
     facts = {
         "recipe": [recipe.fingerprint, dict(recipe.architecture), recipe.vocab_size, stages],
+        "chat": [recipe.chat_template, recipe.special_tokens],
         "rates": [recipe.lr, recipe.muon_lr, recipe.warmup_steps],
         "tools": [[tool.name, tool.description, dict(tool.parameters)] for tool in tools],
         "run": [seed, size, __version__, torch.__version__],
@@ -58,18 +60,32 @@ def model_folder(recipe: TinyModelRecipe, tools: Sequence[ToolSpec], seed: int, 
 
 
 def build_default_model(
-    recipe: TinyModelRecipe, tools: Sequence[ToolSpec], seed: int, workers: Workers, progress: Progress
+    recipe: TinyModelRecipe,
+    tools: Sequence[ToolSpec],
+    seed: int,
+    workers: Workers,
+    progress: Progress,
+    make_chat: Callable[[Any], ChatFormat] = Qwen3Format,
 ) -> DefaultModel:
-    """From the cache, or built and warm-started by all processes together, then cached."""
-    folder = model_folder(recipe, tools, seed, workers.size)
+    """From the cache, or built and warm-started by all processes together, then cached.
+
+    Where tools do not answer the same in each of them, the processes' recipes differ: the first one's words and cache
+    count.
+
+    Args:
+        make_chat: the chat format of the recipe's tokenizer, which writes the demonstrations.
+
+    Raises:
+        ChatFormatError: none fits the recipe's chat template, or it cannot write what is demonstrated.
+    """
+    folder = workers.broadcast(model_folder(recipe, tools, seed, workers.size))
     if workers.broadcast(folder.is_dir()):
         model, tokenizer = load_pretrained(str(folder), torch.device("cpu"), torch.float32)
         return DefaultModel(model, tokenizer, cached=True)
     progress.stage("warm start: tokenizer")
-    tokenizer = tiny_model.build_tokenizer(recipe.vocabulary(), recipe.vocab_size)
+    tokenizer = workers.broadcast(tiny_model.recipe_tokenizer(recipe) if workers.first else None)
     model = tiny_model.build_model(recipe, tokenizer, seed)
-    chat = Qwen3Format(tokenizer)
-    encoder = Encoder(chat, tools, tokenizer.eos_token_id)
+    encoder = Encoder(make_chat(tokenizer), tools, raw=not recipe.chat_template)
     WarmStart(RaggedPolicy(model), recipe, encoder, workers, seed).run(_report(recipe, progress))
     if workers.first:
         build_once(folder, lambda temporary: write_model(temporary, model, tokenizer))

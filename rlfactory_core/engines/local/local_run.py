@@ -13,21 +13,21 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from rlfactory_core.engines.local.checkpoint import TrainerState, latest_checkpoint, load_state, save_checkpoint
-from rlfactory_core.engines.local.default_model import build_default_model
 from rlfactory_core.engines.local.evaluate import evaluate
 from rlfactory_core.engines.local.loading import choose_device, choose_dtype, load_pretrained, make_decoder, make_policy
 from rlfactory_core.engines.local.lora import StartPolicy, adapter_weights, add_lora, load_adapter_weights
 from rlfactory_core.engines.local.loss import LossOptions
 from rlfactory_core.engines.local.optim import Optimizer, OptimizerOptions
+from rlfactory_core.engines.local.own_model import OwnModel
 from rlfactory_core.engines.local.pack import common_prefix
 from rlfactory_core.engines.local.policy import Policy
 from rlfactory_core.engines.local.sampler import LocalSampler
 from rlfactory_core.engines.local.trainer import Observer, StepResult, Trainer
 from rlfactory_core.engines.local.update import Learner
 from rlfactory_core.engines.local.workers import Workers
-from rlfactory_core.errors import ModelError, UsageError
+from rlfactory_core.errors import UsageError
 from rlfactory_core.evaluation import EvalPass, eval_passes, summarise
-from rlfactory_core.protocols import EngineRun, Tool
+from rlfactory_core.protocols import EngineRun
 from rlfactory_core.reporting.loggers import MetricsLogger, open_loggers
 from rlfactory_core.reporting.metrics import all_masked
 from rlfactory_core.run_context import RunContext
@@ -106,14 +106,8 @@ class LocalRun:
         if self.config.model is not None:
             model, self.tokenizer = load_pretrained(self.config.model, choose_device("cpu"), dtype)
             return model
-        recipe = self.runtime.task.tiny_model()
-        if recipe is None:
-            raise ModelError(
-                f"Plugin '{self.config.plugin}' brings no model of its own. "
-                "Name one with --model (a folder or a hub id)."
-            )
-        specs = [tool.spec for tool in self.runtime.task.tools if isinstance(tool, Tool)]
-        built = build_default_model(recipe, specs, self.config.seed, self.workers, self.progress)
+        own = OwnModel.of(self.runtime.task, self.config, self.run.registry)
+        built = own.build(self.workers, self.progress)
         self.tokenizer = built.tokenizer
         if built.cached:
             self.progress.say("the warm-started model is in the cache")

@@ -9,14 +9,13 @@ import torch
 
 from rlfactory_core.config import RunConfig
 from rlfactory_core.cores import usable_cores
-from rlfactory_core.engines.local.default_model import build_default_model, model_folder
+from rlfactory_core.engines.local.own_model import OwnModel
 from rlfactory_core.engines.local.processes import worker_processes
 from rlfactory_core.engines.local.quiet import quiet_transformers
 from rlfactory_core.engines.local.workers import Workers
-from rlfactory_core.errors import ModelError
 from rlfactory_core.plugins.fingerprint import Fingerprint
 from rlfactory_core.plugins.registry import Registry
-from rlfactory_core.protocols import EngineRun, Tool
+from rlfactory_core.protocols import EngineRun
 from rlfactory_core.reporting.progress import NullProgress, Progress
 
 MOST_WORKERS = 8  # more processes than this do not pay for a tiny model's batches
@@ -50,14 +49,9 @@ def _program(
 def _build(config: RunConfig, registry: Registry, workers: Workers | None, progress: Progress) -> Path:
     """The model's folder, built there by the ``workers``; without them only its name."""
     task = registry.task(config.plugin).make(dict(config.task), config.seed)
-    recipe = task.tiny_model()
-    if recipe is None:
-        raise ModelError(
-            f"Plugin '{config.plugin}' brings no model of its own. Name one with --model (a folder or a hub id)."
-        )
-    tools = [tool.spec for tool in task.tools if isinstance(tool, Tool)]
+    own = OwnModel.of(task, config, registry)
     if workers is not None:
         torch.set_num_threads(1)  # a second thread slows a tiny model down, and a second process does not
         with quiet_transformers():
-            build_default_model(recipe, tools, config.seed, workers, progress)
-    return model_folder(recipe, tools, config.seed, config.train.workers)
+            own.build(workers, progress)
+    return own.folder(config.train.workers)

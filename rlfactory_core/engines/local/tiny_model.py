@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -21,8 +21,20 @@ PRETOKENIZE = (
 )
 
 
-def build_tokenizer(texts: Iterable[str], vocab_size: int) -> Any:
-    """A byte-level BPE `PreTrainedTokenizerFast` with Qwen3's special tokens and chat template."""
+def recipe_tokenizer(recipe: TinyModelRecipe) -> Any:
+    """The tokenizer that a recipe asks for."""
+    return build_tokenizer(recipe.vocabulary(), recipe.vocab_size, recipe.chat_template, recipe.special_tokens)
+
+
+def build_tokenizer(
+    texts: Iterable[str], vocab_size: int, chat_template: str = "", special_tokens: Sequence[str] = ()
+) -> Any:
+    """A byte-level BPE `PreTrainedTokenizerFast` with Qwen3's special tokens and chat template.
+
+    Args:
+        chat_template: instead of Qwen3's.
+        special_tokens: further ones; the first is the end of a turn.
+    """
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -36,15 +48,16 @@ def build_tokenizer(texts: Iterable[str], vocab_size: int) -> Any:
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
-        special_tokens=[*SPECIAL_TOKENS, *MARKUP_TOKENS],
+        special_tokens=list(dict.fromkeys([*SPECIAL_TOKENS, *special_tokens, *MARKUP_TOKENS])),
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
         min_frequency=2,
     )
     tokenizer.train_from_iterator(texts, trainer)
     tokenizer.add_tokens([AddedToken(token, special=False, normalized=False) for token in MARKUP_TOKENS])
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>")
-    fast.chat_template = QWEN3_TEMPLATE
+    end = next(iter(special_tokens), "<|im_end|>")
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=end, pad_token="<|endoftext|>")
+    fast.chat_template = chat_template or QWEN3_TEMPLATE
     return fast
 
 

@@ -7,7 +7,9 @@ on a metric, not after a number of steps: copying appears suddenly, at a step th
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Sequence
+from itertools import groupby
 
 import torch
 
@@ -15,38 +17,58 @@ from rlfactory_core.engines.local.optim import Optimizer, OptimizerOptions
 from rlfactory_core.engines.local.pack import pack
 from rlfactory_core.engines.local.policy import Policy
 from rlfactory_core.engines.local.workers import Workers
+from rlfactory_core.errors import ChatFormatError
 from rlfactory_core.protocols import ChatFormat
 from rlfactory_core.tiny import Demonstration, TinyModelRecipe, WarmStartStage
-from rlfactory_core.types import ToolSpec, TrainSequence
+from rlfactory_core.types import Message, ToolSpec, TrainSequence
 
 PROBE_EVERY = 25  # steps
 PROBE_SIZE = 64  # demonstrations
+
+_EMPTY_BLOCK = re.compile(r"^<think>\s*</think>\s*")
 
 Report = Callable[[int, int, float, float], None]
 """Called with (stage, step, loss, probe accuracy or NaN)."""
 
 
 class Encoder:
-    """Demonstrations as training sequences: context tokens have mask 0."""
+    """Demonstrations as training sequences: context tokens have mask 0.
 
-    def __init__(self, chat: ChatFormat, tools: Sequence[ToolSpec], stop_token: int) -> None:
-        self._chat, self._tools, self._stop = chat, tuple(tools), stop_token
+    Args:
+        raw: an assistant's content is what it samples, stop token aside; else the format writes it, as it does calls.
+    """
+
+    def __init__(self, chat: ChatFormat, tools: Sequence[ToolSpec], *, raw: bool = True) -> None:
+        self._chat, self._tools, self._raw = chat, tuple(tools), raw
 
     def encode(self, demonstration: Demonstration, context_weight: float = 0.0) -> TrainSequence:
         """Advantages hold the loss weights: 1 on own tokens, ``context_weight`` elsewhere (then mask 1 too)."""
-        ids = list(self._chat.initial_ids(demonstration[:1], self._tools))
+        (_, prompt), *turns = (
+            (said, tuple(messages)) for said, messages in groupby(demonstration, lambda m: m.role == "assistant")
+        )
+        ids = list(self._chat.initial_ids(prompt, self._tools))
         own = [0] * len(ids)
         system = len(ids)
-        for message in demonstration[1:]:
-            if message.role == "assistant":
-                new = (*self._chat.encode(message.content), self._stop)
-            else:
-                new = self._chat.observation_ids((message,))
+        for said, messages in turns:
+            new = self._said(messages[0]) if said else self._chat.observation_ids(messages)
             ids += new
-            own += [int(message.role == "assistant")] * len(new)
+            own += [int(said)] * len(new)
         weights = [1.0 if mine else context_weight for mine in own]
         mask = own if context_weight == 0 else [0] * system + [1] * (len(ids) - system)
         return TrainSequence(tuple(ids), tuple(mask), tuple(weights), tuple(0.0 for _ in ids))
+
+    def _said(self, message: Message) -> tuple[int, ...]:
+        if self._raw and not message.tool_calls and not message.reasoning:
+            return (*self._chat.encode(message.content), self._chat.stop_token_ids[0])
+        write: Callable[[Message], str] | None = getattr(self._chat, "written", None)
+        if write is None:
+            raise ChatFormatError(
+                f"Chat format '{self._chat.name}' cannot write demonstrations: it needs a method "
+                "written(message) -> str, the text of a turn with its stop token."
+            )
+        text = write(message)
+        # A block without a thought says nothing, and a model that has not learnt to think need not open one.
+        return self._chat.encode(text if message.reasoning else _EMPTY_BLOCK.sub("", text))
 
 
 class WarmStart:
