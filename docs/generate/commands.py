@@ -1,0 +1,44 @@
+"""A page for each command, with the help that the command itself prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+
+from rlfactory_core.cli.main import COMMANDS, cli
+from rlfactory_core.plugins.discovery import discover
+
+WIDTH = 110
+
+
+def command_pages() -> dict[str, str]:
+    """Path -> text, for the core's commands and those of the plugins that are installed."""
+    root = click.Context(cli, info_name="rlfactory")
+    brought = sorted({entry.name for entry in discover()} - set(COMMANDS))
+    pages = {"commands/index.md": f"# Commands\n\n{_help(cli, root)}\n\n{_contents([*COMMANDS, *brought])}"}
+    for name in (*COMMANDS, *brought):
+        command = cli.get_command(root, name)
+        assert command is not None
+        pages[f"commands/{name}.md"] = "\n\n".join(_sections(command, click.Context(command, root, name)))
+    return pages
+
+
+def _contents(names: list[str]) -> str:
+    return "\n".join(f"- [`rlfactory {name}`]({name}.md)" for name in names) + "\n"
+
+
+def _sections(command: click.Command, context: click.Context) -> Iterator[str]:
+    """The command, then each of its own commands."""
+    level = "#" * context.command_path.count(" ")
+    yield f"{level} `{context.command_path}`"
+    yield _help(command, context)
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            if (sub := command.get_command(context, name)) is not None and not sub.hidden:
+                yield from _sections(sub, click.Context(sub, context, name))
+
+
+def _help(command: click.Command, context: click.Context) -> str:
+    context.max_content_width = context.terminal_width = WIDTH
+    return f"```text\n{command.get_help(context)}\n```"

@@ -1,0 +1,41 @@
+"""The repository's documents, and how their blocks are read."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+PATTERNS = ("*.md", "docs/**/*.md", "plugins/*/*.md", "benchmarks/results/*.md")
+DOCUMENTS = [path for pattern in PATTERNS for path in sorted(ROOT.glob(pattern))]
+BLOCK = re.compile(r"(?:<!-- *(?P<mark>.*?) *-->\s*\n)?^```(?P<language>\w+)[^\n]*\n(?P<body>.*?)^```", re.M | re.S)
+SHELLS = ("bash", "sh", "console", "shell")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block and the comment before it."""
+
+    mark: str
+    language: str
+    body: str
+
+    @property
+    def is_shell(self) -> bool:
+        return self.language in SHELLS
+
+
+def blocks(document: Path) -> Iterator[Block]:
+    for found in BLOCK.finditer(document.read_text(encoding="utf-8")):
+        yield Block(found["mark"] or "", found["language"], found["body"])
+
+
+def commands(body: str) -> Iterator[list[str]]:
+    """The lines that call rlfactory, as arguments; a line may go on after a backslash."""
+    for line in re.sub(r"\\\n", " ", body).splitlines():
+        words = shlex.split(line.removeprefix("$ "), comments=True)
+        if words and words[0] == "rlfactory":
+            yield words[1 : words.index("|")] if "|" in words else words[1:]
