@@ -6,18 +6,17 @@ import os
 import platform
 import sys
 from collections.abc import Iterable, Iterator
-from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 import click
 
+from rlfactory_core.cli.requirements import requirement_checks
 from rlfactory_core.cores import usable_cores
-from rlfactory_core.engines.checks import Check, fits, installed
+from rlfactory_core.engines.checks import Check, installed
 from rlfactory_core.errors import UsageError
 
 if TYPE_CHECKING:
-    from packaging.requirements import Requirement
-
     from rlfactory_core.engines.verl.pins import Device
 
 EXTRAS = {
@@ -87,33 +86,12 @@ def _machine() -> Iterator[Check]:
 
 def _requirements() -> Iterator[Check]:
     """The distribution's own requirements: those of the base must be met, those of an extra all or none."""
-    from packaging.requirements import Requirement
-
     try:
-        lines = requires("rlfactory-core") or []
         yield Check("ok", "core", f"rlfactory-core {version('rlfactory-core')}")
     except PackageNotFoundError:
         yield Check("note", "core", "runs from its source tree, not installed: what it requires is not known")
         return
-    requirements = [Requirement(line) for line in lines]
-    base = [item for item in requirements if item.marker is None or item.marker.evaluate({"extra": ""})]
-    yield _group("base", base, "everything", "rlfactory-core")
-    for extra, purpose in EXTRAS.items():
-        markers = [(item, item.marker) for item in requirements if item not in base]
-        own = [item for item, marker in markers if marker and marker.evaluate({"extra": extra})]
-        yield _group(extra, own, purpose, f"rlfactory-core[{extra}]")
-
-
-def _group(name: str, requirements: list[Requirement], purpose: str, pip_name: str) -> Check:
-    found = {item.name: installed(item.name) for item in requirements}
-    wrong = [f"{i.name} {found[i.name]} (not {i.specifier})" for i in requirements if not fits(i, found[i.name])]
-    absent = [item for item, installed in found.items() if installed is None]
-    remedy = f"pip install '{pip_name}'"
-    if (wrong and not absent) or (wrong + absent and name == "base"):
-        return Check("problem", name, f"{', '.join(wrong + absent)}: {remedy}")
-    if absent:  # versions that do not fit are then no fault: what brought them is something else
-        return Check("missing", name, f"{', '.join(wrong + absent)}; for {purpose}: {remedy}")
-    return Check("ok", name, ", ".join(f"{item} {installed}" for item, installed in found.items()))
+    yield from requirement_checks("rlfactory-core", EXTRAS)
 
 
 def _device() -> Check:

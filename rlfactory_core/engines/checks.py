@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from typing import TYPE_CHECKING, Literal
@@ -51,3 +52,17 @@ def requirements_of(distribution: str, extra: str = "") -> list[Requirement]:
     for item in found:
         item.marker = None
     return found
+
+
+def with_their_extras(requirements: Iterable[Requirement]) -> Iterator[Requirement]:
+    """The requirements and, for ``verl[vllm]`` and the like, what the installed distribution's extras add to them."""
+    seen: set[tuple[str, str]] = set()
+    waiting = list(requirements)
+    while waiting:
+        item = waiting.pop(0)
+        yield item
+        for extra in sorted(item.extras):
+            if installed(item.name) is None or (item.name, extra) in seen:
+                continue
+            seen.add((item.name, extra))
+            waiting += requirements_of(item.name, extra)

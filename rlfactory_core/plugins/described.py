@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import click
-from pydantic import BaseModel
 
 from rlfactory_core.lazy import Lazy
+from rlfactory_core.plugins.config_sections import section_class
 from rlfactory_core.plugins.discovery import PluginEntry
 from rlfactory_core.plugins.fingerprint import Fingerprint, fingerprint
 from rlfactory_core.plugins.loading import Kind, LoadedPlugin, Registration
@@ -83,8 +83,8 @@ def _scorer(item: Registration, target: Any) -> _About:
 
 
 def _section(item: Registration, target: Any) -> _About:
-    assert issubclass(target, BaseModel), f"{target!r} is no Section"
-    return _About(_first_line(target), section_options(target), f"plugins.{item.name}.KEY")
+    section = section_class(item)
+    return _About(_first_line(section), section_options(section), f"plugins.{item.name}.KEY")
 
 
 def _command(item: Registration, target: Any) -> _About:

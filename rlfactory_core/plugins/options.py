@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, get_type_hints
+from typing import Any
 
 from docstring_parser import parse
 from pydantic import BaseModel
@@ -33,16 +33,15 @@ def section_options(section: type[BaseModel]) -> tuple[Option, ...]:
 def signature_options(factory: Callable[..., Any]) -> tuple[Option, ...]:
     """The named arguments of a class or function; what its docstring says under ``Args:`` documents them."""
     docs = {item.arg_name: item.description or "" for item in parse(inspect.getdoc(factory) or "").params}
-    hints = _hints(factory)
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     return tuple(
         Option(
             key=name,
-            type=type_text(hints.get(name, Any)),
+            type=type_text(Any if parameter.annotation is parameter.empty else parameter.annotation),
             default=None if parameter.default is parameter.empty else value_text(parameter.default),
             doc=" ".join(docs.get(name, "").split()),
         )
-        for name, parameter in inspect.signature(factory).parameters.items()
+        for name, parameter in _signature(factory).parameters.items()
         if parameter.kind in named
     )
 
@@ -71,10 +70,9 @@ def _text(default: Any) -> str | None:
     return None if default is inspect.Parameter.empty else value_text(default)
 
 
-def _hints(factory: Callable[..., Any]) -> dict[str, Any]:
-    """Annotations as objects; those that name what exists for a type checker only stay as they are written."""
-    function = factory.__init__ if isinstance(factory, type) else factory
+def _signature(factory: Callable[..., Any]) -> inspect.Signature:
+    """Its annotations as objects; those that name what exists for a type checker only stay as they are written."""
     try:
-        return get_type_hints(function, include_extras=True)
+        return inspect.signature(factory, eval_str=True)
     except NameError:
-        return dict(getattr(function, "__annotations__", {}))
+        return inspect.signature(factory)

@@ -6,10 +6,10 @@ import shlex
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from rlfactory_core.engines.checks import Check, installed, requirements_of
+from rlfactory_core.engines.checks import Check, installed, requirements_of, with_their_extras
 from rlfactory_core.engines.verl.install import in_words, server_arguments
 from rlfactory_core.engines.verl.machine import SHARED_MEMORY, VLLM_DEADLINE_S, Gpu, Machine, load_vllm, read_machine
-from rlfactory_core.engines.verl.pins import CPU_SERVER, Device, required, specifiers, unmet, with_their_extras
+from rlfactory_core.engines.verl.pins import CPU_SERVER, Device, required, specifiers, unmet
 from rlfactory_core.errors import UsageError
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ from importlib.util import find_spec
 
 from packaging.requirements import Requirement
 
-from rlfactory_core.engines.verl.pins import CPU_SERVER, Device, required, unmet, with_their_extras
+from rlfactory_core.engines.checks import with_their_extras
+from rlfactory_core.engines.verl.pins import CPU_SERVER, Device, required, unmet
 from rlfactory_core.errors import InstallError
 
 Pip = Callable[[list[str]], int]  # its arguments to its exit code

@@ -6,7 +6,7 @@ The extra ``verl`` is for GPU machines and leaves torch, vLLM and transformers t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError
 from typing import TYPE_CHECKING, Literal
 
@@ -45,20 +45,6 @@ def required(device: Device) -> list[Requirement]:
             f"`pip install -e .` in its source tree, or `pip install --upgrade {CORE}`."
         )
     return found
-
-
-def with_their_extras(requirements: Iterable[Requirement]) -> Iterator[Requirement]:
-    """The requirements and, for ``verl[vllm]`` and the like, what the installed distribution's extras add to them."""
-    seen: set[tuple[str, str]] = set()
-    waiting = list(requirements)
-    while waiting:
-        item = waiting.pop(0)
-        yield item
-        for extra in sorted(item.extras):
-            if installed(item.name) is None or (item.name, extra) in seen:
-                continue
-            seen.add((item.name, extra))
-            waiting += requirements_of(item.name, extra)
 
 
 def unmet(requirements: Iterable[Requirement]) -> list[Requirement]:
