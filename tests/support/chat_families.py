@@ -7,22 +7,21 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from chat_templates import DEEPSEEK_V31, HERMES, MISTRAL_V3, MISTRAL_V13, PLAIN_CHATML, QWEN3_CODER
+from chat_templates import HERMES, MISTRAL_V3, PLAIN_CHATML
 from chat_tokenizers import DEEPSEEK, GLM, GPT_OSS, LLAMA, MISTRAL, QWEN, Kind, make_tokenizer, published
 
 from rlfactory_core.builtin import rlfactory_chat_formats
-from rlfactory_core.chat.qwen3_template import QWEN3_TEMPLATE
 from rlfactory_core.chat.select import choose_format
 from rlfactory_core.chat.template import TemplateFormat
+from rlfactory_core.testing.tokenizers import chat_template, families
 from rlfactory_core.types import Message, ToolCall, ToolSpec
 
+# The templates of `tiny_tokenizer` stand for their families, and for layouts that trl does not bring.
+KIT_TEMPLATES = {f"own_{family}": chat_template(family) for family in families()}
 OWN_TEMPLATES = {
+    **KIT_TEMPLATES,
     "hermes_3": HERMES,
-    "qwen3_coder": QWEN3_CODER,
-    "own": QWEN3_TEMPLATE,
     "mistral_v3": MISTRAL_V3,
-    "mistral_v13": MISTRAL_V13,
-    "deepseek_v31": DEEPSEEK_V31,
     "plain_chatml": PLAIN_CHATML,
 }
 SEARCH = ToolSpec(
@@ -46,12 +45,12 @@ class Family:
 
 
 FAMILIES = (
-    Family("qwen2.5", QWEN, ("qwen2_5", "qwen2_5_training")),
+    Family("qwen2.5", QWEN, ("own_qwen2.5", "qwen2_5", "qwen2_5_training")),
     Family(
         "qwen3",
         QWEN,
         (
-            *("own", "qwen3", "qwen3_training", "qwen3_instruct_2507", "qwen3_instruct_2507_training"),
+            *("own_qwen3", "qwen3", "qwen3_training", "qwen3_instruct_2507", "qwen3_instruct_2507_training"),
             *("qwen3_vl", "qwen3_vl_training", "hermes_3"),
         ),
     ),
@@ -61,19 +60,19 @@ FAMILIES = (
         (
             *("qwen3_5_think", "qwen3_5_think_training", "qwen3_5_nothink", "qwen3_5_nothink_training"),
             *("qwen3_6", "qwen3_6_training", "qwen3_8", "qwen3_8_training", "nemotron_3_nano"),
-            "qwen3_coder",
+            "own_qwen3-coder",
         ),
     ),
-    Family("llama3", LLAMA, ("llama3", "llama3_training", "llama3_1", "llama3_2")),
-    Family("mistral", MISTRAL, ("mistral_v3", "mistral_v13")),
+    Family("llama3", LLAMA, ("own_llama3", "llama3", "llama3_training", "llama3_1", "llama3_2")),
+    Family("mistral", MISTRAL, ("mistral_v3", "own_mistral")),
     Family(
         "deepseek-v3",
         DEEPSEEK,
-        ("deepseekv3", "deepseekv3_training", "deepseek_r1_distill", "deepseek_r1_distill_training", "deepseek_v31"),
+        ("deepseekv3", "deepseekv3_training", "deepseek_r1_distill", "deepseek_r1_distill_training", "own_deepseek-v3"),
     ),
-    Family("glm-4.5", GLM, ("glm4moe", "glm4moe_training")),
-    Family("gpt-oss", GPT_OSS, ("gptoss", "gptoss_training")),
-    Family("hermes", QWEN, ("qwen2_5_vl", "plain_chatml")),
+    Family("glm-4.5", GLM, ("own_glm-4.5", "glm4moe", "glm4moe_training")),
+    Family("gpt-oss", GPT_OSS, ("own_gpt-oss", "gptoss", "gptoss_training")),
+    Family("hermes", QWEN, ("own_hermes", "qwen2_5_vl", "plain_chatml")),
 )
 TEMPLATES = [(family.name, template) for family in FAMILIES for template in family.templates]
 

@@ -1,51 +1,23 @@
-"""Choosing a chat format, what is refused, and the chat template of our own tokenizers."""
+"""Choosing a chat format, and what is refused."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from chat_families import call, formats, make_format
+from chat_families import formats
 from chat_tokenizers import LLAMA, QWEN, make_tokenizer, published
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from rlfactory_core.chat.qwen3 import Qwen3Format
 from rlfactory_core.chat.qwen3_template import QWEN3_TEMPLATE
 from rlfactory_core.chat.select import choose_format
 from rlfactory_core.errors import ChatFormatError
-from rlfactory_core.types import Message, ToolSpec
+from rlfactory_core.types import ToolSpec
 
 transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
 
 SEARCH = ToolSpec("search", "Find <|im_end|> facts.", {"type": "object", "properties": {"query": {"type": "string"}}})
-texts = st.text(st.sampled_from("ab 1.\n\r\t é日🙂{}\"'<>|"), max_size=12)
-
-
-@st.composite
-def conversations(draw: st.DrawFn) -> list[Message]:
-    messages = [Message("system", draw(texts))] if draw(st.booleans()) else []
-    messages.append(Message("user", draw(texts)))
-    for _ in range(draw(st.integers(0, 3))):
-        queries = draw(st.lists(texts, min_size=1, max_size=3))
-        calls = tuple(call(index, "search", query=query) for index, query in enumerate(queries))
-        messages.append(Message("assistant", draw(texts), tool_calls=calls))
-        messages += [Message("tool", draw(texts)) for _ in queries]
-        if draw(st.booleans()):
-            messages.append(Message("user", draw(texts)))
-    messages.append(Message("assistant", draw(texts)))
-    return messages
-
-
-@settings(max_examples=60, deadline=None)
-@given(messages=conversations(), tools=st.booleans())
-def test_our_template_renders_what_qwens_does(messages: list[Message], tools: bool) -> None:
-    ours, theirs = make_format("own"), make_format("qwen3_instruct_2507")
-    offered = (SEARCH, SEARCH) if tools else ()
-    for prompt in (True, False):
-        left = ours.render(messages, offered, generation_prompt=prompt)
-        assert left == theirs.render(messages, offered, generation_prompt=prompt)
 
 
 def test_a_format_is_chosen_by_template_or_name() -> None:

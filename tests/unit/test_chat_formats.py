@@ -106,7 +106,7 @@ OBSERVATIONS = {
         "<|start_header_id|>assistant<|end_header_id|>\n\n"
     ),
     "mistral_v3": '[TOOL_RESULTS] {"content":  a"\n, "call_id": "0000call0"}[/TOOL_RESULTS]',
-    "mistral_v13": '[TOOL_RESULTS] a"\n[/TOOL_RESULTS]',
+    "own_mistral": '[TOOL_RESULTS] a"\n[/TOOL_RESULTS]',
     "deepseekv3": '<｜tool▁outputs▁begin｜><｜tool▁output▁begin｜> a"\n<｜tool▁output▁end｜><｜tool▁outputs▁end｜>',
     "glm4moe": '\n<tool_response>\n a"\n\n</tool_response><|assistant|>',
     "gptoss": (

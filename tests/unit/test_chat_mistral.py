@@ -219,7 +219,7 @@ def test_results_carry_the_ids_that_the_model_wrote(text: str, ids: list[str]) -
 
 def test_only_what_a_template_moves_may_differ() -> None:
     user, answer = Message("user", "?"), Message("assistant", "Ann.")
-    moving, still = make_format("mistral_v3"), make_format("mistral_v13")
+    moving, still = make_format("mistral_v3"), make_format("own_mistral")
     again = [Message("system", "Be brief."), user, answer, Message("user", "And now?")]
     assert (moving.keeps(again), still.keeps(again)) == (False, True)
     for chat in (moving, still):

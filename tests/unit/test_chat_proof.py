@@ -61,7 +61,7 @@ def test_a_template_that_rewrites_more_than_is_documented_is_refused(family: Fam
             '"<|start_header_id|>ipython<|end_header_id|>',
             '"#" * loop.index + "<|start_header_id|>ipython<|end_header_id|>',
         ),
-        ("mistral_v13", "'[TOOL_RESULTS]'", "'[TOOL_RESULTS]' + (loop.revindex | string)"),
+        ("own_mistral", "'[TOOL_RESULTS]'", "'[TOOL_RESULTS]' + (loop.revindex | string)"),
     ],
 )
 def test_a_change_within_a_template_is_noticed(name: str, before: str, after: str) -> None:

@@ -1,0 +1,123 @@
+"""What tokenizers of the known model families are made of, and a small one made of it."""
+# ruff: noqa: RUF001 - the bars in DeepSeek's tokens look like others
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+VOCABULARY = 700  # tokens of texts; 256 of them are the bytes
+QWEN_SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+LLAMA_SPLIT = QWEN_SPLIT.replace(r"|\p{N}|", r"|\p{N}{1,3}|")
+O200K_SPLIT = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
+    r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+DEEPSEEK_SPLIT = (
+    "\\p{N}{1,3}|[\u4e00-\u9fa5\u3040-\u30ff]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+|"
+    r" ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizerKind:
+    """What a family's tokenizer has beside its text tokens."""
+
+    special: tuple[str, ...]  # tokens that no plain text holds
+    added: tuple[str, ...] = ()  # added tokens that are not special
+    split: str = QWEN_SPLIT  # the pre-tokeniser's pattern
+    nfc: bool = False  # texts are normalised
+    bos: str | None = None
+    eos: str = ""
+
+
+QWEN = TokenizerKind(
+    ("<|endoftext|>", "<|im_start|>", "<|im_end|>"),
+    ("<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"),
+    nfc=True,
+    eos="<|im_end|>",
+)
+LLAMA = TokenizerKind(
+    (
+        *("<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>"),
+        *("<|eom_id|>", "<|eot_id|>", "<|python_tag|>"),
+    ),
+    split=LLAMA_SPLIT,
+    bos="<|begin_of_text|>",
+    eos="<|eot_id|>",
+)
+DEEPSEEK = TokenizerKind(
+    ("<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"),
+    (
+        *("<｜User｜>", "<｜Assistant｜>", "<think>", "</think>", "<｜tool▁sep｜>"),
+        *("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>"),
+        *("<｜tool▁outputs▁begin｜>", "<｜tool▁outputs▁end｜>", "<｜tool▁output▁begin｜>", "<｜tool▁output▁end｜>"),
+    ),
+    split=DEEPSEEK_SPLIT,
+    bos="<｜begin▁of▁sentence｜>",
+    eos="<｜end▁of▁sentence｜>",
+)
+GLM = TokenizerKind(
+    ("<|endoftext|>", "[gMASK]", "<sop>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"),
+    (
+        *("<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"),
+        *("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
+    ),
+    split=LLAMA_SPLIT,
+    eos="<|endoftext|>",
+)
+GPT_OSS = TokenizerKind(
+    (
+        *("<|startoftext|>", "<|endoftext|>", "<|return|>", "<|constrain|>", "<|channel|>"),
+        *("<|start|>", "<|end|>", "<|message|>", "<|call|>"),
+    ),
+    split=O200K_SPLIT,
+    bos="<|startoftext|>",
+    eos="<|return|>",
+)
+MISTRAL = TokenizerKind(
+    (
+        *("<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[TOOL_CALLS]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]"),
+        *("[TOOL_RESULTS]", "[/TOOL_RESULTS]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[ARGS]", "[CALL_ID]"),
+    ),
+    split=O200K_SPLIT,
+    bos="<s>",
+    eos="</s>",
+)
+
+
+def byte_level_bpe(kind: TokenizerKind, texts: Iterable[str]) -> Tokenizer:
+    """A tokenizer of the kind with a few hundred tokens, trained on ``texts``; it can write any text.
+
+    Raises:
+        ImportError: tokenizers is not installed.
+    """
+    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+    core = Tokenizer(models.BPE())
+    if kind.nfc:
+        core.normalizer = normalizers.NFC()
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    core.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(kind.split), "isolated"), byte_level])
+    core.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
+    )
+    core.train_from_iterator(texts, trainer)
+    add_tokens(core, kind)
+    return core
+
+
+def add_tokens(core: Tokenizer, kind: TokenizerKind) -> None:
+    """The kind's own tokens behind those of texts."""
+    from tokenizers import AddedToken
+
+    core.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in kind.special])
+    core.add_tokens([AddedToken(name, special=False, normalized=False) for name in kind.added])
