@@ -6,14 +6,15 @@ stand on it.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, TypeVar
 
 from rlfactory_core import runner
 from rlfactory_core.plugins.registry import Registry
-from rlfactory_core.protocols import ChatFormat, Env, ToolManager
+from rlfactory_core.protocols import ChatFormat, Env, EnvStart, Tool, ToolManager
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.rollout import derive_seed, gather_all, rollout
 from rlfactory_core.task import Task
@@ -61,6 +62,7 @@ class TaskBench:
         self.runtime = TaskRuntime(self.config, self.registry)
         self._progress, self._deadline_s = progress, deadline_s
         self._loop: LoopThread | None = None
+        self._rows: dict[str, list[Sample]] = {}
         self._played = 0  # sessions have to differ
 
     def __enter__(self) -> TaskBench:  # noqa: PYI034 - Self needs Python 3.11
@@ -68,22 +70,27 @@ class TaskBench:
         try:
             self.run(self.runtime.open(self._progress), self._deadline_s, "opening the task")
         except BaseException:
-            self.close()
+            with contextlib.suppress(Exception):  # what opening raises is the news
+                self.close()
             raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
 
-    def close(self) -> None:
-        """Close the task and the event loop; a second call does nothing. Raises what the task's own `close` raises."""
+    def close(self, deadline_s: float = DEADLINE_S) -> None:
+        """Close the task and the event loop; a second call does nothing. Raises what the task's own `close` raises.
+
+        Raises:
+            TimeoutError: the task's `close` did not end in time.
+        """
         loop, self._loop = self._loop, None
         if loop is None:
             return
         try:
-            loop.run(self.runtime.close(), DEADLINE_S, "closing the task")
+            loop.run(self.runtime.close(), deadline_s, "closing the task")
         finally:
-            loop.close()
+            loop.close(min(10.0, deadline_s))
 
     @property
     def task(self) -> Task:
@@ -115,11 +122,17 @@ class TaskBench:
         Raises:
             DataError: there are none to train on.
         """
-        rows = self.runtime.samples(split)
+        rows = self.rows(split)
         if not rows:
             return []
         count = min(limit, len(rows))
         return [rows[index * len(rows) // count] for index in range(count)]
+
+    def rows(self, split: str) -> list[Sample]:
+        """All samples of a split, made once."""
+        if split not in self._rows:
+            self._rows[split] = self.runtime.samples(split)
+        return self._rows[split]
 
     def play(
         self,
@@ -129,17 +142,88 @@ class TaskBench:
         seed: int = 0,
         attempts: int = 1,
         manager: ToolManager | None = None,
+        chat: ChatFormat | None = None,
         deadline_s: float = DEADLINE_S,
     ) -> list[Trajectory]:
         """Scored trajectories, all played at once: every attempt at the first sample, then at the second, …
 
         Args:
             manager: replaces the task's own tools.
+            chat: instead of the bench's.
 
         Raises:
             TimeoutError: they did not end in time.
         """
-        return self.run(self._play_all(policy, samples, seed, attempts, manager), deadline_s, "playing")
+
+        async def play() -> list[Trajectory]:
+            return await gather_all(
+                self.episode(policy, sample, seed=seed, attempt=attempt, manager=manager, chat=chat)
+                for sample in samples
+                for attempt in range(attempts)
+            )
+
+        return self.run(play(), deadline_s, "playing")
+
+    async def episode(
+        self,
+        policy: Policy,
+        sample: Sample,
+        *,
+        seed: int = 0,
+        attempt: int = 0,
+        manager: ToolManager | None = None,
+        chat: ChatFormat | None = None,
+        around: Callable[[Env], Env] | None = None,
+    ) -> Trajectory:
+        """One trajectory, scored, for callers on the task's event loop.
+
+        Args:
+            around: puts something of the caller's between the rollout and the task's environment.
+        """
+        self._played += 1
+        seed, chat = derive_seed(seed, sample.id, attempt), chat or self.chat
+        episode = self.runtime.episode(sample, 1.0, seed, f"bench-{self._played}/{attempt}", manager)
+        sampler = PolicySampler(policy, sample, chat, seed)
+
+        def make_env(sample: Sample, context: ToolContext) -> Env:
+            env = sampler.hearing(episode.make_env(sample, context))
+            return around(env) if around else env
+
+        limits = replace(episode.limits, max_turn_tokens=ROOM, max_tokens=ROOM)
+        played = await rollout(replace(episode, make_env=make_env, limits=limits, attempt=attempt), chat, sampler)
+        return await self.runtime.rewards.score_trajectory(played)
+
+    async def opening(self, sample: Sample) -> EnvStart:
+        """What a model is shown before its first turn, for callers on the task's event loop."""
+        self._played += 1
+        context = ToolContext(f"bench-{self._played}/0", sample)
+        env = self.runtime.episode(sample, 1.0, 0, context.trajectory_id, None).make_env(sample, context)
+        try:
+            return await env.start()
+        finally:
+            try:
+                await env.close()
+            finally:
+                await context.end()
+
+    def manager(self, wrap: Callable[[Tool], Tool], **limits: Any) -> ToolManager:
+        """The task's own tools, each wrapped, in a manager as the run is configured to have.
+
+        Args:
+            limits: of `config.ToolLimits`, for all of them.
+        """
+        config = self.config.tools
+        overrides = {tool.spec.name: {**config.overrides.get(tool.spec.name, {}), **limits} for tool in self.tools}
+        make = self.registry.find(config.manager, "tool_manager").factory
+        manager: ToolManager = make(
+            [wrap(tool) for tool in self.tools], config.model_copy(update={"overrides": overrides})
+        )
+        return manager
+
+    @property
+    def tools(self) -> Sequence[Tool]:
+        """The task's own and those that the configuration adds."""
+        return self.runtime.tools
 
     def score(self, trajectories: Sequence[Trajectory], *, deadline_s: float = DEADLINE_S) -> list[Trajectory]:
         """Trajectories scored (anew), each alone."""
@@ -159,30 +243,6 @@ class TaskBench:
             ends = sorted(weight * end for end in getattr(scorer, "bounds", (0.0, 1.0)))
             low, high = low + ends[0], high + ends[1]
         return low, high
-
-    async def _play_all(
-        self, policy: Policy, samples: Sequence[Sample], seed: int, attempts: int, manager: ToolManager | None
-    ) -> list[Trajectory]:
-        works = [
-            self._play_one(policy, sample, derive_seed(seed, sample.id, attempt), attempt, manager)
-            for sample in samples
-            for attempt in range(attempts)
-        ]
-        return await gather_all(works)
-
-    async def _play_one(
-        self, policy: Policy, sample: Sample, seed: int, attempt: int, manager: ToolManager | None
-    ) -> Trajectory:
-        self._played += 1
-        episode = self.runtime.episode(sample, 1.0, seed, f"bench-{self._played}/{attempt}", manager)
-        sampler = PolicySampler(policy, sample, self.chat, seed)
-
-        def make_env(sample: Sample, context: ToolContext) -> Env:
-            return sampler.hearing(episode.make_env(sample, context))
-
-        limits = replace(episode.limits, max_turn_tokens=ROOM, max_tokens=ROOM)
-        played = await rollout(replace(episode, make_env=make_env, limits=limits, attempt=attempt), self.chat, sampler)
-        return await self.runtime.rewards.score_trajectory(played)
 
 
 def _unscored(trajectory: Trajectory) -> Trajectory:

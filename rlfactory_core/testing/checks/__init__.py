@@ -1,1 +1,32 @@
-"""What has to hold of a task before it is worth a GPU: one file a check."""
+"""What has to hold of a task before it is worth a GPU: one file a check.
+
+A check is a function of the `Subject` that yields `Evidence`; it may raise `DoesNotApply`, and what the task raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from rlfactory_core.testing.checks import (
+    bounds,
+    determinism,
+    floor,
+    leakage,
+    oracle,
+    pickling,
+    splits,
+)
+from rlfactory_core.testing.checks.result import Evidence
+from rlfactory_core.testing.checks.subject import Subject
+
+Check = Callable[[Subject], Iterator[Evidence]]
+
+CHECKS: Mapping[str, Check] = {
+    "oracle": oracle.check,
+    "floor": floor.check,
+    "determinism": determinism.check,
+    "leakage": leakage.check,
+    "pickling": pickling.check,
+    "splits": splits.check,
+    "bounds": bounds.check,
+}
