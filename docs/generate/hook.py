@@ -1,4 +1,4 @@
-"""What mkdocs calls while it builds: pages that are made from elsewhere are added, links to files become links to pages.
+"""What mkdocs calls as it builds: pages made from elsewhere are added, links to files become links to pages.
 
 A document is written to be read in the repository too, so its links are those of the repository. Those that lead to
 another document become links to that document's page; other files are copied into the site.
