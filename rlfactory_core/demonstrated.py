@@ -151,6 +151,8 @@ class _Solver:
             raise PluginError(f"{place}: {type(error).__name__}: {error} ({where}).") from error
         if not isinstance(said, Message) or said.role != "assistant":
             raise PluginError(f"{place}: got {said!r:.200}, expected a Message of the role 'assistant'.")
+        calls = (replace(call, id=f"call_{number}") for number, call in enumerate(said.tool_calls))
+        said = replace(said, tool_calls=tuple(calls))  # which is called by which id is the conversation's affair
         self.messages.append(said)
         return Turn((), (), (), said, finish="stop")
 

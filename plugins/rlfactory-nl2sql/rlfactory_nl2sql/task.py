@@ -15,13 +15,13 @@ from rlfactory_core import Message, Sample, Section, Task
 from rlfactory_core.config import DataColumns, Natural, Positive
 from rlfactory_core.errors import UsageError, VerifierError
 from rlfactory_core.rewards.scorers import accepted_answers
-from rlfactory_core.tiny import TinyModelRecipe
+from rlfactory_core.tiny import TinyModelRecipe, answer_text, call
 from rlfactory_nl2sql.checks.parsing import NAMES, parse_query
 from rlfactory_nl2sql.connection import QueryError, QueryLimits
 from rlfactory_nl2sql.data.folder import DatabaseFolder
 from rlfactory_nl2sql.data.questions import load_questions
 from rlfactory_nl2sql.databases.reference import DatabaseRef, parse_reference
-from rlfactory_nl2sql.tools import DatabaseTools, NoDatabase
+from rlfactory_nl2sql.tools import DESCRIBE, LIST_TABLES, DatabaseTools, NoDatabase
 from rlfactory_nl2sql.verification.pool import WorkerPool
 
 SYSTEM = (
@@ -165,6 +165,16 @@ class Nl2SqlTask(Task):
         from rlfactory_nl2sql.worlds.samples import samples
 
         return samples(self.seed, split)
+
+    def solve(self, sample: Sample, messages: Sequence[Message]) -> Message:
+        """Everything is looked at in one turn, since a reward for few turns is among those that one may choose; then
+        the first accepted query is the answer."""
+        answer = accepted_answers(sample)[0]
+        if any(message.role == "tool" for message in messages):
+            return Message("assistant", answer_text(answer))
+        tables = sorted(parse_query(answer, self.reference(sample).kind).tables)
+        look = (call(LIST_TABLES), *(call(DESCRIBE, table=table) for table in tables))
+        return Message("assistant", "", tool_calls=look)
 
     def tiny_model(self) -> TinyModelRecipe | None:
         if self.config.db is not None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rlfactory_core import Message, tiny
-from rlfactory_core.tiny import answer_text
+from rlfactory_core.tiny import answer_text, call
 from rlfactory_search.worlds import RELATION, RELATIONS, Question, World
 
 Search = Callable[[World, str], str]
@@ -34,6 +34,14 @@ def call_text(query: str) -> str:
 
 def good_query(relation: str, subject: str) -> str:
     return f"{RELATION[relation].keywords} {subject}"
+
+
+def next_turn(question: Question, searches: int) -> Message:
+    """What answers a question after so many searches: the next one, and the answer behind the last."""
+    if searches == question.hops:
+        return Message("assistant", answer_text(question.answer))
+    query = good_query(question.relations[searches], question.path[searches])
+    return Message("assistant", "", tool_calls=(call("search", query=query),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +73,12 @@ class Demonstrator:
             query = good_query(relation, subject)
             if rng.random() < self.care.clumsy_query:
                 query = self._clumsy(world, relation, subject, rng)
-            call = call_text(query)
+            asked = call_text(query)
             if rng.random() < self.care.format_slip:
-                messages.append(Message("assistant", call.replace("}}", "}")))
+                messages.append(Message("assistant", asked.replace("}}", "}")))
                 return tuple(messages)
             result = self.search(world, query)
-            messages += [Message("assistant", call), Message("tool", result, name="search")]
+            messages += [Message("assistant", asked), Message("tool", result, name="search")]
             subject = question.path[hop + 1]
             if subject not in result or rng.random() < self.care.wrong_copy:
                 subject = _any_object(result, rng)

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Literal
 
-from rlfactory_core import Sample, Section, Task, ToolContext, tool
+from rlfactory_core import Message, Sample, Section, Task, ToolContext, tool
 from rlfactory_core.config import File
 from rlfactory_core.errors import UsageError
 from rlfactory_core.tiny import TinyModelRecipe
 from rlfactory_search.corpus import FileCorpus
+from rlfactory_search.demonstrations import next_turn
 from rlfactory_search.retrievers import Hit, Retriever, make_retriever
 from rlfactory_search.tiny import recipe
 from rlfactory_search.world_search import WorldSearch
@@ -130,6 +131,13 @@ class SearchTask(Task):
         for index, pair in enumerate(zip(*kinds, strict=True)):
             for question in pair:
                 yield world.sample(question, split, f"eval/{question.hops}-{index}")
+
+    def solve(self, sample: Sample, messages: Sequence[Message]) -> Message:
+        """Hop by hop in the built-in worlds; over a corpus of the user's own, of which no way is known, at once."""
+        if self._retriever is not None:
+            return super().solve(sample, messages)
+        question = self.world(sample.metadata["world"]).question(sample.messages[-1].content)
+        return next_turn(question, sum(message.role == "tool" for message in messages))
 
     def tiny_model(self) -> TinyModelRecipe | None:
         if self._retriever is not None:

@@ -142,6 +142,10 @@ class World:
             question = rng.choice(by_hops[2 if rng.random() < two_hop else 1])
             yield self.sample(question, split, f"{self.name}/{index}")
 
+    def question(self, text: str) -> Question:
+        """The question that is asked with this text."""
+        return next(question for question in self.questions if question.text == text)
+
     def sample(self, question: Question, split: str, name: str) -> Sample:
         return Sample(
             id=name,

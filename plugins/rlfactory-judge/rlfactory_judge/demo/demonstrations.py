@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rlfactory_core import Message, tiny
-from rlfactory_core.tiny import Demonstration, answer_text
+from rlfactory_core.tiny import Demonstration, answer_text, call
 from rlfactory_judge.demo.world import Catalogue, Question
 
 TOOL = "look_up"
@@ -28,8 +28,20 @@ class Carelessness:
 
 
 def call_text(name: str) -> str:
-    """A look-up as Qwen3 writes it; the space before the name makes it the token that it is elsewhere."""
-    return tiny.call_text(TOOL, {"name": f" {name}"})
+    """A look-up as Qwen3 writes it."""
+    return tiny.call_text(TOOL, _arguments(name))
+
+
+def next_turn(question: Question, looked_up: int) -> Message:
+    """What answers a question after so many look-ups: the next one, and the answer behind the last."""
+    if looked_up == question.hops:
+        return Message("assistant", answer_text(question.answer))
+    return Message("assistant", "", tool_calls=(call(TOOL, **_arguments(question.path[looked_up])),))
+
+
+def _arguments(name: str) -> dict[str, str]:
+    """The space before the name makes it the token that it is elsewhere."""
+    return {"name": f" {name}"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +70,10 @@ class Demonstrator:
         answer = question.answer
         for hop, subject in enumerate(question.path[:-1], 1):
             asked = rng.choice(list(catalogue.records)) if rng.random() < care.wrong_name else subject
-            call = call_text(asked)
+            said = call_text(asked)
             if rng.random() < care.format_slip:
-                return (*messages, Message("assistant", call.replace("}}", "}")))
-            messages += [Message("assistant", call), Message("tool", catalogue.look_up(asked), name=TOOL)]
+                return (*messages, Message("assistant", said.replace("}}", "}")))
+            messages += [Message("assistant", said), Message("tool", catalogue.look_up(asked), name=TOOL)]
             record = catalogue.records[asked]
             if asked != subject or rng.random() < care.wrong_copy:
                 answer = rng.choice((record.person, record.town))

@@ -8,11 +8,12 @@ from contextlib import AsyncExitStack
 from functools import lru_cache
 from typing import Any
 
-from rlfactory_core import Sample, Section, Task, ToolContext, tool
+from rlfactory_core import Message, Sample, Section, Task, ToolContext, tool
 from rlfactory_core.errors import UsageError
 from rlfactory_core.tiny import TinyModelRecipe
 from rlfactory_judge.contract import JudgePlace
 from rlfactory_judge.demo.building import judge_model
+from rlfactory_judge.demo.demonstrations import next_turn
 from rlfactory_judge.demo.judge_model import HIGH, LOW, RUBRIC
 from rlfactory_judge.demo.policy import recipe
 from rlfactory_judge.demo.world import NOTHING, Catalogue, Names
@@ -117,6 +118,10 @@ class JudgeDemo(Task):
             names, count = [f"train-{number}" for number in range(TRAIN_CATALOGUES)], TRAIN_SAMPLES
         for name in names:
             yield from self.catalogue(name).samples(split, rng, count, TWO_HOP)
+
+    def solve(self, sample: Sample, messages: Sequence[Message]) -> Message:
+        question = self.catalogue(sample.metadata["catalogue"]).question(sample.messages[-1].content)
+        return next_turn(question, sum(message.role == "tool" for message in messages))
 
     def tiny_model(self) -> TinyModelRecipe | None:
         return recipe(Names.make(self.seed), self.tools[0].spec)

@@ -94,6 +94,10 @@ class Catalogue:
         rng.shuffle(questions)
         return cls(name, records, tuple(questions))
 
+    def question(self, text: str) -> Question:
+        """The question that is asked with this text."""
+        return next(question for question in self.questions if question.text == text)
+
     def look_up(self, name: str) -> str:
         """What the tool answers."""
         record = self.records.get(name.strip())

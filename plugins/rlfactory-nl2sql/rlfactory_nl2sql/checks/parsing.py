@@ -46,6 +46,12 @@ class Query:
     dialect: str  # as sqlglot calls it: sqlite, duckdb, postgres, mysql
     tree: exp.Expr = field(compare=False, repr=False)
 
+    @property
+    def tables(self) -> frozenset[str]:
+        """The tables that it reads, in lower case."""
+        named_here = {cte.alias.lower() for cte in self.tree.find_all(exp.CTE)}
+        return frozenset(table.name.lower() for table in self.tree.find_all(exp.Table)) - named_here
+
 
 class NotUnderstoodError(QueryError):
     """sqlglot cannot read the query. It is most likely wrong; the database has the last word."""

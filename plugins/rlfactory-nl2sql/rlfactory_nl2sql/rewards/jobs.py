@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlglot import exp
-
 from rlfactory_core.errors import VerifierError
 from rlfactory_nl2sql.checks.canonical import canonical
 from rlfactory_nl2sql.checks.names import unknown_names
@@ -77,11 +75,7 @@ class TablesJob:
     dialect: str
 
     def run(self, _connections: Connections) -> frozenset[str]:
-        tables: set[str] = set()
-        for gold in _read(self.golds, self.dialect):
-            named_here = {cte.alias.lower() for cte in gold.tree.find_all(exp.CTE)}
-            tables |= {table.name.lower() for table in gold.tree.find_all(exp.Table)} - named_here
-        return frozenset(tables)
+        return frozenset[str]().union(*(gold.tables for gold in _read(self.golds, self.dialect)))
 
 
 def _read(golds: tuple[str, ...], dialect: str) -> list[Query]:
