@@ -1,0 +1,66 @@
+"""``rlfactory new``: the first files of a plugin of one's own."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from rlfactory_core.errors import UsageError
+from rlfactory_core.scaffold.names import names_of
+from rlfactory_core.scaffold.project import write_file, write_project
+from rlfactory_core.scaffold.template import DEFAULT, TEMPLATES, Template, render, render_file, template
+
+LISTED = "".join(f"\n  {item.name:<12}{item.summary}" for item in TEMPLATES.values())
+
+
+@click.command(epilog=f"\b\nTemplates:{LISTED}")
+@click.argument("path", metavar="[NAME|FILE.py]", required=False)
+@click.option("--template", "chosen", metavar="TEMPLATE", help=f"See below. Default: {DEFAULT}.")
+@click.pass_context
+def new(ctx: click.Context, path: str | None, chosen: str | None) -> None:
+    """Make the folder NAME with a plugin that runs as it is: code, tests, README, CI. Or only FILE.py.
+
+    On a terminal it asks for what is not given.
+    """
+    asks = sys.stdin.isatty() and sys.stdout.isatty()
+    if path is None:
+        if not asks:
+            raise click.UsageError("Missing a name, for example: rlfactory new my-task", ctx)
+        path = str(click.prompt("Name, such as my-task"))
+    place = Path(path).expanduser()
+    if chosen is None:
+        chosen = _ask() if asks and place.suffix != ".py" else DEFAULT
+    wanted = template(chosen)
+    if not place.parent.is_dir():
+        raise UsageError(f"There is no folder {place.parent}. Make it first, or leave it out of the name.")
+    if place.suffix == ".py":
+        _make_file(place, wanted)
+    else:
+        _make_project(place, wanted)
+
+
+def _ask() -> str:
+    click.echo(f"Templates:{LISTED}")
+    return str(click.prompt("Template", default=DEFAULT, type=click.Choice(list(TEMPLATES)), show_choices=False))
+
+
+def _make_project(place: Path, wanted: Template) -> None:
+    names = names_of(place.name)
+    files = render(wanted, names)
+    write_project(place, files)
+    click.echo(f"{place} has {len(files)} files: {wanted.summary}.\n\nNext:")
+    click.echo(f"  python -m pip install -e '{place if place.is_absolute() else f'./{place}'}[test]'")
+    click.echo(f"  python -m pytest {place}")
+    click.echo(f"  rlfactory run --plugin {names.name} --steps 3")
+
+
+def _make_file(place: Path, wanted: Template) -> None:
+    names = names_of(place.stem.replace("_", "-"))
+    write_file(place, render_file(wanted, names))
+    spec = place if place.is_absolute() else f"./{place}"
+    click.echo(f"{place} is {wanted.summary}.\n\nNext:")
+    click.echo(f"  rlfactory plugins info {spec}")
+    click.echo(f"  rlfactory plugins check {spec}")
+    click.echo(f"  rlfactory run --plugin {spec} --steps 3")

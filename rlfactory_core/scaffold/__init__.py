@@ -1,0 +1,1 @@
+"""``rlfactory new``: a plugin's first files, made from templates."""
