@@ -173,7 +173,7 @@ def _explain(model_cls: type[BaseModel], start: Key, error: Mapping[str, Any]) -
         return f"Unknown key '{key}'. {_suggest(model_cls, start, place)}"
     if kind == "missing":
         return f"The key '{key}' has to be given."
-    if kind in ("model_type", "model_attributes_type"):
+    if kind in ("model_type", "model_attributes_type", "dict_type"):
         message = "a section of keys and values"
     elif kind in ("tuple_type", "list_type"):
         message = "a list, such as [a, b]"

@@ -82,7 +82,7 @@ class Registry:
     def find(self, name: str, *kinds: Kind) -> Registration:
         """The registration of ``NAME`` or ``DISTRIBUTION:NAME`` among these kinds.
 
-        Looks among what is loaded, then in the plugin of that name, then in all others.
+        Looks in the plugins in use, among what is loaded, then in the plugin of that name, then in all others.
 
         Raises:
             PluginConflictError: several distributions give the name.
@@ -99,11 +99,7 @@ class Registry:
         raise PluginError(message)
 
     def registered(self, kind: Kind) -> tuple[Registration, ...]:
-        """What the plugins that are loaded so far give of a kind."""
-        return tuple(item for plugin in self._loaded.values() for item in plugin.registrations if item.kind == kind)
-
-    def in_use(self, kind: Kind) -> tuple[Registration, ...]:
-        """What the plugins that the run uses give of a kind."""
+        """What the plugins in use give of a kind: all that it named so far, and the built-ins."""
         return tuple(item for entry in self._used for item in self._loaded[entry].registrations if item.kind == kind)
 
     def sections(self, config: RunConfig) -> dict[str, Section]:
@@ -118,11 +114,11 @@ class Registry:
         """
         given: dict[str, tuple[Registration, Mapping[str, Any]]] = {}
         for name, data in config.plugins.items():
-            item = self._section(name)
+            item = self.find(name, "config_section")
             if item.name in given:
                 raise ConfigError(f"plugins: the section '{item.name}' stands there twice, once as '{name}'.")
             given[item.name] = item, data
-        for item in self.in_use("config_section"):
+        for item in self.registered("config_section"):
             other, _ = given.setdefault(item.name, (item, {}))
             if other.plugin != item.plugin:
                 raise conflict(words(item.kind), item.name, [other.plugin, item.plugin])
@@ -191,15 +187,10 @@ class Registry:
             raise PluginError(f"The plugin {plugin.entry} has no task to run: it registers only other parts.")
         raise PluginError(f"The plugin {plugin.entry} has several tasks. Choose one: --plugin {' or '.join(tasks)}.")
 
-    def _section(self, name: str) -> Registration:
-        """Of a plugin in use, also where one that is only loaded gives the same name."""
-        used = [item for item in self._matches(name, ("config_section",)) if item.plugin in self._used]
-        return self._only(used) if used else self.find(name, "config_section")
-
     def _search(self, name: str, kinds: Sequence[Kind]) -> list[Registration]:
         found = self._matches(name, kinds)
-        if found:
-            return found
+        if found:  # what a search has loaded by the way must not make a conflict
+            return [item for item in found if item.plugin in self._used] or found
         own = [entry for entry in matching(self.entries, name) if not is_disabled(entry)]
         if len(own) == 1:
             self._try(own[0])

@@ -13,7 +13,7 @@ from rlfactory_core.reporting.run_data import RunData
 
 def plugin_sections(registry: Registry) -> tuple[SectionMaker, ...]:
     """What the plugins in use register, for `write_report`."""
-    return tuple(partial(_section, item) for item in registry.in_use("report_section"))
+    return tuple(partial(_section, item) for item in registry.registered("report_section"))
 
 
 def _section(item: Registration, run: RunData) -> Section | None:

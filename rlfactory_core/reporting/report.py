@@ -41,6 +41,19 @@ class Section:
         drawn = [html for chart in charts if (html := chart.html())]
         return cls(title, f'<div class="charts">{"".join(drawn)}</div>') if drawn else None
 
+    @classmethod
+    def of_table(
+        cls, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], note: str = ""
+    ) -> Section | None:
+        """A table of texts, which are escaped here; None where it has no rows.
+
+        Args:
+            columns: headings; the first is that of what each row is about.
+            rows: as many cells each.
+            note: a line below it.
+        """
+        return cls(title, _macro("table", columns, rows, note)) if rows else None
+
 
 SectionMaker = Callable[[RunData], Section | None]
 """Gives None where the run has nothing to show for it."""

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
 import click
 import pytest
 
@@ -61,3 +65,17 @@ def test_a_tasks_options_become_overrides(args: list[str], overrides: list[str])
 def test_anything_else_is_refused(word: str) -> None:
     with pytest.raises(UsageError, match="expected an option of the task"):
         task_options([word])
+
+
+def test_help_names_the_plugins_whose_commands_there_may_be(
+    install: Callable[..., Path], rlfactory: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    site = install("rlfactory_greeter", "rlfactory_broken", "rlfactory_manners")
+    done = rlfactory("--help", site=site, RLFACTORY_DISABLE_PLUGINS="manners")
+    commands, _, plugins = done.stdout.partition("\nPlugins:\n")
+    assert "greeter" not in commands
+    listed = {line.split()[0]: line.split(maxsplit=1)[1:] for line in plugins.splitlines() if line[2:3].strip()}
+    assert listed["greeter"] == ["Learn to greet"]
+    assert "broken" in listed
+    assert "manners" not in listed
+    assert "`rlfactory PLUGIN --help`" in plugins

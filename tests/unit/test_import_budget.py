@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent.parent
 HEAVY = {"torch", "transformers", "tokenizers", "numpy", "ray", "verl", "vllm", "mcp", "qwen_agent"}
 OURS_ONLY_LATER = {"pydantic", "yaml", "rich", "jinja2", "jsonschema", "httpx", "pluggy"}
@@ -41,8 +43,9 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     assert not loaded & (HEAVY | OURS_ONLY_LATER | {"click"})
 
 
-def test_listing_plugins_loads_nothing_of_them_and_nothing_heavy(tmp_path: Path) -> None:
-    code = "from rlfactory_core.cli.main import invoke; assert invoke(['plugins', 'list']) == 0"
+@pytest.mark.parametrize("arguments", [["plugins", "list"], ["--help"]])
+def test_listing_plugins_loads_nothing_of_them_and_nothing_heavy(tmp_path: Path, arguments: list[str]) -> None:
+    code = f"from rlfactory_core.cli.main import invoke; assert invoke({arguments}) == 0"
     loaded = loaded_by(code, thirty_plugins(tmp_path))
     assert not loaded & (HEAVY | OURS_ONLY_LATER)
     assert not any(name.startswith("rlfactory_many") for name in loaded)

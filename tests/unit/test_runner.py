@@ -184,7 +184,7 @@ def test_a_pool_is_served_before_its_scorers_open(plugin: Path) -> None:
     def opened(runtime: TaskRuntime, **options: bool) -> bool:
         asyncio.run(runtime.open(**options))
         asyncio.run(runtime.close())
-        return bool(runtime._scorers["asks"][0].opened)
+        return bool(runtime.scorers["asks"][0].opened)
 
     assert made().pools == {"asks": PoolRequest("m", 2, 1)}
     with pytest.raises(UsageError, match="placement=pool"):
@@ -193,7 +193,7 @@ def test_a_pool_is_served_before_its_scorers_open(plugin: Path) -> None:
     served = made()
     served.use_pools(["http://a/v1"], "m")
     assert opened(served)
-    assert served._scorers["asks"][0].urls == ["http://a/v1"]
+    assert served.scorers["asks"][0].urls == ["http://a/v1"]
 
 
 def test_a_scorers_own_deadline_holds_where_none_is_configured(plugin: Path) -> None:

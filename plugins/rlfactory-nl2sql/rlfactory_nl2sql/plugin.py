@@ -28,6 +28,11 @@ def rlfactory_reward_scorers(register: Register) -> None:
 
 
 @hookimpl
+def rlfactory_report_sections(register: Register) -> None:
+    register("answers", Lazy("rlfactory_nl2sql.report:answers"))
+
+
+@hookimpl
 def rlfactory_commands(register: Register) -> None:
     def make() -> object:
         from rlfactory_nl2sql.commands import nl2sql
