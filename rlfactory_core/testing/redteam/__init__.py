@@ -1,0 +1,7 @@
+"""Right and wrong answers against a task's reward: how many of each it takes for the other."""
+
+from rlfactory_core.testing.redteam.mutation import Case, Material, Mutation
+from rlfactory_core.testing.redteam.result import Attempt, RedTeamResult, Tally
+from rlfactory_core.testing.redteam.running import run_redteam
+
+__all__ = ["Attempt", "Case", "Material", "Mutation", "RedTeamResult", "Tally", "run_redteam"]
