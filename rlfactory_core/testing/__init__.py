@@ -9,11 +9,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rlfactory_core.testing.assertions import (
+        assert_called,
+        assert_masks,
+        assert_not_masked,
+        assert_reward,
+        assert_stop,
+        show,
+    )
     from rlfactory_core.testing.bench import TaskBench
     from rlfactory_core.testing.chat import ToyChatFormat
+    from rlfactory_core.testing.checking import check_plugin
     from rlfactory_core.testing.checks.result import CheckResult
-    from rlfactory_core.testing.faults import FaultInjector
-    from rlfactory_core.testing.policies import Policy, constant, guess, oracle
+    from rlfactory_core.testing.faults import FaultInjector, lognormal, steady
+    from rlfactory_core.testing.policies import Policy, constant, guess, oracle, script
     from rlfactory_core.testing.sampler import ScriptedSampler
     from rlfactory_core.testing.tokenizers import families, tiny_tokenizer
 
@@ -24,10 +33,20 @@ _HOME = {
     "ScriptedSampler": "sampler",
     "TaskBench": "bench",
     "ToyChatFormat": "chat",
+    "assert_called": "assertions",
+    "assert_masks": "assertions",
+    "assert_not_masked": "assertions",
+    "assert_reward": "assertions",
+    "assert_stop": "assertions",
+    "check_plugin": "checking",
     "constant": "policies",
     "families": "tokenizers",
     "guess": "policies",
+    "lognormal": "faults",
     "oracle": "policies",
+    "script": "policies",
+    "show": "assertions",
+    "steady": "faults",
     "tiny_tokenizer": "tokenizers",
 }
 
@@ -38,10 +57,20 @@ __all__ = [
     "ScriptedSampler",
     "TaskBench",
     "ToyChatFormat",
+    "assert_called",
+    "assert_masks",
+    "assert_not_masked",
+    "assert_reward",
+    "assert_stop",
+    "check_plugin",
     "constant",
     "families",
     "guess",
+    "lognormal",
     "oracle",
+    "script",
+    "show",
+    "steady",
     "tiny_tokenizer",
 ]
 

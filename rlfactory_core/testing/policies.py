@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from rlfactory_core.task import Task
 from rlfactory_core.tiny import answer_text
-from rlfactory_core.types import Message, Sample, ToolSpec
+from rlfactory_core.types import Message, Sample, ToolCall, ToolSpec
 
 Policy = Callable[[Sample, Sequence[Message], Sequence[ToolSpec], random.Random], Message | str]
 
@@ -35,6 +35,23 @@ def constant(text: str) -> Policy:
         sample: Sample, messages: Sequence[Message], tools: Sequence[ToolSpec], rng: random.Random
     ) -> Message | str:
         return text
+
+    return policy
+
+
+def script(*turns: Message | ToolCall | str) -> Policy:
+    """Says one after the other, whatever comes back; the last again where the episode goes on.
+
+    Args:
+        turns: a `Message`, a call made with `rlfactory_core.tiny.call`, or a text.
+    """
+    said = [Message("assistant", "", tool_calls=(turn,)) if isinstance(turn, ToolCall) else turn for turn in turns]
+
+    def policy(
+        sample: Sample, messages: Sequence[Message], tools: Sequence[ToolSpec], rng: random.Random
+    ) -> Message | str:
+        turn = sum(message.role == "assistant" for message in messages[len(sample.messages) :])
+        return said[min(turn, len(said) - 1)]
 
     return policy
 
