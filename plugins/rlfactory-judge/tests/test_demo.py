@@ -32,6 +32,8 @@ from rlfactory_core.reporting.progress import NullProgress
 from rlfactory_core.rewards.answers import exact_match
 from rlfactory_core.runner import prepare, resolve, run
 from rlfactory_core.task_runtime import TaskRuntime
+from rlfactory_core.testing.bench import TaskBench
+from rlfactory_core.testing.policies import oracle
 from rlfactory_core.tiny import TinyModelRecipe
 from rlfactory_core.types import Turn
 
@@ -73,6 +75,15 @@ def test_looking_names_up_one_by_one_answers_every_question() -> None:
     for question in CATALOGUE.questions:
         for name, found in zip(question.path, question.path[1:], strict=False):
             assert f" {found}" in CATALOGUE.look_up(f" {name}")
+
+
+def test_what_the_task_shows_of_solving_a_question_is_right_in_answer_and_form() -> None:
+    with TaskBench("judge", [{"rewards": {"exact_match": 1.0, "format": 0.1}}]) as bench:
+        for split in ("train", "eval"):
+            samples = bench.samples(split, 20)
+            played = bench.play(oracle(bench.task), samples)
+            assert [each.reward for each in played] == pytest.approx([bench.reward_bounds[1]] * 20)
+            assert [len(each.turns) for each in played] == [3 if s.slice == "two_hop" else 2 for s in samples]
 
 
 def test_one_record_does_not_answer_a_question_that_takes_two() -> None:

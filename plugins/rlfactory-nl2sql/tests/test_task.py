@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rlfactory_nl2sql.checks.parsing import parse_query
 from rlfactory_nl2sql.task import Nl2SqlTask
 
 from rlfactory_core import Message, Sample, ToolCall, ToolSpec
@@ -20,6 +21,8 @@ from rlfactory_core.reporting.metrics import group_metrics
 from rlfactory_core.reporting.trajectories import StoredTrajectory
 from rlfactory_core.runner import prepare
 from rlfactory_core.task_runtime import TaskRuntime
+from rlfactory_core.testing.bench import TaskBench
+from rlfactory_core.testing.policies import oracle
 from rlfactory_core.types import Group, SamplingParams
 
 Said = str | tuple[str, dict[str, Any]]  # a turn's text, or the tool that it calls with its arguments
@@ -53,6 +56,17 @@ def play(sample: Sample, *turns: Said, **given: Any) -> Group:
             await runtime.close()
 
     return asyncio.run(run())
+
+
+def test_what_the_task_shows_of_solving_a_question_gets_the_whole_of_every_reward() -> None:
+    rewards = {**Nl2SqlTask.rewards, "turn_efficiency": 0.1, "query_steps": 1.0, "exact_form": 0.1, "structure": 0.1}
+    with TaskBench("nl2sql", [{"rewards": rewards}]) as bench:
+        for split in ("train", "eval"):
+            for each in bench.play(oracle(bench.task), bench.samples(split, 12)):
+                assert each.score is not None
+                assert each.score.value == pytest.approx(1.0 + 0.1 * 5)
+                needed = parse_query(each.sample.answer, "sqlite").tables
+                assert sum(each.score.turns) == pytest.approx(0.05 * len(needed))
 
 
 # --- built in -------------------------------------------------------------------------------------------------------

@@ -18,6 +18,8 @@ from rlfactory_core.errors import ConfigError, UsageError
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.reporting.progress import NullProgress, StageState
 from rlfactory_core.runner import resolve
+from rlfactory_core.testing.bench import TaskBench
+from rlfactory_core.testing.policies import oracle
 
 NAMES = Names.make(0)
 
@@ -54,6 +56,15 @@ def test_looking_things_up_one_by_one_answers_every_question() -> None:
             fact = RELATION[relation].fact.format(s=subject, o=found)
             assert fact in search.answer(world, good_query(relation, subject))
             subject = found
+
+
+def test_what_the_task_shows_of_solving_a_question_gets_the_whole_reward() -> None:
+    with TaskBench("search") as bench:
+        for split in ("train", "eval"):
+            samples = bench.samples(split, 20)
+            played = bench.play(oracle(bench.task), samples)
+            assert [each.reward for each in played] == pytest.approx([bench.reward_bounds[1]] * 20)
+            assert [len(each.turns) for each in played] == [3 if s.slice == "two_hop" else 2 for s in samples]
 
 
 def test_one_search_does_not_answer_two_hop_questions() -> None:

@@ -56,7 +56,10 @@ def build_tokenizer(
     tokenizer.train_from_iterator(texts, trainer)
     tokenizer.add_tokens([AddedToken(token, special=False, normalized=False) for token in MARKUP_TOKENS])
     end = next(iter(special_tokens), "<|im_end|>")
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=end, pad_token="<|endoftext|>")
+    tokens = {"eos_token": end, "pad_token": "<|endoftext|>"}
+    if "bos_token" in chat_template:
+        tokens["bos_token"] = "<|endoftext|>"
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **tokens)
     fast.chat_template = chat_template or QWEN3_TEMPLATE
     return fast
 
