@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
     from rlfactory_core.testing.bench import TaskBench
     from rlfactory_core.testing.checking import Subjects
 
@@ -29,6 +32,14 @@ def task_bench() -> Iterator[OpenBench]:
             return benches.enter_context(TaskBench(plugin, overrides, **options))
 
         yield open_bench
+
+
+@pytest.fixture(scope="session")
+def tiny_tokenizer() -> Callable[[str], PreTrainedTokenizerFast]:
+    """``tokenizer = tiny_tokenizer("llama3")``: each made once; do not change it."""
+    from rlfactory_core.testing.tokenizers import tiny_tokenizer
+
+    return cache(tiny_tokenizer)
 
 
 @pytest.fixture(scope="session")
