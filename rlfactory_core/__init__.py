@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rlfactory_core.config import RunConfig, Section
     from rlfactory_core.delegates.agent import agent_tool
     from rlfactory_core.delegates.model import model_tool
+    from rlfactory_core.deprecation import RlfactoryDeprecationWarning
     from rlfactory_core.env import ToolEnv
     from rlfactory_core.errors import (
         BackendError,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from rlfactory_core.hookspecs import hookimpl
     from rlfactory_core.lazy import Lazy, LazyChatFormat, LazyEngine, LazyReward
     from rlfactory_core.protocols import EnvStart, EnvStep, ToolManager
+    from rlfactory_core.run_context import RunContext
     from rlfactory_core.task import Task
     from rlfactory_core.tiny import TinyModelRecipe, WarmStartStage
     from rlfactory_core.tool_context import ToolContext
@@ -47,6 +49,8 @@ if TYPE_CHECKING:
     )
 
 _HOME = {
+    "RunContext": "run_context",
+    "RlfactoryDeprecationWarning": "deprecation",
     "RunConfig": "config",
     "Section": "config",
     "agent_tool": "delegates.agent",
@@ -102,8 +106,10 @@ __all__ = [
     "LazyReward",
     "McpSource",
     "Message",
+    "RlfactoryDeprecationWarning",
     "RlfactoryError",
     "RunConfig",
+    "RunContext",
     "Sample",
     "Score",
     "Section",

@@ -18,6 +18,13 @@ from pathlib import Path
 
 from rlfactory_core.errors import DataError
 
+__all__ = [
+    "build_once",
+    "cache_root",
+    "digest",
+    "file_digest",
+]
+
 _CHUNK = 1 << 20
 _SETTLED_NS = 2_000_000_000  # a file younger than this may still change within one tick of the clock
 

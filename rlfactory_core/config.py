@@ -12,6 +12,20 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
+__all__ = [
+    "CachePlace",
+    "DataColumns",
+    "File",
+    "Fraction",
+    "Natural",
+    "Positive",
+    "RewardConfig",
+    "RunConfig",
+    "Section",
+    "ToolLimits",
+    "ToolsConfig",
+]
+
 Positive = Annotated[int, Field(gt=0)]
 Natural = Annotated[int, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]

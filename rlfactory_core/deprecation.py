@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
+__all__ = ["RlfactoryDeprecationWarning", "moved", "warn_deprecated"]
+
 
 class RlfactoryDeprecationWarning(DeprecationWarning):
     """A plugin uses what a later version of the plugin API does not have."""

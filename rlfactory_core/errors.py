@@ -10,6 +10,29 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
+__all__ = [
+    "BackendError",
+    "ChatFormatError",
+    "CheckpointError",
+    "ConfigError",
+    "DataError",
+    "InstallError",
+    "MissingExtraError",
+    "ModelError",
+    "PluginConflictError",
+    "PluginError",
+    "PluginVersionError",
+    "RlfactoryError",
+    "RunStopped",
+    "ToolArgumentsError",
+    "ToolError",
+    "ToolUnavailableError",
+    "TrainingError",
+    "UsageError",
+    "VerifierError",
+    "nearest",
+]
+
 
 class RlfactoryError(Exception):
     """The root. ``exit_code`` is what the command line exits with: 2 for what the user can mend, 1 for the rest."""

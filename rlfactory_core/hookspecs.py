@@ -12,6 +12,8 @@ from typing import Any, Protocol
 
 import pluggy
 
+__all__ = ["API_VERSION", "Register", "hookimpl"]
+
 PROJECT = "rlfactory"  # pluggy's project name and the entry-point group
 API_VERSION = "1.1"  # a plugin's RLFACTORY_API specifier must contain it
 

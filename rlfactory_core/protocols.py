@@ -32,6 +32,25 @@ if TYPE_CHECKING:
     from rlfactory_core.reporting.progress import Progress
     from rlfactory_core.task import Task
 
+__all__ = [
+    "ChatFormat",
+    "Engine",
+    "EngineRun",
+    "Env",
+    "EnvStart",
+    "EnvStep",
+    "GroupScorer",
+    "Opened",
+    "PoolRequest",
+    "Pooled",
+    "RewardScorer",
+    "Sampler",
+    "Tool",
+    "ToolManager",
+    "ToolSource",
+    "Verifier",
+]
+
 
 @runtime_checkable
 class Tool(Protocol):

@@ -13,6 +13,16 @@ from typing import Any
 
 from rlfactory_core.types import Message, ToolCall, ToolSpec
 
+__all__ = [
+    "Demonstration",
+    "TinyModelRecipe",
+    "WarmStartStage",
+    "answer_text",
+    "call",
+    "call_text",
+    "tools_prompt",
+]
+
 Demonstration = tuple[Message, ...]
 """A whole episode: user, assistant, tool, …
 

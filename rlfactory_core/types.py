@@ -14,6 +14,27 @@ from enum import Enum
 from itertools import chain
 from typing import Any, Literal
 
+__all__ = [
+    "Fault",
+    "FaultKind",
+    "Group",
+    "Message",
+    "Role",
+    "Sample",
+    "SampledTokens",
+    "SamplingParams",
+    "Score",
+    "StopReason",
+    "ToolCall",
+    "ToolResult",
+    "ToolSpec",
+    "TrainBatch",
+    "TrainSequence",
+    "Trajectory",
+    "Turn",
+    "Verdict",
+]
+
 Role = Literal["system", "user", "assistant", "tool"]
 
 

@@ -34,6 +34,8 @@ from rlfactory_core.types import Message, ToolCall, ToolSpec
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
+__all__ = ["TemplateFormat"]
+
 _ASKED = Message("user", "?")
 _SAMPLED = "@@rlfactory-sampled@@"  # stands in the turn that stands for the sampled one
 

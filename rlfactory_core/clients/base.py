@@ -8,6 +8,8 @@ from typing import Literal, Protocol
 
 from rlfactory_core.types import Message, SamplingParams, ToolSpec
 
+__all__ = ["ChatClient", "Completion"]
+
 
 @dataclass(frozen=True, slots=True)
 class Completion:

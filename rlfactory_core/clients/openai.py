@@ -17,6 +17,8 @@ from rlfactory_core.clients.wire import completion_from_wire, message_to_wire, r
 from rlfactory_core.errors import BackendError, UsageError, nearest
 from rlfactory_core.types import Message, SamplingParams, ToolSpec
 
+__all__ = ["OpenAIClient"]
+
 KEY_VARIABLES = ("RLFACTORY_API_KEY", "OPENAI_API_KEY")  # the first that is set
 
 _START_DEADLINE_S = 60.0  # a server that is loading its model answers late

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+__all__ = ["NullProgress", "Progress", "count_text", "seconds_text"]
+
 
 class Progress(Protocol):
     """One stage at a time: download, warm start, training, evaluation.

@@ -1,0 +1,72 @@
+"""A plugin that was built against the first version of the plugin API goes on working; see ``tests/data/README.md``."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+WHEEL = Path(__file__).parent.parent / "data" / "rlfactory_pioneer-1.0.0-py3-none-any.whl"
+Run = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def pioneer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site directory that pip makes of the wheel."""
+    site = tmp_path_factory.mktemp("pioneer")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index", "--no-deps"]
+    subprocess.run([*pip, "--target", str(site), str(WHEEL)], check=True, timeout=120)
+    return site
+
+
+def test_it_is_listed_and_described(pioneer: Path, rlfactory: Run) -> None:
+    rows = [line.split() for line in rlfactory("plugins", "list", site=pioneer).stdout.splitlines()]
+    assert ["pioneer", "rlfactory-pioneer", "1.0.0", "ok"] in [row[:4] for row in rows]
+    found = json.loads(rlfactory("plugins", "info", "pioneer", "--json", site=pioneer).stdout)
+    task, scorer, verifier, command = found["gives"]
+    assert (task["doc"], task["problem"]) == ("Look at a coin, then say which side it shows.", "")
+    assert task["options"][1] == {
+        "key": "hint",
+        "type": "none | some",
+        "default": "none",
+        "doc": "whether the question says that there is a tool",
+    }
+    assert [part["options"][0]["key"] for part in (scorer, verifier)] == ["price", "times"]
+    assert command["doc"] == "Coins: what sides they have."
+
+
+def test_the_doctor_names_what_it_uses_that_is_deprecated(pioneer: Path, rlfactory: Run) -> None:
+    found = json.loads(rlfactory("plugins", "doctor", "--json", site=pioneer).stdout)
+    (health,) = [item for item in found["plugins"] if item["name"] == "pioneer"]
+    assert (health["state"], health["worker"]) == ("ok", "")
+    (use,) = health["deprecated"]
+    assert use.startswith("rlfactory_core.builtin.Lazy is deprecated since plugin API 1.1")
+    assert use.endswith("(plugin.py:6)")
+    (extra,) = health["requirements"]
+    assert (extra["state"], extra["what"]) == ("missing", "plots")
+    assert "pip install 'rlfactory-pioneer[plots]'" in extra["detail"]
+
+
+def test_its_command_runs(pioneer: Path, rlfactory: Run) -> None:
+    assert rlfactory("pioneer", "other", "heads", site=pioneer).stdout == "tails\n"
+    assert rlfactory("pioneer", "other", "edge", site=pioneer).returncode == 2
+
+
+@pytest.mark.slow
+def test_it_trains_and_is_evaluated(pioneer: Path, rlfactory: Run, tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="the embedded engine needs rlfactory-core[local]")
+    run = tmp_path / "run"
+    done = rlfactory("run", "--plugin", "pioneer", "--steps", "1", "--out", str(run), "--coins", "2", site=pioneer)
+    assert done.returncode == 0, done.stderr
+    assert "DeprecationWarning" not in done.stderr  # who runs a plugin cannot mend it
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    step = next(line for line in lines if line.get("step") == 1)
+    named = [key for key in step if key.endswith(("looked", "patience", "format", "exact_match"))]
+    assert len(named) >= 4, step
+    done = rlfactory("eval", "--plugin", "pioneer", "--model", str(run), "eval.limit=2", site=pioneer)
+    assert done.returncode == 0, done.stderr
