@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
+from effort import modest_effort
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from judge_forms import FORMS, TEN
@@ -118,7 +118,5 @@ BOMBS: dict[str, Callable[[int], str]] = {
 @pytest.mark.parametrize(("form", "count"), FORMS.values(), ids=FORMS)
 def test_hostile_answers_take_no_time(form: Form, count: int, bomb: Callable[[int], str]) -> None:
     text = bomb(100_000)
-    start = time.process_time()
-    with suppress(UnreadableError):
+    with modest_effort(), suppress(UnreadableError):
         assert len(form.read(text)) == count
-    assert time.process_time() - start < 2.0

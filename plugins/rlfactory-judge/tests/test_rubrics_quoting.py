@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import time
 import unicodedata
 
 import chat_tokenizers
 import pytest
+from effort import modest_effort
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from obedient_judge import CONTROL_TOKENS, TAGGED, read
@@ -187,6 +187,5 @@ def test_a_prompt_with_a_damaged_quotation_is_seen() -> None:
     "piece", ["<", "</quoted", "<|", "[INST", "\u200b", "<" + "a" * 63, "</" + " " * 8, "\u0301", "[" + "A" * 41]
 )
 def test_hostile_text_takes_no_time(piece: str) -> None:
-    start = time.process_time()
-    harmless(piece * (200_000 // len(piece)))
-    assert time.process_time() - start < 2.0
+    with modest_effort():
+        harmless(piece * (200_000 // len(piece)))

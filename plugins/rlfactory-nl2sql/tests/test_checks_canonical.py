@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import time
 
 import pytest
+from effort import modest_effort
 from rlfactory_nl2sql.checks.canonical import canonical
 from rlfactory_nl2sql.checks.parsing import NAMES, parse_query
 from rlfactory_nl2sql.schema import Column, Schema, Table
@@ -237,7 +237,5 @@ def test_a_schema_with_our_names_is_left_alone() -> None:
 
 def test_a_long_query_takes_little_time() -> None:
     condition = " OR ".join(f"(age > {number} AND name = '{number}')" for number in range(180))
-    began = time.process_time()
-    form(f"SELECT name FROM singer WHERE {condition}")
-
-    assert time.process_time() - began < 3
+    with modest_effort():
+        form(f"SELECT name FROM singer WHERE {condition}")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pickle
 import re
-import time
 
 import pytest
+from effort import modest_effort
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rlfactory_nl2sql.checks.canonical import canonical
@@ -137,11 +137,10 @@ def test_an_error_is_itself_again_in_another_process() -> None:
 )
 def test_hostile_text_ends_at_once(sql: str, dialect: str) -> None:
     parse_query("SELECT 1", dialect)  # sqlglot imports a dialect when it is first used
-    began = time.process_time()
-    error = refusal(sql, dialect)
+    with modest_effort():
+        error = refusal(sql, dialect)
 
-    assert error.failure is Failure.ERROR
-    assert time.process_time() - began < 1.5
+        assert error.failure is Failure.ERROR
 
 
 def test_brackets_that_people_write_are_not_too_many() -> None:

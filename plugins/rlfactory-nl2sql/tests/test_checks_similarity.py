@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
+from effort import modest_effort
 from rlfactory_nl2sql.checks.parsing import Query, parse_query
 from rlfactory_nl2sql.checks.similarity import similarity
 from rlfactory_nl2sql.schema import Column, Schema, Table
@@ -75,7 +74,5 @@ def test_without_a_schema_forms_count_for_less() -> None:
 
 def test_long_queries_are_compared_in_little_time() -> None:
     long = "SELECT " + ", ".join(f"name || '{number}'" for number in range(400)) + " FROM singer"
-    began = time.process_time()
-    to_gold(long)
-
-    assert time.process_time() - began < 3
+    with modest_effort():
+        to_gold(long)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-import time
 from typing import Any, get_args
 
 import pytest
+from effort import modest_effort
 from rlfactory_nl2sql.comparison.answer import Answer, Tie
 from rlfactory_nl2sql.comparison.compare import Comparison, Semantics, compare
 from rlfactory_nl2sql.connection import Rows
@@ -218,8 +218,7 @@ def test_ten_thousand_rows_are_compared_at_once() -> None:
     ]
     found = noisy(table, generator)
     generator.shuffle(found)
-    started = time.process_time()
-    assert difference(answer(table), found) is None
-    assert difference(answer(table), [(-1, *found[0][1:]), *found[1:]]) is not None
-    assert difference(in_order(table), table) is None
-    assert time.process_time() - started < 1  # about 0.12 s on a quiet machine
+    with modest_effort():
+        assert difference(answer(table), found) is None
+        assert difference(answer(table), [(-1, *found[0][1:]), *found[1:]]) is not None
+        assert difference(in_order(table), table) is None

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Sequence
 from itertools import combinations
 from typing import Any
 
 import pytest
+from effort import modest_effort
 from rlfactory_nl2sql.comparison.answer import Answer, Tie
 from rlfactory_nl2sql.comparison.building import answer_of
 from rlfactory_nl2sql.comparison.compare import Comparison, compare
@@ -83,11 +83,10 @@ HALVES = [list(line) for line in zip(*[random.Random(n).sample([0, 1] * 100, 200
         pytest.param([list(pair) for pair in combinations(range(20), 2)], id="two columns"),
     ],
 )
-def test_a_table_is_found_again_in_any_order_within_a_second(table: Table) -> None:
-    started = time.process_time()
-    assert all(difference(table, shuffled(table, seed)) is None for seed in range(2))
-    assert difference(table, shuffled(table, 3, rows=False), ordered=True) is None
-    assert time.process_time() - started < 3
+def test_a_table_is_found_again_in_any_order(table: Table) -> None:
+    with modest_effort():
+        assert all(difference(table, shuffled(table, seed)) is None for seed in range(2))
+        assert difference(table, shuffled(table, 3, rows=False), ordered=True) is None
 
 
 @pytest.mark.parametrize(
@@ -105,10 +104,9 @@ def test_a_table_is_found_again_in_any_order_within_a_second(table: Table) -> No
         pytest.param(cycles(10, 5), cycles(8, 7), id="cycles of other lengths"),
     ],
 )
-def test_tables_that_only_look_alike_are_told_apart_within_a_second(gold: Table, result: Table) -> None:
-    started = time.process_time()
-    assert difference(gold, shuffled(result)) is not None
-    assert time.process_time() - started < 1
+def test_tables_that_only_look_alike_are_told_apart(gold: Table, result: Table) -> None:
+    with modest_effort():
+        assert difference(gold, shuffled(result)) is not None
 
 
 def test_one_changed_value_among_equal_columns_is_seen() -> None:
@@ -121,10 +119,8 @@ def test_one_changed_value_among_equal_columns_is_seen() -> None:
 def test_a_puzzle_ends_undecided_and_in_time() -> None:
     """Many equal parts, of which one is different: trying all their assignments would take forever."""
     gold, result = cycles(*[6] * 12), cycles(*[6] * 11, 3, 3)
-    started = time.process_time()
-    with pytest.raises(VerifierError, match="too much alike"):
+    with modest_effort(), pytest.raises(VerifierError, match="too much alike"):
         difference(gold, shuffled(result))
-    assert time.process_time() - started < 10
 
 
 def test_further_columns_are_fine_for_a_subset_only() -> None:
