@@ -38,7 +38,11 @@ class Template:
 
 TEMPLATES: Mapping[str, Template] = {
     item.name: item
-    for item in (Template("tool-task", "a task with a tool that is a Python function", "task", file="task.py"),)
+    for item in (
+        Template("tool-task", "a task with a tool that is a Python function", "task", file="task.py"),
+        Template("mcp-task", "a task whose tool is an MCP server", "plugin", extras="local,mcp"),
+        Template("verifier", "a verifier, and a task that is rewarded by it", "plugin"),
+    )
 }
 DEFAULT = "tool-task"
 
