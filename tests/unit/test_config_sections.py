@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from rlfactory_core.engines.verl.payload import Payload
 from rlfactory_core.errors import PluginConflictError, PluginError, UsageError
 from rlfactory_core.plugins.discovery import discover
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.progress import NullProgress
 from rlfactory_core.runner import check, prepare, resolve, resume, run
+from rlfactory_core.task_runtime import TaskRuntime
 
 PLUGIN = str(Path(__file__).parents[1] / "support" / "sections_plugin.py")
 BASE = [f"plugin={PLUGIN}", "engine=still", "train.steps=3"]
@@ -53,6 +55,13 @@ def test_the_defaults_of_a_plugin_in_use_are_saved_too(tmp_path: Path) -> None:
     again = resume(str(folder.path), ["train.steps=4", "plugins.greeting.times=2"], NullProgress())
     assert again.read_summary()["seen"]["scorer"] == 2
     assert again.read_config()["plugins"] == {"greeting": {"word": "hello", "times": 2}}
+
+
+def test_a_worker_of_verl_reads_it_from_the_payload(tmp_path: Path) -> None:
+    prepared = prepare(None, [*BASE, "plugins.greeting.word=hei"])
+    made = Payload.make(prepared.config, prepared.registry.fingerprints(), tmp_path)
+    config, registry = Payload.from_text(made.to_text()).load_plugins()
+    assert TaskRuntime(config, registry).task.run.sections["greeting"].word == "hei"
 
 
 @pytest.mark.parametrize(

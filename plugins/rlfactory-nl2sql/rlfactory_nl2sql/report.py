@@ -68,4 +68,4 @@ def _kind(verdict: Verdict | None) -> str:
 
 
 def _share(kind: str, found: Counter[str]) -> str:
-    return f"{found[kind] / found.total():.0%} ({found[kind]})" if found else "–"
+    return f"{found[kind] / found.total():.0%} ({found[kind]})" if found else "-"

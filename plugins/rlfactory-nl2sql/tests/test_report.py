@@ -1,0 +1,100 @@
+"""The report's section: how many answers are right, and why the others are not."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from rlfactory_nl2sql.report import answers
+from rlfactory_nl2sql.rewards.execution import ExecutionMatch
+from rlfactory_nl2sql.task import Nl2SqlTask
+
+from rlfactory_core import Message, Sample, Score, StopReason, Trajectory, Verdict
+from rlfactory_core.plugins.registry import Registry
+from rlfactory_core.reporting import RunData
+from rlfactory_core.reporting.folder import RunFolder
+from rlfactory_core.reporting.plugin_sections import plugin_sections
+from rlfactory_core.reporting.report import write_report
+from rlfactory_core.rewards import RewardLayer
+from rlfactory_core.types import Turn
+
+GOLD = "SELECT name FROM shop WHERE city_id = 1"
+RIGHT = "<answer>SELECT s.name FROM shop AS s WHERE s.city_id = 1</answer>"
+ANSWERS = {
+    "right": RIGHT,
+    "right on the given database only, by accident": "<answer>SELECT name FROM shop WHERE id < 3</answer>",
+    "other rows": "<answer>SELECT name FROM shop</answer>",
+    "an error: syntax, unknown names, types": "<answer>SELECT nam FROM shop</answer>",
+    "refused: more than reading": "<answer>DELETE FROM shop</answer>",
+    "no answer": "I do not know.",
+}
+
+
+def trajectories(shops: Path, texts: Sequence[str]) -> list[Trajectory]:
+    """Answers, verified by execution."""
+
+    async def scored() -> list[Trajectory]:
+        task = Nl2SqlTask({"db": shops})
+        layer = RewardLayer({"execution": (ExecutionMatch(), 1.0)})
+        await layer.open(task)
+        try:
+            played = [
+                Trajectory(
+                    Sample(f"q{number}", "Which shops are in Oslo?", GOLD),
+                    0,
+                    (Turn((1,), (2,), (-0.5,), Message("assistant", text)),),
+                    StopReason.FINAL_ANSWER,
+                )
+                for number, text in enumerate(texts)
+            ]
+            return [await layer.score_trajectory(item) for item in played]
+        finally:
+            await layer.close()
+            await task.close()
+
+    return asyncio.run(scored())
+
+
+def table(page: str) -> dict[str, list[str]]:
+    (part,) = re.findall(r"<h2>Queries</h2>(.*?)</section>", page, re.DOTALL)
+    rows = re.findall(r"<tr><th>(.*?)</th>(<td.*?)</tr>", part)
+    return {name: re.findall(r"<td[^>]*>(.*?)</td>", cells) for name, cells in rows}
+
+
+def test_each_kind_of_answer_is_counted_before_and_after(shops: Path, tmp_path: Path) -> None:
+    folder = RunFolder.create("nl2sql", root=tmp_path / "runs")
+    folder.write_config({"plugin": "nl2sql", "rewards": None})
+    registry = Registry()
+    registry.load("nl2sql")
+    assert "Queries" not in write_report(folder, plugin_sections(registry)).read_text(encoding="utf-8")
+
+    folder.write_trajectories("eval-before", trajectories(shops, list(ANSWERS.values())), str)
+    before = table(write_report(folder, plugin_sections(registry)).read_text(encoding="utf-8"))
+    assert list(before) == list(ANSWERS)  # the order, too
+    assert set(map(tuple, before.values())) == {("17% (1)", "-")}
+
+    folder.write_trajectories("eval-after", trajectories(shops, [RIGHT, RIGHT, "", RIGHT]), str)
+    after = table(write_report(folder, plugin_sections(registry)).read_text(encoding="utf-8"))
+    assert after["right"] == ["17% (1)", "75% (3)"]
+    assert after["no answer"] == ["17% (1)", "25% (1)"]
+    assert after["other rows"] == ["17% (1)", "0% (0)"]
+
+
+def test_the_reward_may_have_a_label_or_be_absent(tmp_path: Path) -> None:
+    folder = RunFolder.create("nl2sql", root=tmp_path / "runs")
+    folder.write_config({"rewards": [{"name": "rlfactory-nl2sql:execution", "label": "truth"}]})
+    score = Score(1.0, verdicts={"truth": Verdict(passed=True)})
+    played = Trajectory(Sample("q", "Which?", GOLD), 0, (), StopReason.FINAL_ANSWER, score=score)
+    masked = replace(played, score=None)
+    folder.write_trajectories("eval-after", [played, masked], str)
+    section = answers(RunData.read(folder))
+    assert section is not None
+    assert re.findall(r"<th>(right|could not be judged)</th>.*?(\d+% \(\d\))", section.html) == [
+        ("right", "50% (1)"),
+        ("could not be judged", "50% (1)"),
+    ]
+    folder.write_config({"rewards": [{"name": "valid_sql"}]})
+    assert answers(RunData.read(folder)) is None
