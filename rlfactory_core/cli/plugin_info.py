@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
+from contextlib import redirect_stdout
 from textwrap import shorten
 from typing import TYPE_CHECKING
 
@@ -28,14 +30,14 @@ def info(ctx: click.Context, name: str, as_json: bool) -> None:
 
     registry = Registry()
     try:
-        plugin = registry.load(name)
+        with redirect_stdout(sys.stderr):  # a plugin may say something as it is imported
+            description = describe(registry.load(name))
     except PluginError as error:
         if not registry.broken:
             raise
         trace = registry.broken[0].traceback
         click.echo(_as_json({"error": str(error), "traceback": trace}) if as_json else f"broken    {error}\n{trace}")
         ctx.exit(1)
-    description = describe(plugin)
     click.echo(_as_json(_record(description)) if as_json else "\n".join(_lines(description)))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -66,9 +66,10 @@ def examine() -> Examination:
 
 def _load(registry: Registry, entry: PluginEntry) -> tuple[str, ...]:
     """Try it; the deprecated names that it used on the way."""
-    with warnings.catch_warnings(record=True) as said, suppress(PluginError):  # the registry keeps what is broken
+    with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", RlfactoryDeprecationWarning)
-        registry.load(entry.qualified)
+        with redirect_stdout(sys.stderr), suppress(PluginError):  # the registry keeps what is broken
+            registry.load(entry.qualified)
     ours = [item for item in said if issubclass(item.category, RlfactoryDeprecationWarning)]
     return tuple(f"{item.message} ({Path(item.filename).name}:{item.lineno})" for item in ours)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -58,15 +59,19 @@ def test_its_command_runs(pioneer: Path, rlfactory: Run) -> None:
 
 
 @pytest.mark.slow
-def test_it_trains_and_is_evaluated(pioneer: Path, rlfactory: Run, tmp_path: Path) -> None:
+def test_it_trains_and_is_evaluated_beside_bad_plugins(
+    pioneer: Path, install: Callable[..., Path], rlfactory: Run, tmp_path: Path
+) -> None:
     pytest.importorskip("torch", reason="the embedded engine needs rlfactory-core[local]")
+    site = install("rlfactory_broken", "rlfactory_future", "rlfactory_greeter", "rlfactory_greeter_twin")
+    shutil.copytree(pioneer, site, dirs_exist_ok=True)
     run = tmp_path / "run"
-    done = rlfactory("run", "--plugin", "pioneer", "--steps", "1", "--out", str(run), "--coins", "2", site=pioneer)
+    done = rlfactory("run", "--plugin", "pioneer", "--steps", "1", "--out", str(run), "--coins", "2", site=site)
     assert done.returncode == 0, done.stderr
     assert "DeprecationWarning" not in done.stderr  # who runs a plugin cannot mend it
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     step = next(line for line in lines if line.get("step") == 1)
     named = [key for key in step if key.endswith(("looked", "patience", "format", "exact_match"))]
     assert len(named) >= 4, step
-    done = rlfactory("eval", "--plugin", "pioneer", "--model", str(run), "eval.limit=2", site=pioneer)
+    done = rlfactory("eval", "--plugin", "pioneer", "--model", str(run), "eval.limit=2", site=site)
     assert done.returncode == 0, done.stderr

@@ -74,14 +74,16 @@ def test_info_shows_where_a_broken_plugin_breaks(install: Install, rlfactory: Ru
     assert "import a_module_that_is_not_there" in told["traceback"]
 
 
-def test_doctor_checks_every_plugin(install: Install, rlfactory: Run) -> None:
+def test_doctor_says_how_every_plugin_is(install: Install, rlfactory: Run) -> None:
     site = install("rlfactory_greeter", "rlfactory_manners", "rlfactory_broken", "rlfactory_future")
     done = rlfactory("plugins", "doctor", site=site)
     assert done.returncode == 1
-    assert "ok        'greeter' (rlfactory-greeter 1.0)" in done.stdout
+    assert "ok        'greeter' (rlfactory-greeter 1.0), plugin API >=1,<2, fingerprint" in done.stdout
     assert "broken    The plugin 'broken' (rlfactory-broken 0.3) cannot be loaded" in done.stdout
+    assert "          ModuleNotFoundError: No module named 'a_module_that_is_not_there'" in done.stdout
     assert "speaks plugin API >=2,<3" in done.stdout
     assert "conflict  rlfactory-greeter 1.0 and rlfactory-manners 0.9 both give the reward scorer" in done.stdout
+    assert done.stdout.endswith("3 problems found.\n")
 
 
 def test_the_machines_doctor_counts_a_broken_plugin_as_a_problem(install: Install, rlfactory: Run) -> None:
