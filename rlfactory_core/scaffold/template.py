@@ -42,6 +42,7 @@ TEMPLATES: Mapping[str, Template] = {
         Template("tool-task", "a task with a tool that is a Python function", "task", file="task.py"),
         Template("mcp-task", "a task whose tool is an MCP server", "plugin", extras="local,mcp"),
         Template("verifier", "a verifier, and a task that is rewarded by it", "plugin"),
+        Template("chat-format", "a chat format, and a task that is played in it", "plugin"),
     )
 }
 DEFAULT = "tool-task"
