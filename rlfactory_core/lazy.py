@@ -29,6 +29,7 @@ class LazyReward(Lazy):
     """Also says how its options are saved, so that they mean the same in another folder."""
 
     settles: str  # module:function
+    options: str = ""  # module:Section that describes them; empty: the target's arguments do
 
     def settle(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
         settled: Mapping[str, Any] = Lazy(self.settles).load()(options)

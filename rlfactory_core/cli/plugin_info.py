@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rlfactory_core.plugins.discovery import PluginEntry
     from rlfactory_core.plugins.options import Option
 
-WIDEST = 36  # a column that is wider does not push the others away
+WIDEST = 40  # a column that is wider does not push the others away
 
 
 @click.command()

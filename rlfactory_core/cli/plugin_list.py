@@ -6,6 +6,7 @@ from collections import Counter
 
 import click
 
+from rlfactory_core.cli.plugin_info import entry_record
 from rlfactory_core.plugins.discovery import PluginEntry, discover, is_disabled
 
 
@@ -38,6 +39,5 @@ def _state(entry: PluginEntry, names: Counter[str]) -> str:
 def _as_json(states: dict[PluginEntry, str]) -> str:
     import json
 
-    fields = ("name", "distribution", "version", "module", "summary")
-    rows = [{**{field: getattr(entry, field) for field in fields}, "state": state} for entry, state in states.items()]
+    rows = [{**entry_record(entry), "state": state} for entry, state in states.items()]
     return json.dumps(rows, indent=2, ensure_ascii=False)

@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from rlfactory_core.lazy import Lazy
+from rlfactory_core.lazy import Lazy, LazyReward
 from rlfactory_core.plugins.config_sections import section_class
 from rlfactory_core.plugins.discovery import PluginEntry
 from rlfactory_core.plugins.fingerprint import Fingerprint, fingerprint
@@ -77,8 +77,9 @@ def _task(item: Registration, target: Any) -> _About:
 
 
 def _scorer(item: Registration, target: Any) -> _About:
-    """Its options are the arguments of what makes it."""
-    options = () if target in (dict, list) else signature_options(target)
+    """Its options are the arguments of what makes it, unless it names a section that they are checked by."""
+    named = item.factory.options if isinstance(item.factory, LazyReward) else ""
+    options = section_options(Lazy(named).load()) if named else signature_options(target)
     return _About(_first_line(target), options, f"rewards: [{{name: {item.name}, KEY: …}}]")
 
 

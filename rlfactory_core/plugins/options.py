@@ -76,3 +76,5 @@ def _signature(factory: Callable[..., Any]) -> inspect.Signature:
         return inspect.signature(factory, eval_str=True)
     except NameError:
         return inspect.signature(factory)
+    except ValueError:
+        return inspect.Signature()  # built in, such as dict: it cannot be told

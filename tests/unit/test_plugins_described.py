@@ -134,7 +134,7 @@ def test_a_rewards_options_are_its_arguments() -> None:
 
 
 PLUGIN = '''
-from rlfactory_core import Lazy, Section, Task, hookimpl
+from rlfactory_core import Lazy, LazyReward, Section, Task, hookimpl
 
 class Levels(Task):
     """Levels of
@@ -155,6 +155,11 @@ def rlfactory_tasks(register):
     register("made", lambda config, seed: Levels(config, seed))
 
 @hookimpl
+def rlfactory_reward_scorers(register):
+    register("checked", LazyReward("pathlib:Path", "os.path:abspath", "rlfactory_core.config:DataColumns"))
+    register("untold", dict)
+
+@hookimpl
 def rlfactory_engines(register):
     register("steam", Lazy("a_package_that_is_not_there:Steam"))
 
@@ -168,9 +173,12 @@ def test_a_plugin_is_described_part_by_part(tmp_path: Path) -> None:
     (tmp_path / "levels.py").write_text(PLUGIN)
     registry = Registry([])
     found = describe(registry.load(str(tmp_path / "levels.py")))
-    levels, made, steam, shelf = found.parts
+    levels, made, checked, untold, steam, shelf = found.parts
     assert (levels.doc, levels.given_as) == ("Levels of difficulty.", "--KEY or task.KEY")
     assert made.options == levels.options == (Option("level", "int", "3", "how hard"),)
+    assert [option.key for option in checked.options] == ["id", "prompt", "answer", "slice"]
+    assert checked.given_as == "rewards: [{name: checked, KEY: …}]"
+    assert (untold.options, untold.given_as, untold.problem) == ((), "", "")
     assert steam.problem == "ModuleNotFoundError: No module named 'a_package_that_is_not_there'"
     assert (shelf.doc, shelf.given_as) == ("Where books stand.", "plugins.shelf.KEY")
     assert shelf.options == (Option("boards", "int", "4", "above each other"),)

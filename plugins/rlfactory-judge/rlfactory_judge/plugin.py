@@ -16,7 +16,8 @@ def rlfactory_tasks(register: Register) -> None:
 
 @hookimpl
 def rlfactory_reward_scorers(register: Register) -> None:
-    register("judge", LazyReward(f"{MAKING}:make_judge", f"{MAKING}:settled_options"))
+    options = "rlfactory_judge.options:JudgeOptions"
+    register("judge", LazyReward(f"{MAKING}:make_judge", f"{MAKING}:settled_options", options))
 
 
 @hookimpl
