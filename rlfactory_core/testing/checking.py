@@ -41,10 +41,9 @@ def check_plugin(
 
     @pytest.mark.parametrize("check", items)
     def test(check: str, rlfactory_subjects: Subjects) -> None:
-        try:
-            subject = rlfactory_subjects.find(plugin, overrides, options)
-        except (UsageError, BackendError) as error:
-            pytest.fail(str(error), pytrace=False)
+        subject = rlfactory_subjects.find(plugin, overrides, options)
+        if not isinstance(subject, Subject):
+            pytest.fail(str(subject), pytrace=False)
         result = run_check(check, subject)
         if result.passed is None:
             pytest.skip("; ".join(result.evidence))
@@ -73,12 +72,10 @@ class Subjects:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._open.close()
 
-    def find(self, plugin: str, overrides: Sequence[str | Mapping[str, Any]], options: Mapping[str, Any]) -> Subject:
-        """The task, opened at the first call.
-
-        Raises:
-            UsageError, BackendError: it cannot be opened here; the same at each call.
-        """
+    def find(
+        self, plugin: str, overrides: Sequence[str | Mapping[str, Any]], options: Mapping[str, Any]
+    ) -> Subject | UsageError | BackendError:
+        """The task, opened at the first call, or why it cannot be opened here."""
         key = repr((plugin, list(overrides), sorted(options.items())))
         if key not in self._found:
             try:
@@ -87,7 +84,4 @@ class Subjects:
                 self._found[key] = subject
             except (UsageError, BackendError) as error:
                 self._found[key] = error
-        found = self._found[key]
-        if isinstance(found, Exception):
-            raise found
-        return found
+        return self._found[key]
