@@ -9,12 +9,17 @@ from collections.abc import Callable, Iterator, Mapping
 
 from rlfactory_core.testing.checks import (
     bounds,
+    cancellation,
+    close,
     determinism,
+    faults,
     floor,
+    isolation,
     leakage,
     oracle,
     pickling,
     splits,
+    tokens,
 )
 from rlfactory_core.testing.checks.result import Evidence
 from rlfactory_core.testing.checks.subject import Subject
@@ -26,6 +31,11 @@ CHECKS: Mapping[str, Check] = {
     "floor": floor.check,
     "determinism": determinism.check,
     "leakage": leakage.check,
+    "isolation": isolation.check,
+    "cancellation": cancellation.check,
+    "close": close.check,
+    "faults": faults.check,
+    "tokens": tokens.check,
     "pickling": pickling.check,
     "splits": splits.check,
     "bounds": bounds.check,

@@ -41,7 +41,8 @@ def check(subject: Subject) -> Iterator[Evidence]:
         far = max(outside, key=lambda each: _distance(each.reward, low, high))
         yield wrong(
             f"{of(len(outside), len(played), 'reward')} lie outside of {low:g} to {high:g}, the furthest "
-            f"{far.reward:g} for {_said(far)!r}. Mend it, or say what it can be: bounds of the scorer, reward_bounds of the task."
+            f"{far.reward:g} for {_said(far)!r}. Mend it, or say what it can be: bounds of the scorer, reward_bounds "
+            "of the task."
         )
     elif rewards:
         yield seen(f"{len(rewards)} rewards from {min(rewards):.4g} to {max(rewards):.4g}; bounds {low:g} to {high:g}")

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import time
-import traceback
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
-import rlfactory_core
 from rlfactory_core.errors import UsageError, nearest
 from rlfactory_core.testing.checks import CHECKS
 from rlfactory_core.testing.checks.result import CheckResult, DoesNotApply, Evidence, wrong
 from rlfactory_core.testing.checks.subject import Subject
-
-_CORE = str(Path(rlfactory_core.__file__).parent)
-_FRAMES = 3  # of the author's own code that are shown
+from rlfactory_core.testing.checks.telling import told
 
 
 def chosen(only: Sequence[str]) -> tuple[str, ...]:
@@ -46,7 +42,7 @@ def run_check(name: str, subject: Subject) -> CheckResult:
     found: list[Evidence] = []
     applies = True
     try:
-        for evidence in CHECKS[name](subject):
+        for evidence in _quietly(CHECKS[name](subject)):
             found.append(evidence)  # noqa: PERF402 - what was found before an exception counts, too
     except DoesNotApply as reason:
         found.append(Evidence(str(reason)))
@@ -60,19 +56,12 @@ def run_check(name: str, subject: Subject) -> CheckResult:
     return CheckResult(name, passed, (*bad, *good), time.perf_counter() - started)
 
 
-def told(error: BaseException) -> str:
-    """An exception in words, with the lines of the author's own code that it came through."""
-    words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith((_CORE, "<")) and not _is_library(frame.filename)
-    ]
-    return words + "".join(
-        f"\n{frame.filename}:{frame.lineno} in {frame.name}: {frame.line}" for frame in frames[-_FRAMES:]
-    )
-
-
-def _is_library(filename: str) -> bool:
-    parts = Path(filename).parts
-    return "site-packages" in parts or any(part.startswith("python3.") for part in parts[:-1])
+def _quietly(found: Iterator[Evidence]) -> Iterator[Evidence]:
+    """Without the warnings that a run logs: most of them are what a check is about."""
+    log = logging.getLogger("rlfactory_core")
+    level = log.level
+    log.setLevel(logging.CRITICAL + 1)
+    try:
+        yield from found
+    finally:
+        log.setLevel(level)

@@ -27,7 +27,8 @@ class Subject:
         plugin, overrides: as `TaskBench` takes them.
         models: folders or hub ids whose tokenizers `tokens` tries beside the built-in families'.
         samples: of each split that are played.
-        deadline_s: for the episodes of one policy, and for closing.
+        deadline_s: for the episodes of one policy.
+        close_s: for closing the task.
         hang_s: what tools that are made to hang have for a call.
         progress: where it is shown that opening takes long.
 
@@ -43,11 +44,12 @@ class Subject:
         models: Sequence[str] = (),
         samples: int = 8,
         deadline_s: float = 60.0,
+        close_s: float = 15.0,
         hang_s: float = 0.5,
         progress: Progress | None = None,
     ) -> None:
         self.models, self.count = tuple(models), samples
-        self.deadline_s, self.hang_s = deadline_s, hang_s
+        self.deadline_s, self.close_s, self.hang_s = deadline_s, close_s, hang_s
         self.progress: Progress = progress or NullProgress()
         self.seen: list[Trajectory] = []  # all that were played by any check
         self._bench = TaskBench(plugin, overrides, progress=progress)
@@ -68,7 +70,7 @@ class Subject:
         """Leave the open task behind, however it takes it: the next check gets another one."""
         if self._is_open:
             with contextlib.suppress(Exception):  # the boundary to the task's close; the check `close` tells of it
-                self._bench.close(self.deadline_s)
+                self._bench.close(self.close_s)
             self._bench, self._is_open = self._bench.again(), False
 
     def open(self) -> None:

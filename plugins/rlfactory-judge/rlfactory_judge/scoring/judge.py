@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from rlfactory_core.protocols import PoolRequest
 from rlfactory_core.types import Score, Trajectory, Verdict
 from rlfactory_judge.contract import JudgeHost, Reply
 from rlfactory_judge.options import JudgeOptions
+from rlfactory_judge.rubrics.injections import injections
 from rlfactory_judge.scoring.otherwise import Otherwise
 from rlfactory_judge.service.service import JudgeService, RunPlace
 
@@ -27,6 +28,8 @@ class Judge:
         rubric: what is asked.
     """
 
+    opinion: ClassVar[bool] = True  # what is right is not certain to get the most
+
     def __init__(self, options: JudgeOptions, rubric: Rubric, service: JudgeService) -> None:
         self.options, self.rubric, self.service = options, rubric, service
         self._otherwise = Otherwise(options)
@@ -38,6 +41,11 @@ class Judge:
         The service bounds its requests itself. What is late here waits for a judge that cannot keep up.
         """
         return 2.0 * self.options.request_s * (self.options.retries + 1)
+
+    @property
+    def injections(self) -> tuple[str, ...]:
+        """What `rlfactory plugins redteam` puts around wrong answers, beside texts of its own."""
+        return tuple(each.text for each in injections())
 
     @property
     def pool(self) -> PoolRequest | None:

@@ -38,6 +38,7 @@ class QuerySteps:
                 f"query_steps: got error={error}, lookup={lookup} and bound={bound}; expected amounts from 0 to bound."
             )
         self._error, self._lookup, self._bound = error, lookup, bound
+        self.bounds = (-bound, bound)
         self._databases = Databases(database)
 
     async def open(self, task: Task) -> None:
