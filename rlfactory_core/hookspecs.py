@@ -68,14 +68,14 @@ class Hookspecs:
     def rlfactory_config_sections(self, register: Register) -> None:
         """Not a factory but the schema: a `Section` subclass, or a `Lazy` one.
 
-        In YAML ``plugins: {NAME: {…}}``, on the command line ``plugins.NAME.KEY=VALUE``, checked like any other section.
-        Read from ``task.run.sections[NAME]``, by engines from ``run.registry.sections(run.config)[NAME]``.
+        In YAML ``plugins: {NAME: {…}}``, on the command line ``plugins.NAME.KEY=VALUE``, checked like any other. Read
+        from ``task.run.sections[NAME]``, by engines from ``run.registry.sections(run.config)[NAME]``.
         """
 
     @hookspec
     def rlfactory_report_sections(self, register: Register) -> None:
-        """``factory(run: reporting.RunData) -> reporting.Section | None``, for ``report.html`` of each run that uses the
-        plugin, also of one that was stopped; None where the run has nothing to show."""
+        """``factory(run: reporting.RunData) -> reporting.Section | None``, a part of ``report.html`` of every run that
+        uses the plugin, also of one that was stopped; None where the run has nothing to show."""
 
     @hookspec
     def rlfactory_recipes(self, register: Register) -> None:
