@@ -33,6 +33,8 @@ from rlfactory_core.types import FaultKind, Message, Sample, StopReason, ToolSpe
 if TYPE_CHECKING:
     from rlfactory_core.task import Task
 
+__all__ = ["DEFAULTS", "demonstrated_recipe"]
+
 EPISODES = 512  # played at most
 HELD_OUT = 8  # one in so many is kept for the probe
 AT_ONCE = 16  # episodes

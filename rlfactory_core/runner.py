@@ -27,6 +27,8 @@ from rlfactory_core.reporting.report import write_report
 from rlfactory_core.stopping import stop_on_interrupt
 from rlfactory_core.task_runtime import TaskRuntime
 
+__all__ = ["Prepared", "prepare", "resolve", "resume", "run"]
+
 
 @dataclass(frozen=True, slots=True)
 class Prepared:

@@ -23,10 +23,15 @@ if TYPE_CHECKING:
     from rlfactory_core.testing.checks.result import CheckResult
     from rlfactory_core.testing.faults import FaultInjector, lognormal, steady
     from rlfactory_core.testing.policies import Policy, constant, guess, oracle, script
+    from rlfactory_core.testing.redteam import run_redteam
     from rlfactory_core.testing.sampler import ScriptedSampler
-    from rlfactory_core.testing.tokenizers import families, tiny_tokenizer
+    from rlfactory_core.testing.tokenizer_kinds import TokenizerKind
+    from rlfactory_core.testing.tokenizers import build_tokenizer, families, tiny_tokenizer
 
 _HOME = {
+    "TokenizerKind": "tokenizer_kinds",
+    "build_tokenizer": "tokenizers",
+    "run_redteam": "redteam",
     "CheckResult": "checks.result",
     "FaultInjector": "faults",
     "Policy": "policies",
@@ -56,18 +61,21 @@ __all__ = [
     "Policy",
     "ScriptedSampler",
     "TaskBench",
+    "TokenizerKind",
     "ToyChatFormat",
     "assert_called",
     "assert_masks",
     "assert_not_masked",
     "assert_reward",
     "assert_stop",
+    "build_tokenizer",
     "check_plugin",
     "constant",
     "families",
     "guess",
     "lognormal",
     "oracle",
+    "run_redteam",
     "script",
     "show",
     "steady",

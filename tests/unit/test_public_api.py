@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import re
 from importlib import import_module
 
 import pytest
-from public_api import SNAPSHOT, api_text, public_modules
+from public_api import ROOT, SNAPSHOT, api_text, public_modules
 
 CHANGED = """The public API is not the one in tests/unit/public_api.txt:
 
@@ -29,3 +30,24 @@ def test_a_public_module_lists_its_names_once_and_has_each(name: str) -> None:
     assert len(set(module.__all__)) == len(module.__all__)
     assert [item for item in module.__all__ if not hasattr(module, item)] == []
     assert [item for item in module.__all__ if item.startswith("_") and item != "__version__"] == []
+
+
+DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("plugins/*/README.md")]
+TEMPLATES = [*(ROOT / "rlfactory_core" / "scaffold" / "templates").rglob("*.jinja")]
+IMPORT = re.compile(r"^\s*from (rlfactory_core[\w.]*) import (?:\(([^)]*)\)|([^#\n]*))", re.MULTILINE)
+ONE_OF_MANY = {("rlfactory_core.chat.llama3", "Llama3Format")}  # a built-in format, where any would do
+
+
+def test_what_examples_and_templates_import_is_public() -> None:
+    public = {(module, name) for module in public_modules() for name in import_module(module).__all__} | ONE_OF_MANY
+    files = [*DOCUMENTS, *TEMPLATES]
+    assert len(DOCUMENTS) > 10
+    assert len(TEMPLATES) > 5
+    private = [
+        f"{path.relative_to(ROOT)}: {module}.{name}"
+        for path in files
+        for module, several, one in IMPORT.findall(path.read_text(encoding="utf-8"))
+        for name in re.findall(r"\w+", several or one)
+        if (module, name) not in public
+    ]
+    assert private == []

@@ -1,1 +1,10 @@
-"""What each model family writes, read from its text: one module a call syntax."""
+"""What each model family writes, read from its text: one module a call syntax.
+
+The names here are for a syntax of one's own.
+"""
+
+from rlfactory_core.chat.parsers.hermes import parse_hermes
+from rlfactory_core.chat.parsers.json_calls import read_object
+from rlfactory_core.chat.parsers.turn import MalformedError, Syntax, Turn, read_turn
+
+__all__ = ["MalformedError", "Syntax", "Turn", "parse_hermes", "read_object", "read_turn"]

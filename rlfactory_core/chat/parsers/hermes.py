@@ -12,8 +12,6 @@ from rlfactory_core.chat.parsers.json_calls import read_call_object
 from rlfactory_core.chat.parsers.turn import Syntax, Turn, behind, read_turn
 from rlfactory_core.types import Message, ToolSpec
 
-__all__ = ["parse_hermes"]
-
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 RESUME = re.compile(f"{OPEN}|(?P<close>{CLOSE})")
 
