@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from html import escape
 
 from pydantic import BaseModel
@@ -13,6 +14,7 @@ from rlfactory_core.plugins.loading import words
 from rlfactory_core.plugins.options import Option, section_options
 from rlfactory_core.plugins.registry import Registry
 
+CONFIGURED = ("task", "reward_scorer", "verifier", "config_section")
 HEAD = """# Configuration keys
 
 Each key can be set in a file (`--config FILE.yaml`) or on the command line (`train.lr=3e-4`).
@@ -43,7 +45,9 @@ def _plugins() -> Iterator[str]:
     """The options of what each plugin gives."""
     registry = Registry()
     for plugin in registry.load_all():
-        parts = [part for part in describe(plugin).parts if part.options]
+        # To describe an engine would be to import it, torch and all; it takes no options of its own.
+        asked = tuple(item for item in plugin.registrations if item.kind in CONFIGURED)
+        parts = [part for part in describe(replace(plugin, registrations=asked)).parts if part.options]
         if parts:
             yield from (f"## Plugin {plugin.entry.name}", "")
         for part in parts:

@@ -7,6 +7,7 @@ another document become links to that document's page; other files are copied in
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     return LINK.sub(to_page, markdown)
 
 
+@cache
 def _generated() -> dict[str, str]:
     """Each page that is not in docs/, by its path there."""
     return {**repository_pages(), **command_pages(), **config_page(), **reference_pages()}

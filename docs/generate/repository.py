@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from functools import cache
 from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).parent.parent.parent
@@ -11,6 +12,7 @@ LINK = re.compile(r"\]\((?!https?:|mailto:|#)(?P<path>[^)#\s]+)(?P<anchor>#[^)\s
 FENCE = re.compile(r"^(`{3,}).*?^\1\s*$", re.M | re.S)
 
 
+@cache
 def pages() -> dict[str, str]:
     """Page of the site -> document in the repository, both as paths."""
     found = {"index.md": "README.md", "contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}

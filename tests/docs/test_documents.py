@@ -6,7 +6,7 @@ A comment before a block says what else becomes of it, for the blocks below it i
 - ``<!-- file: NAME -->`` also writes it to that file;
 - ``<!-- run -->`` runs every line that calls rlfactory, whatever it costs; ``<!-- fails -->`` too, and it has to fail;
 - ``<!-- slow -->`` the same, out of the fast lane;
-- ``<!-- output -->`` compares it with what the last command printed: each of its lines stands there, … for anything.
+- ``<!-- output -->`` compares it with what the last block printed: each of its lines stands there, … for anything.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def play(document: Path, place: Path, *, slow: bool) -> None:
             printed = ""
             for arguments in chosen(block, slow=slow):
                 command = [sys.executable, "-m", "rlfactory_core", *arguments]
-                printed = run(command, place, succeeds=block.mark != "fails")
+                printed += run(command, place, succeeds=block.mark != "fails")
 
 
 def written(block: Block, place: Path) -> list[str]:
