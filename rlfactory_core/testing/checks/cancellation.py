@@ -95,14 +95,14 @@ class _Announced:
 def check(subject: Subject) -> Iterator[Evidence]:
     """Episodes are cancelled between turns and in each tool; then no asyncio task is left, and once the task is
     closed no process, thread, open file, or file that was written meanwhile."""
+    played = subject.oracle()
     before = Footprint.now()
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(_own_temporary_folder())
+    with _own_temporary_folder(), contextlib.ExitStack() as stack:
         bench = subject.closed_bench()
         bench.__enter__()
         stack.callback(_close_quietly, bench, subject.close_s)
         bench.play(oracle(bench.task), subject.some(), deadline_s=subject.deadline_s)  # what all share is there now
-        calls = {call.name: call for call in example_calls(bench.tools, subject.oracle())}
+        calls = {call.name: call for call in example_calls(bench.tools, played)}
         opened = Footprint.now()
         with written_files().noted() as made:
             told = bench.run(_cancel_all(subject, bench, calls), 600.0, "cancelling")

@@ -21,6 +21,7 @@ class _InjectedError(Exception):
 
 def check(subject: Subject) -> Iterator[Evidence]:
     """The task with its tools and scorers is closed without an exception, and within `Subject.close_s`."""
+    _ = subject.bench  # a task that cannot be opened is another check's affair
     for what, before in _CASES.items():
         problem = _closed_twice(subject, before)
         if problem:

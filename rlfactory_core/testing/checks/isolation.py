@@ -88,7 +88,7 @@ def _compared(
         return seen(f"{name}: {len(parts)} episodes at once see and get what each sees and gets alone")
     first = other[0]
     if _changes_by_itself(subject, policy, parts[first]):
-        return seen(f"{name}: cannot be told, because the tools answer differently by themselves in two fresh tasks")
+        return seen(f"{name}: cannot be told, because two fresh tasks answer or reward it differently by themselves")
     return wrong(
         f"{name}: {of(len(other), len(parts), 'episode')} go otherwise at once than alone. Sample "
         f"'{alone[first].sample.id}' {_difference(alone[first], together[first])}. Keep what belongs to an episode in "
@@ -110,7 +110,7 @@ def _changes_by_itself(subject: Subject, policy: Policy, part: _Part) -> bool:
     for _ in range(2):
         with suppress(Exception), subject.closed_bench() as bench:  # what closing does is another check's affair
             first += _play(subject, bench, policy, [part])
-    return len(first) == 2 and _observed(first[0]) != _observed(first[1])
+    return len(first) == 2 and not _alike(first[0], first[1], opinions(subject.bench))
 
 
 def _difference(a: Trajectory, b: Trajectory) -> str:

@@ -1,0 +1,328 @@
+"""A one-file plugin with one good task and many that are bad, each in one way: ``--bad NAME`` chooses."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from rlfactory_core import Message, Sample, Score, Section, Task, ToolContext, Trajectory, hookimpl, tool
+from rlfactory_core.env import ToolEnv
+from rlfactory_core.protocols import Env, EnvStart, EnvStep, ToolManager
+from rlfactory_core.rewards.scorers import accepted_answers, last_answer
+from rlfactory_core.tiny import answer_text, call
+from rlfactory_core.types import FaultKind
+
+THINGS = ("apple", "button", "candle", "dagger", "eraser", "feather", "garlic", "hammer", "needle", "pencil", "ribbon")
+DRAWERS = ("Bale", "Doru", "Fimo", "Gatu", "Hepi", "Jalo", "Kemu", "Lora", "Mipa", "Nobe", "Pagu", "Rudo")
+COUNT = 6  # samples of a split
+DIGITS = frozenset("abcdefgh")
+
+
+class Good(Task):
+    """What lies in a drawer? One call tells."""
+
+    class Config(Section):
+        bad: str = "good"
+
+    rewards: Mapping[str, float] = {"exact_match": 1.0}
+    defaults = {"rollout": {"max_turns": 4, "max_tool_calls": 4}}
+
+    def __init__(self, config: Mapping[str, Any] | None = None, seed: int = 0) -> None:
+        super().__init__(config, seed)
+        self.tools = [tool(self.look)]
+
+    def samples(self, split: str) -> Iterable[Sample]:
+        rng = random.Random(f"{split} {self.seed}")
+        drawers = DRAWERS[:COUNT] if split == "train" else DRAWERS[COUNT:]
+        for number, drawer in enumerate(drawers):
+            thing = rng.choice(THINGS)
+            yield Sample(f"{split}-{number}", f"What lies in {drawer}?", thing, {"drawer": drawer}, split)
+
+    async def look(self, drawer: str, context: ToolContext) -> str:
+        """Look into a drawer.
+
+        Args:
+            drawer: its name.
+        """
+        await asyncio.sleep(0)
+        return f"a {context.sample.answer}" if drawer == context.sample.metadata["drawer"] else "nothing"
+
+    def solve(self, sample: Sample, messages: Sequence[Message]) -> Message:
+        if messages[-1].role == "tool":
+            return Message("assistant", answer_text(messages[-1].content.removeprefix("a ")))
+        return Message("assistant", "", tool_calls=(call("look", drawer=sample.metadata["drawer"]),))
+
+
+# --- samples --------------------------------------------------------------------------------------------------------
+
+
+class PromptLeak(Good):
+    def samples(self, split: str) -> Iterable[Sample]:
+        for sample in super().samples(split):
+            yield replace(sample, prompt=f"{sample.prompt} (Solution: {sample.answer}.)")
+
+
+class IdLeak(Good):
+    def samples(self, split: str) -> Iterable[Sample]:
+        for sample in super().samples(split):
+            yield replace(sample, id=f"{sample.id}/{sample.answer}")
+
+
+class Unseeded(Good):
+    def samples(self, split: str) -> Iterable[Sample]:
+        for sample in super().samples(split):
+            yield replace(sample, prompt=f"{sample.prompt} {random.random()}")
+
+
+class HashOrder(Good):
+    def samples(self, split: str) -> Iterable[Sample]:
+        order = "".join(DIGITS)
+        for sample in super().samples(split):
+            yield replace(sample, prompt=f"{order}: {sample.prompt}")
+
+
+class NotPicklable(Good):
+    def samples(self, split: str) -> Iterable[Sample]:
+        for sample in super().samples(split):
+            yield replace(sample, metadata={**sample.metadata, "lock": threading.Lock()})
+
+
+class EvalInTrain(Good):
+    def samples(self, split: str) -> Iterable[Sample]:
+        rows = list(super().samples("train"))
+        yield from (rows if split == "train" else (replace(row, id=f"eval-{row.id}", split=split) for row in rows[:2]))
+
+
+class SameIds(Good):
+    def samples(self, split: str) -> Iterable[Sample]:
+        return (replace(sample, id="sample") for sample in super().samples(split))
+
+
+# --- rewards --------------------------------------------------------------------------------------------------------
+
+
+class Paying:
+    """A scorer that is right about right answers."""
+
+    right = 1.0
+
+    async def score(self, trajectory: Trajectory) -> Score:
+        answer = last_answer(trajectory)
+        return Score(self.right if answer in accepted_answers(trajectory.sample) else self.wrong(answer, trajectory))
+
+    def wrong(self, answer: str | None, trajectory: Trajectory) -> float:
+        return 0.0
+
+
+class PaysSilence(Paying):
+    def wrong(self, answer: str | None, trajectory: Trajectory) -> float:
+        return float(not trajectory.turns[-1].message.content)
+
+
+class PaysTags(Paying):
+    def wrong(self, answer: str | None, trajectory: Trajectory) -> float:
+        return 0.0 if answer is None else 0.9
+
+
+class PaysByChance(Paying):
+    def wrong(self, answer: str | None, trajectory: Trajectory) -> float:
+        return 0.3 * random.random()
+
+
+class PaysNan(Paying):
+    def wrong(self, answer: str | None, trajectory: Trajectory) -> float:
+        return float("nan") if answer is None else 0.0
+
+
+class PaysTooMuch(Paying):
+    def wrong(self, answer: str | None, trajectory: Trajectory) -> float:
+        return len(answer or "") / 1000.0
+
+
+class Crashes(Paying):
+    def wrong(self, answer: str | None, trajectory: Trajectory) -> float:
+        return 0.0 * len(trajectory.turns[-1].message.content.split()[0])
+
+
+class PaysLess(Paying):
+    right = 0.9
+
+
+SCORERS = (PaysSilence, PaysTags, PaysByChance, PaysNan, PaysTooMuch, Crashes, PaysLess)
+
+
+# --- episodes -------------------------------------------------------------------------------------------------------
+
+
+class SharedState(Good):
+    """The tool tells what anybody has looked at before."""
+
+    def __init__(self, config: Mapping[str, Any] | None = None, seed: int = 0) -> None:
+        super().__init__(config, seed)
+        self.looked = ["nobody"]
+
+    async def look(self, drawer: str, context: ToolContext) -> str:
+        before, self.looked[0] = self.looked[0], context.sample.id
+        found = await super().look(drawer, context)
+        return found if found != "nothing" else f"nothing; {before} was here"
+
+
+class OwnEnv(Good):
+    """With an environment that is bad."""
+
+    env: type[ToolEnv] = ToolEnv
+
+    def make_env(self, sample: Sample, manager: ToolManager, context: ToolContext) -> Env:
+        return self.env(sample, manager, context)
+
+
+class SchemaLeak(OwnEnv):
+    class env(ToolEnv):  # noqa: N801
+        async def start(self) -> EnvStart:
+            start = await super().start()
+            told = f"Look into a drawer. It tells {self._sample.answer}."
+            return replace(start, tools=tuple(replace(each, description=told) for each in start.tools))
+
+
+class EnvRaises(OwnEnv):
+    class env(ToolEnv):  # noqa: N801
+        async def step(self, message: Message) -> EnvStep:
+            step = await super().step(message)
+            if any(result.fault is FaultKind.TOOL for result in step.results):
+                raise RuntimeError("a tool failed")
+            return step
+
+
+class EnvHidesFaults(OwnEnv):
+    class env(ToolEnv):  # noqa: N801
+        async def step(self, message: Message) -> EnvStep:
+            step = await super().step(message)
+            return replace(step, results=(), stop=None if step.messages else step.stop)
+
+
+class EnvSpeaks(OwnEnv):
+    class env(ToolEnv):  # noqa: N801
+        async def step(self, message: Message) -> EnvStep:
+            step = await super().step(message)
+            said = (Message("assistant", "Let me see."),) if step.messages else ()
+            return replace(step, messages=(*said, *step.messages))
+
+
+class SolveRaises(Good):
+    def solve(self, sample: Sample, messages: Sequence[Message]) -> Message:
+        raise KeyError("no such step")
+
+
+class SolveLoops(Good):
+    def solve(self, sample: Sample, messages: Sequence[Message]) -> Message:
+        return super().solve(sample, messages[:1])
+
+
+# --- opening, closing, cancelling -----------------------------------------------------------------------------------
+
+
+class OpenRaises(Good):
+    async def open(self) -> None:
+        raise RuntimeError("no index")
+
+
+class CloseHangs(Good):
+    async def close(self) -> None:
+        await asyncio.Event().wait()
+
+
+class CloseBlocks(Good):
+    async def close(self) -> None:
+        threading.Event().wait(3.0)  # longer than the test gives it
+
+
+class SecondCloseRaises(Good):
+    closed = False
+
+    async def close(self) -> None:
+        if self.closed:
+            raise RuntimeError("closed already")
+        self.closed = True
+
+
+class CloseNeedsOpen(Good):
+    async def open(self) -> None:
+        self.index = ["a"]
+
+    async def close(self) -> None:
+        self.index.clear()
+
+
+class LeavesProcess(Good):
+    async def look(self, drawer: str, context: ToolContext) -> str:
+        helper = subprocess.Popen(["sleep", "60"])  # noqa: ASYNC220
+        await asyncio.sleep(0.02)
+        helper.kill()
+        helper.wait()
+        return await super().look(drawer, context)
+
+
+class LeavesFile(Good):
+    async def look(self, drawer: str, context: ToolContext) -> str:
+        handle, name = tempfile.mkstemp()
+        os.close(handle)
+        await asyncio.sleep(0.02)
+        os.unlink(name)
+        return await super().look(drawer, context)
+
+
+class LeavesTask(Good):
+    async def look(self, drawer: str, context: ToolContext) -> str:
+        beat = asyncio.create_task(asyncio.sleep(60.0))
+        await asyncio.sleep(0.02)
+        beat.cancel()
+        return await super().look(drawer, context)
+
+
+class SwallowsCancellation(Good):
+    async def look(self, drawer: str, context: ToolContext) -> str:
+        try:
+            await asyncio.sleep(0.02)
+        except asyncio.CancelledError:
+            await asyncio.sleep(60.0)
+        return await super().look(drawer, context)
+
+
+TASKS: tuple[type[Good], ...] = (
+    *(Good, PromptLeak, IdLeak, Unseeded, HashOrder, NotPicklable, EvalInTrain, SameIds),
+    *(SharedState, SchemaLeak, EnvRaises, EnvHidesFaults, EnvSpeaks, SolveRaises, SolveLoops),
+    *(OpenRaises, CloseHangs, CloseBlocks, SecondCloseRaises, CloseNeedsOpen),
+    *(LeavesProcess, LeavesFile, LeavesTask, SwallowsCancellation),
+)
+
+
+def called(kind: type) -> str:
+    """``PromptLeak`` is ``prompt_leak``."""
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in kind.__name__)[1:]
+
+
+@hookimpl
+def rlfactory_tasks(register: Any) -> None:
+    kinds = {called(kind): kind for kind in TASKS}
+
+    def make(config: dict[str, Any], seed: int) -> Task:
+        name = config.get("bad", "good")
+        task = kinds.get(name, Good)(config, seed)
+        if name not in kinds:
+            task.rewards = {name: 1.0}
+        return task
+
+    register("bad_tasks", make)
+
+
+@hookimpl
+def rlfactory_reward_scorers(register: Any) -> None:
+    for kind in SCORERS:
+        register(called(kind), kind)

@@ -1,0 +1,75 @@
+"""A mutation test of `rlfactory plugins check`: each bad task is caught by the check that is there for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rlfactory_core.testing.checks import CHECKS
+from rlfactory_core.testing.checks.result import CheckResult
+from rlfactory_core.testing.checks.running import run_checks
+from rlfactory_core.testing.checks.subject import Subject
+
+PLUGIN = str(Path(__file__).parents[1] / "support" / "bad_tasks.py")
+SLOW = {"determinism", "pickling", "tokens"}  # another process, nine tokenizers: only where they matter
+
+
+def check(bad: str, *also: str) -> dict[str, CheckResult]:
+    """What the quick checks find, and those named."""
+    names = [name for name in CHECKS if name not in SLOW or name in also]
+    with Subject(PLUGIN, [f"task.bad={bad}"], samples=6, deadline_s=10.0, close_s=0.3, hang_s=0.2) as subject:
+        return {result.name: result for result in run_checks(subject, names)}
+
+
+def failed(results: dict[str, CheckResult]) -> set[str]:
+    return {name for name, result in results.items() if result.passed is False}
+
+
+@pytest.mark.slow
+def test_a_good_task_passes_all() -> None:
+    results = check("good", *SLOW)
+    assert list(results) == list(CHECKS)
+    assert {name: result.evidence for name, result in results.items() if not result.passed} == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("bad", "caught", "says"),
+    [
+        ("pays_less", "oracle", "the oracle gets 0.9 on average"),
+        ("solve_raises", "oracle", "KeyError"),
+        ("solve_loops", "oracle", "max_turns"),
+        ("open_raises", "oracle", "no index"),
+        ("pays_silence", "floor", "empty output: 1 on average"),
+        ("pays_tags", "floor", "a constant answer: 0.9 on average"),
+        ("unseeded", "determinism", "a second task of the same seed gives other samples"),
+        ("hash_order", "determinism", "the task in another process of the same seed gives other samples"),
+        ("pays_by_chance", "determinism", "another reward when it is scored again"),
+        ("prompt_leak", "leakage", "the prompt: the answer stands there in 12 of 12 samples"),
+        ("schema_leak", "leakage", "the tools' schemas: the answer stands there in 12 of 12 samples"),
+        ("id_leak", "leakage", "the sample's id: the answer stands there in 12 of 12 samples"),
+        ("shared_state", "isolation", "was here"),
+        ("leaves_process", "cancellation", "sleep 60"),
+        ("leaves_file", "cancellation", "the file "),
+        ("leaves_task", "cancellation", "the asyncio task sleep is left"),
+        ("swallows_cancellation", "cancellation", "in the tool look the asyncio task"),
+        ("close_hangs", "close", "the first close() did not end within 0.3 s"),
+        ("close_blocks", "close", "the first close() did not end within 0.3 s"),
+        ("second_close_raises", "close", "closed already"),
+        ("close_needs_open", "close", "without an open: AttributeError"),
+        ("env_raises", "faults", "tool look raises: the episode ends with an exception"),
+        ("env_hides_faults", "faults", "tool look is down: the episode counts"),
+        ("env_speaks", "tokens", "qwen3: "),
+        ("not_picklable", "pickling", "the samples do not pickle"),
+        ("eval_in_train", "splits", "2 of 2 eval samples stand in train"),
+        ("same_ids", "splits", "stand there more than once, such as 'sample'"),
+        ("pays_nan", "bounds", "not finite"),
+        ("pays_too_much", "bounds", "the furthest 100"),
+        ("crashes", "bounds", "IndexError"),
+    ],
+)
+def test_a_bad_task_is_caught_by_one_check(bad: str, caught: str, says: str) -> None:
+    results = check(bad, caught)
+    assert failed(results) == {caught}, {name: results[name].evidence for name in failed(results)}
+    assert says in "\n".join(results[caught].evidence)
