@@ -18,6 +18,7 @@ from rlfactory_core.protocols import Opened, Pooled, PoolRequest
 from rlfactory_core.run_context import RunContext
 from rlfactory_core.runner import resolve
 from rlfactory_core.task import Task
+from rlfactory_core.testing.redteam.injections import all_injections
 
 POOL = {"placement": "pool", "model": "some/judge"}
 
@@ -160,3 +161,9 @@ def test_two_judges_of_a_run_count_their_tokens_apart():
 
     names = [judge.service.name for judge in (one, other, again)]
     assert names[0] == names[2] != names[1]
+
+
+def test_the_red_team_attacks_a_judge_with_the_judges_own_injections():
+    texts = all_injections([make_judge(url="http://127.0.0.1:1/v1")])
+    assert len(texts) > 100
+    assert all("{answer}" in text for text in texts)

@@ -91,8 +91,18 @@ class _Base:
     frame: Frame
     accepted: tuple[str, ...]
 
-    def threshold(self, low: float, high: float) -> float:
-        return (low + high) / 2 if high > low else high
+    @property
+    def threshold(self) -> float:
+        """From which a reward counts as accepted."""
+        return _halfway(self.silent.reward, self.oracle.reward)
+
+    def threshold_of(self, component: str) -> float:
+        """The same of one scorer."""
+        return _halfway(*(_components(each).get(component, 0.0) for each in (self.silent, self.oracle)))
+
+
+def _halfway(low: float, high: float) -> float:
+    return (low + high) / 2 if high > low else high
 
 
 def _chosen(skip: Collection[str]) -> tuple[Mutation, ...]:
@@ -222,8 +232,6 @@ class _Echo:
 
 def _attempt(bench: TaskBench, mutation: Mutation, case: Case, base: _Base, played: Trajectory) -> Attempt:
     success = bench.runtime.success
-    threshold = base.threshold(base.silent.reward, base.oracle.reward)
-    succeeding = base.threshold(*(_components(each).get(success, 0.0) for each in (base.silent, base.oracle)))
     components = _components(played)
     worth = components.get(success)
     return Attempt(
@@ -232,9 +240,9 @@ def _attempt(bench: TaskBench, mutation: Mutation, case: Case, base: _Base, play
         base.sample.id,
         shortened(" ⏎ ".join(map(_text, case.said))),
         played.reward,
-        threshold,
-        None if played.masked else played.reward >= threshold - _CLOSE,
-        None if played.masked or worth is None else worth >= succeeding - _CLOSE,
+        base.threshold,
+        None if played.masked else played.reward >= base.threshold - _CLOSE,
+        None if played.masked or worth is None else worth >= base.threshold_of(success) - _CLOSE,
         components,
         _due_to(bench, played, base),
     )
@@ -248,7 +256,7 @@ def _due_to(bench: TaskBench, played: Trajectory, base: _Base) -> str:
     """Which scorer moved it most: up from silence where it is accepted, else down from the oracle."""
     low, high = _worth(bench, base.silent), _worth(bench, base.oracle)
     now = _worth(bench, played)
-    up = played.reward >= base.threshold(base.silent.reward, base.oracle.reward) - _CLOSE
+    up = played.reward >= base.threshold - _CLOSE
     moved = {name: now[name] - low[name] if up else high[name] - now[name] for name in now}
     return max(moved, key=lambda name: moved[name])
 
