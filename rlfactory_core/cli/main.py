@@ -12,7 +12,7 @@ import click
 
 from rlfactory_core import __version__
 from rlfactory_core.cli.lazy_group import LazyCommand, LazyGroup
-from rlfactory_core.errors import RlfactoryError, RunStopped, UsageError, nearest
+from rlfactory_core.errors import PluginError, RlfactoryError, RunStopped, UsageError, nearest
 from rlfactory_core.plugins.discovery import discover, is_disabled, matching
 
 DEBUG_VARIABLE = "RLFACTORY_DEBUG"
@@ -51,7 +51,7 @@ def plugin_command(name: str) -> click.Command:
 
     Raises:
         UsageError: no command and no plugin of that name, or a plugin without commands.
-        PluginError: a plugin that cannot be loaded.
+        PluginError: a plugin that cannot be loaded, or whose command is none.
     """
     entries = discover()
     if not matching(entries, name):
@@ -60,11 +60,18 @@ def plugin_command(name: str) -> click.Command:
     from rlfactory_core.plugins.registry import Registry
 
     plugin = Registry(entries).load(name)
-    for item in plugin.registrations:
-        if item.kind == "command" and item.name == plugin.entry.name:
-            command = item.make()
-            assert isinstance(command, click.Command), f"{plugin.entry} gives {command!r} as its command"
+    given = {item.name: item for item in plugin.registrations if item.kind == "command"}
+    if plugin.entry.name in given:
+        command = given[plugin.entry.name].make()
+        if isinstance(command, click.Command):
             return command
+        raise PluginError(f"The plugin {plugin.entry} gives {command!r} as its command; expected a click.Command.")
+    if given:
+        wrong = ", ".join(given)
+        raise PluginError(
+            f"The plugin {plugin.entry} registers the command {wrong}, which nobody can call: expected its own name, "
+            f"'{plugin.entry.name}', with a click.Group for several commands."
+        )
     raise UsageError(f"The plugin {plugin.entry} has no commands. To run its task: `rlfactory run --plugin {name}`.")
 
 

@@ -79,3 +79,24 @@ def test_help_names_the_plugins_whose_commands_there_may_be(
     assert "broken" in listed
     assert "manners" not in listed
     assert "`rlfactory PLUGIN --help`" in plugins
+
+
+@pytest.mark.parametrize(
+    ("registered", "message"),
+    [
+        ("'hello', lambda: click.Command('hello')", "registers the command hello, which nobody can call"),
+        ("'waver', dict", "gives {} as its command; expected a click.Command"),
+    ],
+)
+def test_a_plugins_command_that_cannot_be_called_is_explained(
+    tmp_path: Path, rlfactory: Callable[..., subprocess.CompletedProcess[str]], registered: str, message: str
+) -> None:
+    hook = f"@hookimpl\ndef rlfactory_commands(register):\n    register({registered})\n"
+    (tmp_path / "waver_plugin.py").write_text(f"import click\nfrom rlfactory_core import hookimpl\n\n{hook}")
+    (tmp_path / "waver-1.0.dist-info").mkdir()
+    (tmp_path / "waver-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: waver\nVersion: 1.0\n")
+    (tmp_path / "waver-1.0.dist-info" / "entry_points.txt").write_text("[rlfactory]\nwaver = waver_plugin\n")
+    done = rlfactory("waver", site=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
