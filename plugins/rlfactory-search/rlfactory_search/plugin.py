@@ -23,7 +23,7 @@ def rlfactory_tasks(register: Any) -> None:
 
 @hookimpl
 def rlfactory_recipes(register: Any) -> None:
-    for path in Path(__file__).with_name("recipes").glob("*.yaml"):
+    for path in sorted(Path(__file__).with_name("recipes").glob("*.yaml")):
         register(path.stem, partial(Path, path))
 
 
