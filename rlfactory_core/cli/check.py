@@ -45,7 +45,7 @@ def check(
     bounds. Any other --NAME VALUE is an option of the task, and KEY=VALUE sets any key of the configuration.
     """
     from rlfactory_core.config_load import load_yaml
-    from rlfactory_core.testing.checks.running import chosen, run_check
+    from rlfactory_core.testing.checks.running import chosen, run_checks
     from rlfactory_core.testing.checks.subject import Subject
     from rlfactory_core.ui.progress import make_progress
 
@@ -59,8 +59,7 @@ def check(
     ):
         subject.open()
         progress.stage("check", len(names), "check")
-        for name in names:
-            result = run_check(name, subject)
+        for result in run_checks(subject, names):
             results.append(result)
             progress.advance()
             for line in _lines(result):

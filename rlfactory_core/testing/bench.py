@@ -113,8 +113,8 @@ class TaskBench:
         return self.loop.run(work, deadline_s, what)
 
     def again(self, chat: ChatFormat | None = None) -> TaskBench:
-        """A bench of its own with the same task and configuration, not yet open."""
-        return TaskBench(self.plugin, self.overrides, chat=chat or self.chat, progress=self._progress)
+        """A bench of its own with the same task and configuration, not yet open; it shows nothing while it opens."""
+        return TaskBench(self.plugin, self.overrides, chat=chat or self.chat, deadline_s=self._deadline_s)
 
     def samples(self, split: str = "train", limit: int = 8) -> list[Sample]:
         """Samples from all over a split, the same in every call.

@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Iterable, Mapping, Sequence
@@ -94,6 +95,15 @@ class NotPicklable(Good):
             yield replace(sample, metadata={**sample.metadata, "lock": threading.Lock()})
 
 
+class OnlyHere(Good):
+    """Knows another process by its program."""
+
+    def samples(self, split: str) -> Iterable[Sample]:
+        if sys.argv[0].endswith("elsewhere.py"):
+            raise RuntimeError("the data is not on this machine")
+        return super().samples(split)
+
+
 class EvalInTrain(Good):
     def samples(self, split: str) -> Iterable[Sample]:
         rows = list(super().samples("train"))
@@ -172,6 +182,16 @@ class SharedState(Good):
         before, self.looked[0] = self.looked[0], context.sample.id
         found = await super().look(drawer, context)
         return found if found != "nothing" else f"nothing; {before} was here"
+
+
+class Blocks(Good):
+    """Its tool stops the whole event loop where it finds nothing."""
+
+    async def look(self, drawer: str, context: ToolContext) -> str:
+        found = await super().look(drawer, context)
+        if found == "nothing":
+            threading.Event().wait(2.0)  # longer than the test gives it
+        return found
 
 
 class OwnEnv(Good):
@@ -296,9 +316,9 @@ class SwallowsCancellation(Good):
 
 
 TASKS: tuple[type[Good], ...] = (
-    *(Good, PromptLeak, IdLeak, Unseeded, HashOrder, NotPicklable, EvalInTrain, SameIds),
+    *(Good, PromptLeak, IdLeak, Unseeded, HashOrder, NotPicklable, OnlyHere, EvalInTrain, SameIds),
     *(SharedState, SchemaLeak, EnvRaises, EnvHidesFaults, EnvSpeaks, SolveRaises, SolveLoops),
-    *(OpenRaises, CloseHangs, CloseBlocks, SecondCloseRaises, CloseNeedsOpen),
+    *(Blocks, OpenRaises, CloseHangs, CloseBlocks, SecondCloseRaises, CloseNeedsOpen),
     *(LeavesProcess, LeavesFile, LeavesTask, SwallowsCancellation),
 )
 

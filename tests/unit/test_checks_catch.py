@@ -62,6 +62,7 @@ def test_a_good_task_passes_all() -> None:
         ("env_hides_faults", "faults", "tool look is down: the episode counts"),
         ("env_speaks", "tokens", "qwen3: "),
         ("not_picklable", "pickling", "the samples do not pickle"),
+        ("only_here", "pickling", "the data is not on this machine"),
         ("eval_in_train", "splits", "2 of 2 eval samples stand in train"),
         ("same_ids", "splits", "stand there more than once, such as 'sample'"),
         ("pays_nan", "bounds", "not finite"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rlfactory_core.errors import VerifierError
@@ -25,11 +25,11 @@ _FEW = 2  # answers found by which nothing is shown
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """One sample as a model sees it before its first turn: normalised words, by the place where they stand."""
+    """A sample's accepted answers and what stands in one place, as normalised words."""
 
     sample: Sample
     answers: tuple[str, ...]
-    places: Mapping[str, str]
+    text: str
 
 
 def check(subject: Subject) -> Iterator[Evidence]:
@@ -40,47 +40,29 @@ def check(subject: Subject) -> Iterator[Evidence]:
     samples' answers stand there less than half as often, and at least three quarters of those found stand between the
     same words.
     """
-    read = _read(subject)
-    if not read:
+    samples = [sample for split in ("train", "eval") for sample in subject.bench.samples(split, _SAMPLES)]
+    starts = [subject.bench.run(subject.bench.opening(each), subject.deadline_s, "starting") for each in samples]
+    if not any(map(_telling, samples)):
         raise DoesNotApply(
             "no answer can be looked for: they are all missing, shorter than three letters, or words such as yes"
         )
-    for place in read[0].places:
-        yield _in_place(place, read)
+    texts = [_places(sample, start) for sample, start in zip(samples, starts, strict=True)]
+    for place in texts[0]:
+        yield leaks(place, [(sample, text[place]) for sample, text in zip(samples, texts, strict=True)])
 
 
-def _read(subject: Subject) -> list[_Read]:
-    samples = [sample for split in ("train", "eval") for sample in subject.bench.samples(split, _SAMPLES)]
-    found = []
-    for sample in samples:
-        answers = tuple(filter(_tells, map(_normal, _answers(sample))))
-        if answers:
-            start = subject.bench.run(subject.bench.opening(sample), subject.deadline_s, f"starting '{sample.id}'")
-            found.append(_Read(sample, answers, _places(sample, start)))
-    return found
+def leaks(place: str, texts: Sequence[tuple[Sample, str]]) -> Evidence:
+    """Whether answers can be told from the text that stands in a place, by the rule of `check`.
 
-
-def _places(sample: Sample, start: EnvStart) -> dict[str, str]:
-    tools = [[tool.name, tool.description, json.dumps(dict(tool.parameters), default=str)] for tool in start.tools]
-    texts = {
-        "the prompt": "\n".join(message.content for message in start.messages),
-        "the tools' schemas": "\n".join(text for tool in tools for text in tool),
-        "the sample's id": sample.id,
-    }
-    return {place: _normal(text) for place, text in texts.items()}
-
-
-def _normal(text: str) -> str:
-    """As SQuAD does, but that words which punctuation joins stay apart."""
-    return normalize("".join(letter if letter.isalnum() or letter == "'" else " " for letter in text))
-
-
-def _in_place(place: str, read: Sequence[_Read]) -> Evidence:
-    own = [(each, between) for each in read if (between := _find(each.places[place], each.answers))]
+    Args:
+        texts: some of the samples, each with its text.
+    """
+    read = [_Read(sample, answers, _normal(text)) for sample, text in texts if (answers := _telling(sample))]
+    own = [(each, between) for each in read if (between := _find(each.text, each.answers))]
     if not own:
         return seen(f"{place}: none of {len(read)} answers stands there")
     text = f"{place}: the answer stands there in {of(len(own), len(read), 'sample')}"
-    others = _share_of_others(place, read)
+    others = _share_of_others(read)
     if 2 * others >= len(own) / len(read):
         return seen(f"{text}, and so do {others:.0%} of the other samples' answers")
     for side, name in ((0, "behind"), (1, "before")):
@@ -94,9 +76,23 @@ def _in_place(place: str, read: Sequence[_Read]) -> Evidence:
     return seen(f"{text}, but nowhere in particular, as in a text to be read")
 
 
-def _share_of_others(place: str, read: Sequence[_Read]) -> float:
+def _places(sample: Sample, start: EnvStart) -> dict[str, str]:
+    tools = [[tool.name, tool.description, json.dumps(dict(tool.parameters), default=str)] for tool in start.tools]
+    return {
+        "the prompt": "\n".join(message.content for message in start.messages),
+        "the tools' schemas": "\n".join(text for tool in tools for text in tool),
+        "the sample's id": sample.id,
+    }
+
+
+def _normal(text: str) -> str:
+    """As SQuAD does, but that words which punctuation joins stay apart."""
+    return normalize("".join(letter if letter.isalnum() or letter == "'" else " " for letter in text))
+
+
+def _share_of_others(read: Sequence[_Read]) -> float:
     pairs = [
-        bool(_find(each.places[place], other.answers))
+        bool(_find(each.text, other.answers))
         for each in read
         for other in read
         if not set(other.answers) & set(each.answers)
@@ -113,6 +109,11 @@ def _find(text: str, answers: Sequence[str]) -> tuple[str, str] | None:
             before, after = padded[:at].split(), padded[at + len(answer) + 1 :].split()
             return " ".join(before[-2:]) or "the beginning", " ".join(after[:2]) or "the end"
     return None
+
+
+def _telling(sample: Sample) -> tuple[str, ...]:
+    """Its accepted answers that can be told from chance, normalised."""
+    return tuple(answer for answer in map(_normal, _answers(sample)) if _tells(answer))
 
 
 def _tells(answer: str) -> bool:

@@ -32,10 +32,11 @@ def check(subject: Subject) -> Iterator[Evidence]:
     if not held_out:
         yield seen("eval: it is empty, so a run measures only what it trains on")
         return
-    yield from _disjoint(train, held_out)
+    yield from disjoint(train, held_out)
 
 
-def _disjoint(train: Sequence[Sample], held_out: Sequence[Sample]) -> Iterator[Evidence]:
+def disjoint(train: Sequence[Sample], held_out: Sequence[Sample]) -> Iterator[Evidence]:
+    """Whether samples of one split stand in the other, by the rule of `check`."""
     whole = {_whole(sample) for sample in train}
     answers: dict[str, set[str]] = defaultdict(set)
     for sample in train:
