@@ -43,6 +43,7 @@ TEMPLATES: Mapping[str, Template] = {
         Template("mcp-task", "a task whose tool is an MCP server", "plugin", extras="local,mcp"),
         Template("verifier", "a verifier, and a task that is rewarded by it", "plugin"),
         Template("chat-format", "a chat format, and a task that is played in it", "plugin"),
+        Template("engine", "an engine, and a task that it learns in seconds", "plugin"),
     )
 }
 DEFAULT = "tool-task"
