@@ -16,6 +16,7 @@ __all__ = [
     "CheckpointError",
     "ConfigError",
     "DataError",
+    "DeadlineError",
     "InstallError",
     "MissingExtraError",
     "ModelError",
@@ -103,6 +104,10 @@ class CheckpointError(RlfactoryError, OSError):
     """A checkpoint that cannot be written or read."""
 
     exit_code = 2
+
+
+class DeadlineError(RlfactoryError, TimeoutError):
+    """A task, played without an engine, did not end what it was asked for in time."""
 
 
 class TrainingError(RlfactoryError, RuntimeError):

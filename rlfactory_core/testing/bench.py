@@ -43,7 +43,7 @@ class TaskBench:
     Raises:
         UsageError: no such plugin, or it cannot be configured like this.
         BackendError: a service that the task needs does not answer.
-        TimeoutError: opening takes longer than ``deadline_s``.
+        DeadlineError: opening takes longer than ``deadline_s``.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class TaskBench:
         *,
         chat: ChatFormat | None = None,
         progress: Progress | None = None,
-        deadline_s: float = 600.0,
+        deadline_s: float = 3600.0,  # a task may train a model of its own
     ) -> None:
         self.plugin, self.overrides, self.chat = plugin, tuple(overrides), chat or ToyChatFormat()
         self.registry = Registry()
@@ -68,7 +68,7 @@ class TaskBench:
     def __enter__(self) -> TaskBench:  # noqa: PYI034 - Self needs Python 3.11
         self._loop = LoopThread()
         try:
-            self.run(self.runtime.open(self._progress), self._deadline_s, "opening the task")
+            self.run(self.runtime.open(self._progress), self._deadline_s, f"opening the task of '{self.plugin}'")
         except BaseException:
             with contextlib.suppress(Exception):  # what opening raises is the news
                 self.close()
@@ -82,7 +82,7 @@ class TaskBench:
         """Close the task and the event loop; a second call does nothing. Raises what the task's own `close` raises.
 
         Raises:
-            TimeoutError: the task's `close` did not end in time.
+            DeadlineError: the task's `close` did not end in time.
         """
         loop, self._loop = self._loop, None
         if loop is None:
@@ -152,7 +152,7 @@ class TaskBench:
             chat: instead of the bench's.
 
         Raises:
-            TimeoutError: they did not end in time.
+            DeadlineError: they did not end in time.
         """
 
         async def play() -> list[Trajectory]:

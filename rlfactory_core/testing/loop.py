@@ -8,6 +8,8 @@ from collections.abc import Coroutine
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, TypeVar
 
+from rlfactory_core.errors import DeadlineError
+
 Value = TypeVar("Value")
 
 
@@ -29,7 +31,7 @@ class LoopThread:
             what: the work's name in the error, such as ``close()``.
 
         Raises:
-            TimeoutError: it did not end in time. It is cancelled; where it blocks the loop, this thread is lost.
+            DeadlineError: it did not end in time. It is cancelled; where it blocks the loop, this thread is lost.
         """
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
@@ -38,7 +40,7 @@ class LoopThread:
             if future.done():
                 raise  # its own
             future.cancel()
-            raise TimeoutError(f"{what} did not end within {deadline_s:g} s") from None
+            raise DeadlineError(f"{what} did not end within {deadline_s:g} s") from None
         except BaseException:
             future.cancel()
             raise
@@ -51,7 +53,7 @@ class LoopThread:
         """End the loop and its threads; False where something on it does not let go."""
         try:
             self.run(_finish(), deadline_s, "the event loop's end")
-        except TimeoutError:
+        except DeadlineError:
             return False
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(deadline_s)
