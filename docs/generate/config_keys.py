@@ -69,7 +69,7 @@ def _table(options: Iterable[Option]) -> Iterator[str]:
 
 
 def _code(text: str) -> str:
-    return f"`{_cell(text)}`" if text else ""
+    return f"`{text}`" if text else ""
 
 
 def _cell(text: str) -> str:

@@ -6,6 +6,7 @@ another document become links to that document's page; other files are copied in
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -18,6 +19,9 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from reference import reference_pages
 from repository import LINK, ROOT, linked_files, page_of, page_source, repository_pages, target_of
+
+ROW = re.compile(r"^\|.*\|$", re.M)
+CODE = re.compile(r"`[^`]+`")
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -40,17 +44,22 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     if source is None:
         return markdown
 
-    def to_page(match: Any) -> str:
+    def to_page(match: re.Match[str]) -> str:
         target = target_of(source, match["path"])
         place = page_of(target) if target else None
         if place is None and target and files.get_file_from_path(f"source/{target}"):
             place = f"source/{target}"
         if place is None:
-            return str(match[0])
+            return match[0]
         up = "../" * page.file.src_uri.count("/")
         return f"]({up}{place}{match['anchor'] or ''})"
 
-    return LINK.sub(to_page, markdown)
+    return ROW.sub(_plain_bars, LINK.sub(to_page, markdown))
+
+
+def _plain_bars(row: re.Match[str]) -> str:
+    """In a table's code other hosts of Markdown want ``\\|``, which the site would show as it stands."""
+    return CODE.sub(lambda code: code[0].replace("\\|", "|"), row[0])
 
 
 @cache
