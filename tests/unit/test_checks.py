@@ -50,6 +50,8 @@ def test_an_unknown_check_gets_the_nearest_name(rlfactory: Run) -> None:
 def test_what_the_user_can_mend_is_no_finding() -> None:
     with pytest.raises(UsageError, match="bda"):
         Subject(PLUGIN, ["task.bda=good"])
+    with pytest.raises(UsageError, match="--data"):
+        Subject("tools").open()
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from rlfactory_core.testing.policies import Policy, oracle
 from rlfactory_core.types import Sample, Trajectory
 
 _UNPLAYED = "the oracle cannot be played, as an earlier check tells"
-_UNOPENED = "the task cannot be opened, as an earlier check tells"
+_UNOPENED = "the task cannot be made ready, as an earlier check tells"
 
 
 class Subject:
@@ -77,11 +77,14 @@ class Subject:
         """So that what the user can mend is told before any check.
 
         Raises:
-            UsageError, BackendError: the task cannot be opened here. Anything else is a finding of the first check.
+            UsageError, BackendError: the task has no samples here, or cannot be opened. Anything else is a finding of
+                the first check.
         """
         if self._is_open or self._unopened is not None:
             return
         try:
+            for split in ("train", "eval"):
+                self.rows(split)
             self._bench.__enter__()
             self._is_open = True
         except (UsageError, BackendError):
