@@ -15,23 +15,27 @@ from rlfactory_core.types import FaultKind, Trajectory
 
 _NEAR = 1e-6
 _CRASHED = re.compile(r"[A-Z]\w*(Error|Exception|Exit|Interrupt|Iteration): ")  # as `rewards.asking.attempt` tells it
-_HOSTILE = {
-    "100 kB": "answer " * 15_000,
-    "an answer of 100 kB": answer_text("x" * 100_000),
-    "tags in tags": "<answer><answer>1</answer></answer>" * 50,
-    "tags that do not end": "<answer>" * 500,
-    "a call that is not one": '<tool_call>\n{"name": 1, "arguments": [}\n</tool_call>',
-    "deep brackets": answer_text("[" * 2_000 + "]" * 2_000),
-    "control characters": answer_text("a\x00b\x1b[2J\u202e\ufeff\U0001f600"),
-    "not a number": answer_text("nan"),
-    "infinity": answer_text("-inf 1e999"),
-    "quotes": answer_text("'; DROP TABLE t; -- \" ` $(x) {0} %s"),
-}
+_CHARS_PER_TOKEN = 8
+_TEXTS = (
+    "answer " * 15_000,
+    "<answer><answer>1</answer></answer>" * 50,
+    "<answer>" * 500,
+    '<tool_call>\n{"name": 1, "arguments": [}\n</tool_call>',
+)
+_ANSWERS = (
+    "x" * 100_000,
+    "[" * 2_000 + "]" * 2_000,
+    "a\x00b\x1b[2J\u202e\ufeff\U0001f600",
+    "nan",
+    "-inf 1e999",
+    "'; DROP TABLE t; -- \" ` $(x) {0} %s",
+)
 
 
 def check(subject: Subject) -> Iterator[Evidence]:
-    """All rewards of all policies of all checks, and those for hostile texts."""
-    for text in _HOSTILE.values():
+    """All rewards of all policies of all checks, and those for hostile texts, as long as a turn may be."""
+    most = subject.bench.config.rollout.max_turn_tokens * _CHARS_PER_TOKEN
+    for text in (*(text[:most] for text in _TEXTS), *(answer_text(text[:most]) for text in _ANSWERS)):
         subject.play(constant(text), subject.some()[:2])
     low, high = subject.bench.reward_bounds
     played = [each for each in subject.seen if not each.masked]
