@@ -153,7 +153,7 @@ class PaysNan(Paying):
 
 class PaysTooMuch(Paying):
     def wrong(self, answer: str | None, trajectory: Trajectory) -> float:
-        return len(answer or "") / 1000.0
+        return len(answer or "") / 100.0
 
 
 class Crashes(Paying):

@@ -66,7 +66,7 @@ def test_a_good_task_passes_all() -> None:
         ("eval_in_train", "splits", "2 of 2 eval samples stand in train"),
         ("same_ids", "splits", "stand there more than once, such as 'sample'"),
         ("pays_nan", "bounds", "not finite"),
-        ("pays_too_much", "bounds", "the furthest 4"),
+        ("pays_too_much", "bounds", "lie outside of 0 to 1, the furthest "),
         ("crashes", "bounds", "IndexError"),
     ],
 )
