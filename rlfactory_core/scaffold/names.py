@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from rlfactory_core.errors import UsageError
 from rlfactory_core.plugins.discovery import discover
 
-LONGEST = 40  # characters: more would not fit into a table
+LONGEST = 30  # characters: lines of the templates hold the name, and have to stay lines
 _NAME = re.compile(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*")
 
 
