@@ -146,8 +146,8 @@ def types(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 def docs(session: nox.Session) -> None:
     """Build the documentation into site/, where a broken link is an error; run the examples in the documents."""
-    quiet = {"NO_MKDOCS_2_WARNING": "1"}  # of mkdocs-material, over a mkdocs that we do not use
-    run_with_everything(session, "mkdocs", "build", "--quiet", "--strict", env=quiet)
+    environment = {"NO_MKDOCS_2_WARNING": "1"}  # of mkdocs-material, over a mkdocs that we do not use
+    run_with_everything(session, "mkdocs", "build", "--strict", env=environment)  # --quiet would switch --strict off
     run_with_everything(session, "pytest", "-q", "tests/docs", *session.posargs, env={"RLFACTORY_SITE": "site"})
 
 
