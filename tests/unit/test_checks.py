@@ -98,6 +98,18 @@ def test_labels_that_every_prompt_names_are_no_leak() -> None:
     assert not leaks("the prompt", asked((text, ("positive", "negative")[index % 2]) for index in range(8))).wrong
 
 
+def test_short_answers_are_told_from_chance() -> None:
+    numbers = [(f"How many are in shop {100 + index}?", str(index)) for index in range(8)]
+    assert not leaks("the prompt", asked(numbers)).wrong
+    told = [(f"{text} (It is {answer}.)", answer) for text, answer in numbers]
+    assert leaks("the prompt", asked(told)).wrong
+
+
+def test_a_yes_that_may_be_a_no_is_no_leak() -> None:
+    text = "Is it so? Say yes or no."
+    assert not leaks("the prompt", asked((text, ("yes", "no")[index % 2]) for index in range(8))).wrong
+
+
 @pytest.mark.parametrize("form", ["Where is {n}? Hint: {a}.", "{a} is where {n} lies?", "{n} - {a}"])
 def test_an_answer_that_stands_in_one_place_is_a_leak(form: str) -> None:
     texts = [(form.format(n=f"house {index}", a=city), city) for index, city in enumerate(CITIES)]

@@ -17,8 +17,6 @@ from rlfactory_core.testing.checks.subject import Subject
 from rlfactory_core.types import Sample
 
 _SAMPLES = 64  # of each split that are looked at
-_SHORT = 3  # characters that an answer needs to be told from chance
-_COMMON = {"yes", "no", "true", "false", "none", "null", "unknown"}
 _SAME = 0.75  # share of the answers found that stand between the same words
 _FEW = 2  # answers found by which nothing is shown
 
@@ -35,17 +33,14 @@ class _Read:
 def check(subject: Subject) -> Iterator[Evidence]:
     """Looks for accepted answers in the opening messages, the tools' schemas and descriptions, and the sample's id.
 
-    Compared as SQuAD does, at word borders; answers under three letters and words such as yes are left out. An answer
-    may stand there among options or in a passage to be read. It leaks where it can be told from the rest: where other
-    samples' answers stand there less than half as often, and at least three quarters of those found stand between the
-    same words.
+    Compared as SQuAD does, at word borders. An answer may stand there among options, in a passage to be read, or by
+    chance. It leaks where it can be told from the rest: where other samples' answers stand there less than half as
+    often, and at least three quarters of those found stand between the same words.
     """
     samples = [sample for split in ("train", "eval") for sample in subject.bench.samples(split, _SAMPLES)]
     starts = [subject.bench.run(subject.bench.opening(each), subject.deadline_s, "starting") for each in samples]
     if not any(map(_telling, samples)):
-        raise DoesNotApply(
-            "no answer can be looked for: they are all missing, shorter than three letters, or words such as yes"
-        )
+        raise DoesNotApply("no answer can be looked for: the samples have none in words or numbers")
     texts = [_places(sample, start) for sample, start in zip(samples, starts, strict=True)]
     for place in texts[0]:
         yield leaks(place, [(sample, text[place]) for sample, text in zip(samples, texts, strict=True)])
@@ -112,12 +107,8 @@ def _find(text: str, answers: Sequence[str]) -> tuple[str, str] | None:
 
 
 def _telling(sample: Sample) -> tuple[str, ...]:
-    """Its accepted answers that can be told from chance, normalised."""
-    return tuple(answer for answer in map(_normal, _answers(sample)) if _tells(answer))
-
-
-def _tells(answer: str) -> bool:
-    return len(answer) >= _SHORT and answer not in _COMMON
+    """Its accepted answers, normalised, without those of which nothing is left."""
+    return tuple(filter(None, map(_normal, _answers(sample))))
 
 
 def _answers(sample: Sample) -> tuple[str, ...]:
