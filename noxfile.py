@@ -179,8 +179,7 @@ def wheels(session: nox.Session) -> None:
         session.install(TORCH, f"{core}[local,mcp]", *plugins, "hatchling", "editables", *group("test"))
         for name in ("search", "nl2sql", "judge"):
             session.run("rlfactory", "plugins", "info", name, silent=True)
-            if name != "judge":  # which builds and serves a model first; its own tests do that
-                session.run("rlfactory", "plugins", "check", name)
+            session.run("rlfactory", "plugins", "check", name)  # the judge's builds and serves its model first
         author(session)
         session.chdir(Path(__file__).parent)  # out of what is removed now
 
