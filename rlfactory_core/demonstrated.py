@@ -130,6 +130,20 @@ class Played:
         return json.dumps([tools, said], sort_keys=True, default=str)
 
 
+def solved(said: object, place: str) -> Message:
+    """What `Task.solve` gave.
+
+    Args:
+        place: where, for the message.
+
+    Raises:
+        PluginError: it is no turn of the assistant's.
+    """
+    if isinstance(said, Message) and said.role == "assistant":
+        return said
+    raise PluginError(f"{place}: got {said!r:.200}, expected a Message of the role 'assistant'.")
+
+
 class _Solver:
     """Speaks as `Task.solve` says, and keeps the conversation."""
 
@@ -151,8 +165,7 @@ class _Solver:
             frame = traceback.extract_tb(error.__traceback__)[-1]
             where = f"{Path(frame.filename).name}, line {frame.lineno}"
             raise PluginError(f"{place}: {type(error).__name__}: {error} ({where}).") from error
-        if not isinstance(said, Message) or said.role != "assistant":
-            raise PluginError(f"{place}: got {said!r:.200}, expected a Message of the role 'assistant'.")
+        said = solved(said, place)
         calls = (replace(call, id=f"call_{number}") for number, call in enumerate(said.tool_calls))
         said = replace(said, tool_calls=tuple(calls))  # which is called by which id is the conversation's affair
         self.messages.append(said)

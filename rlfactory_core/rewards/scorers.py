@@ -5,7 +5,7 @@ They read parsed assistant contents only: not the thinking block, not the argume
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import ClassVar
 
 from rlfactory_core.errors import VerifierError
@@ -53,9 +53,12 @@ def accepted_answers(sample: Sample) -> tuple[str, ...]:
     """The sample's ground truth as strings.
 
     Raises:
-        VerifierError: the sample has none.
+        VerifierError: the sample has none, or one that is no text, such as a dict.
     """
     truth = sample.answer
+    if isinstance(truth, (Mapping, bytes)):
+        kind = type(truth).__name__
+        raise VerifierError(f"the answer of sample {sample.id!r} is a {kind}; expected a text, or several")
     answers = tuple(map(str, truth)) if isinstance(truth, Iterable) and not isinstance(truth, str) else (truth,)
     if not answers or answers == (None,):
         raise VerifierError(f"sample {sample.id!r} has no answer to compare with")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
+from rlfactory_core.demonstrated import solved
 from rlfactory_core.task import Task
 from rlfactory_core.tiny import answer_text
 from rlfactory_core.types import Message, Sample, ToolCall, ToolSpec
@@ -23,7 +24,7 @@ def oracle(task: Task) -> Policy:
     def policy(
         sample: Sample, messages: Sequence[Message], tools: Sequence[ToolSpec], rng: random.Random
     ) -> Message | str:
-        return task.solve(sample, messages)
+        return solved(task.solve(sample, messages), f"{type(task).__name__}.solve, sample '{sample.id}'")
 
     return policy
 

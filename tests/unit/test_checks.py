@@ -131,6 +131,14 @@ def test_a_question_that_means_something_else_elsewhere_is_not_the_same() -> Non
     assert [each.wrong for each in disjoint(train, same)] == [True]
 
 
+def test_a_game_asks_the_same_each_time() -> None:
+    def games(*numbers: int) -> list[Sample]:
+        return [Sample(f"{number}", "Guess my number.", None, {"number": number}) for number in numbers]
+
+    assert not any(each.wrong for each in disjoint(games(1, 2), games(3)))
+    assert [each.wrong for each in disjoint(games(1, 2), games(2, 3))] == [True]
+
+
 def test_a_copy_among_many_others_is_found() -> None:
     train = rows(("Who made it?", "Ann"), ("Who sold it?", "Bob"), ("Who broke it?", "Cid"))
     other = rows(("Who made it?", "Ann"), ("Who sold it?", "Cid"), ("Who broke it?", "Bob"))

@@ -184,6 +184,8 @@ def test_the_command_as_json() -> None:
             "<answer>3</answer> no, <answer> x </answer>",
         ),
         (Message("assistant", " 4 "), "4", "x"),
+        (Message("assistant", "So:\n```python\n  4\n```\n"), "  4", "So:\n```python\nx\n```\n"),
+        (Message("assistant", "```\n3\n```\n```\n4\n```"), "```\n3\n```\n```\n4\n```", "x"),
         (
             Message("assistant", "", tool_calls=(call("submit", value="4", why="sum"),)),
             "4",

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from reward_examples import SEARCH, trajectory
 
+from rlfactory_core.errors import VerifierError
 from rlfactory_core.rewards import F1, ExactMatch, Format, RewardLayer, exact_match, extract_answer, f1, normalize
 from rlfactory_core.types import (
     Message,
@@ -43,6 +44,20 @@ def qa_cases() -> list[object]:
         marks = pytest.mark.skip(reason=reason) if reason else ()
         params.append(pytest.param(row, id=f"{row['kind']}-{index}", marks=marks))
     return params
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (None, "no answer to compare with"),
+        ({"city": "Paris"}, "is a dict; expected a text, or several"),
+        (b"Paris", "is a bytes"),
+    ],
+)
+def test_what_is_no_text_is_no_answer(answer: object, words: str) -> None:
+    item = trajectory("<answer>city</answer>", answer=answer)
+    with pytest.raises(VerifierError, match=words):
+        asyncio.run(ExactMatch().score(item))
 
 
 @pytest.mark.parametrize("row", qa_cases())

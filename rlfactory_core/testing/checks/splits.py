@@ -17,7 +17,8 @@ def check(subject: Subject) -> Iterator[Evidence]:
     """Ids are unique within a split; no sample of ``eval`` stands in ``train``.
 
     The same sample is one with the same prompt, answers and metadata; or the same prompt and answers, unless what a
-    question means depends on something else: then most questions that stand in both splits have other answers there.
+    question means depends on something else: then most questions that stand in both splits have other answers there, or
+    there are no answers and train itself asks the same more than once, as a game does.
     """
     train, held_out = subject.rows("train"), subject.rows("eval")
     for split, rows in (("train", train), ("eval", held_out)):
@@ -39,11 +40,18 @@ def disjoint(train: Sequence[Sample], held_out: Sequence[Sample]) -> Iterator[Ev
     """Whether samples of one split stand in the other, by the rule of `check`."""
     whole = {_whole(sample) for sample in train}
     answers: dict[str, set[str]] = defaultdict(set)
+    meant: dict[str, set[tuple[str, str, str]]] = defaultdict(set)
     for sample in train:
         answers[_asked(sample)].add(_answer(sample))
+        meant[_asked(sample)].add(_whole(sample))
     copied = [sample for sample in held_out if _whole(sample) in whole]
     common = [sample for sample in held_out if _asked(sample) in answers]
-    known = [sample for sample in common if _answer(sample) in answers[_asked(sample)]]
+    games = {asked for asked, wholes in meant.items() if len(wholes) > 1}
+    known = [
+        sample
+        for sample in common
+        if _answer(sample) in answers[_asked(sample)] and (sample.answer is not None or _asked(sample) not in games)
+    ]
     decided = bool(common) and len(known) >= _DECIDES * len(common)
     leaked = copied or (known if decided else [])
     if leaked:

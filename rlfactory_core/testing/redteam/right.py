@@ -36,6 +36,8 @@ def _prose(material: Material) -> Iterable[Case]:
 
 def _white_space(material: Material) -> Iterable[Case]:
     truth = material.truth
+    if material.frame.kind == "block":
+        return one_of_each([("below it", f"{truth}\n\n")], material.frame)  # above it, it may mean something
     if material.frame.kind != "tags":
         return one_of_each([("around it", f"\n {truth} \n")], material.frame)
     return [
