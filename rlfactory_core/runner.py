@@ -25,6 +25,7 @@ from rlfactory_core.reporting.plugin_sections import plugin_sections
 from rlfactory_core.reporting.progress import Progress, count_text
 from rlfactory_core.reporting.report import write_report
 from rlfactory_core.stopping import stop_on_interrupt
+from rlfactory_core.task import make_task
 from rlfactory_core.task_runtime import TaskRuntime
 
 __all__ = ["Prepared", "prepare", "resolve", "resume", "run"]
@@ -92,7 +93,7 @@ def resolve(
             "No plugin is named. Say which task, for example --plugin search, or bring data, and tools as MCP servers: "
             "--data train.jsonl --mcp mcp.json"
         )
-    task = registry.task(plugin).make(given.get("task") or {}, 0)
+    task = make_task(registry.task(plugin), given.get("task") or {}, 0)
     # As the task reads its own options: relative paths, for one, would not hold in another folder.
     given["task"] = task.config.model_dump(mode="json", exclude_unset=True)
     defaults = tiny_defaults(task) if given.get("model") is None else task.defaults
@@ -146,7 +147,7 @@ def find_parts(config: RunConfig, registry: Registry) -> None:
         PluginError: no plugin gives one of them.
         UsageError: the MCP servers' configuration cannot be read, or needs something that is not there.
     """
-    task = registry.task(config.plugin).make(dict(config.task), config.seed)
+    task = make_task(registry.task(config.plugin), config.task, config.seed)
     for name in task.rewards if config.rewards is None else [reward.name for reward in config.rewards]:
         registry.find(name, "reward_scorer", "verifier")
     registry.find(config.tools.manager, "tool_manager")

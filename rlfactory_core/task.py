@@ -10,6 +10,8 @@ from rlfactory_core.config import DataColumns, Section
 from rlfactory_core.config_load import validate_section
 from rlfactory_core.data import load_samples
 from rlfactory_core.env import ToolEnv
+from rlfactory_core.errors import PluginError
+from rlfactory_core.plugins.loading import Registration
 from rlfactory_core.protocols import Env, ToolManager
 from rlfactory_core.reporting.progress import NullProgress, Progress
 from rlfactory_core.rewards.scorers import accepted_answers
@@ -17,6 +19,33 @@ from rlfactory_core.run_context import RunContext
 from rlfactory_core.tiny import TinyModelRecipe, answer_text
 from rlfactory_core.tool_context import ToolContext
 from rlfactory_core.types import Message, Sample
+
+
+def make_task(registration: Registration, options: Mapping[str, Any], seed: int) -> Task:
+    """The task that a plugin registers.
+
+    Raises:
+        ConfigError: the options do not fit.
+        PluginError: the plugin's code is not what a task has to be.
+    """
+    what = f"The task '{registration.name}' of the plugin {registration.plugin}"
+    try:
+        task: Task = registration.make(options, seed)
+    except TypeError as error:
+        if "__init__() " not in str(error) or "argument" not in str(error):
+            raise
+        raise PluginError(
+            f"{what} cannot be made: {error}. It is called with the options and the seed: "
+            "`def __init__(self, config=None, seed=0)`, which calls `super().__init__(config, seed)`."
+        ) from error
+    if not hasattr(task, "config"):
+        raise PluginError(f"{what} has no config: its __init__ has to call `super().__init__(config, seed)`.")
+    weights = task.rewards.values() if isinstance(task.rewards, Mapping) else (None,)
+    if not all(isinstance(weight, (int, float)) for weight in weights):
+        raise PluginError(
+            f"{what} has rewards = {task.rewards!r}; expected names with their weights, such as {{'exact_match': 1.0}}."
+        )
+    return task
 
 
 class Task:
@@ -42,6 +71,9 @@ class Task:
     config: Any  # an instance of the class's own Config
 
     def __init__(self, config: Mapping[str, Any] | None = None, seed: int = 0) -> None:
+        if not (isinstance(self.Config, type) and issubclass(self.Config, Section)):
+            name = type(self).__name__
+            raise PluginError(f"{name}.Config is no Section of rlfactory_core. Write `class Config(Section):` in it.")
         self.config = validate_section(type(self).Config, config or {}, prefix="task")
         self.seed = seed
         self.progress: Progress = NullProgress()  # of the run, from `open` on: where to show what takes long

@@ -30,6 +30,7 @@ from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.rewards.layer import RewardLayer
 from rlfactory_core.rollout import Episode, RolloutLimits, rollout, rollout_group
 from rlfactory_core.run_context import RunContext
+from rlfactory_core.task import make_task
 from rlfactory_core.tools.opening import OpenTools
 from rlfactory_core.types import Group, Sample, Trajectory
 
@@ -47,7 +48,7 @@ class TaskRuntime:
 
     def __init__(self, config: RunConfig, registry: Registry, *, group: str = "") -> None:
         self.config, self.registry = config, registry
-        self.task = registry.task(config.plugin).make(dict(config.task), config.seed)
+        self.task = make_task(registry.task(config.plugin), config.task, config.seed)
         wanted = self._wanted_rewards()
         # By what the reward is called: the scorer and its weight.
         self.scorers: dict[str, tuple[Any, float]] = {

@@ -5,6 +5,7 @@ Each plugin gets a pluggy manager of its own, so a hook that fails cannot touch 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
@@ -14,7 +15,7 @@ from typing import Any, Literal, get_args
 import pluggy
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
-from rlfactory_core.errors import MissingExtraError, PluginError, PluginVersionError
+from rlfactory_core.errors import MissingExtraError, PluginError, PluginVersionError, nearest
 from rlfactory_core.hookspecs import API_VERSION, PROJECT, Hookspecs
 from rlfactory_core.plugins.discovery import PluginEntry
 from rlfactory_core.plugins.single_file import import_file
@@ -96,18 +97,20 @@ def _check_api(entry: PluginEntry, module: ModuleType) -> str:
             f"The plugin {entry} says RLFACTORY_API = {api!r}; expected a version specifier, such as '{DEFAULT_API}'."
         ) from None
     if not speaks:
+        remedy = f"Install versions that agree: `pip install -U rlfactory-core {entry.distribution}`."
+        if entry.file:
+            remedy = "Change it in the file, or install a core that fits: `pip install -U rlfactory-core`."
         raise PluginVersionError(
-            f"The plugin {entry} speaks plugin API {api}, this rlfactory-core {API_VERSION}. "
-            f"Install versions that agree: `pip install -U rlfactory-core {entry.distribution}`."
+            f"The plugin {entry} speaks plugin API {api}, this rlfactory-core {API_VERSION}. {remedy}"
         )
     return str(api)
 
 
 def _call_hooks(entry: PluginEntry, module: ModuleType) -> tuple[Registration, ...]:
+    _refuse_unknown_hooks(entry, module)
     manager = pluggy.PluginManager(PROJECT)
     manager.add_hookspecs(Hookspecs)
     manager.register(module)
-    manager.check_pending()  # a misspelt hook would otherwise be silently ignored
     found: dict[tuple[Kind, str], Registration] = {}
 
     for kind in KINDS:
@@ -129,6 +132,22 @@ def _call_hooks(entry: PluginEntry, module: ModuleType) -> tuple[Registration, .
             f"`@hookimpl def rlfactory_tasks(register): register({entry.name!r}, MyTask)`."
         )
     return tuple(found.values())
+
+
+def _refuse_unknown_hooks(entry: PluginEntry, module: ModuleType) -> None:
+    """A misspelt hook would otherwise be silently ignored, and pluggy's own words for another argument are no help."""
+    for name, function in vars(module).items():
+        if not isinstance(getattr(function, f"{PROJECT}_impl", None), dict):
+            continue
+        if not hasattr(Hookspecs, name):
+            known = [hook for hook in vars(Hookspecs) if hook.startswith(PROJECT)]
+            raise PluginError(f"The plugin {entry} has an unknown hook '{name}'. {nearest(name, known)}")
+        taken = list(inspect.signature(function).parameters)
+        if taken != ["register"]:
+            raise PluginError(
+                f"The plugin {entry} has {name}({', '.join(taken)}); expected {name}(register), which is called back "
+                "with a name and a factory."
+            )
 
 
 def words(kind: str) -> str:

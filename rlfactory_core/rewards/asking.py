@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -69,6 +70,8 @@ async def attempt(
     counts: Mapping[str, float] = {}
     try:
         scoring = method(subject)
+        if not inspect.isawaitable(scoring):
+            raise TypeError(f"its method {method.__name__} is not async; write `async def {method.__name__}(…)`")
         value = await (scoring if deadline_s is None else asyncio.wait_for(scoring, deadline_s))
     except asyncio.TimeoutError as error:
         text = str(error) or f"no score within {deadline_s} s"
@@ -92,8 +95,10 @@ async def attempt_group(name: str, scorer: GroupScorer, group: Group, deadline_s
     return [Outcome(name, whole.seconds, error=error, counts={} if i else whole.counts) for i in range(size)]
 
 
-def unusable(score: Score, num_turns: int) -> str:
+def unusable(score: Any, num_turns: int) -> str:
     """Why a score cannot be used; empty where it can."""
+    if not isinstance(score, Score):
+        return f"it gave {score!r:.80}; expected a Score, such as Score(1.0)"
     if score.turns and len(score.turns) != num_turns:
         return f"it gave {len(score.turns)} per-turn scores for {num_turns} turns"
     if not all(map(math.isfinite, (score.value, *score.turns))):

@@ -12,6 +12,8 @@ from rlfactory_core.errors import UsageError
 from rlfactory_core.plugins.discovery import discover
 
 LONGEST = 30  # characters: lines of the templates hold the name, and have to stay lines
+RESERVED = {"builtin", "doctor", "eval", "new", "plugins", "run", "tests", "data", "tools", "trace"}
+"""What the core's own parts and commands are called, and folders of the package."""
 _NAME = re.compile(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*")
 
 
@@ -35,6 +37,8 @@ def names_of(name: str) -> Names:
             f"'{name}' cannot be a plugin's name. Expected at most {LONGEST} lower-case letters and digits, in words "
             f"with - or _ between them, a letter first{_proposal(name)}."
         )
+    if name in RESERVED:
+        raise UsageError(f"'{name}' cannot be a plugin's name: rlfactory has something of that name. Choose another.")
     package = name.replace("-", "_")
     if keyword.iskeyword(package) or package in sys.stdlib_module_names:
         raise UsageError(f"'{name}' cannot be a plugin's name: in Python, '{package}' is taken. Choose another.")

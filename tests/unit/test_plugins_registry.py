@@ -170,7 +170,11 @@ def test_two_files_of_one_name_do_not_meet(tmp_path: Path) -> None:
         ("1 / 0", "ZeroDivisionError"),
         ("import sys; sys.exit(3)", "SystemExit: 3"),
         ("x = 1", "registers nothing"),
-        (COUNTDOWN.replace("rlfactory_tasks", "rlfactory_task"), "unknown hook 'rlfactory_task'"),
+        (
+            COUNTDOWN.replace("rlfactory_tasks", "rlfactory_task"),
+            "unknown hook 'rlfactory_task'. Did you mean 'rlfactory_tasks'",
+        ),
+        (COUNTDOWN.replace("(register)", "(reg)"), "has rlfactory_tasks(reg); expected rlfactory_tasks(register)"),
         (COUNTDOWN + "    register('countdown', Countdown)", "twice"),
         (COUNTDOWN.replace('"countdown"', '"a:b"'), "without ':'"),
         (COUNTDOWN.replace(", Countdown)", ", 3)"), "expected a factory"),

@@ -152,6 +152,28 @@ def test_an_unknown_reward_is_refused_before_anything_else(plugin: Path, tmp_pat
     assert not (tmp_path / "run").exists()
 
 
+WRONG_TASKS = {
+    "rewards = 'exact_match'": "rewards = 'exact_match'; expected names with their weights",
+    "rewards = {'exact_match': 'high'}": "expected names with their weights",
+    "class Config:\n        size = 1": "Wrong.Config is no Section",
+    "def __init__(self):\n        pass": "`def __init__(self, config=None, seed=0)`",
+    "def __init__(self, config=None, seed=0):\n        pass": "has to call `super().__init__(config, seed)`",
+}
+
+
+@pytest.mark.parametrize("body", WRONG_TASKS)
+def test_what_is_no_task_is_told_in_words(tmp_path: Path, body: str) -> None:
+    file = tmp_path / "wrong.py"
+    file.write_text(
+        "from rlfactory_core import Task, hookimpl\n\n\n"
+        f"class Wrong(Task):\n    {body}\n\n\n"
+        "@hookimpl\ndef rlfactory_tasks(register):\n    register('wrong', Wrong)\n"
+    )
+    with pytest.raises(PluginError) as caught:
+        prepare(None, [{"plugin": str(file)}])
+    assert WRONG_TASKS[body] in str(caught.value)
+
+
 def test_what_is_no_sample_is_named(plugin: Path) -> None:
     plugin.write_text(PLUGIN.replace("SAMPLES", '[("How long?", "x")]').replace("lambda: None", "object"))
     prepared = prepare(None, [f"plugin={plugin}", "engine=still", "rewards={exact_match: 1}"])

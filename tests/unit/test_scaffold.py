@@ -48,6 +48,7 @@ def test_the_minimal_task_is_under_forty_lines() -> None:
         ("x" * 31, "at most 30"),
         ("", "such as my-task"),
         ("json", "'json' is taken"),
+        ("run", "rlfactory has something of that name"),
         ("class", "'class' is taken"),
         ("click", "a package 'click' is installed"),
     ],

@@ -17,6 +17,7 @@ from rlfactory_core.plugins.fingerprint import Fingerprint
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.protocols import EngineRun
 from rlfactory_core.reporting.progress import NullProgress, Progress
+from rlfactory_core.task import make_task
 
 MOST_WORKERS = 8  # more processes than this do not pay for a tiny model's batches
 
@@ -48,7 +49,7 @@ def _program(
 
 def _build(config: RunConfig, registry: Registry, workers: Workers | None, progress: Progress) -> Path:
     """The model's folder, built there by the ``workers``; without them only its name."""
-    task = registry.task(config.plugin).make(dict(config.task), config.seed)
+    task = make_task(registry.task(config.plugin), config.task, config.seed)
     own = OwnModel.of(task, config, registry)
     if workers is not None:
         torch.set_num_threads(1)  # a second thread slows a tiny model down, and a second process does not
