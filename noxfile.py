@@ -59,7 +59,7 @@ def run_with_everything(
     session.run(
         python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
         TORCH, "-e", ".[local,lora,mcp]", "-e", f"{SEARCH}[dense]", "-e", f"{NL2SQL}[all]", "-e", JUDGE,
-        *group("test", "optional", "types", "docs"),
+        *group("test", "optional", "types", "docs", "lint"),
     )  # fmt: skip
     path = f"{SHARED / 'bin'}{os.pathsep}{os.environ['PATH']}"
     session.run(str(SHARED / "bin" / program), *arguments, env={"PATH": path, "VIRTUAL_ENV": str(SHARED), **env})
