@@ -88,12 +88,9 @@ def evaluate_run(
     given: list[str | Mapping[str, Any]] = [{"eval": {"sampled": True, "attempts": ATTEMPTS}}]
     if plugin is not None:
         given.append({"plugin": plugin})
-    if api is not None:
-        given.append({"model": api if run or model is None else model})
-    elif run is not None:
-        given.append({"model": _checkpoint(run)})
-    elif model is not None:
-        given.append({"model": model})
+    named = _model(run, model, api)
+    if named is not None:
+        given.append({"model": named})
     registry = Registry()
     ready = load_recipe(recipe, registry) if recipe else {}
     base = merge(_base(run, plugin or ready.get("plugin")), ready)
@@ -117,6 +114,13 @@ def evaluate_run(
         folder.write_summary(_summary(done, evaluator.name, config))
     _check_measured(done)
     return done
+
+
+def _model(run: RunFolder | None, model: str | None, api: str | None) -> str | None:
+    """What the configuration names as the model; None: it stays as it is."""
+    if api is not None:
+        return api if run or model is None else model
+    return model if run is None else _checkpoint(run)
 
 
 def _run_of(model: str | None) -> RunFolder | None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import random
 import signal
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -19,10 +18,10 @@ from rlfactory_core.testing.checks.result import Evidence, seen, wrong
 from rlfactory_core.testing.checks.subject import Subject
 from rlfactory_core.testing.examples import example_calls
 from rlfactory_core.testing.footprint import Footprint, still_there, written_files
-from rlfactory_core.testing.policies import Policy, oracle
+from rlfactory_core.testing.policies import oracle, script
 from rlfactory_core.tiny import answer_text
 from rlfactory_core.tool_context import ToolContext
-from rlfactory_core.types import Message, Sample, ToolCall, ToolSpec, Trajectory
+from rlfactory_core.types import Message, ToolCall, Trajectory
 
 _GRACE_S = 3.0  # for what is being let go of
 
@@ -134,7 +133,7 @@ async def _cancel_all(subject: Subject, bench: TaskBench, calls: Mapping[str, To
                 play = bench.episode(oracle(bench.task), sample, around=moment.around)
             else:
                 manager = bench.manager(moment.tool)
-                play = bench.episode(_calling(call), sample, manager=manager, around=moment.counting)
+                play = bench.episode(script(call, answer_text("42")), sample, manager=manager, around=moment.counting)
             problem = await _cancelled(play, moment, delay, subject.deadline_s)
             count += 1
             where = f"cancelled in the tool {call.name}" if call else "cancelled between turns"
@@ -170,17 +169,6 @@ async def _tasks_left(running: set[asyncio.Task[Any]]) -> list[str]:
     while (left := asyncio.all_tasks() - running) and time.monotonic() < until:
         await asyncio.wait(left, timeout=0.1)
     return sorted({getattr(task.get_coro(), "__qualname__", repr(task)) for task in left})
-
-
-def _calling(call: ToolCall) -> Policy:
-    def policy(
-        sample: Sample, messages: Sequence[Message], tools: Sequence[ToolSpec], rng: random.Random
-    ) -> Message | str:
-        if any(message.role == "assistant" for message in messages):
-            return answer_text("42")
-        return Message("assistant", "", tool_calls=(call,))
-
-    return policy
 
 
 def _left(before: Footprint, made: set[str]) -> list[str]:

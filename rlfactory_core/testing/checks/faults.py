@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from rlfactory_core.errors import ToolUnavailableError
@@ -13,10 +12,10 @@ from rlfactory_core.testing.checks.subject import Subject
 from rlfactory_core.testing.checks.telling import told
 from rlfactory_core.testing.examples import example_calls
 from rlfactory_core.testing.faults import FaultInjector
-from rlfactory_core.testing.policies import Policy
+from rlfactory_core.testing.policies import script
 from rlfactory_core.tiny import answer_text
 from rlfactory_core.tool_context import ToolContext
-from rlfactory_core.types import FaultKind, Message, Sample, ToolCall, ToolSpec, Trajectory
+from rlfactory_core.types import FaultKind, ToolCall, Trajectory
 
 _HUGE = 10_000_000  # characters
 _CHARS_PER_TOKEN = 64  # as long as any in use
@@ -77,7 +76,7 @@ def _under(
         lambda each: make(each) if each.spec.name == name else each, deadline_s=subject.hang_s, **_UNLIMITED
     )
     try:
-        (played,) = subject.play(_calling(subject, call), subject.some()[:1], manager=manager)
+        (played,) = subject.play(script(call, answer_text("42")), subject.some()[:1], manager=manager)
     except Exception as error:  # noqa: BLE001 - the boundary to the task's environment
         subject.renew()
         return wrong(
@@ -88,19 +87,6 @@ def _under(
         return seen(f"tool {name} {weather}: not tried, because it refuses the example {call.arguments_text}")
     problem = judge(subject, played)
     return wrong(f"tool {name} {weather}: {problem}") if problem else seen(f"tool {name} {weather}: as it should be")
-
-
-def _calling(subject: Subject, call: ToolCall) -> Policy:
-    """Calls, then answers."""
-
-    def policy(
-        sample: Sample, messages: Sequence[Message], tools: Sequence[ToolSpec], rng: random.Random
-    ) -> Message | str:
-        if any(message.role == "assistant" for message in messages):
-            return answer_text("42")
-        return Message("assistant", "", tool_calls=(call,))
-
-    return policy
 
 
 def _masked(subject: Subject, played: Trajectory) -> str:
