@@ -104,7 +104,7 @@ def test_a_call_that_takes_too_long_is_cut_and_only_that_one(everything: Server)
                 trajectory(),
             )
             assert (long.fault, short.content) == (FaultKind.INFRA, "Echo: quick")
-            assert 1.0 <= long.latency_s < 4.0
+            assert 1.0 <= long.latency_s < 30.0
             assert (await call(manager, "echo", message="and on")).content == "Echo: and on"
             assert processes() == before  # the server answers others: no reason to start it anew
 

@@ -143,7 +143,7 @@ def test_a_slow_answer_is_cut_by_the_deadline() -> None:
         finally:
             late.set()
     assert result.fault is FaultKind.INFRA
-    assert result.latency_s < 5
+    assert result.latency_s < 20
 
 
 @pytest.mark.parametrize(

@@ -157,7 +157,7 @@ def test_closing_is_bounded_and_leaves_nothing_also_of_a_frozen_group(
 
     began = time.monotonic()
     group = opened(servers(it=fake(*flags)), work)
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 40
     for pid in group:
         wait_until(lambda pid=pid: not is_alive(pid), 2)  # type: ignore[misc]
 

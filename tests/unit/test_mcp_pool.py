@@ -31,8 +31,8 @@ def test_replicas_share_the_calls_and_each_has_one_at_a_time() -> None:
     async def work(it: Opened) -> None:
         assert len(await pids(it, 30)) == 3
         began = time.monotonic()
-        await asyncio.gather(*(it.call("sleep", seconds=0.3) for _ in range(6)))
-        assert 0.6 <= time.monotonic() - began < 1.5  # two rounds; one server would take six
+        await asyncio.gather(*(it.call("sleep", seconds=1.0) for _ in range(6)))
+        assert 2.0 <= time.monotonic() - began < 6.0  # two rounds; one server would take six
 
     opened(servers(it=fake("--serial", replicas=3)), work)
 
@@ -72,9 +72,7 @@ def test_a_replica_that_hangs_takes_no_calls_until_it_is_back() -> None:
     async def work(it: Opened) -> None:
         before = await pids(it, 8)
         await it.cut("freeze")
-        began = time.monotonic()
-        assert await asyncio.gather(*(it.call("echo", text="x") for _ in range(10))) == ["x"] * 10
-        assert time.monotonic() - began < 1  # the other one took them all
+        assert len(before & await pids(it, 10)) == 1  # the other one took them all
 
         async def both_are_up() -> bool:
             return len(await pids(it, 8)) == 2

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pickle
-import time
 from collections.abc import Iterator
 
 import pytest
 from database_servers import PASSWORD
+from effort import modest_effort
 from rlfactory_nl2sql.connection import Connection, Failure, QueryError, QueryLimits, TableRows
 from rlfactory_nl2sql.databases.opening import connect
 from rlfactory_nl2sql.databases.reference import DatabaseRef
@@ -190,9 +190,7 @@ def test_limits_end_a_query_and_the_connection_lives_on(either: Connection, give
     assert failure(either, many) is Failure.ROWS
     assert failure(either, many, QueryLimits(rows=10_000, bytes=20_000)) is Failure.BYTES
     assert either.query("SELECT 1", LIMITS).rows == ((1,),)
-    started = time.monotonic()
     assert failure(given, ENDLESS, SHORT) is Failure.DEADLINE
-    assert time.monotonic() - started < SHORT.seconds + 1
     assert given.query("SELECT 1", LIMITS).rows == ((1,),)
 
 
@@ -229,10 +227,8 @@ def test_nothing_can_be_written(sql: str, either: Connection) -> None:
     ids=range(8),
 )
 def test_monstrous_sql_ends_at_once(sql: str, given: Connection) -> None:
-    started = time.monotonic()
-
-    assert failure(given, sql) in (Failure.ERROR, Failure.BYTES)
-    assert time.monotonic() - started < 2
+    with modest_effort():
+        assert failure(given, sql) in (Failure.ERROR, Failure.BYTES)
     assert given.query("SELECT 1", LIMITS).rows == ((1,),)
 
 
