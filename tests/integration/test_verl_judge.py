@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fake_openai import Reply, said, serve
-from runs import TINY_TASK, finish, metrics, start, summary
+from runs import TINY_TASK, finish, metrics, start, summary, wait_until
 from verl_runs import LIMIT_S, VERL, rlfactory
 
 pytest.importorskip("verl", reason="the verl engine: rlfactory doctor --engine verl --install")
@@ -18,7 +20,7 @@ pytest.importorskip("rlfactory_judge", reason="the judge: python -m pip install 
 from tiny_judge import tiny_judge
 
 pytest_plugins = ("verl_runs",)
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("nothing_left")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("nothing_of_verl_left")]
 
 STOPPED = 130
 SMALL = (
@@ -47,7 +49,7 @@ def scores(run: Path) -> list[dict[str, Any]]:
 
 
 def test_the_judge_in_verls_pool(judge: Path, tmp_path: Path) -> None:
-    """With a reward of a test's own that shares the pool, a rule and a verifier, all at once; also after a resume.
+    """With a reward of a test's own that shares the pool, a rule and a verifier, all at once; also after Ctrl-C.
 
     What the model says is held to its form by vLLM, so that every attempt has a score.
     """
@@ -59,21 +61,29 @@ def test_the_judge_in_verls_pool(judge: Path, tmp_path: Path) -> None:
         {"name": "asked", "weight": 0.5, "model": str(judge)},
         *({"name": name, "weight": 0.1} for name in names[2:]),
     )
-    given = ("--config", config, *VERL, "--steps", "1", "--out", run, *SMALL)
+    given = ("--config", config, *VERL, "--steps", "50", "--out", run, *SMALL)
     shown = rlfactory("run", *given, "--dry-run").out.splitlines()
     told = [line.split() for line in shown if line.startswith("# rewards.judge, rewards.asked")]
     assert ["reward.reward_model.model_path", f"'{judge}'"] in [words[-2:] for words in told]
     assert not run.exists()
 
-    rlfactory("run", *given)
-    rlfactory("run", "--resume", run, "--steps", "2")
+    process = start("run", *given)
+    wait_until(lambda: len(metrics(run)) >= 1, process, LIMIT_S)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    stopped = finish(process, LIMIT_S)
+    assert stopped.code == STOPPED, stopped.out
+    done = len(metrics(run))
+    assert f"Stopped after step {done}" in stopped.out
+    assert (run / "checkpoints" / "latest").resolve().name == "huggingface"
+
+    rlfactory("run", "--resume", run, "--steps", done + 1)
     rows = metrics(run)
-    assert [(row["step"], row["masked"]) for row in rows] == [(1, 0), (2, 0)]
+    assert [(row["step"], row["masked"]) for row in rows] == [(step, 0) for step in range(1, done + 2)]
     assert all(set(names) <= set(row) for row in rows)
     assert set(summary(run)["eval"]) == {"before", "after"}
     assert set(names) <= set(summary(run)["eval"]["after"])
     found = scores(run)
-    assert len(found) == 8
+    assert len(found) == 4 * (done + 1)
     for score in found:
         assert set(names) <= set(score["components"])
         assert score["verdicts"]["judge"]["reasons"]

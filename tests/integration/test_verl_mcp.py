@@ -1,4 +1,4 @@
-"""The generic task in verl: tools of an MCP server, started by verl's own rollout processes."""
+"""The generic task in verl, with rollouts and updates at once: tools of an MCP server, started by verl's processes."""
 
 from __future__ import annotations
 
@@ -14,26 +14,32 @@ pytest.importorskip("verl", reason="the verl engine: rlfactory doctor --engine v
 pytest.importorskip("vllm", reason="the verl engine: rlfactory doctor --engine verl --install")
 pytest.importorskip("mcp", reason="MCP servers: python -m pip install 'rlfactory-core[mcp]'")
 pytest_plugins = ("mcp_runs", "verl_runs")
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("nothing_left")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("nothing_of_verl_left")]
 
 
-def test_a_server_s_results_stand_in_the_trajectories(servers: Servers, data: Path, tmp_path: Path) -> None:
+def test_a_server_s_results_stand_in_the_trajectories(
+    servers: Servers, data: Path, tmp_path: Path
+) -> None:
     warm, run = tmp_path / "warm", tmp_path / "run"
     still = ("train.workers=1", "train.group_size=2", "train.lr=1e-12", "train.muon_lr=0", "eval.limit=2")
     rlfactory("run", "--plugin", TINY_TASK, "task.head_dim=32", "--steps", "1", "--out", warm, *still)
     rlfactory(
         "run", *VERL, "--model", warm / "checkpoints" / "latest", "--mcp", servers.config, "--system", "",
-        "--steps", "1", "--data", data, "--eval-data", data, "data.columns.answer=answer", "--reward", "exact_match",
-        "--out", run, "rollout.max_turns=3", "rollout.max_turn_tokens=40", "rollout.max_tokens=320",
+        "--steps", "2", "--data", data, "--eval-data", data, "data.columns.answer=answer", "--reward", "exact_match",
+        "--out", run, "verl.mode=separate_async", "train.updates_per_step=2",
+        "rollout.max_turns=3", "rollout.max_turn_tokens=40", "rollout.max_tokens=320",
         "train.prompts_per_step=4", "train.group_size=8", "train.lr=1e-3", "eval.sampled=false", "verl.agent_workers=2",
     )  # fmt: skip
-    (row,) = metrics(run)
-    assert row["tool/search/calls"] > 0
-    assert row["masked"] == 0
+    rows = metrics(run)
+    assert [row["step"] for row in rows] == [1, 2]
+    assert all(row["tool/search/calls"] > 0 for row in rows)
+    assert all(row["masked"] == 0 for row in rows)
+    assert all(row["grad_norm"] > 0 for row in rows)  # weights passed on
     played = trajectories(run, "step-000001")
     assert len(played) == 32
     found = [result for trajectory in played for result in results(trajectory)]
     assert {result["content"] for result in found} & {f"1: {colour}" for colour in COLOURS.values()}
     assert len(servers.queries) >= sum(result["attempts"] for result in found) > 0
     assert len(servers.started) == 2  # the machine's check, and all rollout processes together
+    assert summary(run)["mode"] == "separate_async"
     assert set(summary(run)["eval"]) == {"before", "after"}

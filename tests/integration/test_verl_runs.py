@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 from runs import TINY_TASK, finish, metrics, start, summary, wait_until
@@ -15,7 +13,7 @@ from verl_runs import LIMIT_S, VERL, rlfactory
 pytest.importorskip("verl", reason="the verl engine: rlfactory doctor --engine verl --install")
 pytest.importorskip("vllm", reason="the verl engine: rlfactory doctor --engine verl --install")
 pytest_plugins = ("verl_runs",)
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("nothing_left")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("nothing_of_verl_left")]
 
 TINY = ("--plugin", TINY_TASK, *VERL, "task.head_dim=32")
 
@@ -97,30 +95,3 @@ def test_ppo_puts_turn_rewards_where_they_belong_and_masks_outages(tmp_path: Pat
     assert any(turn["reward"] == 0.5 for item in trajectories for turn in item["turns"])
     trained = [item["reward"] for item in trajectories[:32] if not item["masked"]]
     assert rows[0]["verl/critic/score/mean"] == pytest.approx(sum(trained) / len(trained), abs=1e-4)
-
-
-def test_separate_async_trains_with_weights_passed_on(tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    rlfactory(
-        "run", *TINY, "--out", run, "--steps", "2", "verl.mode=separate_async",
-        "train.updates_per_step=2", "eval.limit=4", "eval.sampled=false",
-    )  # fmt: skip
-    rows: list[dict[str, Any]] = metrics(run)
-    assert [row["step"] for row in rows] == [1, 2]
-    assert all(row["grad_norm"] > 0 for row in rows)
-    assert summary(run)["mode"] == "separate_async"
-    assert summary(run)["eval"]["after"]
-
-
-def test_ctrl_c_stops_after_the_step_and_resumes(tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    process = start("run", *TINY, "--out", run, "--steps", "50", "eval.limit=4")
-    wait_until(lambda: len(metrics(run)) >= 1, process, LIMIT_S)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-    outcome = finish(process, LIMIT_S)
-    assert outcome.code == 130, outcome.out
-    done = len(metrics(run))
-    assert f"Stopped after step {done}" in outcome.out
-    assert (run / "checkpoints" / "latest").resolve().name == "huggingface"
-    rlfactory("run", "--resume", run, "--steps", str(done + 1))
-    assert [row["step"] for row in metrics(run)] == list(range(1, done + 2))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from judge_services import judging, question
+from judge_serving import descendants, is_alive, until
 from rlfactory_judge.contract import RefusedError, Reply, UnreadableError
 from rlfactory_judge.serving.local import LocalServer
 
@@ -41,6 +42,9 @@ def test_vllm_enforces_the_form(tmp_path: Path) -> None:
 
     async def work() -> None:
         async with LocalServer(tiny_judge(tmp_path / "judge", context=512), backend="vllm") as server:
+            assert server.pid is not None
+            family = descendants(server.pid)
+            assert len(family) >= 3  # the guard, the API server, the engine
             async with judging(server.url, model=server.model, output="json", max_tokens=64) as service:
                 replies = await asyncio.gather(*(service.ask(question(f"{number}")) for number in range(4)))
                 assert all(isinstance(reply, Reply) and 0.0 <= reply.values[0] <= 1.0 for reply in replies)
@@ -50,5 +54,6 @@ def test_vllm_enforces_the_form(tmp_path: Path) -> None:
             async with judging(server.url, model=server.model, output="text") as service:
                 with pytest.raises(RefusedError, match="Lower max_tokens"):  # 2048 of 512
                     await service.ask(question())
+        await asyncio.to_thread(until, lambda: not any(map(is_alive, family)), "all of vLLM to end")
 
     asyncio.run(work())
