@@ -41,7 +41,9 @@ def test_vllm_gets_its_gpus_prefix_caching_and_the_models_reasoning_parser() -> 
 def test_transformers_serves_one_model() -> None:
     made = launch(Served("/models/judge", "transformers", "cpu", extra=("--continuous-batching",)), Replica(8000))
     words = " ".join(made.command)
-    assert "-m transformers.cli.transformers serve /models/judge --host 127.0.0.1 --port 8000 --device cpu" in words
+    assert (
+        "-m rlfactory_judge.serving.transformers_serve /models/judge --host 127.0.0.1 --port 8000 --device cpu" in words
+    )
     assert words.endswith("--continuous-batching")
     assert made.environment["CUDA_VISIBLE_DEVICES"] == ""
 

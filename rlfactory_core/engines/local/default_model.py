@@ -6,21 +6,19 @@ the source of the code that trains it. A second run finds it and starts training
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import isnan
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from rlfactory_core import __version__
-from rlfactory_core.cache import build_once, cache_root, digest
+from rlfactory_core.cache import build_once
 from rlfactory_core.chat.qwen3 import Qwen3Format
 from rlfactory_core.engines.local import tiny_model, warmstart
 from rlfactory_core.engines.local.checkpoint import write_model
 from rlfactory_core.engines.local.loading import load_pretrained
+from rlfactory_core.engines.local.model_cache import model_folder
 from rlfactory_core.engines.local.policy import RaggedPolicy
 from rlfactory_core.engines.local.warmstart import Encoder, WarmStart
 from rlfactory_core.engines.local.workers import Workers
@@ -37,26 +35,6 @@ class DefaultModel:
     model: Any
     tokenizer: Any
     cached: bool
-
-
-def recipe_hash(recipe: TinyModelRecipe, tools: Sequence[ToolSpec], seed: int, size: int) -> str:
-    """What the cached model depends on, as hex digits."""
-    sources = [Path(module.__file__ or "").read_text(encoding="utf-8") for module in (tiny_model, warmstart)]
-    stages = [(stage.max_steps, stage.batch, stage.target, stage.context_weight) for stage in recipe.stages]
-    facts = {
-        "recipe": [recipe.fingerprint, dict(recipe.architecture), recipe.vocab_size, stages],
-        "chat": [recipe.chat_template, recipe.special_tokens],
-        "rates": [recipe.lr, recipe.muon_lr, recipe.warmup_steps],
-        "tools": [[tool.name, tool.description, dict(tool.parameters)] for tool in tools],
-        "run": [seed, size, __version__, torch.__version__],
-        "sources": sources,
-    }
-    return digest([json.dumps(facts, sort_keys=True)])
-
-
-def model_folder(recipe: TinyModelRecipe, tools: Sequence[ToolSpec], seed: int, size: int) -> Path:
-    """Where the cache has the model, if it has it."""
-    return cache_root() / "models" / recipe_hash(recipe, tools, seed, size)
 
 
 def build_default_model(

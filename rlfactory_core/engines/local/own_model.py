@@ -10,7 +10,8 @@ from pathlib import Path
 from rlfactory_core.cache import digest
 from rlfactory_core.chat.select import configured_format
 from rlfactory_core.config import ChatConfig, RunConfig
-from rlfactory_core.engines.local.default_model import DefaultModel, build_default_model, model_folder
+from rlfactory_core.engines.local.default_model import DefaultModel, build_default_model
+from rlfactory_core.engines.local.model_cache import model_folder
 from rlfactory_core.engines.local.workers import Workers
 from rlfactory_core.errors import ModelError
 from rlfactory_core.plugins.registry import Registry

@@ -33,10 +33,10 @@ CHECKS: Mapping[str, Check] = {
     "leakage": leakage.check,
     "isolation": isolation.check,
     "cancellation": cancellation.check,
-    "close": close.check,
     "faults": faults.check,
     "tokens": tokens.check,
     "pickling": pickling.check,
     "splits": splits.check,
     "bounds": bounds.check,
+    "close": close.check,  # last: it closes the task that the others have played
 }

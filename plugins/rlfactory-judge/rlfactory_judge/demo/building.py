@@ -33,13 +33,15 @@ def judge_model(seed: int, progress: Progress) -> Path:
 
 def build_judge(recipe: TinyModelRecipe, seed: int, progress: Progress) -> Path:
     """Likewise, by a recipe of the caller's."""
-    from rlfactory_core.engines.local.default_model import build_default_model, model_folder
-    from rlfactory_core.engines.local.quiet import quiet_transformers
-    from rlfactory_core.engines.local.workers import Workers
+    from rlfactory_core.engines.local.model_cache import model_folder
 
     folder = model_folder(recipe, (), seed, 1)
     if folder.is_dir():
         return folder
+    from rlfactory_core.engines.local.default_model import build_default_model
+    from rlfactory_core.engines.local.quiet import quiet_transformers
+    from rlfactory_core.engines.local.workers import Workers
+
     if type(progress) is NullProgress:
         time.sleep(_HEAD_START_S)
     with _alone(folder.with_name(f".{folder.name}.lock")):

@@ -24,7 +24,7 @@ _ANYWHERE = ("0.0.0.0", "::", "")  # noqa: S104 - recognised, not chosen
 _MODULES: Mapping[Backend, str] = {
     # `vllm serve` asks for the distribution "vllm", and its CPU build has another name.
     "vllm": "vllm.entrypoints.openai.api_server",
-    "transformers": "transformers.cli.transformers",
+    "transformers": "rlfactory_judge.serving.transformers_serve",
 }
 _NEEDS: Mapping[Backend, tuple[str, ...]] = {
     "vllm": ("vllm",),
@@ -111,7 +111,7 @@ def launch(served: Served, replica: Replica) -> Launch:
         if parser := reasoning_parser(served.model):
             command += ["--reasoning-parser", parser]
     else:
-        command += ["serve", served.model, *where, "--device", served.device]
+        command += [served.model, *where, "--device", served.device]
     environment = {**_QUIET, **_ANALYTICS}
     if served.backend == "transformers" and Path(served.model).is_absolute():
         # It lists as its models what the cache holds, and fails where there is no cache; clients ask for that list as
