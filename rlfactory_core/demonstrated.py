@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlfactory_core.cache import digest
 from rlfactory_core.config import RolloutConfig
@@ -25,13 +25,11 @@ from rlfactory_core.config_load import merge, validate_section
 from rlfactory_core.errors import PluginError
 from rlfactory_core.protocols import EnvStart
 from rlfactory_core.rollout import Episode, RolloutLimits, gather_all, play_episode
+from rlfactory_core.task import Task, own_samples
 from rlfactory_core.tiny import Demonstration, TinyModelRecipe, WarmStartStage, call_text, tools_prompt
 from rlfactory_core.tools.manager import DefaultToolManager
 from rlfactory_core.tools.opening import OpenTools
 from rlfactory_core.types import FaultKind, Message, Sample, StopReason, ToolSpec, Trajectory, Turn
-
-if TYPE_CHECKING:
-    from rlfactory_core.task import Task
 
 __all__ = ["DEFAULTS", "demonstrated_recipe"]
 
@@ -182,7 +180,7 @@ async def _play(like: Task) -> list[Played]:
     """The episodes of training samples from all over the split, in a fixed order."""
     task = type(like)(like.config.model_dump(mode="json", exclude_unset=True), like.seed)
     task.progress, task.run = like.progress, like.run
-    samples = list(task.samples("train"))
+    samples = own_samples(task, "train")
     if not samples:
         raise PluginError(
             f"{type(task).__name__} has no training samples of its own, so its default model has nothing to learn "

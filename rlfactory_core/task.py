@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,6 +20,9 @@ from rlfactory_core.run_context import RunContext
 from rlfactory_core.tiny import TinyModelRecipe, answer_text
 from rlfactory_core.tool_context import ToolContext
 from rlfactory_core.types import Message, Sample
+
+MOST_SAMPLES = 1_000_000
+"""Of a task's own in a split: they are all held in memory, and what gives more of them has forgotten to end."""
 
 
 def make_task(registration: Registration, options: Mapping[str, Any], seed: int) -> Task:
@@ -46,6 +50,24 @@ def make_task(registration: Registration, options: Mapping[str, Any], seed: int)
             f"{what} has rewards = {task.rewards!r}; expected names with their weights, such as {{'exact_match': 1.0}}."
         )
     return task
+
+
+def own_samples(task: Task, split: str) -> list[Sample]:
+    """The built-in data of a split, whole.
+
+    Raises:
+        PluginError: it is nothing that can be gone through, or it does not come to an end.
+    """
+    what, given = f"{type(task).__name__}.samples('{split}')", task.samples(split)
+    if not isinstance(given, Iterable):
+        raise PluginError(f"{what} gave {given!r:.80}; expected Sample objects, as a list or by yield.")
+    samples = list(islice(given, MOST_SAMPLES + 1))
+    if len(samples) > MOST_SAMPLES:
+        raise PluginError(
+            f"{what} goes on after {MOST_SAMPLES:,} samples; expected a split of a fixed size, held in memory. "
+            "Let it end after as many as are needed, or give the data as a file: --data train.jsonl"
+        )
+    return samples
 
 
 class Task:

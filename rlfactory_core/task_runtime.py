@@ -30,9 +30,9 @@ from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.rewards.layer import RewardLayer
 from rlfactory_core.rollout import Episode, RolloutLimits, rollout, rollout_group
 from rlfactory_core.run_context import RunContext
-from rlfactory_core.task import make_task
+from rlfactory_core.task import make_task, own_samples
 from rlfactory_core.tools.opening import OpenTools
-from rlfactory_core.types import Group, Sample, Trajectory
+from rlfactory_core.types import Group, Message, Sample, Trajectory
 
 
 class TaskRuntime:
@@ -74,7 +74,11 @@ class TaskRuntime:
             RewardConfig(name=name, weight=weight) for name, weight in self.task.rewards.items()
         )
         if not wanted:
-            raise ConfigError("The run has no reward: rewards is empty, and at least one scorer is needed.")
+            raise ConfigError(
+                f"The run has no reward: {type(self.task).__name__}.rewards is empty, and at least one scorer is "
+                "needed. Where the environment pays the whole reward (EnvStep.reward), name one that only measures, by "
+                "a weight of 0, such as rewards = {'format': 0.0}, and say what can be had: reward_bounds = (0.0, 1.0)."
+            )
         return wanted
 
     def _make_scorer(self, reward: RewardConfig) -> Any:
@@ -140,7 +144,7 @@ class TaskRuntime:
         if path is not None:
             samples = [self.task.adapt(row) for row in self.task.load(path, self.config.data.columns, split)]
         else:
-            samples = [] if own else list(self.task.samples(split))
+            samples = [] if own else own_samples(self.task, split)
         if not samples and split == "train":
             raise DataError(
                 f"Plugin '{self.config.plugin}' has no training samples of its own here. Give some: --data train.jsonl"
@@ -151,6 +155,9 @@ class TaskRuntime:
                 f"Plugin '{self.config.plugin}': samples('{split}') gave a {type(wrong).__name__}; "
                 "expected rlfactory_core.Sample objects."
             )
+        odd = next(filter(None, (_odd(sample) for sample in samples)), "")
+        if odd:
+            raise PluginError(f"Plugin '{self.config.plugin}': samples('{split}') gave a Sample whose {odd}.")
         self.task.check(samples)
         return samples
 
@@ -314,3 +321,16 @@ class TaskRuntime:
             top_p=self.config.rollout.top_p if temperature > 0 else 1.0,
             seed=seed,
         )
+
+
+def _odd(sample: Any) -> str:
+    """What in a sample is not of the type that everything after this relies on."""
+    if not isinstance(sample.id, str):
+        return f"id is {sample.id!r:.80}; expected a str, such as {str(sample.id)!r:.80}"
+    if not isinstance(sample.metadata, Mapping):
+        return f"metadata is {sample.metadata!r:.80}; expected a dict (sample '{sample.id}')"
+    prompt = sample.prompt
+    messages = isinstance(prompt, Sequence) and all(isinstance(each, Message) for each in prompt)
+    if not messages and not isinstance(prompt, str):
+        return f"prompt is {prompt!r:.80}; expected a str, or Message objects in a tuple (sample '{sample.id}')"
+    return ""

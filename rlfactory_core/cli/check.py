@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +56,7 @@ def check(
     results = []
     with (
         make_progress(sys.stderr if as_json else sys.stdout) as progress,
+        redirect_stdout(sys.stderr if as_json else sys.stdout),  # what a task prints is not our JSON
         Subject(plugin, overrides, models=models, progress=progress) as subject,
     ):
         subject.open()
@@ -82,12 +84,15 @@ def _lines(result: CheckResult) -> list[str]:
 
 
 def _verdict(plugin: str, results: Sequence[CheckResult]) -> str:
+    from rlfactory_core.testing.checks.rewards import of
+
     failed = [result.name for result in results if result.passed is False]
     if failed:
-        return f"{plugin}: {len(failed)} of {len(results)} checks failed: {', '.join(failed)}."
+        return f"{plugin}: {of(len(failed), len(results), 'check')} failed: {', '.join(failed)}."
     skipped = [result.name for result in results if result.passed is None]
+    passed = len(results) - len(skipped)
     rest = f" ({', '.join(skipped)} did not apply)" if skipped else ""
-    return f"{plugin}: {len(results) - len(skipped)} checks passed{rest}."
+    return f"{plugin}: {passed} check{'' if passed == 1 else 's'} passed{rest}."
 
 
 def _json(plugin: str, results: Sequence[CheckResult], seconds: float) -> str:

@@ -111,6 +111,17 @@ def invoke(arguments: Sequence[str] | None = None) -> int:
     except click.ClickException as error:
         error.show()
         return error.exit_code
+    except SystemExit as error:
+        command = next(iter(sys.argv[1:] if arguments is None else arguments), "")
+        if command not in COMMANDS:
+            raise  # a plugin's own command may end like this
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        click.echo(
+            f"error: {frame.filename}, line {frame.lineno} calls sys.exit({error.code!r}), which would end all that is "
+            "under way without a word. Raise an exception there instead.",
+            err=True,
+        )
+        return 1
     except (click.Abort, KeyboardInterrupt):
         click.echo("stopped", err=True)
         return STOPPED

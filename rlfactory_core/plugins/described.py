@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from pydantic import PydanticUserError
 
 from rlfactory_core.lazy import Lazy, LazyReward
 from rlfactory_core.plugins.config_sections import section_class
@@ -21,6 +22,7 @@ from rlfactory_core.plugins.discovery import PluginEntry
 from rlfactory_core.plugins.fingerprint import Fingerprint, fingerprint
 from rlfactory_core.plugins.loading import Kind, LoadedPlugin, Registration
 from rlfactory_core.plugins.options import Option, section_options, signature_options
+from rlfactory_core.plugins.refused_options import refused_options
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,8 @@ def _part(item: Registration) -> Part:
     try:
         target = item.factory.load() if isinstance(item.factory, Lazy) else item.factory
         about = _ABOUT.get(item.kind, _plain)(item, target)
+    except PydanticUserError as error:
+        return Part(item.kind, item.name, "", problem=refused_options(error))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the boundary to a plugin's code, which may fail in any way
         return Part(item.kind, item.name, "", problem=f"{type(error).__name__}: {error}")
     return Part(item.kind, item.name, about.doc, about.options, about.given_as if about.options else "")

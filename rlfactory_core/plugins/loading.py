@@ -14,10 +14,12 @@ from typing import Any, Literal, get_args
 
 import pluggy
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from pydantic import PydanticUserError
 
 from rlfactory_core.errors import MissingExtraError, PluginError, PluginVersionError, nearest
 from rlfactory_core.hookspecs import API_VERSION, PROJECT, Hookspecs
 from rlfactory_core.plugins.discovery import PluginEntry
+from rlfactory_core.plugins.refused_options import refused_options
 from rlfactory_core.plugins.single_file import import_file
 
 Kind = Literal[
@@ -44,9 +46,12 @@ class Registration:
 
         Raises:
             MissingExtraError: it imports a package that is not installed; says what to install.
+            PluginError: its options are declared as they cannot be.
         """
         try:
             return self.factory(*args, **options)
+        except PydanticUserError as error:
+            raise PluginError(f"The {words(self.kind)} '{self.name}': {refused_options(error)}") from error
         except ModuleNotFoundError as error:
             if error.name is None or error.name.split(".")[0] == self.plugin.module.split(".")[0]:
                 raise  # a module of the plugin's own: its bug
@@ -81,6 +86,8 @@ def load_plugin(entry: PluginEntry) -> LoadedPlugin:
         return LoadedPlugin(entry, api, _call_hooks(entry, module))
     except PluginError:
         raise
+    except PydanticUserError as error:
+        raise PluginError(f"The plugin {entry} cannot be loaded: {refused_options(error)}") from error
     except (Exception, SystemExit) as error:  # the boundary: a plugin may fail in any way, and is only itself broken
         raise PluginError(
             f"The plugin {entry} cannot be loaded: {type(error).__name__}: {str(error).rstrip('.')}. "

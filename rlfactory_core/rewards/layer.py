@@ -123,7 +123,7 @@ class RewardLayer:
         faults = list(trajectory.faults)
         for outcome in outcomes:
             score, name = outcome.value, outcome.name
-            error = outcome.error if score is None else unusable(score, len(trajectory.turns))
+            error = outcome.error or unusable(score, len(trajectory.turns))
             found = outcome.counts if score is None else getattr(score, "counts", {})
             counts.update({f"{name}.{key}": number for key, number in found.items()})
             if score is None or error:

@@ -14,6 +14,7 @@ from rlfactory_core.plugins.discovery import discover
 LONGEST = 30  # characters: lines of the templates hold the name, and have to stay lines
 RESERVED = {"builtin", "doctor", "eval", "new", "plugins", "run", "tests", "data", "tools", "trace"}
 """What the core's own parts and commands are called, and folders of the package."""
+_KINDS = ("Task", "Verifier", "Format", "Engine")
 _NAME = re.compile(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*")
 
 
@@ -24,6 +25,11 @@ class Names:
     name: str
     package: str
     class_name: str
+
+    def part(self, kind: str) -> str:
+        """The class of one of several parts, ``MyFormat`` for ``Format``, of whatever kind the plugin's own name is."""
+        stem = next((s for each in _KINDS if (s := self.class_name.removesuffix(each)) != self.class_name), "")
+        return (stem or self.class_name) + kind
 
 
 def names_of(name: str) -> Names:

@@ -102,6 +102,7 @@ def _rendered(path: str, source: Traversable, wanted: Template, names: Names) ->
                 name=names.name,
                 package=names.package,
                 class_name=names.class_name,
+                part=names.part,
                 template=wanted,
                 core=_core_bounds(),
             )

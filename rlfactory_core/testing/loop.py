@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from rlfactory_core.errors import DeadlineError
@@ -21,8 +23,16 @@ class LoopThread:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="rlfactory-bench", daemon=True)
+        self._ended = False
+        self._thread = threading.Thread(target=self._run, name="rlfactory-bench", daemon=True)
         self._thread.start()
+
+    def _run(self) -> None:
+        """Until `close`: an exit that code on it asks for reaches who waits for that code, and ends nothing else."""
+        while not self._ended:
+            with suppress(SystemExit):
+                self._loop.run_forever()
+                return
 
     def run(self, work: Coroutine[Any, Any, Value], deadline_s: float, what: str) -> Value:
         """The coroutine's result.
@@ -31,6 +41,7 @@ class LoopThread:
             what: the work's name in the error, such as ``close()``.
 
         Raises:
+            RuntimeError: it calls ``sys.exit``.
             DeadlineError: it did not end in time. It is cancelled; where it blocks the loop, this thread is lost.
         """
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -41,6 +52,9 @@ class LoopThread:
                 raise  # its own
             future.cancel()
             raise DeadlineError(f"{what} did not end within {deadline_s:g} s") from None
+        except SystemExit as error:
+            text = f"sys.exit({error.code!r}) is called, which would end the whole run: raise an exception instead"
+            raise RuntimeError(text).with_traceback(error.__traceback__) from None
         except BaseException:
             future.cancel()
             raise
@@ -54,6 +68,7 @@ class LoopThread:
         try:
             self.run(_finish(), deadline_s, "the event loop's end")
         except DeadlineError:
+            self._end(deadline_s)
             return False
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(deadline_s)
@@ -61,6 +76,15 @@ class LoopThread:
             return False
         self._loop.close()
         return True
+
+    def _end(self, deadline_s: float) -> None:
+        """Raise in the lost thread, where it still runs Python, so that it does not meet the interpreter's end: inside
+        code of C++, such as torch's, that would abort the process."""
+        self._ended = True
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(
+            ctypes.c_ulong(self._thread.ident or 0), ctypes.py_object(SystemExit)
+        )
+        self._thread.join(deadline_s)
 
 
 async def _finish() -> None:

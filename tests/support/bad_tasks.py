@@ -76,6 +76,36 @@ class IdLeak(Good):
             yield replace(sample, id=f"{sample.id}/{sample.answer}")
 
 
+class Undescribed(Good):
+    def __init__(self, config: Mapping[str, Any] | None = None, seed: int = 0) -> None:
+        super().__init__(config, seed)
+        self.tools = [tool(self.look, description="")]
+
+
+class SomeUnanswered(Good):
+    def samples(self, split: str) -> Iterable[Sample]:
+        for number, sample in enumerate(super().samples(split)):
+            yield replace(sample, answer=None if number % 2 else sample.answer)
+
+
+class Prints(Good):
+    async def look(self, drawer: str, context: ToolContext) -> str:
+        print(drawer)
+        return await super().look(drawer, context)
+
+
+class Moves(Good):
+    async def look(self, drawer: str, context: ToolContext) -> str:
+        os.chdir("/")
+        return await super().look(drawer, context)
+
+
+class OddMetadata(Good):
+    def samples(self, split: str) -> Iterable[Sample]:
+        for sample in super().samples(split):
+            yield replace(sample, metadata={**sample.metadata, 3: {1, 2}})
+
+
 class Unseeded(Good):
     def samples(self, split: str) -> Iterable[Sample]:
         for sample in super().samples(split):
@@ -192,6 +222,11 @@ class Blocks(Good):
         if found == "nothing":
             threading.Event().wait(2.0)  # longer than the test gives it
         return found
+
+
+class Exits(Good):
+    def make_env(self, sample: Sample, manager: ToolManager, context: ToolContext) -> Env:
+        sys.exit(5)
 
 
 class OwnEnv(Good):
@@ -316,8 +351,23 @@ class SwallowsCancellation(Good):
 
 
 TASKS: tuple[type[Good], ...] = (
-    *(Good, PromptLeak, IdLeak, Unseeded, HashOrder, NotPicklable, OnlyHere, EvalInTrain, SameIds),
-    *(SharedState, SchemaLeak, EnvRaises, EnvHidesFaults, EnvSpeaks, SolveRaises, SolveLoops),
+    *(
+        Good,
+        PromptLeak,
+        IdLeak,
+        Undescribed,
+        Unseeded,
+        SomeUnanswered,
+        Prints,
+        Moves,
+        OddMetadata,
+        HashOrder,
+        NotPicklable,
+        OnlyHere,
+        EvalInTrain,
+        SameIds,
+    ),
+    *(Exits, SharedState, SchemaLeak, EnvRaises, EnvHidesFaults, EnvSpeaks, SolveRaises, SolveLoops),
     *(Blocks, OpenRaises, CloseHangs, CloseBlocks, SecondCloseRaises, CloseNeedsOpen),
     *(LeavesProcess, LeavesFile, LeavesTask, SwallowsCancellation),
 )

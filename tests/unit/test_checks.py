@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from jsonschema import Draft202012Validator
 from rlfactory_core import Sample
 from rlfactory_core.errors import UsageError
 from rlfactory_core.testing.checks.leakage import leaks
-from rlfactory_core.testing.checks.running import run_checks
+from rlfactory_core.testing.checks.running import run_check, run_checks
 from rlfactory_core.testing.checks.splits import disjoint
 from rlfactory_core.testing.checks.subject import Subject
 from rlfactory_core.testing.examples import example_arguments
@@ -33,6 +35,22 @@ def test_the_command_says_what_it_found(rlfactory: Run) -> None:
     assert "      train: the oracle gets 0.9 on average of 6 samples; expected 1 each time." in done.stdout
     assert lines[-1].startswith(f"{PLUGIN}: 1 of 2 checks failed: oracle.")
     assert done.stderr == ""
+
+
+def test_one_check_is_one_check(rlfactory: Run) -> None:
+    done = rlfactory("plugins", "check", PLUGIN, "--only", "splits")
+    assert done.stdout.splitlines()[-1].startswith(f"{PLUGIN}: 1 check passed.")
+    done = rlfactory("plugins", "check", PLUGIN, "--only", "oracle", "--bad", "pays_less")
+    assert done.stdout.splitlines()[-1].startswith(f"{PLUGIN}: 1 of 1 check failed: oracle.")
+
+
+def test_a_tool_that_nothing_describes_is_told() -> None:
+    with Subject(PLUGIN, ["task.bad=undescribed"]) as subject:
+        told = run_check("leakage", subject)
+    assert told.passed
+    assert told.evidence[0].startswith("the tools' schemas: nothing says what look does")
+    with Subject(PLUGIN) as subject:
+        assert not any("nothing says" in text for text in run_check("leakage", subject).evidence)
 
 
 def test_the_results_as_json(rlfactory: Run) -> None:
@@ -61,6 +79,66 @@ def test_a_blocked_event_loop_is_left_behind() -> None:
         results = {result.name: result for result in run_checks(subject, names)}
     assert {name for name, result in results.items() if result.passed} == {"oracle", "leakage", "splits"}
     assert "did not end within 0.5 s" in results["floor"].evidence[0]
+
+
+def test_an_exit_is_a_finding_and_ends_nothing() -> None:
+    with Subject(PLUGIN, ["task.bad=exits"], samples=2) as subject:
+        results = {result.name: result for result in run_checks(subject, ["oracle", "splits", "bounds"])}
+    assert "sys.exit(5) is called" in results["oracle"].evidence[0]
+    assert "bad_tasks.py:" in results["oracle"].evidence[0]
+    assert results["splits"].passed
+
+
+def test_what_a_task_prints_is_not_in_the_json(rlfactory: Run) -> None:
+    done = rlfactory("plugins", "check", PLUGIN, "--only", "oracle", "--json", "--bad", "prints")
+    assert json.loads(done.stdout)["passed"], done.stdout
+    assert "Bale" in done.stderr
+
+
+def test_a_working_directory_that_moves_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(PLUGIN).parent)
+    with Subject("./bad_tasks.py", ["task.bad=moves"]) as subject:
+        results = {result.name: result for result in run_checks(subject, ["oracle", "splits"])}
+        assert subject.closed_bench().rows("train")
+    assert results["oracle"].evidence[0].startswith("the working directory has become /.")
+    assert results["splits"].passed
+
+
+def test_samples_without_an_answer_among_others_are_no_crash() -> None:
+    with Subject(PLUGIN, ["task.bad=some_unanswered"]) as subject:
+        assert run_check("floor", subject).passed
+
+
+def test_metadata_may_have_keys_of_several_types() -> None:
+    with Subject(PLUGIN, ["task.bad=odd_metadata"]) as subject:
+        assert run_check("splits", subject).passed
+
+
+@pytest.mark.slow
+def test_a_lost_thread_that_computes_leaves_the_exit_code(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="a thread in C++ at the interpreter's end is what aborts")
+    done = subprocess.run([sys.executable, "-c", COMPUTES], capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (3, "lost\n", "")
+
+
+COMPUTES = """
+import sys
+import torch
+from rlfactory_core.errors import DeadlineError
+from rlfactory_core.testing.loop import LoopThread
+
+async def compute():
+    numbers = torch.ones(300, 300)
+    while True:
+        numbers = (numbers @ numbers).tanh()
+
+loop = LoopThread()
+try:
+    loop.run(compute(), 0.5, "it")
+except DeadlineError:
+    print("lost" if not loop.close(1.0) else "closed")
+sys.exit(3)
+"""
 
 
 def test_each_bad_task_has_a_name_of_its_own() -> None:
@@ -114,6 +192,29 @@ def test_a_yes_that_may_be_a_no_is_no_leak() -> None:
 def test_an_answer_that_stands_in_one_place_is_a_leak(form: str) -> None:
     texts = [(form.format(n=f"house {index}", a=city), city) for index, city in enumerate(CITIES)]
     assert leaks("the prompt", asked(texts)).wrong
+
+
+CAPITALS = {"法国": "巴黎", "日本": "东京", "韩国": "首尔", "英国": "伦敦", "德国": "柏林", "中国": "北京"}
+TOWNS = {"เหนือ": "เชียงใหม่", "ใต้": "ภูเก็ต", "กลาง": "กรุงเทพ", "อีสาน": "ขอนแก่น", "ตะวันออก": "ชลบุรี", "ตะวันตก": "กาญจนบุรี"}
+
+
+@pytest.mark.parametrize(
+    ("form", "known"),
+    [
+        ("{n}的首都是哪里?提示:答案是{a}。", CAPITALS),
+        ("{n}的首都{a}是什么?", CAPITALS),
+        ("ที่{n}คือเมือง{a}ใช่ไหม", TOWNS),
+        ("{n}의 수도는 {a}이다", {f"{number}번": name for number, name in enumerate(("서울", "파리", "런던", "도쿄"))}),
+        ("第{n}题的答案是{a}分", {str(100 + number): str(number) for number in range(8)}),
+    ],
+)
+def test_an_answer_within_a_sentence_without_spaces_is_a_leak(form: str, known: dict[str, str]) -> None:
+    assert leaks("the prompt", asked((form.format(n=n, a=a), a) for n, a in known.items())).wrong
+
+
+@pytest.mark.parametrize("form", ["{n}的首都是哪里?", "{n}的首都是巴黎、东京、首尔、伦敦、柏林还是北京?"])
+def test_a_question_without_spaces_is_no_leak(form: str) -> None:
+    assert not leaks("the prompt", asked((form.format(n=n), a) for n, a in CAPITALS.items())).wrong
 
 
 # --- splits ---------------------------------------------------------------------------------------------------------

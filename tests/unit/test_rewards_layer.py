@@ -119,6 +119,7 @@ def test_verifiers_score_one_zero_or_leave_a_fault() -> None:
         (Fixed(Score(0.0, turns=(float("inf"),))), "not finite"),
         (Fixed(Score(0.0, turns=(1.0, 2.0))), "2 per-turn scores for 1 turns"),
         (Fixed(1.0), "it gave 1.0; expected a Score"),  # type: ignore[arg-type]
+        (Fixed(None), "it gave None; expected a Score"),  # type: ignore[arg-type]
         (Blocks(), "not async; write `async def score(…)`"),
         (Waits([], 2), "no score within 0.01 s"),
     ],

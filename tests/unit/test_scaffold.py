@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -61,6 +62,13 @@ def test_names_that_cannot_be(name: str, said: str) -> None:
 def test_a_name_in_all_its_places() -> None:
     names = names_of("my-long_task2")
     assert (names.name, names.package, names.class_name) == ("my-long_task2", "my_long_task2", "MyLongTask2")
+
+
+@pytest.mark.parametrize("kind", ["task", "format", "chat-format", "verifier", "engine"])
+def test_no_class_has_its_kind_twice_in_its_name(kind: str) -> None:
+    for name in TEMPLATES:
+        text = "\n".join(render(template(name), names_of(f"my-{kind}")).values())
+        assert not re.findall(r"\w*(?:FormatFormat|VerifierVerifier|TaskTask|EngineEngine|FormatTask)\w*", text), name
 
 
 def test_a_template_that_is_not_there_is_answered_with_the_nearest(

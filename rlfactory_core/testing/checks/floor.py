@@ -62,7 +62,7 @@ def _policies(subject: Subject) -> dict[str, Policy]:
     }
     if frequent:
         policies["the most frequent answer"] = constant(answer_text(frequent[0][0]))
-        policies["other samples' answers"] = _guesses(subject.some())
+        policies["other samples' answers"] = _guesses([sample for sample in subject.some() if _answers(sample)])
     if subject.bench.tools:
         policies["random calls"] = _calls(subject)
     return policies

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,10 @@ from rlfactory_core.types import Sample
 _SAMPLES = 64  # of each split that are looked at
 _SAME = 0.75  # share of the answers found that stand between the same words
 _FEW = 2  # answers found by which nothing is shown
+_UNSPACED = re.compile(  # letters of scripts without spaces between words, or, as Korean, with endings joined to them
+    "[\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff"  # Thai, Lao, Burmese, Hangul, Khmer
+    "\u3005-\u3007\u3040-\u31ff\u3400-\u9fff\uac00-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff]"  # CJK
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +38,14 @@ class _Read:
 def check(subject: Subject) -> Iterator[Evidence]:
     """Looks for accepted answers in the opening messages, the tools' schemas and descriptions, and the sample's id.
 
-    Compared as SQuAD does, at word borders. An answer may stand there among options, in a passage to be read, or by
-    chance. It leaks where it can be told from the rest: where other samples' answers stand there less than half as
-    often, and at least three quarters of those found stand between the same words.
+    Compared as SQuAD does, at word borders; letter by letter in Chinese, Thai and others that write none. An answer
+    may stand there among options, in a passage to be read, or by chance. It leaks where it can be told from the rest:
+    where other samples' answers stand there less than half as often, and at least three quarters of those found
+    stand between the same words.
     """
     samples = [sample for split in ("train", "eval") for sample in subject.bench.samples(split, _SAMPLES)]
     starts = [subject.bench.run(subject.bench.opening(each), subject.deadline_s, "starting") for each in samples]
+    yield from _undescribed(starts)
     if not any(map(_telling, samples)):
         raise DoesNotApply("no answer can be looked for: the samples have none in words or numbers")
     texts = [_places(sample, start) for sample, start in zip(samples, starts, strict=True)]
@@ -66,9 +73,18 @@ def leaks(place: str, texts: Sequence[tuple[Sample, str]]) -> Evidence:
             first = own[0][0]
             return wrong(
                 f"{text}, {count} times {name} the same words ({words!r}); other samples' answers stand there in "
-                f"{others:.0%}. Sample '{first.sample.id}', answer {first.answers[0][:60]!r}: take it out."
+                f"{others:.0%}. Sample '{first.sample.id}', answer {_answers(first.sample)[0][:60]!r}: take it out."
             )
     return seen(f"{text}, but nowhere in particular, as in a text to be read")
+
+
+def _undescribed(starts: Sequence[EnvStart]) -> Iterator[Evidence]:
+    names = dict.fromkeys(tool.name for start in starts for tool in start.tools if not tool.description.strip())
+    if names:
+        yield seen(
+            f"the tools' schemas: nothing says what {', '.join(names)} does, so the model has the name alone to go by; "
+            "write it a docstring"
+        )
 
 
 def _places(sample: Sample, start: EnvStart) -> dict[str, str]:
@@ -81,8 +97,9 @@ def _places(sample: Sample, start: EnvStart) -> dict[str, str]:
 
 
 def _normal(text: str) -> str:
-    """As SQuAD does, but that words which punctuation joins stay apart."""
-    return normalize("".join(letter if letter.isalnum() or letter == "'" else " " for letter in text))
+    """As SQuAD does, but that words which punctuation joins stay apart, and letters where none stands between words."""
+    words = "".join(letter if letter.isalnum() or letter == "'" else " " for letter in text)
+    return normalize(_UNSPACED.sub(r" \g<0> ", words))
 
 
 def _share_of_others(read: Sequence[_Read]) -> float:

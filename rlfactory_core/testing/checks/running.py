@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Iterator, Sequence
 
@@ -38,9 +39,9 @@ def run_checks(subject: Subject, only: Sequence[str] = ()) -> Iterator[CheckResu
 
 def run_check(name: str, subject: Subject) -> CheckResult:
     """One of `CHECKS`, on its own."""
-    started = time.perf_counter()
+    started, folder = time.perf_counter(), os.getcwd()
     found: list[Evidence] = []
-    applies = True
+    applies = usable = True
     try:
         for evidence in _quietly(CHECKS[name](subject)):
             found.append(evidence)  # noqa: PERF402 - what was found before an exception counts, too
@@ -49,11 +50,28 @@ def run_check(name: str, subject: Subject) -> CheckResult:
         applies = False
     except Exception as error:  # noqa: BLE001 - the boundary to the task's code, all of which runs in here
         found.append(wrong(told(error)))
+        usable = False
+    found += _moved(folder)
+    if not usable:
         subject.renew()
     bad = [each.text for each in found if each.wrong]
     good = [each.text for each in found if not each.wrong]
     passed = not bad if applies or bad else None
     return CheckResult(name, passed, (*bad, *good), time.perf_counter() - started)
+
+
+def _moved(folder: str) -> list[Evidence]:
+    """And back: the plugin's own file may be given relative to it."""
+    now = os.getcwd()
+    if now == folder:
+        return []
+    os.chdir(folder)
+    return [
+        wrong(
+            f"the working directory has become {now}. It belongs to all that runs in the process, paths of the run "
+            "among it: use absolute paths, or the cwd of a process of your own."
+        )
+    ]
 
 
 def _quietly(found: Iterator[Evidence]) -> Iterator[Evidence]:

@@ -78,4 +78,8 @@ def _answer(sample: Sample) -> str:
 
 
 def _whole(sample: Sample) -> tuple[str, str, str]:
-    return _asked(sample), _answer(sample), repr(sorted((key, repr(value)) for key, value in sample.metadata.items()))
+    return (
+        _asked(sample),
+        _answer(sample),
+        repr(sorted((repr(key), repr(value)) for key, value in sample.metadata.items())),
+    )
