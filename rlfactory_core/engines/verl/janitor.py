@@ -31,10 +31,15 @@ class Janitor:
     """
 
     def __init__(self, folders: Sequence[Path]) -> None:
+        self._folder = folders[0]
         command = [sys.executable, "-m", __name__, *map(str, folders)]
         self._process = subprocess.Popen(  # noqa: S603
             command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
         )
+
+    def end_processes(self) -> None:
+        """End what a start that failed has left; the folders stay."""
+        end([process for process in processes_of(self._folder) if process.pid != self._process.pid])
 
     def finish(self) -> None:
         """Have it tidy up now, and wait for that."""

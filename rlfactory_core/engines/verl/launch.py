@@ -19,8 +19,12 @@ from rlfactory_core.engines.verl.payload import Payload
 from rlfactory_core.engines.verl.pool import Pool
 from rlfactory_core.errors import RlfactoryError, RunStopped, TrainingError, UsageError
 from rlfactory_core.protocols import EngineRun
+from rlfactory_core.reporting.progress import Progress
 
 POLL_S = 0.3
+STARTS = (
+    3  # of Ray, whose raylet gives up on its own agent after 15 s (ray-project/ray#65983); a busy machine needs more
+)
 LAST_LINES = 30  # of a failure's traceback
 
 
@@ -127,15 +131,10 @@ def _ray(job: Job, run: EngineRun) -> Iterator[Path | None]:
     janitor = Janitor([folder, *job.folders]) if folder else None
     try:
         run.progress.stage("start Ray" if folder else f"join the Ray cluster at {address}")
-        try:
-            ray.init(**options)
-        except ConnectionError as error:
-            if folder is not None:
-                raise
-            raise UsageError(
-                f"No Ray cluster answers at verl.ray_address={address} ({error}). Start one with `ray start --head`, "
-                "or leave the address out: then the run starts a Ray of its own."
-            ) from error
+        if janitor is None:
+            _join(options)
+        else:
+            _start(options, janitor, run.progress)
         yield folder
     finally:
         with suppress(Exception):  # whatever it was, the processes are ended below
@@ -144,6 +143,37 @@ def _ray(job: Job, run: EngineRun) -> Iterator[Path | None]:
             janitor.finish()
         for left in job.folders:
             shutil.rmtree(left, ignore_errors=True)
+
+
+def _join(options: Mapping[str, Any]) -> None:
+    import ray
+
+    try:
+        ray.init(**options)
+    except ConnectionError as error:
+        raise UsageError(
+            f"No Ray cluster answers at verl.ray_address={options['address']} ({error}). Start one with "
+            "`ray start --head`, or leave the address out: then the run starts a Ray of its own."
+        ) from error
+
+
+def _start(options: Mapping[str, Any], janitor: Janitor, progress: Progress) -> None:
+    import ray
+
+    for number in range(1, STARTS + 1):
+        try:
+            ray.init(**options)
+            return
+        except Exception as error:
+            if "timed out during startup" not in str(error):
+                raise
+            if number == STARTS:
+                raise TrainingError(
+                    f"Ray did not start, {STARTS} times over: its own processes took longer than the seconds that it "
+                    "gives them. Is the machine busy with something else, or its disk slow? Try again when it is not."
+                ) from error
+        progress.say(f"Ray took too long to start; trying again ({number} of {STARTS - 1})")
+        janitor.end_processes()
 
 
 def _keep_logs(session: Path | None, target: Path) -> Path | None:
