@@ -22,9 +22,7 @@ from rlfactory_core.protocols import EngineRun
 from rlfactory_core.reporting.progress import Progress
 
 POLL_S = 0.3
-STARTS = (
-    3  # of Ray, whose raylet gives up on its own agent after 15 s (ray-project/ray#65983); a busy machine needs more
-)
+STARTS = 3  # of Ray: its raylet gives its agent 15 s (ray-project/ray#65983), and a busy machine needs more
 LAST_LINES = 30  # of a failure's traceback
 
 
