@@ -19,9 +19,8 @@ import sys
 from pathlib import Path
 sys.path.insert(0, {support!r})
 from judge_stub_server import serve
-def option(name):
-    return sys.argv[sys.argv.index(name) + 1]
-serve(option("--host"), int(option("--port")), sys.argv[2], Path({folder!r}))
+def Serve(model: str, host: str = "", port: int = 0, device: str = ""):
+    serve(host, port, model, Path({folder!r}))
 """
 
 
@@ -36,13 +35,13 @@ def stub_launch(folder: Path, model: str = MODEL) -> Callable[[Replica], Launch]
 
 
 def stub_transformers(place: Path, folder: Path) -> dict[str, str]:
-    """An environment in which ``python -m transformers.cli.transformers serve`` starts a stand-in."""
+    """An environment in which transformers' command ``serve`` is a stand-in."""
     package = place / "transformers" / "cli"
     package.mkdir(parents=True)
     (place / "transformers" / "__init__.py").touch()
     (package / "__init__.py").touch()
     support = str(Path(judge_stub_server.__file__).parent)
-    (package / "transformers.py").write_text(_PACKAGE.format(support=support, folder=str(folder)))
+    (package / "serve.py").write_text(_PACKAGE.format(support=support, folder=str(folder)))
     return {"PYTHONPATH": str(place)}
 
 
