@@ -11,7 +11,7 @@ from typing import Any
 from rlfactory_nl2sql.connection import Failure, QueryError, QueryLimits, Row, Rows
 
 _NUMBER_BYTES = 8
-_PATIENCE = 0.5  # seconds
+_PATIENCE = 5.0  # seconds: a busy machine takes long to stop a query, and who is cut off has to connect again
 
 
 @contextlib.contextmanager
@@ -20,7 +20,7 @@ def stopped_after(seconds: float, stop: Callable[[], None], then: Callable[[], N
 
     Args:
         stop: safe to call while the block's thread waits for the database; must not raise. ``then`` likewise.
-        then: what to do where ``stop`` did not end the block within half a second.
+        then: what to do where ``stop`` did not end the block within some seconds.
     """
     ended = threading.Event()
 

@@ -124,8 +124,13 @@ class MysqlSession(ServerDatabase):
             self._kill()
             raise
         finally:
-            with contextlib.suppress(pymysql.Error):
+            try:
                 cursor.close()
+            except pymysql.Error:
+                pass
+            except AttributeError:  # PyMySQL's own, where the session was cut; it would try again when both are freed
+                cursor._result.unbuffered_active = False
+                cursor.connection = None
 
     def _run(self, sql: str) -> None:
         with self._driver.cursor() as cursor:
