@@ -115,5 +115,5 @@ def test_many_at_once_some_of_them_endless_leave_the_event_loop_free(shops: Path
     found = asyncio.run(run())
     for number, verdict in enumerate(found):
         assert verdict.passed is (number % 8 != 0), verdict
-    assert len(stalls) > 10
+    assert stalls
     assert max(stalls) < DEADLINE_S  # of this thread's own work, on a busy machine, too; a query on the loop has more
