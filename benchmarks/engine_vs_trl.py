@@ -18,7 +18,7 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
@@ -26,18 +26,19 @@ from typing import Any
 os.environ |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TRL_EXPERIMENTAL_SILENCE": "1"}
 
 import torch
-from machine import describe
+from machine import describe, finish, publish, sized
 from parts import LARGE, TINY, grown, local_run, save, search_task, trainer_of, warm_started
 
-from rlfactory_core.engines.local.decoder import Request, SlotDecoder
-from rlfactory_core.engines.local.loading import load_pretrained
-from rlfactory_core.engines.local.policy import RaggedPolicy
+from rlfactory_core.engines.local.decoding.decoder import Request, SlotDecoder
+from rlfactory_core.engines.local.model.loading import load_pretrained
+from rlfactory_core.engines.local.model.policy import RaggedPolicy
 from rlfactory_core.types import Sample, SamplingParams
 
 RESULTS = Path(__file__).parent / "results" / "engine_vs_trl.md"
-PROMPTS, GROUP, UPDATES = 16, 8, 4
+PROMPTS, GROUP, UPDATES = sized((16, 8, 4), (4, 4, 2))
 TURN_TOKENS, CALLS, LR = 48, 3, 5e-4
-ROWS, PREFIX, OWN, NEW = 64, 131, 20, 40  # of the decoding comparison: tokens shared by all rows, of each row, sampled
+# Of the decoding comparison: rows, tokens that all share, of each row, sampled.
+ROWS, PREFIX, OWN, NEW = sized(64, 4), 131, 20, 40
 BARS = {"steps": {TINY: 3.0}, "decoding": {TINY: 3.0, LARGE: 3.0}}
 
 
@@ -80,19 +81,17 @@ class Ours:
 
     async def _open(self) -> None:
         self.local = await self._manager.__aenter__()
-        await self.local.open(training=True)
-        world = self.local.samples[0].metadata["world"]
-        self.local.samples = [sample for sample in self.local.samples if sample.metadata["world"] == world]
+        world = self.local.rollouts.samples[0].metadata["world"]
         self.results: list[Any] = []
-        self.trainer = trainer_of(self.local, self.results)
+        self.trainer = trainer_of(self.local, self.results, lambda sample: sample.metadata["world"] == world)
 
     def prompts(self, steps: int) -> list[Sample]:
         """Those of all steps, in order."""
-        return [sample for step in range(1, steps + 1) for sample in self.trainer.prompts(step)]
+        return [sample for step in range(1, steps + 1) for sample in self.trainer.rollouts.prompts(step)]
 
     def tool_text(self, sample: Sample) -> str:
         """What the prompt says of the tool."""
-        runtime = self.local.runtime
+        runtime = self.local.rollouts.runtime
         text = runtime.chat.decode(runtime.chat.initial_ids(sample.messages, runtime.manager.specs))
         return text.rsplit("<tools>\n", 1)[1].split("\n</tools>")[0]
 
@@ -112,64 +111,21 @@ class Ours:
         self.loop.run_until_complete(self._manager.__aexit__(None, None, None))
 
 
-def run_trl(model: Path, scratch: Path, ours: Ours, steps: int) -> Tally:
-    """Train with TRL; one step of ours before each of its steps."""
-    import transformers
-    from datasets import Dataset
-    from trl import GRPOConfig, GRPOTrainer
+def load_for_trl(model: Path, tool_text: str) -> tuple[Any, Any]:
+    """The model and the tokenizer. The tool's description is as we render it: TRL's has another order of keys."""
     from trl.chat_template_utils import qwen3_template
 
-    transformers.logging.set_verbosity_error()
-    task, tally = search_task(), Tally()
     loaded, tokenizer = load_pretrained(str(model), torch.device("cpu"), torch.float32)
-    samples = ours.prompts(steps)
     tokenizer.response_template = qwen3_template
-    # The tool's description as we render it: TRL's has another order of keys.
-    spec = json.dumps(ours.tool_text(samples[0]))
-    tokenizer.chat_template = tokenizer.chat_template.replace("(tool | tojson)", spec)
-    world = task.world(samples[0].metadata["world"])
+    tokenizer.chat_template = tokenizer.chat_template.replace("(tool | tojson)", json.dumps(tool_text))
+    return loaded, tokenizer
 
-    def search(query: str) -> str:
-        """Search the corpus.
 
-        Args:
-            query: what to look for.
-        """
-        return task._worlds.answer(world, query)
+def grpo_config(scratch: Path, steps: int) -> Any:
+    """Our settings, in TRL's words."""
+    from trl import GRPOConfig
 
-    def reward(completions: list[Any], answer: list[str], **_: Any) -> list[float]:
-        last = [messages[-1].get("content") or "" for messages in completions]
-        tally.answered = [f"<answer> {right} </answer>" in text for text, right in zip(last, answer, strict=True)]
-        return [float(right) + 0.1 * ("</answer>" in text) for right, text in zip(tally.answered, last, strict=True)]
-
-    class Clock(transformers.TrainerCallback):
-        """Four of TRL's steps, an update each, are one of ours."""
-
-        def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            if state.global_step % UPDATES == 0:
-                ours.step()
-                counts.update(sampled=0, context=0)
-                self.start = time.perf_counter()
-
-        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            if state.global_step % UPDATES == 0 and state.global_step > UPDATES:
-                tally.seconds.append(time.perf_counter() - self.start)
-                tally.sampled.append(counts["sampled"])
-                tally.context.append(counts["context"])
-
-    counts = {"sampled": 0, "context": 0}
-
-    class Counting(GRPOTrainer):
-        def _generate(self, prompts: Any, *rest: Any, **named: Any) -> Any:
-            answer = super()._generate(prompts, *rest, **named)
-            prompt_ids, completion_ids, tool_mask = answer[:3]
-            counts["sampled"] = sum(map(sum, tool_mask)) if tool_mask else sum(map(len, completion_ids))
-            counts["context"] = sum(map(len, prompt_ids)) + sum(map(len, completion_ids))
-            first_prompt.append(prompt_ids[0])
-            return answer
-
-    first_prompt: list[list[int]] = []
-    config = GRPOConfig(
+    return GRPOConfig(
         output_dir=str(scratch / "trl"),
         use_cpu=True,
         bf16=False,
@@ -195,22 +151,88 @@ def run_trl(model: Path, scratch: Path, ours: Ours, steps: int) -> Tally:
         logging_steps=10_000,
         disable_tqdm=True,
     )
+
+
+def check_same_prompt(first: Sequence[int], ours: Ours, tokenizer: Any) -> None:
+    """Stop where TRL's first prompt is not ours, since the two would not do the same work."""
+    ours_first = ours.results[0].groups[0].trajectories[0].turns[0].context_ids
+    if tuple(first) != ours_first:
+        texts = [tokenizer.decode(list(ids)) for ids in (first, ours_first)]
+        raise SystemExit("TRL's first prompt is not ours, so the two would not do the same work:\n" + "\n".join(texts))
+
+
+def clock(ours: Ours, tally: Tally, counts: dict[str, int]) -> Any:
+    """A callback that makes a step of ours before each step of TRL's, and times TRL's."""
+    import transformers
+
+    class Clock(transformers.TrainerCallback):
+        """Four of TRL's steps, an update each, are one of ours."""
+
+        def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            if state.global_step % UPDATES == 0:
+                ours.step()
+                counts.update(sampled=0, context=0)
+                self.start = time.perf_counter()
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            if state.global_step % UPDATES == 0 and state.global_step > UPDATES:
+                tally.seconds.append(time.perf_counter() - self.start)
+                tally.sampled.append(counts["sampled"])
+                tally.context.append(counts["context"])
+
+    return Clock()
+
+
+def run_trl(model: Path, scratch: Path, ours: Ours, steps: int) -> Tally:
+    """Train with TRL; one step of ours before each of its steps."""
+    import transformers
+    from datasets import Dataset
+    from trl import GRPOTrainer
+
+    transformers.logging.set_verbosity_error()
+    task, tally = search_task(), Tally()
+    samples = ours.prompts(steps)
+    loaded, tokenizer = load_for_trl(model, ours.tool_text(samples[0]))
+    world = task.world(samples[0].metadata["world"])
+
+    def search(query: str) -> str:
+        """Search the corpus.
+
+        Args:
+            query: what to look for.
+        """
+        return task._worlds.answer(world, query)
+
+    def reward(completions: list[Any], answer: list[str], **_: Any) -> list[float]:
+        last = [messages[-1].get("content") or "" for messages in completions]
+        tally.answered = [f"<answer> {right} </answer>" in text for text, right in zip(last, answer, strict=True)]
+        return [float(right) + 0.1 * ("</answer>" in text) for right, text in zip(tally.answered, last, strict=True)]
+
+    counts = {"sampled": 0, "context": 0}
+
+    class Counting(GRPOTrainer):
+        def _generate(self, prompts: Any, *rest: Any, **named: Any) -> Any:
+            answer = super()._generate(prompts, *rest, **named)
+            prompt_ids, completion_ids, tool_mask = answer[:3]
+            counts["sampled"] = sum(map(sum, tool_mask)) if tool_mask else sum(map(len, completion_ids))
+            counts["context"] = sum(map(len, prompt_ids)) + sum(map(len, completion_ids))
+            first_prompt.append(prompt_ids[0])
+            return answer
+
+    first_prompt: list[list[int]] = []
     rows = [{"prompt": [{"role": "user", "content": s.prompt}], "answer": s.answer} for s in samples]
     trainer = Counting(
         model=loaded,
-        args=config,
+        args=grpo_config(scratch, steps),
         processing_class=tokenizer,
         train_dataset=Dataset.from_list(rows),
         reward_funcs=reward,
         tools=[search],
-        callbacks=[Clock()],
+        callbacks=[clock(ours, tally, counts)],
     )
     trainer.remove_callback(transformers.PrinterCallback)
     trainer.train()
-    ours_first = ours.results[0].groups[0].trajectories[0].turns[0].context_ids
-    if tuple(first_prompt[0]) != ours_first:
-        texts = [tokenizer.decode(ids) for ids in (first_prompt[0], list(ours_first))]
-        raise SystemExit("TRL's first prompt is not ours, so the two would not do the same work:\n" + "\n".join(texts))
+    check_same_prompt(first_prompt[0], ours, tokenizer)
     return tally
 
 
@@ -278,9 +300,11 @@ def compare_decoding(size: str, model: Path, repetitions: int) -> tuple[list[str
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--steps", type=int, nargs=2, default=[9, 3], help="of training, at 0.3 M and at 5 M parameters"
+        "--steps", type=int, nargs=2, default=sized([9, 3], [2, 2]), help="of training, at 0.3 M and at 5 M parameters"
     )
-    parser.add_argument("--repetitions", type=int, nargs=2, default=[15, 5], help="of decoding, at 0.3 M and at 5 M")
+    parser.add_argument(
+        "--repetitions", type=int, nargs=2, default=sized([15, 5], [1, 1]), help="of decoding, at 0.3 M and at 5 M"
+    )
     parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -300,10 +324,10 @@ def main() -> None:
             rows, ratios["steps"][size] = compare_steps(size, model, steps, scratch / size)
             stepping += rows
             print("\n".join(rows), file=sys.stderr, flush=True)
-    arguments.out.write_text(report(stepping, decoding))
+    publish(arguments.out, report(stepping, decoding))
     missed = [(what, size) for what, bars in BARS.items() for size, bar in bars.items() if ratios[what][size] < bar]
     print(f"missed bars: {missed or 'none'}", file=sys.stderr)
-    sys.exit(1 if missed else 0)
+    finish(held=not missed)
 
 
 def report(stepping: list[str], decoding: list[str]) -> str:

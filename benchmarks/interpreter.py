@@ -2,7 +2,7 @@
 
     python benchmarks/interpreter.py      # writes benchmarks/results/interpreter.md
 
-Beside it: a new Python process per trajectory, which is what an interpreter without a warden would start with.
+Beside it: a new Python process per trajectory, which is what an interpreter without a fork server would start with.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from machine import describe
+from machine import describe, publish, sized
+from rlfactory_interpreter import code_interpreter
 
-from rlfactory_core import Sample, ToolContext, code_interpreter
+from rlfactory_core import Sample, ToolContext
 
 RESULTS = Path(__file__).parent / "results" / "interpreter.md"
-STARTS, CALLS, AT_ONCE = 100, 1000, 128
+STARTS, CALLS, AT_ONCE = sized((100, 1000, 128), (3, 10, 4))
 FLOOD = "for _ in range(1000): print('x' * 1_000_000)"
 
 
@@ -111,8 +112,7 @@ def main() -> None:
         "",
         f"Machine: {describe('numpy')}.",
     ]
-    RESULTS.write_text("\n".join(text) + "\n")
-    sys.stdout.write("\n".join(text) + "\n")
+    publish(RESULTS, "\n".join(text) + "\n")
 
 
 if __name__ == "__main__":

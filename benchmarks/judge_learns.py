@@ -11,22 +11,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from machine import describe
+from machine import describe, sized
 from rlfactory_judge.demo.building import judge_model
 from rlfactory_judge.demo.judge_model import RUBRIC
 from rlfactory_judge.demo.labels import demo_labels
 from rlfactory_judge.serving.local import LocalServer
 from rlfactory_judge.trust.labels import write_labels
-from seeds import measure_seeds
+from seeds import measure_seeds, run_plugin
 
 from rlfactory_core.reporting.progress import NullProgress
 
@@ -34,8 +31,8 @@ SECONDS = 300.0
 RISE = 0.3  # of held-out exact match, greedy and at temperature 1
 WITHOUT = 0.1  # at most, where the tool finds nothing
 KAPPA = 0.8  # of the judge with the labels, at least
-LABELS = 400
-INJECTIONS = 5  # in each wrong answer
+LABELS = sized(400, 24)
+INJECTIONS = sized(5, 1)  # in each wrong answer
 
 
 @dataclass(frozen=True)
@@ -77,12 +74,7 @@ class Run:
 
 
 def run(seed: int, scratch: Path) -> Run:
-    out = scratch / f"run-{seed}"
-    os.environ["RLFACTORY_CACHE"] = str(scratch / f"cache-{seed}")
-    command = [sys.executable, "-m", "rlfactory_core"]
-    start = time.perf_counter()
-    subprocess.run([*command, "run", "--plugin", "judge", "--seed", str(seed), "--out", str(out)], check=True)
-    seconds = time.perf_counter() - start
+    seconds, out = run_plugin("judge", seed, scratch)
     evaluations = json.loads((out / "summary.json").read_text())["eval"]
     steps = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     curve = {s["step"]: (s["eval/exact_match"], s["eval/judge"]) for s in steps if "eval/judge" in s}

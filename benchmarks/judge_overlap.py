@@ -12,21 +12,22 @@ from pathlib import Path
 from typing import Any
 
 from loopback import MAX_TOKENS
-from overlap import Latency, SlowTool
+from machine import sized
+from overlap import Latency, SlowTool, is_two_hop
 from parts import local_run, save, trainer_of, warm_started
 from rlfactory_judge.options import JudgeOptions
 from rlfactory_judge.rubrics.rubric import Rubric
-from rlfactory_judge.scoring.outcome import OutcomeJudge
+from rlfactory_judge.scoring.judge import OutcomeJudge
 from rlfactory_judge.service.service import JudgeService
 
+from rlfactory_core.context import ToolContext
 from rlfactory_core.engines.local.local_run import LocalRun
-from rlfactory_core.engines.local.trainer import Trainer
+from rlfactory_core.engines.local.training.trainer import Trainer
 from rlfactory_core.rewards.layer import RewardLayer
-from rlfactory_core.tool_context import ToolContext
 from rlfactory_core.types import Group, Sample, Trajectory
 
 BAR_HIDDEN = 0.90
-TOOL_S, TOOL_MOST_S = 0.2, 5.0  # the median of the heavy-tailed time of a call, and its most
+TOOL_S, TOOL_MOST_S = sized((0.2, 5.0), (0.01, 0.1))  # the median of the heavy-tailed time of a call, and its most
 VOTES = 3  # of the judge on each attempt, in a batch
 
 
@@ -63,10 +64,9 @@ class Batch:
     asked: int  # requests to the judge
 
 
-JUDGES = (
-    Judge(8, 0.2, 3, has_bar=True),
-    Judge(64, 0.2, 2, has_bar=False),
-    Judge(3, 0.2, 1, has_bar=False),
+JUDGES = sized(
+    (Judge(8, 0.2, 3, has_bar=True), Judge(64, 0.2, 2, has_bar=False), Judge(3, 0.2, 1, has_bar=False)),
+    (Judge(64, 0.02, 1, has_bar=False),),
 )
 
 
@@ -76,12 +76,8 @@ def options_of(judge: Judge, local: str) -> dict[str, Any]:
     return {**who, "votes": VOTES, "cache": "memory"}
 
 
-async def opened(local: LocalRun) -> Trainer:
-    latency = CutLatency("heavy-tailed", 0.0)
-    local.runtime.task.tools = [SlowTool(tool, latency) for tool in local.runtime.task.tools]
-    await local.open(training=True)
-    local.samples = [sample for sample in local.samples if sample.slice == "two_hop"]
-    trainer = trainer_of(local, [])
+async def warmed_up(local: LocalRun, latency: CutLatency) -> Trainer:
+    trainer = trainer_of(local, [], is_two_hop)
     await trainer._collect(100)  # without waiting, of prompts that are not measured
     latency.scale = TOOL_S
     return trainer
@@ -126,12 +122,15 @@ async def overlap(judge: Judge, local: str, model: Path, scratch: Path) -> list[
     rewards = [{"name": "exact_match", "weight": 1.0}, {"name": "judge", "weight": 0.5, **options}]
     tools = {"concurrency": 512, "total_concurrency": 512, "deadline_s": 60.0, "retries": 0}
     batches = []
+    slow, slow_too = CutLatency("heavy-tailed", 0.0), CutLatency("heavy-tailed", 0.0)
     async with (
-        local_run(model, scratch / "plain", tools=tools) as plain,
-        local_run(model, scratch / "judged", tools=tools, rewards=rewards) as judged,
+        local_run(model, scratch / "plain", tool=lambda tool: SlowTool(tool, slow), tools=tools) as plain,
+        local_run(
+            model, scratch / "judged", tool=lambda tool: SlowTool(tool, slow_too), tools=tools, rewards=rewards
+        ) as judged,
     ):
-        bare, ours = await opened(plain), await opened(judged)
-        rollouts = Rollouts(judged.runtime.rewards)
+        bare, ours = await warmed_up(plain, slow), await warmed_up(judged, slow_too)
+        rollouts = Rollouts(judged.rollouts.runtime.rewards)
         for step in range(1, judge.batches + 1):
             without = 0.0 if step % 2 else (await bare._collect(step))[1]
             rollouts.ended.clear()

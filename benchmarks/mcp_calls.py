@@ -29,12 +29,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from machine import describe
+from machine import describe, publish, sized
 
 ROOT = Path(__file__).parent.parent
 SERVER = [str(ROOT / "tests" / "support" / "mcp_server.py"), "--serial", "--tools", "echo"]
 RESULTS = Path(__file__).parent / "results" / "mcp_calls.md"
-CONCURRENCY = (1, 16, 64)
+CONCURRENCY = sized((1, 16, 64), (1, 4))
 HEADER = """# Calls through stdio MCP, beside the bare client
 
 `{command}`
@@ -60,7 +60,7 @@ async def bare(stack: AsyncExitStack) -> Call:
 
 
 async def managed(stack: AsyncExitStack, group: str) -> Call:
-    from rlfactory_core.tool_context import ToolContext
+    from rlfactory_core.context import ToolContext
     from rlfactory_core.tools import DefaultToolManager
     from rlfactory_core.tools.mcp.source import McpSource
     from rlfactory_core.types import Sample, ToolCall
@@ -128,8 +128,8 @@ def rows(python: str, calls: int, rounds: int) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pythons", nargs="+", default=[sys.executable], help="interpreters with releases of mcp")
-    parser.add_argument("--calls", type=int, default=640)
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--calls", type=int, default=sized(640, 8))
+    parser.add_argument("--rounds", type=int, default=sized(15, 1))
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -143,13 +143,11 @@ def main() -> None:
         rounds=arguments.rounds,
         calls=arguments.calls,
     )
-    print(header, flush=True)
-    lines = [header]
-    for python in arguments.pythons:
-        lines += rows(python, arguments.calls, arguments.rounds)
-        print("\n".join(lines[1:]), flush=True)
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text("\n".join(lines) + "\n")
+    lines = [
+        header,
+        *(line for python in arguments.pythons for line in rows(python, arguments.calls, arguments.rounds)),
+    ]
+    publish(arguments.out, "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

@@ -9,16 +9,13 @@ with 1 where a seed misses one.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import nan
 from pathlib import Path
 
 from machine import describe
-from seeds import measure_seeds
+from seeds import measure_seeds, run_plugin
 
 SECONDS = 300.0
 RISE = 0.3  # of held-out execution accuracy, greedy and at temperature 1
@@ -47,22 +44,7 @@ class Run:
 
 
 def run(seed: int, scratch: Path) -> Run:
-    out = scratch / f"run-{seed}"
-    command = [
-        sys.executable,
-        "-m",
-        "rlfactory_core",
-        "run",
-        "--plugin",
-        "nl2sql",
-        "--seed",
-        str(seed),
-        "--out",
-        str(out),
-    ]
-    start = time.perf_counter()
-    subprocess.run(command, check=True, env={**os.environ, "RLFACTORY_CACHE": str(scratch / f"cache-{seed}")})
-    seconds = time.perf_counter() - start
+    seconds, out = run_plugin("nl2sql", seed, scratch)
     evaluations = json.loads((out / "summary.json").read_text())["eval"]
     steps = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     curve = {step["step"]: step["eval/execution"] for step in steps if "eval/execution" in step}
@@ -83,9 +65,11 @@ def report(runs: Sequence[Run], command: str) -> str:
     curve = ["| seed | " + " | ".join(f"step {step}" for step in (0, *steps)) + " |", "|---" * (len(steps) + 2) + "|"]
     kinds = ["| seed | " + " | ".join(KINDS) + " |", "|---" * (len(KINDS) + 1) + "|"]
     for one in runs:
-        points = [one.before["execution"], *(one.curve.get(step, float("nan")) for step in steps)]
+        points = [one.before["execution"], *(one.curve.get(step, nan) for step in steps)]
         curve.append(f"| {one.seed} | " + " | ".join(f"{point:.3f}" for point in points) + " |")
-        kinds.append(f"| {one.seed} | " + " | ".join(f"{one.after[f'execution/{kind}']:.3f}" for kind in KINDS) + " |")
+        kinds.append(
+            f"| {one.seed} | " + " | ".join(f"{one.after.get(f'execution/{kind}', nan):.3f}" for kind in KINDS) + " |"
+        )
     return (
         "# `rlfactory run --plugin nl2sql` from an empty cache\n\n"
         "Held-out execution accuracy over 192 questions, 32 of each kind, about 8 databases that are used for nothing\n"

@@ -40,17 +40,19 @@ from typing import Any
 os.environ["OMP_NUM_THREADS"] = "1"
 
 import torch
-from machine import describe
+from machine import MINIATURE, describe, finish, publish, sized
 from parts import local_run, save, trainer_of, warm_started
 
-from rlfactory_core.engines.local.trainer import StepResult, Trainer
+from rlfactory_core.context import ToolContext
+from rlfactory_core.engines.local.training.trainer import StepResult, Trainer
 from rlfactory_core.protocols import Tool
-from rlfactory_core.rollout import derive_seed
-from rlfactory_core.tool_context import ToolContext
+from rlfactory_core.types import Sample
+from rlfactory_core.utils.seeds import derive_seed
 
 RESULTS = Path(__file__).parent / "results"
 SIGMA = math.log(2.0 / 0.050) / 2.3263  # a lognormal of median 50 ms and p99 2 s
-MAIN = 0.050
+MAIN = sized(0.050, 0.001)
+PROMPTS, GROUP = sized(16, 2), 8
 SIMULATED = 4000  # batches, for what the latencies alone lead to expect
 LIMITS = {"concurrency": 512, "total_concurrency": 512, "deadline_s": 600.0, "retries": 0}
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -107,15 +109,18 @@ class Timing:
     masked: float  # share of the trajectories that a deadline spoilt
 
 
+def is_two_hop(sample: Sample) -> bool:
+    return sample.slice == "two_hop"
+
+
 async def time_schedule(name: str, latency: Latency, batches: int, model: Path, scratch: Path) -> Timing:
-    train = {"lr": 1e-12, "muon_lr": 0.0, "steps": batches + 1, **SETTINGS[name].get("train", {})}
-    async with local_run(model, scratch, **{**SETTINGS[name], "train": train}) as local:
-        local.runtime.task.tools = [SlowTool(tool, latency) for tool in local.runtime.task.tools]
-        await local.open(training=True)
-        local.samples = [sample for sample in local.samples if sample.slice == "two_hop"]
+    train = {"lr": 1e-12, "muon_lr": 0.0, "steps": batches + 1, "prompts_per_step": PROMPTS, "group_size": GROUP}
+    train |= SETTINGS[name].get("train", {})
+    settings = {**SETTINGS[name], "train": train}
+    async with local_run(model, scratch, tool=lambda tool: SlowTool(tool, latency), **settings) as local:
         results: list[StepResult] = []
         ends: list[float] = []
-        trainer = trainer_of(local, results, lambda: ends.append(time.perf_counter()))
+        trainer = trainer_of(local, results, is_two_hop, lambda: ends.append(time.perf_counter()))
         await warm_up(trainer, latency)
         if name == "one step off":
             await trainer.run(1, batches + 1)  # the first batch begins with nothing to overlap: not counted
@@ -194,9 +199,13 @@ def measure(kind: str, scale: float, batches: int, generation: float, model: Pat
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--batches", type=int, default=10, help="at each heavy-tailed latency; 2 at constant ones")
-    parser.add_argument("--medians", type=float, nargs="*", default=[0.005, 0.010], help="heavy-tailed, s")
-    parser.add_argument("--constants", type=float, nargs="*", default=[0.005, 0.050, 0.176], help="constant, s")
+    parser.add_argument(
+        "--batches", type=int, default=sized(10, 2), help="at each heavy-tailed latency; 2 at constant ones"
+    )
+    parser.add_argument("--medians", type=float, nargs="*", default=sized([0.005, 0.010], []), help="heavy-tailed, s")
+    parser.add_argument(
+        "--constants", type=float, nargs="*", default=sized([0.005, 0.050, 0.176], [0.001]), help="constant, s"
+    )
     parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -204,7 +213,7 @@ def main() -> None:
         scratch = Path(folder)
         model = save(scratch / "model", *warm_started(clean=True))
         free = Latency("constant", 0.0)
-        lockstep = asyncio.run(time_schedule("lockstep, parallel", free, 5, model, scratch / "free"))
+        lockstep = asyncio.run(time_schedule("lockstep, parallel", free, sized(5, 1), model, scratch / "free"))
         generation = median(lockstep.walls)
         points = [measure("heavy-tailed", s, arguments.batches, generation, model, scratch) for s in arguments.medians]
         main_point = measure(
@@ -216,11 +225,12 @@ def main() -> None:
             time_schedule("lockstep, serial", Latency("heavy-tailed", MAIN), 1, model, scratch / "serial")
         )
     check = f"{slept.walls[0]:.1f} s, computed {generation + slept.waited[0]:.1f} s"
-    (arguments.out / "overlap.md").write_text(report(points, main_point, lockstep, check, arguments.batches))
-    plot(points, arguments.out / "overlap.svg")
+    publish(arguments.out / "overlap.md", report(points, main_point, lockstep, check, arguments.batches))
+    if not MINIATURE:
+        plot(points, arguments.out / "overlap.svg")
     missed = [name for name, bar in BARS.items() if main_point.ratio(name) < bar]
     print(f"serial, really slept: {check}; missed bars: {missed or 'none'}", file=sys.stderr)
-    sys.exit(1 if missed else 0)
+    finish(held=not missed)
 
 
 def expected(generation: float) -> tuple[float, float]:
@@ -228,7 +238,7 @@ def expected(generation: float) -> tuple[float, float]:
     rng = random.Random(0)
     serial, ours = [], []
     for _ in range(SIMULATED):
-        draws = [MAIN * math.exp(SIGMA * rng.gauss(0.0, 1.0)) for _ in range(2 * 128)]
+        draws = [MAIN * math.exp(SIGMA * rng.gauss(0.0, 1.0)) for _ in range(2 * PROMPTS * GROUP)]
         serial.append(generation + sum(draws))
         ours.append(generation + max(a + b for a, b in zip(draws[::2], draws[1::2], strict=True)))
     return median(s / o for s, o in zip(serial, ours, strict=True)), sum(serial) / sum(ours)
@@ -252,9 +262,10 @@ def report(points: list[Point], main_point: Point, lockstep: Timing, check: str,
         detail.append("| " + " | ".join([name, *walls, *ratios, f"{timing.masked:.1%}"]) + " |")
     passed = [f"{name}: {crossing(points, name)}" for name in ("on-policy", "one step off") if crossing(points, name)]
     by_median, by_sums = expected(main_point.generation)
+    sampled = lockstep.sampled / (PROMPTS * GROUP)
     return f"""# Waiting for tools, by schedule
 
-A batch is 16 prompts x 8 attempts, {lockstep.calls:.2f} calls and {lockstep.sampled / 128:.0f} sampled tokens a
+A batch is {PROMPTS} prompts x {GROUP} attempts, {lockstep.calls:.2f} calls and {sampled:.0f} sampled tokens a
 trajectory. Heavy-tailed latencies are lognormal with p99 at 40 times the median, not cut at any length; constant ones
 are all alike; all schedules meet the same prompts, seeds and latencies. Lockstep with serial calls takes the generation
 ({main_point.generation:.2f} s a batch in lockstep) and every latency in turn: computed, and really slept through once

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from machine import describe
+from machine import describe, publish, sized
 
 from rlfactory_core.types import ToolSpec
 
@@ -28,7 +28,7 @@ sys.path.insert(0, str(ROOT / "tests" / "support"))
 from parser_texts import SYNTAXES, Syntax, hostile  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "parsers.md"
-SMALL, LARGE = 16_384, 163_840
+SMALL, LARGE = sized((16_384, 163_840), (512, 2048))
 GOAL_MS, GOAL_RATIO = 1.0, 12.0
 SLOW_MS = 100.0  # a peer that is slower is not tried on the longer text
 TOOLS = (ToolSpec("echo", "", {"type": "object", "properties": {"text": {"type": "string"}}}),)
@@ -224,9 +224,7 @@ def main() -> None:
         "",
         f"Machine: {describe('renderers', 'qwen-agent', 'json5')}.",
     ]
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    print("\n".join(lines))
+    publish(RESULTS, "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

@@ -11,17 +11,21 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from machine import MINIATURE
 
-from rlfactory_core.engines.local.default_model import build_default_model
-from rlfactory_core.engines.local.local_run import LocalRun
-from rlfactory_core.engines.local.quiet import quiet_transformers
-from rlfactory_core.engines.local.trainer import Observer, StepResult, Trainer
-from rlfactory_core.engines.local.workers import Workers
-from rlfactory_core.protocols import EngineRun
+from rlfactory_core.engines.base import EngineRun
+from rlfactory_core.engines.local.local_run import LocalRun, opened
+from rlfactory_core.engines.local.model.loading import quiet_transformers
+from rlfactory_core.engines.local.tiny.default_model import OwnModel
+from rlfactory_core.engines.local.training.rollouts import Rollouts
+from rlfactory_core.engines.local.training.trainer import Observer, StepResult, Trainer
+from rlfactory_core.engines.local.training.workers import Compute, Workers
+from rlfactory_core.protocols import Tool
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.progress import NullProgress
 from rlfactory_core.runner import prepare
-from rlfactory_core.task import Task
+from rlfactory_core.tasks.task import Task
+from rlfactory_core.types import Sample
 
 SEED = 0
 # Qwen3 shapes; the first is the search task's own tiny model, the second holds it (see `grown`).
@@ -49,10 +53,9 @@ def warm_started(*, clean: bool) -> tuple[Any, Any]:
     task = search_task()
     recipe = task.tiny_model()
     assert recipe is not None
-    if clean:
+    if clean and not MINIATURE:  # so that all miniatures share a model
         recipe = replace(recipe, stages=recipe.stages[:1])
-    with quiet_transformers():
-        built = build_default_model(recipe, [tool.spec for tool in task.tools], SEED, Workers(), NullProgress())
+    built = OwnModel(recipe, [tool.spec for tool in task.tools], SEED).build(Workers(), NullProgress())
     return built.model, built.tokenizer
 
 
@@ -104,41 +107,40 @@ def _heads(weight: torch.Tensor, config: Any) -> torch.Tensor:
 
 
 @asynccontextmanager
-async def local_run(model: Path, scratch: Path, **sections: Any) -> AsyncIterator[LocalRun]:
+async def local_run(
+    model: Path, scratch: Path, *, tool: Callable[[Tool], Tool] = lambda tool: tool, **sections: Any
+) -> AsyncIterator[LocalRun]:
     """The engine's own parts for the search task in this process, with one thread, on the tiny task's settings.
 
     Args:
+        tool: what takes the place of each of the task's tools.
         sections: parts of the configuration, such as ``train={"lr": 1e-4}``.
     """
     task = search_task()
     given = {"plugin": "search", "seed": SEED, "device": "cpu", "model": str(model), "eval": {"limit": 1, "every": 0}}
     prepared = prepare(None, [given, task.tiny_defaults, {"train": {"workers": 1}}, given, sections])
     run = EngineRun(prepared.config, prepared.registry, RunFolder.create("benchmark", scratch / "run"), NullProgress())
-    with ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,)) as compute, quiet_transformers():
-        local = LocalRun(run, Workers(), compute)
-        try:
+    task = run.parts.task
+    task.tools = [tool(each) for each in task.tools]
+    with ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,)) as thread, quiet_transformers():
+        async with opened(run, Compute(Workers(), thread), training=True) as local:
             yield local
-        finally:
-            await local.close()
 
 
-def trainer_of(local: LocalRun, results: list[StepResult], after: Callable[[], None] = lambda: None) -> Trainer:
-    """The training loop over an opened run; its steps' results go to ``results``, then ``after`` is called."""
+def trainer_of(
+    local: LocalRun,
+    results: list[StepResult],
+    chosen: Callable[[Sample], bool],
+    after: Callable[[], None] = lambda: None,
+) -> Trainer:
+    """The training loop on the chosen samples; its steps' results go to ``results``, then ``after`` is called."""
 
     def on_step(result: StepResult) -> None:
         results.append(result)
         after()
 
+    parts = local.rollouts
+    samples = [sample for sample in parts.samples if chosen(sample)]
+    rollouts = Rollouts(parts.runtime, parts.sampler, parts.workers, samples, [])
     observer = Observer(NullProgress(), on_step, lambda step: None)
-    return Trainer(
-        local.config,
-        local.runtime,
-        local.sampler,
-        local._learner(),
-        local.workers,
-        local.compute,
-        observer,
-        local.run.stop,
-        local.samples,
-        [],
-    )
+    return replace(local, rollouts=rollouts).trainer(local.learner(), observer)

@@ -14,10 +14,11 @@ from pathlib import Path
 
 import torch
 import transformers
-from machine import describe
+from machine import describe, publish, sized
 
-from rlfactory_core.engines.local.decoder import Request
-from rlfactory_core.engines.local.loading import make_decoder, make_policy
+from rlfactory_core.engines.local.decoding.decoder import Request
+from rlfactory_core.engines.local.decoding.padded_decoder import make_decoder
+from rlfactory_core.engines.local.model.loading import make_policy
 from rlfactory_core.types import SamplingParams
 
 ROOT = Path(__file__).parent.parent
@@ -53,7 +54,7 @@ def row(name: str) -> str:
 def main() -> None:
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
-    rows = [row(name) for name in (*RAGGED, *PADDED)]
+    rows = [row(name) for name in sized((*RAGGED, *PADDED), (next(iter(RAGGED)), next(iter(PADDED))))]
     lines = [
         "# The load-time probe",
         "",
@@ -68,9 +69,7 @@ def main() -> None:
         "",
         f"Machine: {describe()}.",
     ]
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    print("\n".join(lines))
+    publish(RESULTS, "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ import argparse
 import asyncio
 import json
 import os
-import platform
 import resource
 import statistics
 import subprocess
@@ -26,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from machine import describe, publish, sized
 
 VOCABULARY = 200_000
 EXPONENT = 1.07
@@ -36,12 +36,13 @@ FUNCTION_WORDS = (  # noqa: SIM905
     "they you were their one all we can her has there been if more when will would who so no"
 ).split()
 BATCH = 16  # queries answered together, as the trajectories of a step ask
-BATCHES = 100
+BATCHES = sized(100, 3)
 HEADER = f"""# BM25 retrieval as the corpus grows
 
 `python benchmarks/retrieval.py {{command}}`
 
-{{machine}}, Python {{python}}. The plugin uses tantivy. {BATCHES} batches of {BATCH} queries, k = 3, page cache warm.
+{{machine}}.
+The plugin uses tantivy. {BATCHES} batches of {BATCH} queries, k = 3, page cache warm.
 Opening includes importing the library. Peaks are resident memory, pages of memory-mapped files included.
 
 | library | passages | corpus MB | build s | build peak MB | index MB | open s | batch p50 ms | batch p99 ms | ms a query | query peak MB |
@@ -154,7 +155,7 @@ def row(library: str, passages: int, path: Path, cache: Path) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--passages", type=int, nargs="+", default=[10_000, 100_000])
+    parser.add_argument("--passages", type=int, nargs="+", default=sized([10_000, 100_000], [200]))
     parser.add_argument("--libraries", nargs="+", default=["tantivy", "bm25s"])
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--measure", nargs=4, help=argparse.SUPPRESS)
@@ -163,14 +164,7 @@ def main() -> None:
         library, path, cache, step = arguments.measure
         print(json.dumps(measure(library, Path(path), Path(cache), step)))
         return
-    gigabytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    lines = [
-        HEADER.format(
-            command=" ".join(sys.argv[1:]),
-            machine=f"{os.cpu_count()} CPU cores ({platform.machine()}), {gigabytes:.0f} GiB memory",
-            python=platform.python_version(),
-        )
-    ]
+    lines = [HEADER.format(command=" ".join(sys.argv[1:]), machine=describe("tantivy", "bm25s"))]
     with tempfile.TemporaryDirectory() as folder:
         for passages in arguments.passages:
             path = Path(folder) / f"{passages}.jsonl"
@@ -178,10 +172,9 @@ def main() -> None:
             os.utime(path, (time.time() - 60,) * 2)  # old enough for its hash to be remembered
             for library in arguments.libraries:
                 lines.append(row(library, passages, path, Path(folder) / f"{library}-{passages}"))
-                print(lines[-1], flush=True)
+                print(lines[-1], file=sys.stderr, flush=True)
             path.unlink()
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text("\n".join(lines) + "\n")
+    publish(arguments.out, "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

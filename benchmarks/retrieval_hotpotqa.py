@@ -12,13 +12,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import platform
-import sys
 import tempfile
 import time
 from pathlib import Path
 from statistics import mean
 
+from machine import describe, publish, sized
 from rlfactory_search.corpus import Document, FileCorpus
 from rlfactory_search.retrievers import Retriever, make_retriever
 
@@ -46,17 +45,28 @@ async def row(name: str, retriever: Retriever, questions: list[dict[str, object]
     return f"| {name} | {found} | {mean(seconds) * 1e3:.2f} | {opened:.1f} |"
 
 
+def made_up(folder: Path) -> Path:
+    """Two questions and their passages, for a miniature."""
+    passages = {"Oslo": "Oslo lies on a fjord.", "Turin": "Turin lies on the river Po."}
+    questions = [{"question": f"Where does {city} lie?", "supporting_titles": [city]} for city in passages]
+    corpus = [{"id": city, "contents": f'"{city}"\n{text}'} for city, text in passages.items()]
+    for name, rows in {"questions": questions, "corpus": corpus}.items():
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return folder
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path)
+    parser.add_argument("data", type=Path, nargs=sized(None, "?"))
     parser.add_argument("--dense", nargs="*", default=[], help="sentence-transformers folders, or NAME=FOLDER")
     parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
-    lines = (arguments.data / "questions.jsonl").read_text(encoding="utf-8").splitlines()
-    questions = [json.loads(line) for line in lines]
     with tempfile.TemporaryDirectory() as folder:
         cache = Path(folder)
-        corpus = FileCorpus(arguments.data / "corpus.jsonl", cache)
+        data = arguments.data or made_up(cache)
+        lines = (data / "questions.jsonl").read_text(encoding="utf-8").splitlines()
+        questions = [json.loads(line) for line in lines]
+        corpus = FileCorpus(data / "corpus.jsonl", cache)
         retrievers = {"bm25": make_retriever("bm25", corpus=corpus, cache=cache)}
         for model in arguments.dense:
             name, _, path = model.rpartition("=")
@@ -65,16 +75,14 @@ def main() -> None:
         rows = [asyncio.run(row(name, retriever, questions)) for name, retriever in retrievers.items()]
     text = "\n".join(
         [
-            f"{len(questions)} questions, {len(corpus)} passages; Python {platform.python_version()}, CPU.",
+            f"{len(questions)} questions, {len(corpus)} passages. Made on {describe('tantivy')}.",
             "",
             "| retriever | " + " | ".join(f"recall@{k}" for k in CUTS) + " | ms a query | build s |",
             "|---|" + "---|" * (len(CUTS) + 2),
             *rows,
         ]
     )
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(f"# Retrieval on HotpotQA\n\n{text}\n", encoding="utf-8")
-    sys.stdout.write(text + "\n")
+    publish(arguments.out, f"# Retrieval on HotpotQA\n\n{text}\n")
 
 
 if __name__ == "__main__":

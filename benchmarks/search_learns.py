@@ -8,19 +8,13 @@ with 1 where a seed misses it.
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
-import subprocess
-import sys
-import tempfile
-import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from machine import describe
-
-RESULTS = Path(__file__).parent / "results" / "search_learns.md"
+from seeds import measure_seeds, run_plugin
 
 
 @dataclass(frozen=True)
@@ -52,49 +46,41 @@ BARS = (
 )
 
 
-def run(seed: int, scratch: Path) -> tuple[float, dict[str, dict[str, float]]]:
-    """Wall seconds of the command, and ``eval`` of its summary."""
-    out = scratch / f"run-{seed}"
-    command = [
-        sys.executable,
-        "-m",
-        "rlfactory_core",
-        "run",
-        "--plugin",
-        "search",
-        "--seed",
-        str(seed),
-        "--out",
-        str(out),
-    ]
-    start = time.perf_counter()
-    subprocess.run(command, check=True, env={**os.environ, "RLFACTORY_CACHE": str(scratch / f"cache-{seed}")})
-    seconds = time.perf_counter() - start
-    evaluations: dict[str, dict[str, float]] = json.loads((out / "summary.json").read_text())["eval"]
-    return seconds, evaluations
+@dataclass(frozen=True)
+class Run:
+    """One seed: wall seconds of the command, and ``eval`` of its summary."""
+
+    seed: int
+    seconds: float
+    evaluations: dict[str, dict[str, float]]
+
+    @property
+    def values(self) -> list[float]:
+        return [self.evaluations[bar.when][bar.key] for bar in BARS]
+
+    @property
+    def within(self) -> list[bool]:
+        """Whether it meets each bar, the one on its seconds first."""
+        return [self.seconds <= SECONDS, *(bar.holds(value) for bar, value in zip(BARS, self.values, strict=True))]
+
+    @property
+    def held(self) -> bool:
+        return all(self.within)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
-    seeds = parser.parse_args().seeds
+def run(seed: int, scratch: Path) -> Run:
+    seconds, out = run_plugin("search", seed, scratch)
+    return Run(seed, seconds, json.loads((out / "summary.json").read_text())["eval"])
+
+
+def report(runs: Sequence[Run], command: str) -> str:
     rows = ["| seed | seconds | " + " | ".join(bar.title for bar in BARS) + " |", "|---" * (len(BARS) + 2) + "|"]
-    missed = 0
-    with tempfile.TemporaryDirectory() as scratch:
-        for seed in seeds:
-            seconds, evaluations = run(seed, Path(scratch))
-            values = [evaluations[bar.when][bar.key] for bar in BARS]
-            held = [seconds <= SECONDS, *(bar.holds(value) for bar, value in zip(BARS, values, strict=True))]
-            missed += not all(held)
-            cells = [f"{seconds:.0f}", *(f"{value:.3f}" for value in values)]
-            rows.append(
-                f"| {seed} | " + " | ".join(c if ok else f"**{c}**" for c, ok in zip(cells, held, strict=True)) + " |"
-            )
+    for one in runs:
+        cells = [f"{one.seconds:.0f}", *(f"{value:.3f}" for value in one.values)]
+        shown = [cell if met else f"**{cell}**" for cell, met in zip(cells, one.within, strict=True)]
+        rows.append(f"| {one.seed} | " + " | ".join(shown) + " |")
     rows.append(f"| bar | ≤ {SECONDS:.0f} | " + " | ".join(bar.text for bar in BARS) + " |")
-    command = "python benchmarks/search_learns.py" + (
-        "" if len(seeds) == 5 else " --seeds " + " ".join(map(str, seeds))
-    )
-    text = (
+    return (
         "# `rlfactory run --plugin search` from an empty cache\n\n"
         "Held-out exact match over 200 questions (100 of one hop, 100 of two) of a world that is used for nothing\n"
         'else. "Before" is the warm-started model without GRPO; "search finds nothing" the trained model with a tool\n'
@@ -102,10 +88,7 @@ def main() -> None:
         + "\n".join(rows)
         + f"\n\nMade by `{command}` on {describe()}.\n"
     )
-    RESULTS.write_text(text)
-    sys.stdout.write(text)
-    sys.exit(1 if missed else 0)
 
 
 if __name__ == "__main__":
-    main()
+    measure_seeds(__file__, __doc__ or "", run, report, seeds=range(5))

@@ -30,10 +30,12 @@ from typing import Any
 
 os.environ |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TRL_EXPERIMENTAL_SILENCE": "1"}
 
+from machine import describe, publish, sized
+
 RESULTS = Path(__file__).parent / "results" / "tools.md"
 TOOL_S = 0.1
-TRAJECTORIES = 64
-CALLS = 2000  # for the overhead of one
+TRAJECTORIES = sized(64, 4)
+CALLS = sized(2000, 20)  # for the overhead of one
 ARGUMENTS = {"query": "who founded the city of Oslo", "k": 4}
 
 Measure = Callable[[], float]
@@ -140,7 +142,7 @@ def our_call(fn: Callable[..., Any], arguments: dict[str, Any]) -> Any:
 
 
 def our_context() -> Any:
-    from rlfactory_core.tool_context import ToolContext
+    from rlfactory_core.context import ToolContext
     from rlfactory_core.types import Sample
 
     return ToolContext("trajectory", Sample("sample", "?"))
@@ -307,8 +309,6 @@ def rows(trl: Trl | None, rl_factory_step: Measure | None) -> list[Row]:
 
 
 def report(found: list[Row], repeats: int, load: tuple[float, float], command: str) -> str:
-    from machine import describe
-
     lines = "\n".join(row.line() for row in found)
     missed = ", ".join(f"{row.what}" for row in found if row.missed()) or "none"
     return f"""# What a tool call costs
@@ -342,7 +342,7 @@ The machine's load average was {load[0]:.1f} before and {load[1]:.1f} at the end
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=sized(5, 1))
     parser.add_argument("--rl-factory", metavar="CHECKOUT")
     parser.add_argument("--rl-factory-python", metavar="PYTHON", default=sys.executable)
     parser.add_argument("--no-trl", action="store_true")
@@ -368,8 +368,7 @@ def main() -> None:
     if trl:
         trl.close()
     command = "python benchmarks/tools.py" + (" --rl-factory …" if checkout else "")
-    options.out.write_text(report(found, options.repeats, (before, os.getloadavg()[0]), command))
-    print(options.out.read_text())
+    publish(options.out, report(found, options.repeats, (before, os.getloadavg()[0]), command))
 
 
 if __name__ == "__main__":

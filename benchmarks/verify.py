@@ -21,21 +21,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from machine import describe
+from machine import describe, publish, sized
 from rlfactory_nl2sql.checks.constants import constants
 from rlfactory_nl2sql.checks.parsing import parse_query
 from rlfactory_nl2sql.connection import QueryLimits
 from rlfactory_nl2sql.databases.reference import DatabaseRef, parse_reference
 from rlfactory_nl2sql.instances.vary import vary
 from rlfactory_nl2sql.verification.connections import Database
-from rlfactory_nl2sql.verification.options import VerifyOptions
+from rlfactory_nl2sql.verification.judging import VerifyOptions
 from rlfactory_nl2sql.verification.pool import WorkerPool
 from rlfactory_nl2sql.verification.verifier import SqlVerifier
 
 from rlfactory_core.types import Verdict
 
 RESULTS = Path(__file__).parent / "results" / "verify.md"
-PREDICTIONS, GROUP, INSTANCES = 1000, 8, 3  # of each question, as many predictions as attempts in a group
+PREDICTIONS, GROUP, INSTANCES = sized(1000, 40), 8, 3  # of each question, as many predictions as attempts in a group
 BATCH = 32  # questions
 DEADLINE_S, HANGING = 1.0, 0.05
 IN_FLIGHT = (16, 64)
@@ -260,8 +260,7 @@ of the time from asking to the verdict is below the deadline + 10 %.
 
 Machine: {describe("sqlglot")}, SQLite {sqlite3.sqlite_version}.
 """
-    RESULTS.write_text(text)
-    sys.stdout.write(text)
+    publish(RESULTS, text)
 
 
 if __name__ == "__main__":

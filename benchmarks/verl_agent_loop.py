@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from machine import describe
+from machine import describe, finish, publish, sized
 
 from rlfactory_core.engines.verl.cpu.environment import cpu_environment
 
@@ -57,7 +57,7 @@ RESULTS = Path(__file__).parent / "results" / "verl_agent_loop.md"
 LATENCY_S = 0.2  # of the tool where several calls are made
 DEADLINE_S = 2.0  # of a tool call of ours
 HANGING = 100  # one call in so many
-OUTER_LIMIT_S = 15.0  # for verl's loop, which has none of its own
+OUTER_LIMIT_S = sized(15.0, 3.0)  # for verl's loop, which has none of its own
 RATIO_BAR, CALLS_BAR = 1.02, 1.1
 
 
@@ -160,21 +160,21 @@ async def measure(pairs: int, repetitions: int, scratch: Path) -> Findings:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=16, help="of batches at zero latency")
-    parser.add_argument("--repetitions", type=int, default=5, help="of the batches with several calls in a turn")
+    parser.add_argument("--pairs", type=int, default=sized(16, 1), help="of batches at zero latency")
+    parser.add_argument("--repetitions", type=int, default=sized(5, 1), help="of batches with several calls in a turn")
     parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         findings = asyncio.run(measure(arguments.pairs, arguments.repetitions, Path(folder)))
-    arguments.out.write_text(report(findings))
+    publish(arguments.out, report(findings))
     print(f"missed bars: {findings.missed() or 'none'}", file=sys.stderr)
-    sys.exit(1 if findings.missed() else 0)
+    finish(held=not findings.missed())
 
 
 def report(findings: Findings) -> str:
     traffic, ratios, hanging = findings.free[OURS][0].traffic, findings.ratios, findings.hanging
-    running = TRAJECTORIES - len(hanging.verl.outputs)
+    ended = f"{hanging.verl.seconds:.2f}" if len(hanging.verl.outputs) == TRAJECTORIES else f"not in {OUTER_LIMIT_S:g}"
     return f"""# Our agent loop beside verl's
 
 `RolloutAgentLoop` and verl's own `ToolAgentLoop` in one process, through verl's own worker and client, against one vLLM
@@ -222,8 +222,7 @@ stopped from outside after {OUTER_LIMIT_S:g} s.
 | | ended, s | trajectories ended | left out of the update |
 |---|---|---|---|
 | {OURS} | {hanging.ours.seconds:.2f} | {len(hanging.ours.outputs)} of {TRAJECTORIES} | {hanging.ours.masked} |
-| {VERL} | {f"not in {OUTER_LIMIT_S:g}" if running else f"{hanging.verl.seconds:.2f}"} | \
-{len(hanging.verl.outputs)} of {TRAJECTORIES} | |
+| {VERL} | {ended} | {len(hanging.verl.outputs)} of {TRAJECTORIES} | |
 
 Bar: all end within a batch's median without hanging calls and the deadline, {findings.allowed_s:.2f} s.
 

@@ -27,15 +27,14 @@ from verl.tools.schemas import OpenAIFunctionToolSchema
 from verl.workers.rollout.llm_server import LLMServerManager
 
 from rlfactory_core import Sample, tool
-from rlfactory_core.chat.rendering import template_tool
-from rlfactory_core.engines.local.prebuilt import prebuilt_model
+from rlfactory_core.engines.base import EngineRun
+from rlfactory_core.engines.verl.cluster.janitor import Janitor
 from rlfactory_core.engines.verl.compose import compose
-from rlfactory_core.engines.verl.janitor import Janitor
 from rlfactory_core.engines.verl.overrides import Place, compile_overrides
-from rlfactory_core.engines.verl.payload import Payload
-from rlfactory_core.engines.verl.work import FIELD, Work
+from rlfactory_core.engines.verl.prebuilt_model import prebuilt_model
+from rlfactory_core.engines.verl.rollout_request import FIELD, Position, RolloutRequest
+from rlfactory_core.engines.verl.run_payload import Payload
 from rlfactory_core.engines.verl.worker_runtime import worker_runtime
-from rlfactory_core.protocols import EngineRun
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.progress import NullProgress
 from rlfactory_core.runner import prepare
@@ -161,13 +160,13 @@ class Loops:
         four.actor_rollout_ref.rollout.multi_turn.max_parallel_calls = CALLS
         self.workers = {OURS: Worker(config, self.client), VERL: Worker(config, self.client)}
         self.workers[VERL_PARALLEL] = Worker(four, self.client)
-        self.runtime = worker_runtime(str(config.data[FIELD]), self.tokenizer).runtime
-        task = self.runtime.task
+        self.runtime = worker_runtime(str(config.data[FIELD]), self.tokenizer, None)
+        task = self.runtime.parts.task
         assert isinstance(task, SearchTask)
         self.world = task.world("eval")
         self.tool = Search(task, self.world)
         ours = tool(self.tool.search, name="search")
-        schema = OpenAIFunctionToolSchema.model_validate(template_tool(ours.spec))
+        schema = OpenAIFunctionToolSchema.model_validate(ours.spec.function_schema)
         # verl's schema drops what it does not know, so the model is told of both tools what is left.
         ours.spec = ToolSpec(**schema.model_dump(exclude_unset=True, exclude_none=True)["function"])
         task.tools = [ours]
@@ -179,7 +178,7 @@ class Loops:
         return self.workers[OURS].tokenizer
 
     def use(self, scripts: Sequence[Script]) -> None:
-        tools = [item.spec for item in self.runtime.task.tools]
+        tools = [item.spec for item in self.runtime.parts.task.tools]
         chat = self.runtime.chat
         self.client.scripts = {chat.initial_ids(script.sample.messages, tools): script for script in scripts}
 
@@ -215,7 +214,7 @@ class Loops:
     def _row(self, number: int, script: Script) -> dict[str, Any]:
         """What verl's trainer hands to its worker for a prompt."""
         sample = script.sample
-        work = Work(sample, number, f"{time.monotonic_ns()}/{number}", 1.0)
+        work = RolloutRequest(sample, number, Position("train", time.monotonic_ns(), number), 1.0)
         return {
             "raw_prompt": [{"role": message.role, "content": message.content} for message in sample.messages],
             "index": number,
@@ -244,7 +243,7 @@ class Scripts:
 
     def two_calls(self) -> list[Script]:
         """A call, a call, the answer: as demonstrated to the model."""
-        demonstrate = Demonstrator([self._loops.world], self._loops.runtime.task._worlds.answer, 1.0)
+        demonstrate = Demonstrator([self._loops.world], self._loops.runtime.parts.task._worlds.answer, 1.0)
         scripts = []
         for number, question in enumerate(self._questions):
             said = demonstrate.episode(self._loops.world, question, random.Random(number))
@@ -296,7 +295,7 @@ async def both_loops(scratch: Path, deadline_s: float) -> AsyncIterator[Loops]:
         manager = await start_server(config)
         loops = Loops(config, manager.get_client(), manager.get_replicas()[0])
         yield loops
-        await loops.runtime.close()
+        await loops.runtime.resources.close()
     finally:
         ray.shutdown()
         janitor.finish()

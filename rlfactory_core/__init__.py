@@ -5,143 +5,34 @@ Everything here is loaded on first use, so that ``import rlfactory_core`` costs 
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from rlfactory_core.config import RunConfig, Section
-    from rlfactory_core.delegates.agent import agent_tool
-    from rlfactory_core.delegates.model import model_tool
-    from rlfactory_core.deprecation import RlfactoryDeprecationWarning
-    from rlfactory_core.env import ToolEnv
-    from rlfactory_core.errors import (
-        BackendError,
-        RlfactoryError,
-        ToolArgumentsError,
-        ToolError,
-        ToolUnavailableError,
-        UsageError,
-        VerifierError,
-    )
-    from rlfactory_core.hookspecs import hookimpl
-    from rlfactory_core.lazy import Lazy, LazyChatFormat, LazyEngine, LazyReward
-    from rlfactory_core.protocols import EnvStart, EnvStep, ToolManager
-    from rlfactory_core.run_context import RunContext
-    from rlfactory_core.task import Task
-    from rlfactory_core.tiny import TinyModelRecipe, WarmStartStage
-    from rlfactory_core.tool_context import ToolContext
-    from rlfactory_core.tools.function import tool
-    from rlfactory_core.tools.interpreter import code_interpreter
-    from rlfactory_core.tools.mcp.source import McpSource
-    from rlfactory_core.tools.qwen_agent import qwen_tool, qwen_tools
-    from rlfactory_core.types import (
-        FaultKind,
-        Group,
-        Message,
-        Sample,
-        Score,
-        StopReason,
-        ToolCall,
-        ToolResult,
-        ToolSpec,
-        Trajectory,
-        Verdict,
-    )
+from rlfactory_core.utils.lazy_names import lazy_names
+from rlfactory_core.utils.old_paths import OldPaths
 
-_HOME = {
-    "RunContext": "run_context",
-    "RlfactoryDeprecationWarning": "deprecation",
-    "RunConfig": "config",
-    "Section": "config",
-    "agent_tool": "delegates.agent",
-    "model_tool": "delegates.model",
-    "ToolEnv": "env",
-    "BackendError": "errors",
-    "RlfactoryError": "errors",
-    "ToolArgumentsError": "errors",
-    "ToolError": "errors",
-    "ToolUnavailableError": "errors",
-    "UsageError": "errors",
-    "VerifierError": "errors",
-    "hookimpl": "hookspecs",
-    "Lazy": "lazy",
-    "LazyChatFormat": "lazy",
-    "LazyEngine": "lazy",
-    "LazyReward": "lazy",
-    "EnvStart": "protocols",
-    "EnvStep": "protocols",
-    "ToolContext": "tool_context",
-    "ToolManager": "protocols",
-    "Task": "task",
-    "TinyModelRecipe": "tiny",
-    "WarmStartStage": "tiny",
-    "McpSource": "tools.mcp.source",
-    "code_interpreter": "tools.interpreter",
-    "tool": "tools.function",
-    "qwen_tool": "tools.qwen_agent",
-    "qwen_tools": "tools.qwen_agent",
-    "FaultKind": "types",
-    "Group": "types",
-    "Message": "types",
-    "Sample": "types",
-    "Score": "types",
-    "StopReason": "types",
-    "ToolCall": "types",
-    "ToolResult": "types",
-    "ToolSpec": "types",
-    "Trajectory": "types",
-    "Verdict": "types",
-}
-
-__version__ = "0.1.0"
-__all__ = [
-    "BackendError",
-    "EnvStart",
-    "EnvStep",
-    "FaultKind",
-    "Group",
-    "Lazy",
-    "LazyChatFormat",
-    "LazyEngine",
-    "LazyReward",
-    "McpSource",
-    "Message",
-    "RlfactoryDeprecationWarning",
-    "RlfactoryError",
-    "RunConfig",
-    "RunContext",
-    "Sample",
-    "Score",
-    "Section",
-    "StopReason",
-    "Task",
-    "TinyModelRecipe",
-    "ToolArgumentsError",
-    "ToolCall",
-    "ToolContext",
-    "ToolEnv",
-    "ToolError",
-    "ToolManager",
-    "ToolResult",
-    "ToolSpec",
-    "ToolUnavailableError",
-    "Trajectory",
-    "UsageError",
-    "Verdict",
-    "VerifierError",
-    "WarmStartStage",
-    "__version__",
-    "agent_tool",
-    "code_interpreter",
-    "hookimpl",
-    "model_tool",
-    "qwen_tool",
-    "qwen_tools",
-    "tool",
-]
+_find, __all__ = lazy_names(__name__, __file__)
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(import_module(f"rlfactory_core.{_HOME[name]}"), name)
-    raise AttributeError(f"module 'rlfactory_core' has no attribute {name!r}")
+    return _code_interpreter() if name == "code_interpreter" else _find(name)
+
+
+def _code_interpreter() -> Any:
+    from rlfactory_core.errors import MissingExtraError
+    from rlfactory_core.utils.deprecation import warn_deprecated
+
+    new = "rlfactory_interpreter.code_interpreter"
+    warn_deprecated("rlfactory_core.code_interpreter", since="1.2", until="2.0", instead=new, depth=2)
+    try:
+        return import_module("rlfactory_interpreter").code_interpreter
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(
+            "The code interpreter is a package of its own now: python -m pip install rlfactory-interpreter, then "
+            "`from rlfactory_interpreter import code_interpreter`."
+        ) from error
+
+
+if not any(isinstance(finder, OldPaths) for finder in sys.meta_path):
+    sys.meta_path.insert(0, OldPaths())

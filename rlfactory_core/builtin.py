@@ -1,10 +1,13 @@
-"""What the core itself gives, through the same hooks as any plugin. Each part is imported when it is first made."""
+"""The core's own engines, rewards, chat formats and checks, registered through the same hooks as a plugin's.
+
+Each is imported when it is first used.
+"""
 
 from __future__ import annotations
 
-from rlfactory_core import lazy
-from rlfactory_core.deprecation import moved
 from rlfactory_core.hookspecs import Register, hookimpl
+from rlfactory_core.plugins import lazy
+from rlfactory_core.utils.deprecation import moved
 
 RLFACTORY_API = ">=1,<2"
 VERL = "rlfactory_core.engines.verl"
@@ -15,12 +18,12 @@ __getattr__ = moved(__name__, {name: f"rlfactory_core:{name}" for name in LAZY},
 
 @hookimpl
 def rlfactory_tasks(register: Register) -> None:
-    register("tools", lazy.Lazy("rlfactory_core.generic_task:GenericTask"))
+    register("tools", lazy.Lazy("rlfactory_core.tasks.generic:GenericTask"))
 
 
 @hookimpl
 def rlfactory_envs(register: Register) -> None:
-    register("tool", lazy.Lazy("rlfactory_core.env:ToolEnv"))
+    register("tool", lazy.Lazy("rlfactory_core.rollout:ToolEnv"))
 
 
 @hookimpl
@@ -39,8 +42,8 @@ def rlfactory_reward_scorers(register: Register) -> None:
 def rlfactory_chat_formats(register: Register) -> None:
     # The first whose `matches` says so is chosen: the more special before the more general.
     chat = "rlfactory_core.chat"
-    register("qwen3-coder", lazy.LazyChatFormat(f"{chat}.qwen3_coder:Qwen3CoderFormat"))
-    register("qwen2.5", lazy.LazyChatFormat(f"{chat}.qwen2_5:Qwen25Format"))
+    register("qwen3-coder", lazy.LazyChatFormat(f"{chat}.qwen3:Qwen3CoderFormat"))
+    register("qwen2.5", lazy.LazyChatFormat(f"{chat}.qwen3:Qwen25Format"))
     register("qwen3", lazy.LazyChatFormat(f"{chat}.qwen3:Qwen3Format"))
     register("llama3", lazy.LazyChatFormat(f"{chat}.llama3:Llama3Format"))
     register("mistral", lazy.LazyChatFormat(f"{chat}.mistral:MistralFormat"))
@@ -53,4 +56,14 @@ def rlfactory_chat_formats(register: Register) -> None:
 @hookimpl
 def rlfactory_engines(register: Register) -> None:
     register("local", lazy.Lazy("rlfactory_core.engines.local.engine:LocalEngine"))
-    register("verl", lazy.LazyEngine(f"{VERL}.engine:VerlEngine", f"{VERL}.rules:adapt_defaults"))
+    register("verl", lazy.LazyEngine(f"{VERL}.engine:VerlEngine", f"{VERL}.constraints:adapt_defaults"))
+
+
+@hookimpl
+def rlfactory_config_sections(register: Register) -> None:
+    register("verl", lazy.Lazy(f"{VERL}.config:VerlConfig"))
+
+
+@hookimpl
+def rlfactory_diagnostics(register: Register) -> None:
+    register("verl", lazy.Lazy(f"{VERL}.doctor.checks:diagnose"))

@@ -1,7 +1,7 @@
-"""What is built once and used again: a folder per content hash, written whole or not at all.
+"""Builds folders once and uses them again: one folder for each content hash, written completely or not at all.
 
-Several processes may build the same thing at once (data-parallel workers do): each builds in a folder of its own, and
-the first rename wins.
+Several processes may build the same folder at once, such as data-parallel workers. Each builds in a temporary folder of
+its own, and the first rename wins.
 """
 
 from __future__ import annotations
@@ -18,12 +18,7 @@ from pathlib import Path
 
 from rlfactory_core.errors import DataError
 
-__all__ = [
-    "build_once",
-    "cache_root",
-    "digest",
-    "file_digest",
-]
+__all__ = ["build_once", "cache_root", "digest", "file_digest"]
 
 _CHUNK = 1 << 20
 _SETTLED_NS = 2_000_000_000  # a file younger than this may still change within one tick of the clock
@@ -37,7 +32,7 @@ def cache_root() -> Path:
 
 
 def digest(parts: Iterable[str | bytes]) -> str:
-    """A name for what these parts determine: 32 hexadecimal digits; part boundaries count."""
+    """A hash of the parts and their boundaries, as 32 hexadecimal digits."""
     total = hashlib.blake2b(digest_size=16)
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
@@ -49,8 +44,8 @@ def digest(parts: Iterable[str | bytes]) -> str:
 def file_digest(path: Path, root: Path) -> str:
     """The content hash of a file, 32 hexadecimal digits.
 
-    Remembered under ``root`` by path, size and modification time, so that a corpus of many gigabytes is read once and
-    not at every start.
+    It is remembered under ``root`` by path, size and modification time, so that a large corpus is read once and not at
+    every start.
     """
     stat = path.stat()
     seen = {"path": str(path.resolve()), "size": stat.st_size, "mtime_ns": stat.st_mtime_ns}
@@ -60,14 +55,14 @@ def file_digest(path: Path, root: Path) -> str:
         if {key: known[key] for key in seen} == seen:
             return str(known["digest"])
     except (OSError, ValueError, KeyError, TypeError):
-        pass  # not there or damaged: computed anew
+        pass  # missing or damaged: compute it
     total = hashlib.blake2b(digest_size=16)
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK):
             total.update(chunk)
     found = total.hexdigest()
     if time.time_ns() - stat.st_mtime_ns > _SETTLED_NS:
-        with suppress(OSError):  # only remembered to save time
+        with suppress(OSError):  # remembering it only saves time
             _write_atomically(memo, json.dumps({**seen, "digest": found}))
     return found
 
@@ -81,7 +76,7 @@ def _write_atomically(path: Path, text: str) -> None:
 
 
 def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
-    """``folder``, built by ``build(temporary folder)`` unless it is there. A folder that is there is complete.
+    """``folder``, built by ``build(temporary folder)`` unless it exists. A folder that exists is complete.
 
     Raises:
         DataError: the folder's parent cannot be written to.
@@ -101,7 +96,7 @@ def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
         try:
             os.rename(temporary, folder)
         except OSError:
-            if not folder.is_dir():  # otherwise another process was faster, and built the same
+            if not folder.is_dir():  # if it is, another process was faster and built the same
                 raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)

@@ -1,8 +1,8 @@
-"""Every error that rlfactory raises on purpose, under one root.
+"""All errors that rlfactory raises on purpose; `RlfactoryError` is their base class.
 
-Each class is also the standard-library error that a caller without knowledge of rlfactory would expect, so
-``except ValueError`` keeps working. A message says what was wrong, what was found, what was expected and what to do.
-The command line shows `RlfactoryError`s without a traceback and exits with `exit_code`; anything else is a bug of ours.
+Each class is also a standard-library error, so that ``except ValueError`` works for callers that do not know
+rlfactory. A message says what is wrong, what was found, what is expected and what to do. The command line shows a
+`RlfactoryError` without a traceback and exits with `exit_code`; any other error is a bug in rlfactory.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ __all__ = [
 
 
 class RlfactoryError(Exception):
-    """The root. ``exit_code`` is what the command line exits with: 2 for what the user can mend, 1 for the rest."""
+    """The base class. The command line exits with ``exit_code``: 2 for an error that the user can correct, else 1."""
 
     exit_code = 1
 
 
 class UsageError(RlfactoryError, ValueError):
-    """The user asked for something that cannot be: a bad option, an unknown name, a missing file."""
+    """The user's request is wrong: a bad option, an unknown name, a missing file."""
 
     exit_code = 2
 
@@ -60,11 +60,11 @@ class PluginError(UsageError, ImportError):
 
 
 class PluginConflictError(PluginError):
-    """Two distributions give the same name."""
+    """Two distributions register the same name."""
 
 
 class PluginVersionError(PluginError):
-    """A plugin that speaks another version of the plugin API."""
+    """A plugin for another version of the plugin API."""
 
 
 class MissingExtraError(UsageError, ImportError):
@@ -72,11 +72,11 @@ class MissingExtraError(UsageError, ImportError):
 
 
 class InstallError(RlfactoryError, RuntimeError):
-    """pip is absent, or could not install what was asked of it."""
+    """pip is missing, or could not install a package."""
 
 
 class ChatFormatError(UsageError):
-    """No chat format is known for a model, or one does not do what the model's own template does."""
+    """No chat format fits a model, or a format's ids differ from those of the model's chat template."""
 
 
 class ModelError(UsageError):
@@ -84,13 +84,13 @@ class ModelError(UsageError):
 
 
 class BackendError(RlfactoryError, ConnectionError):
-    """A service that a run needs (retriever, judge, endpoint) does not answer.
+    """A service that a run needs, such as a retriever or a judge, does not answer.
 
-    At start-up it ends the run; from a model's server in mid-run it masks the trajectory.
+    At start-up the error ends the run. Later, an error of a model's server masks the trajectory.
 
     Args:
-        status: of HTTP, where the service answered with a refusal.
-        retry_after_s: for so many seconds the service wants to be left alone; 0 where it does not say.
+        status: the HTTP status, if the service refused the request.
+        retry_after_s: the seconds after which the service accepts another request; 0 if it does not say.
     """
 
     exit_code = 2
@@ -107,7 +107,7 @@ class CheckpointError(RlfactoryError, OSError):
 
 
 class DeadlineError(RlfactoryError, TimeoutError):
-    """A task, played without an engine, did not end what it was asked for in time."""
+    """A task that is played by `TaskBench` did not finish an operation in time."""
 
 
 class TrainingError(RlfactoryError, RuntimeError):
@@ -115,17 +115,17 @@ class TrainingError(RlfactoryError, RuntimeError):
 
 
 class RunStopped(RlfactoryError):  # noqa: N818 - nothing went wrong
-    """The user, or a part of the run, stopped it; what was done is saved, and the message says how to go on."""
+    """The user or a part of the run stopped it. Its results are saved, and the message says how to resume."""
 
     exit_code = 130
 
 
 class ToolError(RlfactoryError):
-    """Raised *by a tool* to say no: its text goes to the model as the call's result (fault kind ``tool``)."""
+    """Raised *by a tool* to refuse a call: the text goes to the model as the result (fault kind ``tool``)."""
 
 
 class ToolArgumentsError(ToolError, ValueError):
-    """Raised *by a tool* over arguments that fit its JSON schema and are wrong all the same (fault kind ``policy``)."""
+    """Raised *by a tool* for arguments that fit its JSON schema but are wrong (fault kind ``policy``)."""
 
 
 class ToolUnavailableError(RlfactoryError, ConnectionError):
@@ -133,10 +133,10 @@ class ToolUnavailableError(RlfactoryError, ConnectionError):
 
 
 class VerifierError(RlfactoryError):
-    """Raised by a verifier or scorer that could not find out: the trajectory is masked, never scored 0.
+    """Raised by a verifier or scorer that cannot decide: the trajectory is masked and never scored 0.
 
     Args:
-        counts: of what was done in vain, such as requests; as `Score.counts`.
+        counts: such as the number of requests so far; see `Score.counts`.
     """
 
     def __init__(self, *args: object, counts: Mapping[str, float] | None = None) -> None:
@@ -145,10 +145,7 @@ class VerifierError(RlfactoryError):
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The end of an error message about an unknown name: the closest known names, or all of them.
-
-    Returns text such as ``"Did you mean 'lr'?"``; never empty.
-    """
+    """The end of an error message about an unknown name: ``"Did you mean 'lr'?"``, or all known names."""
     names = sorted(set(known))
     close = get_close_matches(name, names, n=3, cutoff=0.6)
     if close:

@@ -1,8 +1,8 @@
-"""The hooks that a plugin implements, and the version of this contract.
+"""The hooks that a plugin implements, and the version of this interface.
 
-Each hook is called with ``register(name, factory)``. Factories are called later, and only for the names that a run
-uses, so a hook body must do nothing heavy: import inside the factory. The core's own parts register through the same
-hooks (`builtin`). What each factory is called with stands in its hook's docstring.
+A hook gets the function ``register(name, factory)``. A factory is called later, and only if a run uses its name, so
+heavy imports belong inside the factory. Each hook's docstring has the factory's arguments. The core registers its own
+parts through the same hooks (`builtin`).
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ import pluggy
 __all__ = ["API_VERSION", "Register", "hookimpl"]
 
 PROJECT = "rlfactory"  # pluggy's project name and the entry-point group
-API_VERSION = "1.1"  # a plugin's RLFACTORY_API specifier must contain it
+API_VERSION = "1.2"  # a plugin's RLFACTORY_API specifier must contain it
 
 hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
 
 
 class Register(Protocol):
-    """Given to each hook; the registry knows which distribution is calling."""
+    """The argument of each hook."""
 
     def __call__(self, name: str, factory: Callable[..., Any]) -> None: ...
 
 
 class Hookspecs:
-    """pluggy reads these; nobody calls them directly."""
+    """The declarations that pluggy reads."""
 
     @hookspec
     def rlfactory_tasks(self, register: Register) -> None:
@@ -44,8 +44,9 @@ class Hookspecs:
 
     @hookspec
     def rlfactory_reward_scorers(self, register: Register) -> None:
-        """``factory(**options) -> RewardScorer | GroupScorer``; options stand beside name and weight in the config. One
-        that holds something, such as a client, also has `protocols.Opened`'s ``open(task)`` and ``close()``."""
+        """``factory(**options) -> RewardScorer | GroupScorer``; the configuration has the options beside name and
+        weight. A scorer with a resource, such as a client, has ``open(task)`` and ``close()``: `tasks.ScorerLifecycle`.
+        Optional attributes: `protocols.ScorerTraits`; of the factory: `protocols.RewardFactoryTraits`."""
 
     @hookspec
     def rlfactory_verifiers(self, register: Register) -> None:
@@ -53,30 +54,36 @@ class Hookspecs:
 
     @hookspec
     def rlfactory_chat_formats(self, register: Register) -> None:
-        """``factory(tokenizer, thinking: bool) -> ChatFormat`` with ``factory.matches(chat_template: str) -> bool``."""
+        """``factory(tokenizer, thinking: bool) -> ChatFormat``. Optional attributes of the factory, such as
+        ``matches(chat_template: str) -> bool``: `protocols.ChatFormatFactoryTraits`."""
 
     @hookspec
     def rlfactory_engines(self, register: Register) -> None:
-        """``factory() -> Engine``; with ``factory.adapt(defaults) -> defaults`` where an engine cannot honour all of a
-        task's own defaults (nested plain data), which were chosen with the local one."""
+        """``factory() -> Engine``; optional attributes: `engines.EngineFactoryTraits` and `engines.EngineTraits`."""
 
     @hookspec
     def rlfactory_commands(self, register: Register) -> None:
-        """``factory() -> click.Command``, reached as ``rlfactory NAME …``; NAME is the plugin's own name."""
+        """``factory() -> click.Command`` for ``rlfactory NAME …``; NAME is the plugin's name."""
 
     @hookspec
     def rlfactory_config_sections(self, register: Register) -> None:
-        """Not a factory but the schema: a `Section` subclass, or a `Lazy` one.
+        """Takes a `Section` subclass, or a `Lazy` one, instead of a factory.
 
-        In YAML ``plugins: {NAME: {…}}``, on the command line ``plugins.NAME.KEY=VALUE``, checked like any other. Read
-        from ``task.run.sections[NAME]``, by engines from ``run.registry.sections(run.config)[NAME]``.
+        Users set it with ``plugins: {NAME: {…}}`` in YAML or ``plugins.NAME.KEY=VALUE`` on the command line. A task
+        reads ``task.run.sections[NAME]``, an engine ``run.registry.sections(run.config)[NAME]``. An `EngineSection` has
+        an engine's name, and its keys are ``NAME.KEY``.
         """
 
     @hookspec
     def rlfactory_report_sections(self, register: Register) -> None:
-        """``factory(run: reporting.RunData) -> reporting.Section | None``, a part of ``report.html`` of every run that
-        uses the plugin, also of one that was stopped; None where the run has nothing to show."""
+        """``factory(run: reporting.RunData) -> reporting.Section | None``, a part of ``report.html`` of each run that
+        uses the plugin, also of a stopped one; None if the run has nothing to show."""
 
     @hookspec
     def rlfactory_recipes(self, register: Register) -> None:
-        """``factory() -> Path`` of a YAML file; ``--recipe NAME`` takes it, below ``--config`` and the command line."""
+        """``factory() -> Path`` of a YAML file for ``--recipe NAME``; ``--config`` and the command line override it."""
+
+    @hookspec
+    def rlfactory_diagnostics(self, register: Register) -> None:
+        """``factory(request: DoctorRequest) -> Iterable[Check]``, lines of ``rlfactory doctor``; both types are in
+        `plugins.diagnostics`. Checks with an engine's name are shown by ``rlfactory doctor --engine NAME`` only."""

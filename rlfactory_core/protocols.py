@@ -1,16 +1,12 @@
-"""Behaviour: what a part must do to take its place. Implementations need not inherit from these.
-
-Nothing here knows an engine, a model family or a task.
-"""
+"""The interfaces of the parts that a plugin can replace. An implementation need not inherit from them."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
 
-from rlfactory_core.stopping import StopButton
-from rlfactory_core.tool_context import ToolContext
+from rlfactory_core.context import ToolContext
 from rlfactory_core.types import (
     Group,
     Message,
@@ -24,27 +20,22 @@ from rlfactory_core.types import (
     Trajectory,
     Verdict,
 )
-
-if TYPE_CHECKING:
-    from rlfactory_core.config import RunConfig
-    from rlfactory_core.plugins.registry import Registry
-    from rlfactory_core.reporting.folder import RunFolder
-    from rlfactory_core.reporting.progress import Progress
-    from rlfactory_core.task import Task
+from rlfactory_core.utils.deprecation import moved
 
 __all__ = [
     "ChatFormat",
-    "Engine",
-    "EngineRun",
+    "ChatFormatFactoryTraits",
+    "ChatFormatTraits",
     "Env",
     "EnvStart",
     "EnvStep",
     "GroupScorer",
-    "Opened",
+    "NeedsModelPool",
     "PoolRequest",
-    "Pooled",
+    "RewardFactoryTraits",
     "RewardScorer",
     "Sampler",
+    "ScorerTraits",
     "Tool",
     "ToolManager",
     "ToolSource",
@@ -54,34 +45,41 @@ __all__ = [
 
 @runtime_checkable
 class Tool(Protocol):
-    """One callable tool. ``call`` may raise `ToolError` to say no; any other exception is a tool fault too."""
+    """A tool that the model can call."""
 
     spec: ToolSpec
-    idempotent: bool  # may be retried
-    stateful: bool  # results depend on more than the arguments: never cached
-    version: str  # a part of the cache's key: what else than the arguments decides; empty: cannot be told, not on disk
-    deadline_s: float | None  # the tool's own, where the configuration gives none by name; None: that of all tools
+    idempotent: bool  # whether a call may be retried
+    stateful: bool  # whether results depend on more than the arguments; if so, they are never cached
+    version: str  # a part of the cache's key that changes with the tool; if empty, results are not cached on disk
+    deadline_s: float | None  # seconds for a call, unless the configuration has an override; None: the general deadline
 
-    async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> str: ...
+    async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
+        """The result for the model.
+
+        Raises:
+            ToolError: the tool refuses the call; the model sees the message. Another exception is a fault, too, but
+                its message is only logged.
+        """
+        ...
 
     async def close(self) -> None: ...
 
 
 @runtime_checkable
 class ToolSource(Protocol):
-    """Gives tools that are known only once something runs, such as MCP servers; stands among a task's ``tools``."""
+    """A source of tools that are known only after its start, such as MCP servers; an item of a task's ``tools``."""
 
     async def open(self, taken: Collection[str], group: str = "") -> Sequence[Tool]:
-        """Start it.
+        """Start the source.
 
         Args:
-            taken: names of other tools, which these do not have.
-            group: processes of a machine that open the same source in the same group may share what runs; empty: this
-                process is alone.
+            taken: names of other tools, which the new tools must not have.
+            group: processes of one machine that open the same source in the same group may share its servers; empty:
+                this process shares nothing.
 
         Raises:
-            UsageError: what the user can mend, such as a server's configuration.
-            BackendError: it does not start or answer, with its own words.
+            UsageError: the user can correct the cause, such as a server's configuration.
+            BackendError: the source does not start or answer; the message has its error output.
         """
         ...
 
@@ -91,13 +89,13 @@ class ToolSource(Protocol):
 
 
 class ToolManager(Protocol):
-    """Owns the tools' life cycle and the one call contract: validation, deadlines, limits, fault attribution."""
+    """Owns the tools and makes their calls: validation, deadlines, limits, attribution of faults."""
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]: ...
 
     async def invoke(self, calls: Sequence[ToolCall], context: ToolContext) -> tuple[ToolResult, ...]:
-        """All calls of a turn in parallel; results in the calls' order. Never raises for what the model wrote."""
+        """Make all calls of a turn in parallel; the results have the calls' order. A wrong call raises nothing."""
         ...
 
     async def close(self) -> None: ...
@@ -105,7 +103,7 @@ class ToolManager(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EnvStart:
-    """How an episode begins."""
+    """The first observation of an episode."""
 
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...] = ()
@@ -113,16 +111,16 @@ class EnvStart:
 
 @dataclass(frozen=True, slots=True)
 class EnvStep:
-    """What the environment answers to an assistant message."""
+    """The environment's response to an assistant message."""
 
-    messages: tuple[Message, ...] = ()  # the observation; may be empty only when done
-    stop: StopReason | None = None  # set: the episode is over
+    messages: tuple[Message, ...] = ()  # the observation; may be empty only at the end
+    stop: StopReason | None = None  # if set, the episode is over
     reward: float = 0.0
     results: tuple[ToolResult, ...] = ()
 
 
 class Env(Protocol):
-    """A single-use episode."""
+    """One episode; an object is used once."""
 
     async def start(self) -> EnvStart: ...
 
@@ -132,161 +130,152 @@ class Env(Protocol):
 
 
 class ChatFormat(Protocol):
-    """One model family: how messages become token ids and sampled ids become messages."""
+    """Converts messages to token ids and sampled ids to messages, for one model family."""
 
     name: str
     stop_token_ids: tuple[int, ...]
 
     def initial_ids(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> tuple[int, ...]:
-        """The whole prompt, generation prompt included."""
+        """The ids of the whole prompt, with the generation prompt."""
         ...
 
     def observation_ids(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        """What the chat template puts between a sampled stop token and the next sampled id."""
+        """The ids that the chat template puts between a sampled stop token and the next sampled id."""
         ...
 
     def parse(self, sampled_ids: Sequence[int], tools: Sequence[ToolSpec] = ()) -> Message:
-        """Never raises: what is not a call becomes text or a `ToolCall` with an ``error``.
+        """The sampled turn as a message. Never raises: a malformed call becomes text or a `ToolCall` with an ``error``.
 
         Args:
-            tools: what the model was offered; families that write arguments without types need the schemas.
+            tools: that the model was offered; families that write arguments without types need the schemas.
         """
         ...
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids, special tokens included, for people to read."""
+        """The text of ids, with special tokens, for people to read."""
         ...
 
     def prove(self) -> None:
-        """Show on this tokenizer that appending turn by turn gives the ids of the full render.
+        """Check on this tokenizer that ids appended turn by turn are those of the rendered conversation.
 
         Raises:
-            ChatFormatError: at the first differing token. A family whose template rewrites history says what it does.
+            ChatFormatError: they differ; the message shows the first differing token.
         """
         ...
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """The ids of a text in which special tokens are meant as such: demonstrations, proofs, counting."""
+        """The ids of a text, in which the names of special tokens become these tokens."""
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class ChatFormatTraits:
+    """Optional attributes of a chat format, with their defaults."""
+
+    written: Callable[[Message], str] | None = None
+    """The text of an assistant message as a model of the family samples it, with the stop token.
+
+    Needed for demonstrations with tool calls, from which a tiny model learns."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatFormatFactoryTraits:
+    """Optional attributes of a chat format's factory, with their defaults."""
+
+    matches: Callable[[str], bool] | None = None  # whether a chat template belongs to the family; None: chosen by name
+    example: Callable[[], Any] | None = None  # a small tokenizer of the family, for ``rlfactory plugins check``
+
+
 class Sampler(Protocol):
-    """Gives tokens. Token-in, token-out: ids are never decoded on the way."""
+    """Samples token ids after token ids; it never decodes and encodes them again."""
 
     async def sample(self, ids: Sequence[int], params: SamplingParams, *, session: str) -> SampledTokens:
-        """Continue ``ids``.
+        """Sample a continuation of ``ids``.
 
-        ``session`` names the trajectory: a sampler may keep its cache under that name, and the next call's ids then
-        begin with all the ids of this call and its answer.
+        Args:
+            session: the trajectory's name, under which the sampler may keep a cache. The ids of the next call in the
+                session begin with the ids of this call and its result.
         """
         ...
 
     async def release(self, session: str) -> None:
-        """The trajectory is over; unknown sessions are ignored."""
+        """Called when the trajectory is over; unknown sessions are ignored."""
         ...
 
 
 class RewardScorer(Protocol):
-    """Gives a trajectory its (unweighted) score. Raise `VerifierError` where it cannot be found out."""
+    """Scores a trajectory, unweighted. Raises `VerifierError` if it cannot decide."""
 
     async def score(self, trajectory: Trajectory) -> Score: ...
 
 
 class GroupScorer(Protocol):
-    """Scores all attempts at one sample against each other; one score per trajectory, in order."""
+    """Compares all attempts at one sample; returns one score for each trajectory, in order."""
 
     async def score_group(self, group: Group) -> Sequence[Score]: ...
 
 
 class Verifier(Protocol):
-    """Finds out by executing or asking. ``passed=None`` or `VerifierError`: could not be found out."""
+    """Decides whether a trajectory succeeded. If it cannot, it returns ``passed=None`` or raises `VerifierError`."""
 
     async def verify(self, trajectory: Trajectory) -> Verdict: ...
 
 
-@runtime_checkable
-class Opened(Protocol):
-    """What a scorer, group scorer or verifier has besides where it holds something, such as connections or a client."""
+@dataclass(frozen=True, slots=True)
+class ScorerTraits:
+    """Optional attributes of a scorer, group scorer or verifier, with their defaults."""
 
-    async def open(self, task: Task) -> None:
-        """Called once, after the task is open and before anything is scored; what the task offers may be used.
+    inline: bool = False  # it computes quickly and never waits, so it runs without an asyncio task and a deadline
+    deadline_s: float | None = None  # seconds, unless the configuration gives them; None: 60 s
+    opinion: bool = False  # a model decides, so checks require the full score of right answers only on average
+    bounds: tuple[float, float] = (0.0, 1.0)  # the lowest and the highest unweighted score
+    injections: Sequence[str] = ()  # texts for ``plugins redteam``, with ``{answer}`` for a wrong answer
 
-        Raises:
-            UsageError: the task or the options do not fit, in words for the user.
-            BackendError: a service that scoring needs does not answer.
-        """
-        ...
 
-    async def close(self) -> None:
-        """Called once, before the task is closed, also after a failed `open`."""
-        ...
+@dataclass(frozen=True, slots=True)
+class RewardFactoryTraits:
+    """Optional attributes of the factory of a scorer or verifier, with their defaults."""
+
+    settle: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
+    """Returns the options to save, which have the same meaning in another folder; see `LazyReward`."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoolRequest:
-    """A model that a scorer wants served by the engine, apart from the one that is trained."""
+    """A model that the engine should serve for a scorer, in addition to the trained one."""
 
     model: str  # a folder or a hub id
     gpus: int  # of each node
-    tensor_parallel: int  # GPUs that one server spans
+    tensor_parallel: int  # GPUs of one server
 
 
 @runtime_checkable
-class Pooled(Protocol):
-    """What a scorer, group scorer or verifier has besides where an engine may serve a model for it."""
+class NeedsModelPool(Protocol):
+    """Optional interface of a scorer, group scorer or verifier whose model the engine may serve."""
 
     @property
     def pool(self) -> PoolRequest | None:
-        """None: it needs none, as it is configured."""
+        """None if the scorer's configuration needs no such model."""
         ...
 
     def use_pool(self, urls: Sequence[str], model: str) -> None:
-        """Called before `Opened.open` where ``pool`` is not None.
+        """Called before `ScorerLifecycle.open` if ``pool`` is not None.
 
         Args:
-            urls: OpenAI-compatible addresses.
+            urls: addresses of OpenAI-compatible servers.
             model: the served model's id.
         """
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class EngineRun:
-    """One run, as an engine gets it.
-
-    Args:
-        resume: go on from the folder's latest checkpoint.
-        stop: to be armed by a loop that looks at it; asked once the user, or a part of the run, wants a stop
-            after the step under way.
-    """
-
-    config: RunConfig
-    registry: Registry
-    folder: RunFolder
-    progress: Progress
-    resume: bool = False
-    stop: StopButton = field(default_factory=StopButton)
-
-
-class Engine(Protocol):
-    """Owns the weights and the training loop; writes metrics, trajectories and checkpoints into the run's folder."""
-
-    def prepare(self, config: RunConfig) -> RunConfig:
-        """The configuration completed for this machine (device, worker processes).
-
-        Raises:
-            UsageError: what this engine cannot do, before anything costly happens.
-        """
-        ...
-
-    def train(self, run: EngineRun) -> dict[str, Any]:
-        """Train, evaluate before and after; returns what ``summary.json`` holds.
-
-        Raises:
-            RunStopped: the user or a part of the run stopped it; everything up to the last whole step is saved.
-        """
-        ...
-
-    def evaluate(self, run: EngineRun) -> dict[str, Any]:
-        """Only evaluate; returns the flat map of the results."""
-        ...
+__getattr__ = moved(
+    __name__,
+    {
+        "Opened": "rlfactory_core.tasks.scorers:ScorerLifecycle",
+        "Pooled": "rlfactory_core.protocols:NeedsModelPool",
+        "Engine": "rlfactory_core.engines.base:Engine",
+        "EngineRun": "rlfactory_core.engines.base:EngineRun",
+    },
+    since="1.2",
+    until="2.0",
+)

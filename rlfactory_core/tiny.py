@@ -1,6 +1,6 @@
-"""The recipe of a task's own tiny model: what the embedded engine builds where no ``--model`` is given.
+"""The recipe of a task's tiny model, and the texts of calls and answers in the demonstrations that it learns from.
 
-Plain data and pure functions of a task; how it is built and trained stands in ``engines/local/warmstart``.
+The engine `local` builds this model if the user names none with ``--model``; see ``engines/local/tiny``.
 """
 
 from __future__ import annotations
@@ -13,78 +13,78 @@ from typing import Any
 
 from rlfactory_core.types import Message, ToolCall, ToolSpec
 
-__all__ = [
-    "Demonstration",
-    "TinyModelRecipe",
-    "WarmStartStage",
-    "answer_text",
-    "call",
-    "call_text",
-    "tools_prompt",
-]
+__all__ = ["Demonstration", "TinyModelRecipe", "WarmStartStage", "answer_text", "call", "call_text", "tools_prompt"]
+
+ANSWER_OPEN, ANSWER_CLOSE = "<answer>", "</answer>"
+CALL_OPEN, CALL_CLOSE = "<tool_call>", "</tool_call>"
 
 Demonstration = tuple[Message, ...]
-"""A whole episode: user, assistant, tool, …
+"""The messages of an episode: user, assistant, tool, …
 
-An assistant's calls stand in its ``tool_calls`` and are written by the chat format; or its ``content`` is its raw text,
-calls included.
+An assistant message has its calls in ``tool_calls``, and the chat format writes them. Or its ``content`` is the raw
+text, with the calls in it.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class WarmStartStage:
-    """One stretch of supervised training on the model's own tokens of demonstrations."""
+    """One stage of supervised training on the assistant tokens of demonstrations."""
 
     demonstrate: Callable[[random.Random], Demonstration]
     max_steps: int
-    batch: int
-    target: float = 0.0  # >0: end as soon as the held-out copy accuracy reaches this
-    context_weight: float = 0.0  # loss weight of the tokens that are not the model's own
+    batch: int  # demonstrations in a step
+    target: float = 0.0  # if positive, the stage ends when the accuracy on the probe reaches it
+    context_weight: float = 0.0  # loss weight of the other tokens after the prompt
 
 
 @dataclass(frozen=True, slots=True)
 class TinyModelRecipe:
-    """Qwen3 architecture, byte-level BPE and a short supervised warm start.
+    """A model of Qwen3's architecture with a byte-level BPE tokenizer, and a short supervised training.
 
-    ``probe`` gives held-out clean demonstrations; a stage with a target ends when, teacher-forced, the answers'
-    and queries' tokens named by ``probe_tokens`` are predicted with that accuracy.
+    The accuracy on the probe is the share of assistant turns in which the model, given the true tokens before, predicts
+    every token.
     """
 
-    architecture: Mapping[str, Any]  # Qwen3Config fields
-    vocabulary: Callable[[], Iterable[str]]  # texts to train the tokenizer on
+    architecture: Mapping[str, Any]  # fields of Qwen3Config
+    vocabulary: Callable[[], Iterable[str]]  # texts for training the tokenizer
     vocab_size: int
     stages: tuple[WarmStartStage, ...]
-    probe: Callable[[random.Random], Demonstration]
-    fingerprint: str  # of everything above that a hash cannot see: the task's version of its generators
+    probe: Callable[[random.Random], Demonstration]  # demonstrations that no stage shows
+    fingerprint: str  # changes whenever one of the functions above changes
     lr: float = 3e-3
     muon_lr: float = 0.02
     warmup_steps: int = 20
     options: Mapping[str, Any] = field(default_factory=dict)
-    tools: tuple[ToolSpec, ...] | None = None  # that the model is shown; none: those among the task's ``tools``
+    tools: tuple[ToolSpec, ...] | None = None  # that the prompts show; None: the tools of the task
     chat_template: str = ""  # empty: Qwen3's own
-    special_tokens: tuple[str, ...] = ()  # that the template writes besides Qwen3's; the first one ends a turn
+    special_tokens: tuple[str, ...] = ()  # of the template, in addition to Qwen3's; the first one ends a turn
 
 
 def tools_prompt(tools: Sequence[ToolSpec]) -> str:
-    """What Qwen3's chat template tells the model of its tools: for ``vocabulary``, so that it becomes few tokens."""
-    schemas = [{"name": t.name, "description": t.description, "parameters": dict(t.parameters)} for t in tools]
-    return _TOOLS.format(tools="\n".join(json.dumps({"type": "function", "function": schema}) for schema in schemas))
+    """The description of tools in Qwen3's prompt. In ``vocabulary`` it makes the tokenizer encode it in few tokens."""
+    return _TOOLS.format(tools="\n".join(json.dumps(tool.function_schema) for tool in tools))
 
 
-def call_text(tool: str, arguments: Mapping[str, Any]) -> str:
-    """A tool call as Qwen3 writes it, for demonstrations."""
-    return f"<tool_call>\n{json.dumps({'name': tool, 'arguments': dict(arguments)})}\n</tool_call>"
+def call_text(tool: str, arguments: Mapping[str, Any] | str) -> str:
+    """A tool call in the format of Qwen3 and Hermes; ``arguments`` may be JSON text."""
+    text = arguments if isinstance(arguments, str) else json.dumps(dict(arguments))
+    return f'{CALL_OPEN}\n{{"name": {json.dumps(tool)}, "arguments": {text}}}\n{CALL_CLOSE}'
+
+
+def calls_text(message: Message) -> str:
+    """The `call_text` of each call of a message, separated by line breaks."""
+    return "\n".join(call_text(call.name, call.arguments or {}) for call in message.tool_calls)
 
 
 def call(tool: str, **arguments: Any) -> ToolCall:
-    """A well-formed call, for `Task.solve`."""
+    """A valid call, for `Task.solve`."""
     text = json.dumps(arguments, ensure_ascii=False)
     return ToolCall(f"call_{tool}", tool, text, arguments)
 
 
 def answer_text(answer: str) -> str:
-    """A final answer in its tags; the spaces make its words the tokens that they are elsewhere."""
-    return f"<answer> {answer} </answer>"
+    """A final answer in its tags. The spaces let the tokenizer split its words as in other text."""
+    return f"{ANSWER_OPEN} {answer} {ANSWER_CLOSE}"
 
 
 _TOOLS = """system

@@ -1,21 +1,24 @@
-"""The nouns: frozen data that every part of rlfactory passes on.
+"""The data types that all parts of rlfactory share, as frozen dataclasses.
 
-Data flows one way: `Sample` -> `Turn`s -> `Trajectory` -> `Group` -> `TrainBatch`. A new stage makes a new object
-(``dataclasses.replace``), nothing is changed in place. Behaviour stands in `protocols`.
+Data flows one way: `Sample` -> `Turn`s -> `Trajectory` -> `Group` -> `TrainBatch`. Each stage makes a new object
+(``dataclasses.replace``) and changes none in place.
 
-Token ids are Python tuples of ints, log-probs natural logarithms, times seconds.
+Token ids are tuples of ints. Log-probs are natural logarithms. Times are in seconds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
 from itertools import chain
 from typing import Any, Literal
 
+from rlfactory_core.utils.deprecation import renamed_field
+
 __all__ = [
     "Fault",
+    "FaultCode",
     "FaultKind",
     "Group",
     "Message",
@@ -38,34 +41,49 @@ __all__ = [
 Role = Literal["system", "user", "assistant", "tool"]
 
 
-class FaultKind(str, Enum):
-    """Whose fault a failure is. ``policy`` and ``tool`` faults are observations; ``infra`` and ``verifier`` mask."""
+class FaultKind(StrEnum):
+    """The cause of a failure.
 
-    POLICY = "policy"  # the model called the tool wrongly: bad JSON, unknown tool, invalid arguments
-    TOOL = "tool"  # the tool ran and said no
-    INFRA = "infra"  # timeout, crash, lost connection: nobody's answer
-    VERIFIER = "verifier"  # a scorer or verifier could not find out
+    The model sees a ``policy`` or ``tool`` fault as the result of its call. An ``infra`` or ``verifier`` fault masks
+    the trajectory.
+    """
+
+    POLICY = "policy"  # a wrong call by the model: bad JSON, unknown tool, invalid arguments
+    TOOL = "tool"  # the tool ran and reported an error
+    INFRA = "infra"  # no result because of a timeout, a crash or a lost connection
+    VERIFIER = "verifier"  # a scorer or verifier could not decide
 
 
-class StopReason(str, Enum):
-    """Every way in which a trajectory can end."""
+FaultCode = Literal["", "crashed", "late", "undecided", "unusable"]
+"""The kind of a fault, for programs: an exception; no answer within the deadline; a scorer that raised `VerifierError`;
+a result that is not a valid score. Empty if kind and source tell enough."""
 
-    FINAL_ANSWER = "final_answer"  # the turn holds a final answer
-    NO_TOOL_CALL = "no_tool_call"  # the turn calls nothing and answers nothing
+
+class StopReason(StrEnum):
+    """Why a trajectory ended."""
+
+    FINAL_ANSWER = "final_answer"  # the turn has a final answer
+    NO_TOOL_CALL = "no_tool_call"  # the turn has neither a call nor a final answer
     MAX_TURNS = "max_turns"
     LENGTH = "length"  # a token budget ran out, within a turn or over the trajectory
     ENV_DONE = "env_done"
     TOOL_BUDGET = "tool_budget"  # more tool calls than allowed
-    FAULT = "fault"  # an infra fault made going on pointless
+    FAULT = "fault"  # an infra fault ended the episode
 
 
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
-    """What the model is told about a tool."""
+    """The description of a tool for the model."""
 
     name: str
     description: str
     parameters: Mapping[str, Any]  # JSON schema of the arguments object
+
+    @property
+    def function_schema(self) -> dict[str, Any]:
+        """The tool in OpenAI's format, which chat templates and servers expect."""
+        function = {"name": self.name, "description": self.description, "parameters": dict(self.parameters)}
+        return {"type": "function", "function": function}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,34 +94,34 @@ class ToolCall:
     name: str
     arguments_text: str  # as the model wrote it
     arguments: Mapping[str, Any] | None = None
-    error: str | None = None  # why the text is not a call, in words that the model can learn from
+    error: str | None = None  # why the text is not a valid call, as feedback for the model
 
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What came back for one call; ``content`` is exactly what the model sees."""
+    """The result of one call; ``content`` is exactly what the model sees."""
 
     call_id: str
     name: str
     content: str
     fault: FaultKind | None = None
-    latency_s: float = 0.0  # from invoke to result, waiting and retries included
-    attempts: int = 1  # how often the tool really ran; 0 when refused before
+    latency_s: float = 0.0  # from invoke to result, with waiting and retries
+    attempts: int = 1  # how often the tool ran; 0 for a refused call
     cached: bool = False
     truncated: bool = False
-    size_bytes: int = 0  # of the untruncated result
+    size_bytes: int = 0  # of the result before truncation
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One chat turn."""
+    """One message of a conversation."""
 
     role: Role
     content: str
-    reasoning: str = ""  # what stood in the thinking block, without its tags
+    reasoning: str = ""  # the text of the thinking block, without its tags
     tool_calls: tuple[ToolCall, ...] = ()
-    tool_call_id: str | None = None  # for role "tool": which call this answers
-    name: str | None = None  # for role "tool": the tool
+    tool_call_id: str | None = None  # for role "tool": the id of the call
+    name: str | None = None  # for role "tool": the tool's name
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +131,7 @@ class Sample:
     Args:
         id: unique within its split.
         prompt: the user's text, or whole messages.
-        answer: the ground truth that scorers compare with; a string, or several accepted ones.
+        answer: the ground truth that scorers compare with: a string, or several accepted strings.
     """
 
     id: str
@@ -125,29 +143,29 @@ class Sample:
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """The prompt as messages."""
+        """The prompt as messages; a text becomes one user message."""
         return (Message("user", self.prompt),) if isinstance(self.prompt, str) else self.prompt
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How to sample one turn."""
+    """Parameters for sampling one turn."""
 
     max_tokens: int
     temperature: float = 1.0  # 0 is greedy
     top_p: float = 1.0
     stop_token_ids: tuple[int, ...] = ()
-    seed: int = 0  # the same seed, prompt and weights give the same tokens, whatever else is sampled beside
+    seed: int = 0  # the same seed, prompt and weights give the same tokens, whatever else is in the batch
 
 
 @dataclass(frozen=True, slots=True)
 class SampledTokens:
-    """What a sampler returns; the stop token, where one was sampled, is the last id."""
+    """A sampler's result. If a stop token was sampled, it is the last id."""
 
     token_ids: tuple[int, ...]
-    logprobs: tuple[float, ...]  # at the temperature sampled at (1 for greedy), before top-p; same length as token_ids
+    logprobs: tuple[float, ...]  # as long as token_ids; at the sampling temperature (greedy: at 1), before top-p
     finish: Literal["stop", "length"]
-    version: int = 0  # of the weights that sampled the first token (updates since the start)
+    version: int = 0  # of the weights that sampled the first token: the number of updates before
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,39 +175,41 @@ class Fault:
     kind: FaultKind
     source: str  # the tool or scorer
     message: str
-    turn: int = -1  # -1: after the last turn, in scoring
+    turn: int = -1  # -1: in scoring, after the last turn
+    code: FaultCode = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Truth found by a verifier. ``passed`` None: could not be found out."""
+    """A verifier's decision; ``passed`` is None if it could not decide."""
 
     passed: bool | None
     reasons: tuple[str, ...] = ()
     data: Mapping[str, Any] = field(default_factory=dict)
 
 
+@renamed_field("turns", "turn_rewards", since="1.2", until="2.0")
 @dataclass(frozen=True, slots=True)
 class Score:
-    """A reward with its named components, for the outcome and, where given, for each turn."""
+    """A reward: the outcome's value, its components by name, and optional rewards for each turn."""
 
     value: float
     components: Mapping[str, float] = field(default_factory=dict)  # unweighted, by scorer name
-    turns: tuple[float, ...] = ()  # weighted process reward per turn; empty or one number a turn
+    turn_rewards: tuple[float, ...] = ()  # weighted process rewards; empty, or one number for each turn
     verdicts: Mapping[str, Verdict] = field(default_factory=dict)
     latency_s: Mapping[str, float] = field(default_factory=dict)  # by scorer name
-    counts: Mapping[str, float] = field(default_factory=dict)  # such as requests; summed over a step, masked or not
-    seconds: float = 0.0  # in which something was scoring it: less than the sum of latency_s where scorers overlap
+    counts: Mapping[str, float] = field(default_factory=dict)  # such as requests; a step's metrics have their sums
+    seconds: float = 0.0  # of scoring; scorers run in parallel, so the sum of latency_s may be larger
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What was appended to the context, what the model then sampled, and what came of it."""
+    """One turn: the ids that were appended to the context, the ids that the model sampled, and the tools' results."""
 
-    context_ids: tuple[int, ...]  # the whole prompt in the first turn, the observation's ids later
+    context_ids: tuple[int, ...]  # in the first turn the whole prompt, later the observation
     sampled_ids: tuple[int, ...]
-    logprobs: tuple[float, ...]
-    message: Message  # the sampled ids, parsed
+    logprobs: tuple[float, ...]  # of the sampled ids
+    message: Message  # parsed from the sampled ids
     results: tuple[ToolResult, ...] = ()
     reward: float = 0.0  # the environment's step reward
     finish: Literal["stop", "length"] = "stop"
@@ -202,8 +222,8 @@ class Turn:
 class Trajectory:
     """All turns of one attempt at one sample.
 
-    ``ids``, ``loss_mask`` and ``logprobs`` have the same length: context tokens have mask 0 and log-prob 0.0, and
-    ``sum(loss_mask)`` is the number of sampled ids.
+    ``ids``, ``loss_mask`` and ``logprobs`` have one entry for each token. The mask is 1 for sampled tokens. Context
+    tokens have mask 0 and log-prob 0.0.
     """
 
     sample: Sample
@@ -213,7 +233,7 @@ class Trajectory:
     faults: tuple[Fault, ...] = ()
     score: Score | None = None
     seconds: float = 0.0
-    tools: tuple[ToolSpec, ...] = ()  # what the model was offered
+    tools: tuple[ToolSpec, ...] = ()  # that the model was offered
 
     @property
     def ids(self) -> tuple[int, ...]:
@@ -244,18 +264,19 @@ class Trajectory:
 
     @property
     def masked(self) -> bool:
-        """True where an infra or verifier fault spoilt it: left out of the update, never scored 0."""
+        """Whether it has an infra or verifier fault, so that it is left out of the update."""
         return any(fault.kind in (FaultKind.INFRA, FaultKind.VERIFIER) for fault in self.faults)
 
     @property
     def reward(self) -> float:
-        """The whole reward: outcome, process rewards and the environment's step rewards."""
-        return (self.score.value + sum(self.score.turns) if self.score else 0.0) + sum(t.reward for t in self.turns)
+        """The sum of the score, its process rewards and the environment's step rewards."""
+        scored = self.score.value + sum(self.score.turn_rewards) if self.score else 0.0
+        return scored + sum(turn.reward for turn in self.turns)
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """All attempts at one sample: GRPO's unit."""
+    """All attempts at one sample, which GRPO compares."""
 
     sample: Sample
     trajectories: tuple[Trajectory, ...]
@@ -263,18 +284,18 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class TrainSequence:
-    """One trajectory as the update sees it; all four have the same length [tokens]."""
+    """One trajectory for the update; all tuples have one entry for each token."""
 
     ids: tuple[int, ...]
-    loss_mask: tuple[int, ...]  # 1 exactly on sampled ids
+    loss_mask: tuple[int, ...]  # 1 for sampled tokens, else 0
     advantages: tuple[float, ...]  # 0.0 where the mask is 0
-    logprobs: tuple[float, ...]  # of the behaviour policy, 0.0 where the mask is 0
+    logprobs: tuple[float, ...]  # of the policy that sampled; 0.0 where the mask is 0
     version: int = 0  # of the weights that sampled it
 
 
 @dataclass(frozen=True, slots=True)
 class TrainBatch:
-    """What one optimizer step learns from, already cut into micro-batches that fit the token budget."""
+    """The sequences of one optimizer step, in micro-batches that fit the token budget."""
 
     microbatches: tuple[tuple[TrainSequence, ...], ...]
-    num_tokens: int  # sampled ids over all micro-batches
+    num_tokens: int  # sampled tokens in all micro-batches

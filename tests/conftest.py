@@ -45,7 +45,7 @@ def rlfactory(tmp_path: Path) -> Rlfactory:
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
             check=False,
         )
 

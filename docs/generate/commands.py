@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import click
 
 from rlfactory_core.cli.main import COMMANDS, cli
-from rlfactory_core.plugins.discovery import discover
+from rlfactory_core.plugins.registry import Registry
 
 WIDTH = 110
 
@@ -15,12 +15,15 @@ WIDTH = 110
 def command_pages() -> dict[str, str]:
     """Path -> text, for the core's commands and those of the plugins that are installed."""
     root = click.Context(cli, info_name="rlfactory")
-    brought = sorted({entry.name for entry in discover()} - set(COMMANDS))
-    pages = {"commands/index.md": f"# Commands\n\n{_help(cli, root)}\n\n{_contents([*COMMANDS, *brought])}"}
+    plugins = Registry().load_all()
+    brought = sorted({item.name for plugin in plugins for item in plugin.registrations if item.kind == "command"})
+    head = "# Commands\n\nLook up here what each command does, and its options."
+    pages = {"commands/index.md": f"{head}\n\n{_help(cli, root)}\n\n{_contents([*COMMANDS, *brought])}"}
     for name in (*COMMANDS, *brought):
         command = cli.get_command(root, name)
         assert command is not None
-        pages[f"commands/{name}.md"] = "\n\n".join(_sections(command, click.Context(command, root, name)))
+        title, *sections = _sections(command, click.Context(command, root, name))
+        pages[f"commands/{name}.md"] = "\n\n".join([title, "Look up here the options of this command.", *sections])
     return pages
 
 

@@ -9,7 +9,7 @@ from html import escape
 from pydantic import BaseModel
 
 from rlfactory_core.config import RunConfig
-from rlfactory_core.plugins.described import Part, describe
+from rlfactory_core.plugins.description import Part, describe
 from rlfactory_core.plugins.loading import words
 from rlfactory_core.plugins.options import Option, section_options
 from rlfactory_core.plugins.registry import Registry
@@ -17,8 +17,10 @@ from rlfactory_core.plugins.registry import Registry
 CONFIGURED = ("task", "reward_scorer", "verifier", "config_section")
 HEAD = """# Configuration keys
 
-Each key can be set in a file (`--config FILE.yaml`) or on the command line (`train.lr=3e-4`).
-[Configuration](contracts/config.md) says which wins, and what is refused.
+Look up here each key, its type, default and meaning.
+
+A key can be set in a file (`--config FILE.yaml`) or on the command line (`train.lr=3e-4`).
+[Configuration](contracts/config.md) explains which value wins and what is refused.
 """
 
 

@@ -16,21 +16,27 @@ def reference_pages() -> dict[str, str]:
     modules = dict(MODULE.findall((ROOT / "docs" / "api.md").read_text(encoding="utf-8")))
     pages = {f"reference/{module}.md": _page(module, purpose, modules) for module, purpose in modules.items()}
     contents = "\n".join(f"- [`{module}`]({module}.md): {purpose}" for module, purpose in modules.items())
-    head = "# API in full\n\n[What of it is public](../api.md), and for how long.\n\n"
+    head = "# API in full\n\nLook up here every public class and function. [What is public](../api.md)\n\n"
     return {"reference/index.md": f"{head}{contents}\n", **pages}
 
 
 def _page(module: str, purpose: str, public: Collection[str]) -> str:
-    """What the module lists; what another public module lists too stands there, where it is defined."""
+    """What the module lists. A name that several public modules list is described in one; the others link to it."""
     elsewhere, here = [], []
     names = (name for name in import_module(module).__all__ if not name.startswith("__"))
     for name in names:
         home = _home(module, name)
-        if home != module and home in public:
-            elsewhere.append(f"- [`{name}`]({home}.md#{home}.{name})")
-        else:
+        if (page := _page_of(module, name, home, public)) == module:
             here.append(f"::: {home}.{name}")
-    return "\n\n".join([f"# `{module}`", f"For: {purpose}.", "\n".join(elsewhere), *here]) + "\n"
+        else:
+            elsewhere.append(f"- [`{name}`]({page}.md#{home}.{name})")
+    return "\n\n".join([f"# `{module}`", f"Look up here: {purpose}.", "\n".join(elsewhere), *here]) + "\n"
+
+
+def _page_of(module: str, name: str, home: str, public: Collection[str]) -> str:
+    """The public module that describes the name: where it is defined, or else the one closest to that."""
+    above = [other for other in public if f"{home}.".startswith(f"{other}.")]
+    return max((other for other in above if name in import_module(other).__all__), key=len, default=module)
 
 
 def _home(module: str, name: str) -> str:

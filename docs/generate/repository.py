@@ -15,7 +15,12 @@ FENCE = re.compile(r"^(`{3,}).*?^\1\s*$", re.M | re.S)
 @cache
 def pages() -> dict[str, str]:
     """Page of the site -> document in the repository, both as paths."""
-    found = {"index.md": "README.md", "contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}
+    found = {
+        "index.md": "README.md",
+        "index_zh.md": "README_zh.md",
+        "contributing.md": "CONTRIBUTING.md",
+        "changelog.md": "CHANGELOG.md",
+    }
     for path in sorted(ROOT.glob("plugins/*/README.md")):
         found[f"plugins/{path.parent.name.removeprefix('rlfactory-')}.md"] = path.relative_to(ROOT).as_posix()
     for path in sorted(ROOT.glob("benchmarks/results/*.md")):

@@ -1,4 +1,4 @@
-"""Chat formats: how messages become token ids and sampled ids become messages, one module a model family.
+"""Chat formats: how messages become token ids and sampled ids become messages, one module for each model family.
 
-Nothing heavy is imported here; a format gets its tokenizer as an object.
+No heavy package is imported here; a format gets its tokenizer as an object.
 """

@@ -1,13 +1,16 @@
 """DeepSeek-V3, R1 and V3.1: ``<｜Assistant｜>`` turns, calls and results between special tokens of their own.
 
-What the templates do to history, and we do not:
+V3 and R1 write ``<｜tool▁call▁begin｜>function<｜tool▁sep｜>NAME``, a line break and the arguments in a JSON fence.
+V3.1 writes ``<｜tool▁call▁begin｜>NAME<｜tool▁sep｜>{…}``. Both close a call with ``<｜tool▁call▁end｜>``.
 
-- They drop thinking from past turns. They open ``<think>`` in the prompt behind a user message, and not behind
-  results, so a thinking block that is never closed is read as one only where it has its tag.
-- V3's begins calls and results properly only once in a conversation: later rounds lack ``<｜tool▁calls▁begin｜>``, what
-  was said before the calls, and ``<｜tool▁outputs▁begin｜>``. Here every round looks like the first.
+The templates change past turns in ways that this format does not:
 
-V3's and R1's templates do not show tools: the first message then tells the model about them.
+- They drop thinking from past turns. They open ``<think>`` in the prompt after a user message but not after results,
+  so a thinking block that is never closed counts as one only if its tag is there.
+- V3's template writes ``<｜tool▁calls▁begin｜>``, the text before calls and ``<｜tool▁outputs▁begin｜>`` in the first
+  round of calls only. Here every round looks like the first.
+
+The templates of V3 and R1 do not show tools, so the first message describes them.
 """
 # ruff: noqa: RUF001, RUF002 - the bars in DeepSeek's tokens look like others
 
@@ -16,11 +19,16 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from rlfactory_core.chat.parsers.deepseek import parse_deepseek
+from rlfactory_core.chat.parsers.json_calls import read_object
+from rlfactory_core.chat.parsers.turn import MalformedError, Syntax, Turn, behind, is_name, read_turn, skip_space
 from rlfactory_core.chat.template import TemplateFormat
 from rlfactory_core.types import Message, ToolCall, ToolSpec
 
 _CALLS, _CALLS_END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
+_OPEN, _SEPARATOR, _CLOSE = "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"
+_HEAD = re.compile(rf"([^<｜\n]*){_SEPARATOR}\s*")
+_FENCED = re.compile(r"([^\n`<]*)\n\s*```(?:json)?\s*")
+_FENCE = "```"
 _OUTPUTS = "<｜tool▁outputs▁begin｜>"
 _LATER_OUTPUTS = re.compile(r"(?<=<｜end▁of▁sentence｜>)(?:<｜tool▁outputs▁begin｜>|\n)(?=<｜tool▁output▁begin｜>)")
 _THOUGHT = re.compile(r"(?<=<｜Assistant｜>)(?:<think>.*?)?</think>\n*", re.DOTALL)
@@ -28,14 +36,11 @@ _LATER_CALLS = re.compile(r"(?:<｜tool▁outputs▁end｜>|<｜Assistant｜>)[^
 
 
 class DeepseekFormat(TemplateFormat):
-    """A `ChatFormat`; see `TemplateFormat` for arguments and errors."""
+    """DeepSeek-V3, R1 and V3.1: calls and results between special tokens."""
 
     name = "deepseek-v3"
+    marks = (_CALLS, "<｜Assistant｜>")
     stops = ("<｜end▁of▁sentence｜>",)
-
-    @staticmethod
-    def matches(chat_template: str) -> bool:
-        return "<｜tool▁calls▁begin｜>" in chat_template and "<｜Assistant｜>" in chat_template
 
     def parse_text(self, text: str, tools: Sequence[ToolSpec]) -> Message:
         return parse_deepseek(text, tools, thinking_open=self.thinking_open)
@@ -57,3 +62,41 @@ class DeepseekFormat(TemplateFormat):
         rest = _LATER_CALLS.sub("\n", rest)
         once, outputs, later = rest.partition(_OUTPUTS)
         return head + begin + once + outputs + _LATER_OUTPUTS.sub("", later)
+
+
+def parse_deepseek(text: str, tools: Sequence[ToolSpec] = (), *, thinking_open: bool = False) -> Message:
+    """Read one assistant turn; see `read_turn` for thinking and limits.
+
+    The tokens around all calls (``<｜tool▁calls▁begin｜>`` and its end) are ignored and may be missing. A call that is
+    not closed by ``<｜tool▁call▁end｜>`` is an error, as in `parse_hermes`.
+    """
+    return read_turn(text, tools, _DEEPSEEK, thinking_open=thinking_open, markup=(_CALLS, _CALLS_END))
+
+
+def _read(turn: Turn, start: int) -> int:
+    text = turn.text
+    head = _HEAD.match(text, skip_space(text, start))
+    if head is None:
+        raise MalformedError(f"{_SEPARATOR} does not follow {_OPEN}function", start)
+    name, position, fenced = head.group(1).strip(), head.end(), False
+    if not text.startswith("{", position):
+        fence = _FENCED.match(text, position)
+        if name != "function" or fence is None:
+            raise MalformedError("the arguments are not JSON in a ```json fence below the name", position, name)
+        name, position, fenced = fence.group(1).strip(), fence.end(), True
+    if not is_name(name):
+        raise MalformedError("the call has no function name", position)
+    arguments = read_object(text, position, name)
+    end = behind(turn, _FENCE, arguments.end, name) if fenced else arguments.end
+    end = behind(turn, _CLOSE, end, name)
+    turn.call(name, text[arguments.start : arguments.end], arguments.value)
+    return end
+
+
+_DEEPSEEK = Syntax(
+    _OPEN,
+    _read,
+    f"{_OPEN}function{_SEPARATOR}NAME\n```json\n{{…}}\n```{_CLOSE}",
+    re.compile(f"{_OPEN}|{_CALLS_END}|(?P<close>{_CLOSE})"),
+    close=_CLOSE,
+)

@@ -1,13 +1,13 @@
-"""Rendered chat templates as token ids, in which a content cannot write a special token.
+"""Encodes rendered chat templates as token ids, so that no content can write a special token.
 
-A content passes through the template like any other text, so that whatever the template does to it (trimming, JSON,
-leaving it out) is done to it; but where it spells one of the tokenizer's added tokens, a mark is put behind the first
-character. The rendered text is then cut at the added tokens, which can only be the template's own; the marks are taken
-out, and what lies between two cuts is tokenised as one piece. So the ids are those of the whole text, merges across the
-edges of a content included, while a ``<|im_end|>`` within a content stays plain text.
+A content goes through the template like any other text, which may trim it, write it as JSON or leave it out. Before,
+a mark is inserted after the first character of every added token that the content spells. The rendered text is then
+split at the added tokens, which can only be the template's own. The marks are removed, and each part between two added
+tokens is tokenised as one piece. The ids are therefore those of the whole text, merges across the edges of a content
+included, while a ``<|im_end|>`` within a content stays plain text.
 
-transformers 5.23 has ``sanitize_control_tokens`` for whole chats, with the same idea; it tokenises marked tokens apart
-from the text around them, and does nothing for the text that follows a sampled turn.
+transformers 5.23 has ``sanitize_control_tokens`` for whole chats, with the same idea. It tokenises marked tokens apart
+from the text around them, and does not cover text that follows a sampled turn.
 """
 
 from __future__ import annotations
@@ -24,13 +24,16 @@ if TYPE_CHECKING:
     from tokenizers.pre_tokenizers import PreTokenizer
 
 _PRIVATE = (range(0xE000, 0xF900), range(0xF0000, 0xFFFFE))  # code points that Unicode leaves to applications
-_CACHED = 4096  # characters: what is rendered often (headers, system prompts, tools) is mostly shorter
+_CACHED = 4096  # characters; texts that are rendered often (headers, system prompts, tools) are mostly shorter
 
 
 class TextEncoder:
-    """Guards contents and encodes rendered texts; ``backend`` is a fast tokenizer's Rust tokenizer.
+    """Guards contents and encodes rendered texts.
 
-    Added tokens of one character or of white space alone are text to it, whoever writes them.
+    Added tokens of a single character or of white space are treated as text.
+
+    Args:
+        backend: the Rust tokenizer of a fast tokenizer.
     """
 
     def __init__(self, backend: Tokenizer) -> None:
@@ -42,19 +45,19 @@ class TextEncoder:
         self._cut = re.compile(f"({before}{_any_of(behind)})")
         controls = [name for name in self._added if len(name) > 1 and not name.isspace()]
         self._control = re.compile(_any_of(dict.fromkeys(controls, "")))
-        # The same model without the added tokens: what these encode can only be plain text.
+        # The same model without the added tokens, so that it encodes plain text only.
         self._first = _without_added_tokens(backend, backend.pre_tokenizer)
         self._later = _without_added_tokens(backend, _unprefixed(backend))
         self._short_ids = lru_cache(maxsize=512)(self._piece_ids)
 
     def mark(self, contents: Any) -> str:
-        """A character that is nowhere in ``contents``, JSON-like data: not as itself, and not as a JSON escape."""
+        """A character that is nowhere in ``contents`` (JSON-like data), neither as itself nor as a JSON escape."""
         text = json.dumps(contents, ensure_ascii=False, default=dict)
         marks = map(chr, chain.from_iterable(_PRIVATE))
         return next(mark for mark in marks if mark not in text and _escaped(mark) not in text)
 
     def guard(self, content: Any, mark: str) -> Any:
-        """JSON-like data, with a mark within everything that spells an added token, in keys too."""
+        """The content (JSON-like data) with a mark within everything that spells an added token, also in keys."""
         if isinstance(content, str):
             return self._control.sub(lambda match: match[0][0] + mark + match[0][1:], content)
         if isinstance(content, Mapping):
@@ -64,18 +67,18 @@ class TextEncoder:
         return content
 
     def unmark(self, rendered: str, mark: str) -> str:
-        """The rendered text for people: what stood in the contents is again what it was."""
+        """The rendered text without the marks."""
         return rendered.replace(mark, "").replace(_escaped(mark), "")
 
     def ids(self, rendered: str, mark: str, *, start: bool) -> tuple[int, ...]:
-        """The ids of a rendered text; every unmarked added token in it is meant as one.
+        """The ids of a rendered text; every unmarked added token in it becomes that token.
 
         Args:
-            start: the text begins the sequence; some tokenizers put a space before the first word then.
+            start: whether the text begins the sequence, where some tokenizers put a space before the first word.
         """
         ids: list[int] = []
         for position, piece in enumerate(self._cut.split(rendered)):
-            token = self._added.get(piece, self._added.get(piece.strip()))  # it may take the white space around it
+            token = self._added.get(piece, self._added.get(piece.strip()))  # it may include the white space around it
             if token is not None:
                 ids.append(token)
             elif piece:
@@ -95,9 +98,9 @@ class TextEncoder:
 
 
 def _any_of(names: Mapping[str, str]) -> str:
-    """A pattern for the longest of the names that stands at a place, each followed by its pattern.
+    """A pattern that matches the longest of the names, followed by that name's pattern.
 
-    It branches by characters: tokenizers have up to a thousand added tokens, too many to be tried one by one.
+    It branches by characters, because trying up to a thousand added tokens one by one would be slow.
     """
     tree: dict[str, Any] = {}
     for name, behind in names.items():
@@ -129,11 +132,11 @@ def _without_added_tokens(backend: Tokenizer, pre_tokenizer: PreTokenizer | None
 
 
 def _unprefixed(backend: Tokenizer) -> PreTokenizer | None:
-    """Its pre-tokenizer for text that does not begin the sequence: no SentencePiece space before a first word."""
+    """The pre-tokenizer for text in the middle of a sequence, without SentencePiece's space before the first word."""
     if backend.pre_tokenizer is None:
         return None
-    holder = type(backend)(type(backend.model)())  # pre-tokenizers are described within a tokenizer only
+    holder = type(backend)(type(backend.model)())  # a pre-tokenizer can be serialised only within a tokenizer
     holder.pre_tokenizer = backend.pre_tokenizer
-    described = holder.to_str().replace('"prepend_scheme":"first"', '"prepend_scheme":"never"')
-    elsewhere: PreTokenizer = type(backend).from_str(described).pre_tokenizer
-    return elsewhere
+    changed = holder.to_str().replace('"prepend_scheme":"first"', '"prepend_scheme":"never"')
+    unprefixed: PreTokenizer = type(backend).from_str(changed).pre_tokenizer
+    return unprefixed

@@ -1,14 +1,18 @@
 """Mistral: ``[INST]…[/INST]`` and ``[TOOL_CALLS]…``, for tokenizers that come as ``tokenizer.json`` with a template.
 
-What the templates do to history, and we do not: those up to v7 show the tools before the *last* user message, and those
-of v3 the system message within it, some only while nothing follows. So both move when the user speaks again, and the
-system message may be gone behind a call; here they stay where they were. Call ids have nine letters or digits: those
-that the model wrote come back with the results, others are made to fit.
+Models with tokenizers up to v7 write ``[TOOL_CALLS]`` before a JSON list (``[{"name": …, "arguments": {…}}, …]``),
+later ones before each ``NAME[ARGS]{…}``, with ``[CALL_ID]…`` in between in some versions. Magistral thinks between
+``[THINK]`` and ``[/THINK]``.
 
-mistral-common is Mistral's own renderer: it works on whole requests, not on what follows a sampled turn, and only with
-tokenizer files of its own. On these, and with the templates that it writes for them, the ids here are its ids (tests
-compare them for v3, v7 and Tekken). Where a model's own template differs from it (that of Mistral-7B-Instruct-v0.3 puts
-a result in as it is, not as a JSON string), the model's template is followed.
+Templates up to v7 show the tools before the *last* user message, and those of v3 also write the system message there,
+some only if nothing follows. Both therefore move when the user writes again, and the system message may disappear after
+a call. Here they stay where they were. A call's id has nine letters or digits: an id that the model wrote is repeated
+in the result, any other id is changed to that form.
+
+mistral-common, Mistral's own renderer, works on whole requests, not on text that follows a sampled turn, and only with
+its own tokenizer files. With these files and the templates that it writes for them, the ids here equal its ids (tests
+compare v3, v7 and Tekken). If a model's template differs, as that of Mistral-7B-Instruct-v0.3 does, which writes a
+result as it is and not as a JSON string, the model's template is followed.
 """
 
 from __future__ import annotations
@@ -17,7 +21,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from rlfactory_core.chat.parsers.mistral import parse_mistral
+from rlfactory_core.chat.parsers.json_calls import CallObject, read_call_object, read_object
+from rlfactory_core.chat.parsers.turn import MAX_CALLS, MalformedError, Syntax, Turn, is_name, read_turn, skip_space
 from rlfactory_core.chat.rendering import Entry
 from rlfactory_core.chat.template import TemplateFormat
 from rlfactory_core.types import Message, ToolCall, ToolSpec
@@ -26,23 +31,22 @@ _ID = re.compile(r"[A-Za-z0-9]{9}")
 _ID_BEFORE = re.compile(r"\[CALL_ID\]([A-Za-z0-9]{9})(?:\[ARGS\])?\s*\Z")
 _ID_BEHIND = re.compile(r'\s*,\s*"id"\s*:\s*"([A-Za-z0-9]{9})"\s*}')
 _MOVING = re.compile(r"\[AVAILABLE_TOOLS\].*?\[/AVAILABLE_TOOLS\]", re.DOTALL)
+_OPEN = "[TOOL_CALLS]"
+_HEAD = re.compile(r"\s*([^\s\[{]*)\s*(?:\[CALL_ID\][^\[{]*)?(?:\[ARGS\])?\s*")
 
 
 class MistralFormat(TemplateFormat):
-    """A `ChatFormat`; see `TemplateFormat` for arguments and errors."""
+    """Mistral with a ``tokenizer.json``: calls after ``[TOOL_CALLS]``."""
 
     name = "mistral"
+    marks = ("[INST]", _OPEN)
     stops = ("</s>",)
-
-    @staticmethod
-    def matches(chat_template: str) -> bool:
-        return "[INST]" in chat_template and "[TOOL_CALLS]" in chat_template
 
     def knows_thinking(self) -> bool:
         return False
 
     def parse_text(self, text: str, tools: Sequence[ToolSpec]) -> Message:
-        """Calls keep the ids that the model wrote."""
+        """Parse the text; calls keep the ids that the model wrote."""
         message = parse_mistral(text, tools)
         calls: list[ToolCall] = []
         position = 0
@@ -63,7 +67,7 @@ class MistralFormat(TemplateFormat):
         return entry
 
     def keeps(self, messages: Sequence[Message]) -> bool:
-        """Always where the template moves nothing, else with one user message and no system message."""
+        """True if the template moves nothing, or if there is one user message and no system message."""
         roles = [message.role for message in messages]
         return (roles.count("user") <= 1 and "system" not in roles) or not self._moves()
 
@@ -82,3 +86,52 @@ class MistralFormat(TemplateFormat):
 
 def _nine(call_id: str) -> str:
     return call_id if _ID.fullmatch(call_id) else re.sub("[^A-Za-z0-9]", "", call_id).rjust(9, "0")[-9:]
+
+
+def parse_mistral(text: str, tools: Sequence[ToolSpec] = (), *, thinking_open: bool = False) -> Message:
+    """Read one assistant turn; see `read_turn` for thinking and limits.
+
+    A ``NAME[ARGS]{…}`` call is complete if its JSON is, also at the end of the text; ``[ARGS]`` may be missing. A list
+    that is not JSON up to its ``]`` holds no calls and is one error. Call ids that the model writes are not used.
+    """
+    return read_turn(text, tools, _MISTRAL, thinking=("[THINK]", "[/THINK]"), thinking_open=thinking_open)
+
+
+def _read(turn: Turn, start: int) -> int:
+    begin = skip_space(turn.text, start)
+    if turn.text.startswith("[", begin) and not turn.text.startswith("[ARGS]", begin):
+        return _read_list(turn, begin)
+    head = _HEAD.match(turn.text, start)
+    name = head.group(1) if head else ""
+    if head is None or not is_name(name):
+        raise MalformedError(f"neither a list nor a function name follows {_OPEN}", start)
+    arguments = read_object(turn.text, head.end(), name)
+    turn.call(name, turn.text[arguments.start : arguments.end], arguments.value)
+    return arguments.end
+
+
+def _read_list(turn: Turn, begin: int) -> int:
+    found: list[CallObject] = []
+    position = begin + 1
+    while turn.num_read + len(found) < MAX_CALLS:
+        call = read_call_object(turn.text, position)
+        found.append(call)
+        position = skip_space(turn.text, call.end)
+        if turn.text.startswith("]", position):
+            break
+        if not turn.text.startswith(",", position):
+            raise MalformedError("the list of calls is not valid JSON (expecting ',' or ']')", position)
+        position += 1
+    else:
+        raise MalformedError(f"a turn holds at most {MAX_CALLS} calls", position)
+    for call in found:
+        turn.call(call.name, call.arguments_text, call.arguments)
+    return position + 1
+
+
+_MISTRAL = Syntax(
+    _OPEN,
+    _read,
+    f'{_OPEN}[{{"name": "NAME", "arguments": {{…}}}}] or {_OPEN}NAME[ARGS]{{…}}',
+    re.compile(re.escape(_OPEN)),
+)

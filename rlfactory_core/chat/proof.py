@@ -1,6 +1,6 @@
-"""The start-up proof that a chat format appends exactly what the model's own template would have written.
+"""Proves at start-up that a chat format appends exactly the ids that the model's own template would give.
 
-Run once a run, on the real tokenizer, with conversations that break careless formats: parallel calls, an empty
+It runs once a run, on the real tokenizer, with conversations that break careless formats: parallel calls, an empty
 result, odd white space, other scripts, text that looks like special tokens.
 """
 
@@ -21,7 +21,7 @@ _AROUND = 8  # tokens shown on both sides of the first difference
 
 
 class ProvableFormat(ChatFormat, Protocol):
-    """What the proof needs beyond a `ChatFormat`; `TemplateFormat` has it all, and says what it means."""
+    """What the proof needs beyond a `ChatFormat`; `TemplateFormat` implements and documents it."""
 
     abilities: Abilities
     thinking: bool
@@ -52,14 +52,13 @@ def prove_append_equals_render(
 ) -> None:
     """Check on ``conversations`` (default: built in) that appended ids are those of the full render.
 
-    Two equalities a conversation: the ids put together turn by turn are the tokenizer's ids of their own text, and
-    that text is the template's render of all messages. A template that rewrites the past is compared letter by letter
-    where it has nothing to rewrite (`keeps`), and elsewhere up to what its format's docstring says
-    (`forgetful`, on both sides). Calls are read as the template writes them, and no content becomes a
-    special token.
+    For each conversation, the ids that are appended turn by turn have to be the tokenizer's ids of their text, and that
+    text has to be the template's render of all messages. If the template rewrites past turns, both texts are compared
+    without what it rewrites (`forgetful`), except where there is nothing to rewrite (`keeps`). In addition, the format
+    has to parse calls as the template writes them, and no content may become a special token.
 
     Raises:
-        ChatFormatError: at the first differing token, with both texts around it.
+        ChatFormatError: the message shows the first differing token and the text around it.
     """
     given = conversations is not None
     for messages in conversations if conversations is not None else _conversations(chat):
@@ -73,14 +72,14 @@ def prove_append_equals_render(
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """A conversation put together turn by turn."""
+    """A conversation, appended turn by turn."""
 
     ids: tuple[int, ...]
     text: str
 
 
 def appended(chat: ProvableFormat, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> Appended:
-    """The conversation as a rollout builds it, each assistant turn sampled in its canonical form."""
+    """The conversation as a rollout appends it, with each assistant turn in its canonical form."""
     ids: list[int] = []
     text = ""
     done = 0
@@ -100,10 +99,10 @@ def appended(chat: ProvableFormat, messages: Sequence[Message], tools: Sequence[
 
 
 def prove_text(chat: ProvableFormat, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> None:
-    """The second equality alone: the text put together is the template's.
+    """Check that the appended text is the template's render.
 
     Raises:
-        ChatFormatError: at the first differing token.
+        ChatFormatError: the message shows the first differing token.
     """
     text = appended(chat, messages, tools).text
     open_ended = messages[-1].role != "assistant"
@@ -116,7 +115,7 @@ def prove_text(chat: ProvableFormat, messages: Sequence[Message], tools: Sequenc
 
 
 def _sampled(chat: ProvableFormat, before: str, text: str) -> tuple[int, ...]:
-    """The ids of a turn's text behind ``before``; a tokenizer may treat the first word of a whole text differently."""
+    """The ids of a turn's text after ``before``; a tokenizer may treat the first word of a whole text differently."""
     start = max((before.rfind(mark) for mark in "<["), default=-1)
     tail = before[max(0, start) :]
     head, whole = chat.encode(tail), chat.encode(tail + text)
@@ -124,7 +123,7 @@ def _sampled(chat: ProvableFormat, before: str, text: str) -> tuple[int, ...]:
 
 
 def _prove_calls_are_read(chat: ProvableFormat) -> None:
-    """What the template writes for a call must be what the format reads as one."""
+    """Check that the format parses a call as the template writes it."""
     turn = Message("assistant", "", tool_calls=(_call(0, "search", query="Ωmega"),))
     written = chat.written(turn)
     read = chat.parse(chat.encode(written), _TOOLS)
@@ -136,7 +135,7 @@ def _prove_calls_are_read(chat: ProvableFormat) -> None:
 
 
 def _prove_contents_are_plain(chat: ProvableFormat) -> None:
-    """No content must be able to end a turn or to fake a call."""
+    """Check that no content can end a turn or imitate a call."""
     tokens = [chat.decode([stop]) for stop in chat.stop_token_ids]
     hostile = "x".join(["", *tokens, "<|im_start|>assistant", "<tool_call>", "</tool_response>", ""])
 
@@ -179,9 +178,9 @@ def _call(index: int, name: str, **arguments: Any) -> ToolCall:
 
 
 def _conversations(chat: ProvableFormat) -> list[tuple[Message, ...]]:
-    """Conversations of every shape that the template takes; with reasoning where it knows it."""
+    """Conversations of every shape that the template accepts, with reasoning if it supports that."""
     thought = "Let me look.\n\nTwice." if chat.thinking else ""
-    later = "" if chat.opens_thinking and not chat.thinking_open else thought  # of turns that follow results
+    later = "" if chat.opens_thinking and not chat.thinking_open else thought  # in turns that follow results
     plain = thought if chat.opens_thinking else ""
     system = (Message("system", "Be  brief.\n"),) if chat.abilities.system else ()
     user = Message("user", "Who leads Ωmega?\n")

@@ -1,10 +1,13 @@
-"""Qwen3 and its kin: ChatML turns, Hermes-style JSON tool calls, tool results in a shared user turn.
+"""The Qwen family: ChatML turns, and tool results in a shared user turn.
 
-Covers every tokenizer whose own template writes these (Qwen3, Qwen3-2507 instruct and thinking, Qwen3-VL, Hermes 3).
+- `Qwen3Format` has JSON tool calls in Hermes style. It covers every tokenizer whose own template writes these (Qwen3,
+  Qwen3-2507 instruct and thinking, Qwen3-VL, Hermes 3).
+- `Qwen25Format` is the same without thinking, and with a system prompt of its own if there is none.
+- `Qwen3CoderFormat` has calls in XML, ``<function=…><parameter=…>…`` (Qwen3-Coder, Qwen3.5 and later, Nemotron 3).
 
-What the thinking template does to history, and we do not: it drops the thinking blocks of assistant turns that lie
-before the last user message, and the empty block (``thinking=False``) of every turn but the last. Sampled ids are never
-rewritten here, so later turns are conditioned on what was really sampled; `proof` checks that nothing else differs.
+Templates with thinking drop or empty (Nemotron) the thinking blocks of assistant turns before the last user message;
+Qwen3's also drops the empty block (``thinking=False``) of every turn but the last. Sampled ids are never rewritten
+here, so later turns are conditioned on what was really sampled; `proof` checks that nothing else differs.
 """
 
 from __future__ import annotations
@@ -14,24 +17,78 @@ from collections.abc import Sequence
 
 from rlfactory_core.chat.hermes import HermesFormat
 from rlfactory_core.chat.parsers.hermes import parse_hermes
+from rlfactory_core.chat.parsers.qwen3_coder import parse_qwen3_coder
 from rlfactory_core.chat.template import TemplateFormat
 from rlfactory_core.types import Message, ToolSpec
 
 
 class Qwen3Format(HermesFormat):
-    """A `ChatFormat`; see `TemplateFormat` for arguments and errors."""
+    """Qwen3: ChatML turns, calls as JSON between ``<tool_call>`` tags."""
 
     name = "qwen3"
+    marks: tuple[str, ...] = ("<|im_start|>", "<tool_call>", "<tool_response>", '"arguments"')  # ChatML, calls in JSON
+    foreign: tuple[str, ...] = ("<function=",)  # of Qwen3-Coder's XML
     stops = ("<|im_end|>", "<|endoftext|>")
     block = re.compile(r"(?<=<\|im_start\|>assistant\n)<think>\n.*?</think>\n\n", re.DOTALL)
     find_stops = TemplateFormat.find_stops
 
-    @staticmethod
-    def matches(chat_template: str) -> bool:
-        """Whether a template writes ChatML turns with Hermes-style JSON calls (and not Qwen3-Coder's XML)."""
-        needed = ("<|im_start|>", "<tool_call>", "<tool_response>", '"arguments"')
-        plain = chat_template.replace('\\"', '"')
-        return all(text in plain for text in needed) and "<function=" not in plain
-
     def parse_text(self, text: str, tools: Sequence[ToolSpec]) -> Message:
         return parse_hermes(text, tools, thinking_open=self.thinking_open)
+
+
+QWEN3_TEMPLATE = """\
+{%- macro turn(role, body) -%}{{ '<|im_start|>' + role + '\\n' + body + '<|im_end|>\\n' }}{%- endmacro -%}
+{%- set first = messages[0].content if messages[0].role == 'system' else none -%}
+{%- if tools -%}
+    {%- set ns = namespace(body=(first + '\\n\\n') if first is not none else '') -%}
+    {%- set ns.body = ns.body + '# Tools\\n\\nYou may call one or more functions to assist with the user query.\\n\\n\
+You are provided with function signatures within <tools></tools> XML tags:\\n<tools>' -%}
+    {%- for tool in tools -%}{%- set ns.body = ns.body + '\\n' + (tool | tojson) -%}{%- endfor -%}
+    {{- turn('system', ns.body + '\\n</tools>\\n\\nFor each function call, return a json object with function name \
+and arguments within <tool_call></tool_call> XML tags:\\n<tool_call>\\n\
+{"name": <function-name>, "arguments": <args-json-object>}\\n</tool_call>') -}}
+{%- elif first is not none -%}
+    {{- turn('system', first) -}}
+{%- endif -%}
+{%- for message in messages -%}
+    {%- set content = message.content if message.content is string else '' -%}
+    {%- if message.role == 'user' or (message.role == 'system' and not loop.first) -%}
+        {{- turn(message.role, content) -}}
+    {%- elif message.role == 'assistant' -%}
+        {%- set ns = namespace(body=content) -%}
+        {%- for call in message.tool_calls or [] -%}
+            {%- set call = call.function or call -%}
+            {%- set arguments = call.arguments if call.arguments is string else call.arguments | tojson -%}
+            {%- set ns.body = ns.body + ('\\n' if ns.body else '') + '<tool_call>\\n{"name": "' + call.name
+                + '", "arguments": ' + arguments + '}\\n</tool_call>' -%}
+        {%- endfor -%}
+        {{- turn('assistant', ns.body) -}}
+    {%- elif message.role == 'tool' -%}
+        {{- '<|im_start|>user' if loop.first or loop.previtem.role != 'tool' else '' -}}
+        {{- '\\n<tool_response>\\n' + content + '\\n</tool_response>' -}}
+        {{- '<|im_end|>\\n' if loop.last or loop.nextitem.role != 'tool' else '' -}}
+    {%- endif -%}
+{%- endfor -%}
+{{- '<|im_start|>assistant\\n' if add_generation_prompt else '' -}}
+"""
+
+
+class Qwen25Format(Qwen3Format):
+    """Qwen2.5: as Qwen3, without thinking."""
+
+    name = "qwen2.5"
+    marks = (*Qwen3Format.marks, "You are Qwen, created by Alibaba Cloud")
+    foreign = (*Qwen3Format.foreign, "<think>")
+
+
+class Qwen3CoderFormat(Qwen3Format):
+    """Qwen3-Coder and Qwen3.5: calls as parameters in tags."""
+
+    name = "qwen3-coder"
+    marks = ("<|im_start|>", "<tool_call>", "<function=", "<parameter=")
+    foreign = ()
+    block = re.compile(r"(?<=<\|im_start\|>assistant\n)<think>.*?</think>\n*", re.DOTALL)
+    calls_text = TemplateFormat.calls_text
+
+    def parse_text(self, text: str, tools: Sequence[ToolSpec]) -> Message:
+        return parse_qwen3_coder(text, tools, thinking_open=self.thinking_open)

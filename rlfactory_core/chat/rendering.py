@@ -1,7 +1,6 @@
-"""A tokenizer's own chat template: rendering with it, and finding out what it can do.
+"""Renders with a tokenizer's own chat template, and finds out what the template supports.
 
-What a template can do is seen from what it renders, never from its source, so a fine-tune with a changed template is
-treated by what it has.
+What it supports is seen from what it renders and not from its source, so that changed templates are treated correctly.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _THINKING = re.compile(r"(?<![\w.])thinking is (?:not )?defined")
 
 
 def template_of(tokenizer: Any) -> str | None:
-    """The source of a tokenizer's chat template; of several the one for tools, then the default one."""
+    """The source of a tokenizer's chat template; if there are several, the one for tools, else the default one."""
     template = getattr(tokenizer, "chat_template", None)
     if isinstance(template, Mapping):
         template = template.get("tool_use") or template.get("default")
@@ -31,40 +30,34 @@ def template_of(tokenizer: Any) -> str | None:
 
 
 def remedy(tokenizer: Any) -> str:
-    """What to do about a tokenizer without a template that can be rendered."""
+    """What the user can do about a tokenizer without a usable template."""
     if type(tokenizer).__name__ == "MistralCommonBackend":
         return (
-            "With tekken.json in the folder transformers takes mistral-common's own tokenizer: give a model folder "
+            "With tekken.json in the folder, transformers uses mistral-common's own tokenizer: give a model folder "
             "without it, with tokenizer.json and a chat template (chat_template.jinja)."
         )
     return "Give a model folder with tokenizer.json and a chat template (chat_template.jinja)."
 
 
-def template_tool(tool: ToolSpec) -> Entry:
-    """A tool as chat templates expect it: OpenAI's function schema."""
-    function = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
-    return {"type": "function", "function": function}
-
-
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """What a template writes of what it is given."""
+    """Which parts of its input a template writes."""
 
     system: bool  # messages of the role "system"
     tools: bool  # the offered tools
-    calls: int  # tool calls in one turn: 0, 1 or 2 for any number
-    beside: bool  # what is said beside a call
+    calls: int  # tool calls in one turn: 0, 1, or 2 for any number
+    beside: bool  # text beside a call
     results: bool  # messages of the role "tool"
-    mapping_arguments: bool  # it takes a call's arguments as a mapping, else as JSON text
+    mapping_arguments: bool  # whether it takes a call's arguments as a mapping, else as JSON text
 
 
 class ChatTemplate:
-    """Renders messages. A date that the template asks for is that of the start, so that a run has one prompt.
+    """Renders messages. If the template asks for the date, it gets that of the start, so that prompts do not change.
 
     Args:
         tokenizer: has ``apply_chat_template``.
         source: the template.
-        thinking: given to the template where it has a switch (``enable_thinking``, or DeepSeek's ``thinking``).
+        thinking: for a template with such a switch (``enable_thinking``, or DeepSeek's ``thinking``).
     """
 
     def __init__(self, tokenizer: Any, source: str, thinking: bool) -> None:
@@ -108,7 +101,7 @@ class ChatTemplate:
         calls = int(self._writes([asked, one], "probe_first"))
         calls += calls and int(self._writes([asked, two], "probe_second"))
         said: Entry = one if calls else {"role": "assistant", "content": "?"}
-        tool = template_tool(ToolSpec("probe_tool", "?", {"type": "object", "properties": {}}))
+        tool = ToolSpec("probe_tool", "?", {"type": "object", "properties": {}}).function_schema
         return Abilities(
             system=self._writes([{"role": "system", "content": "probe_system"}, asked], "probe_system"),
             tools=self._writes([asked], "probe_tool", [tool]),

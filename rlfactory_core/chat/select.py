@@ -1,4 +1,4 @@
-"""Choosing a chat format: by name, or by the chat template that comes with the model."""
+"""Chooses a chat format by name, or by the model's chat template."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rlfactory_core.chat.rendering import remedy, template_of
-from rlfactory_core.config import ChatConfig
+from rlfactory_core.config.sections import ChatConfig
 from rlfactory_core.errors import ChatFormatError, nearest
+from rlfactory_core.plugins.declared import declared
 from rlfactory_core.plugins.registry import Registry
-from rlfactory_core.protocols import ChatFormat
+from rlfactory_core.protocols import ChatFormat, ChatFormatFactoryTraits
 
-_GENERAL = "hermes"  # fits any template, so those of plugins come before it
+_GENERAL = "hermes"  # fits any template, so it is tried last
 
 
 def choose_format(
@@ -24,6 +25,7 @@ def choose_format(
 
     Raises:
         ChatFormatError: an unknown name, no chat template, or a template that no format knows.
+        PluginError: a factory has a misspelt attribute.
     """
     if name != "auto":
         if name not in formats:
@@ -35,10 +37,10 @@ def choose_format(
         raise ChatFormatError(
             f"The model's tokenizer has no chat template, so no chat format fits it. {remedy(tokenizer)} {known}"
         )
-    for factory in [formats[key] for key in sorted(formats, key=lambda key: key == _GENERAL)]:
-        matches = getattr(factory, "matches", None)
+    for key in sorted(formats, key=lambda key: key == _GENERAL):
+        matches = declared(formats[key], ChatFormatFactoryTraits, f"The factory of the chat format '{key}'").matches
         if matches is not None and matches(template):
-            return _make(factory, tokenizer, thinking)
+            return _make(formats[key], tokenizer, thinking)
     start = " ".join(template.split())[:120]
     raise ChatFormatError(f"No chat format knows the model's chat template, which begins {start!r}. {known}")
 

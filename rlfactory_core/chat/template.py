@@ -1,20 +1,18 @@
-"""The base of every chat format: all text comes from the tokenizer's own chat template, never from ours.
+"""The base of every chat format: all text comes from the tokenizer's own chat template.
 
-A family says what ends its turns, how its calls are read, and what its template does to the past; the rest follows from
-the template. The prompt is what it renders. An observation is what it renders behind an assistant turn that stands for
-the sampled one, with calls that fit the results, since some templates look there for names and ids. The canonical text
-of a turn is what it writes behind its own generation prompt.
+A family's subclass declares what ends its turns, how its calls are parsed, and how its template changes past turns; the
+rest follows from the template. The prompt is the template's render. An observation is what the template renders after
+an assistant turn that stands in for the sampled one, with calls that match the results, because some templates look for
+names and ids there. The canonical text of a turn is what the template writes after its own generation prompt.
 
-What a template lacks is made up for: tools that it does not show are described in the first message, results that it
-does not show go into a user's turn, calls that it does not write are a part of the content. Text that it does not take
-beside a call is left out of prompts; in a sampled turn it stays.
+If a template does not show tools, the first message describes them. If it does not show results, they go into a user
+turn. If it does not write calls, they become a part of the content. Text beside a call that it does not accept is left
+out of prompts, but stays in a sampled turn. The stop token of a turn is the token that the model sampled, even if the
+template writes another one.
 
-The stop token of a turn is what the model sampled, be it the one that the template writes or another.
-
-Libraries that render families on token ids were tried in its place (2026). Prime Intellect's ``renderers`` 0.1.12 needs
-Python 3.11, has the turns in its own code, chosen by the model's name and not by its template, and turns an
-``<|im_end|>`` in a tool's output into the special token. For ``openai-harmony`` see `gpt_oss`, for mistral-common
-`mistral`.
+Libraries that render families on token ids were tried instead (2026). Prime Intellect's ``renderers`` 0.1.12 writes
+turns with its own code, chosen by the model's name, and turns an ``<|im_end|>`` in a tool's output into the special
+token. For ``openai-harmony`` see `gpt_oss`, for mistral-common `mistral`.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from rlfactory_core.chat.encoding import TextEncoder
 from rlfactory_core.chat.proof import prove_append_equals_render
-from rlfactory_core.chat.rendering import ChatTemplate, Entry, remedy, template_of, template_tool
+from rlfactory_core.chat.rendering import ChatTemplate, Entry, remedy, template_of
 from rlfactory_core.errors import ChatFormatError
 from rlfactory_core.types import Message, ToolCall, ToolSpec
 
@@ -36,13 +34,13 @@ if TYPE_CHECKING:
 
 __all__ = ["TemplateFormat"]
 
-_ASKED = Message("user", "?")
-_SAMPLED = "@@rlfactory-sampled@@"  # stands in the turn that stands for the sampled one
+_QUESTION = Message("user", "?")
+_SAMPLED = "@@rlfactory-sampled@@"  # marks the turn that stands in for the sampled one
 
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """A text with the mark (see `TextEncoder`) that keeps its contents plain."""
+    """A text, and the mark in it that keeps its contents plain (see `TextEncoder`)."""
 
     text: str
     mark: str
@@ -53,17 +51,21 @@ class TemplateFormat:
 
     Args:
         tokenizer: a fast tokenizer with a chat template.
-        thinking: given to the template where it has a switch for it.
+        thinking: for a template that has a switch for it.
 
     Raises:
-        ChatFormatError: the tokenizer is not a fast one, or has no template, or none of the family's stop tokens.
+        ChatFormatError: the tokenizer is not a fast one, has no template, or has none of the family's stop tokens.
     """
 
     name: str
+    marks: tuple[str, ...]
+    """Texts that every template of the family has."""
+    foreign: tuple[str, ...] = ()
+    """Texts that no template of the family has."""
     stops: tuple[str, ...]
-    """The tokens that end a sampled turn, the usual one first; the tokenizer need not have all."""
+    """The tokens that may end a sampled turn, beginning with the usual one; the tokenizer need not have them all."""
     past_ends: tuple[str, ...] = ()
-    """Further tokens that end a turn where the template writes it, because others are kept for the last turn."""
+    """Further tokens with which the template ends past turns."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast, thinking: bool = True) -> None:
         backend = getattr(tokenizer, "backend_tokenizer", None)
@@ -90,26 +92,27 @@ class TemplateFormat:
         self.opens_thinking = self._opens_thinking([])
         self.thinking_open = self.opens_thinking and self._opens_thinking([Message("tool", "?")])
 
-    # --- what a family says -----------------------------------------------------------------------------------------
+    # --- what a family declares -------------------------------------------------------------------------------------
 
-    @staticmethod
-    def matches(chat_template: str) -> bool:
-        """Whether a template is of this family."""
-        raise NotImplementedError
+    @classmethod
+    def matches(cls, chat_template: str) -> bool:
+        """Whether a template belongs to this family: it has all ``marks`` and none of ``foreign``."""
+        plain = chat_template.replace('\\"', '"')  # quotes within a string of the template
+        return all(mark in plain for mark in cls.marks) and not any(mark in plain for mark in cls.foreign)
 
     def parse_text(self, text: str, tools: Sequence[ToolSpec]) -> Message:
-        """Read a sampled turn, given without its stop token."""
+        """Parse a sampled turn without its stop token."""
         raise NotImplementedError
 
     def find_stops(self, tokenizer: PreTrainedTokenizerFast) -> Sequence[str]:
         return self.stops
 
     def knows_thinking(self) -> bool:
-        """Whether the template knows reasoning apart from the answer."""
+        """Whether the template writes reasoning apart from the answer."""
         return "<think>" in self._template.source
 
     def stop_of(self, message: Message) -> str:
-        """The stop token of a turn, where the template leaves it to the model."""
+        """The stop token of a turn whose end the template does not write."""
         return self._stop
 
     def entry(self, message: Message) -> Entry:
@@ -124,45 +127,45 @@ class TemplateFormat:
         return entry
 
     def calls_text(self, calls: Sequence[ToolCall]) -> str:
-        """Calls as the family's models write them, for templates that do not write them themselves."""
+        """Calls as the family's models write them, for a template that does not write calls."""
         raise ChatFormatError(
             f"Chat format {self.name!r} needs a chat template that writes tool calls, and the model's does not. "
             "chat.format=hermes works with any template."
         )
 
     def keeps(self, messages: Sequence[Message]) -> bool:
-        """Whether the template rewrites nothing in this conversation; False where `forgetful` is needed."""
+        """Whether the template changes no past turn of this conversation; if False, texts need `forgetful`."""
         return True
 
     def forgetful(self, text: str, messages: Sequence[Message]) -> str:
-        """A conversation's text without that which the template drops or changes once a turn is past."""
+        """A conversation's text without the parts of past turns that the template drops or changes."""
         return text
 
     # --- ChatFormat -------------------------------------------------------------------------------------------------
 
     def initial_ids(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> tuple[int, ...]:
-        """The prompt as the tokenizer's template writes it; contents and tool descriptions as plain text.
+        """The prompt as the tokenizer's template writes it; contents and tool descriptions are plain text.
 
-        Assistant turns within a prompt are taken as the model's own text: their special tokens stay special.
+        Assistant turns within a prompt count as the model's own text, so their special tokens stay special.
 
         Raises:
-            ChatFormatError: the template does not take such a conversation.
+            ChatFormatError: the template does not accept such a conversation.
         """
         prompt = self._initial(messages, tools)
         return self._encoder.ids(prompt.text, prompt.mark, start=True)
 
     def observation_ids(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        """From behind the sampled stop token to the end of the next generation prompt.
+        """The ids after the sampled stop token, up to the end of the next generation prompt.
 
         Raises:
-            ValueError: a message of the assistant, or none at all: the environment's contract is broken.
-            ChatFormatError: the template does not take such messages.
+            ValueError: there is no message, or one of the assistant: the environment breaks its contract.
+            ChatFormatError: the template does not accept such messages.
         """
         observation = self._observation(messages)
         return self._encoder.ids(observation.text, observation.mark, start=False)
 
     def parse(self, sampled_ids: Sequence[int], tools: Sequence[ToolSpec] = ()) -> Message:
-        """One assistant message; the family's parser says what becomes of text that is not quite a call."""
+        """The sampled turn as an assistant message."""
         ids = list(sampled_ids)
         while ids and ids[-1] in self.stop_token_ids:
             ids.pop()
@@ -173,7 +176,7 @@ class TemplateFormat:
         return text
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """The ids of a whole text in which special tokens are meant as such, for demonstrations and proofs."""
+        """The ids of a whole text, special tokens included, for demonstrations and proofs."""
         return tuple(self._backend.encode(text, add_special_tokens=False).ids)
 
     def prove(self) -> None:
@@ -183,30 +186,30 @@ class TemplateFormat:
     # --- texts ------------------------------------------------------------------------------------------------------
 
     def initial_text(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> str:
-        """What `initial_ids` are the ids of."""
+        """The text of `initial_ids`."""
         prompt = self._initial(messages, tools)
         return self._encoder.unmark(prompt.text, prompt.mark)
 
     def observation_text(self, messages: Sequence[Message]) -> str:
-        """What `observation_ids` are the ids of."""
+        """The text of `observation_ids`."""
         observation = self._observation(messages)
         return self._encoder.unmark(observation.text, observation.mark)
 
     def render(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, generation_prompt: bool = True
     ) -> str:
-        """What the tokenizer's own template writes of a whole conversation."""
-        entries, offered = self._told(self._entries(messages), [template_tool(tool) for tool in tools])
+        """The template's text of a whole conversation."""
+        entries, offered = self._with_tools(self._entries(messages), [tool.function_schema for tool in tools])
         return self._template.render(entries, offered, generation_prompt=generation_prompt)
 
     def written(self, message: Message) -> str:
-        """The canonical text of an assistant message, as a model of this family samples it, stop token included."""
-        prompt = self.render([_ASKED])
-        whole = self.render([_ASKED, message], generation_prompt=False)
+        """The canonical text of an assistant message as a model of this family samples it, stop token included."""
+        prompt = self.render([_QUESTION])
+        whole = self.render([_QUESTION, message], generation_prompt=False)
         head, opened = prompt, ""
         if not whole.startswith(prompt) and self.opens_thinking:  # opened in the prompt, not shown in the past
             head = prompt.rstrip().removesuffix("<think>")
-            closed = whole.startswith(f"{head}</think>")  # all that is left of the block
+            closed = whole.startswith(f"{head}</think>")  # only the closing tag is left of the block
             head += "</think>" * closed
             opened = message.reasoning + ("</think>" if closed else "\n</think>\n\n") if message.reasoning else ""
         if not whole.startswith(head):
@@ -218,9 +221,9 @@ class TemplateFormat:
         return self.up_to_end(text) or text + self.stop_of(message)
 
     def up_to_end(self, text: str) -> str | None:
-        """A text without what its template puts behind the last turn's end; None where it writes no end.
+        """The text up to the end of its last turn; None if the template writes no end.
 
-        Some close a conversation with several tokens; of these the first is the one that is sampled.
+        Some templates close a conversation with several tokens; the first of them is the one that is sampled.
         """
         cut = None
         rest = len(text)
@@ -233,10 +236,10 @@ class TemplateFormat:
     # --- rendering --------------------------------------------------------------------------------------------------
 
     def _initial(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Rendered:
-        offered = [template_tool(tool) for tool in tools]
+        offered = [tool.function_schema for tool in tools]
         mark = self._encoder.mark([self._entries(messages), offered])
         entries = self._entries(self._guarded(messages, mark))
-        entries, offered = self._told(entries, self._encoder.guard(offered, mark))
+        entries, offered = self._with_tools(entries, self._encoder.guard(offered, mark))
         return Rendered(self._template.render(entries, offered, generation_prompt=True), mark)
 
     def _observation(self, messages: Sequence[Message]) -> Rendered:
@@ -245,7 +248,7 @@ class TemplateFormat:
             raise ValueError(f"An observation is one or more messages of the user or of tools; got roles {roles}.")
         mark = self._encoder.mark(self._entries(messages))
         messages = self._guarded(messages, mark)
-        entries = self._entries([_ASKED, self._stand_in(messages), *messages])
+        entries = self._entries([_QUESTION, self._stand_in(messages), *messages])
         text = self._template.render(entries, [], generation_prompt=True)
         end = self._end.search(text, text.find(_SAMPLED))
         if end is None or _SAMPLED not in text:
@@ -257,7 +260,7 @@ class TemplateFormat:
         return Rendered(text[end.end() :], mark)
 
     def _guarded(self, messages: Sequence[Message], mark: str) -> list[Message]:
-        """The messages in which what others wrote is guarded; a tool's name may be the model's invention."""
+        """The messages, guarded except for the assistant's; a tool's name is guarded, because a model may invent it."""
 
         def guarded(message: Message) -> Message:
             texts = [message.content, message.name, message.tool_call_id]
@@ -267,7 +270,7 @@ class TemplateFormat:
         return [message if message.role == "assistant" else guarded(message) for message in messages]
 
     def _stand_in(self, messages: Sequence[Message]) -> Message:
-        """An assistant turn which the messages can follow; `_SAMPLED` is the last of it but for its end."""
+        """An assistant turn that the messages can follow; `_SAMPLED` is at its end."""
         results = [message for message in messages if message.role == "tool"]
         if not results:
             return Message("assistant", _SAMPLED)
@@ -301,22 +304,22 @@ class TemplateFormat:
             previous = message.role
         return entries
 
-    def _told(self, entries: list[Entry], tools: list[Entry]) -> tuple[list[Entry], list[Entry]]:
-        """The conversation and the tools for the template; both are in the conversation if it shows no tools."""
+    def _with_tools(self, entries: list[Entry], tools: list[Entry]) -> tuple[list[Entry], list[Entry]]:
+        """The conversation and the tools for the template; if it shows no tools, the first message describes them."""
         if self.abilities.tools or not tools:
             return entries, tools
         example = self.calls_text([ToolCall("call_0", "<function-name>", "<args-json-object>")])
-        told = "\n".join(
+        description = "\n".join(
             ["# Tools\n\nYou may call these functions to assist with the user query:\n"]
             + [json.dumps(tool["function"], ensure_ascii=False) for tool in tools]
             + [f"\nFor each function call, write:\n{example}"]
         )
         first, *rest = entries
-        return [{**first, "content": f"{told}\n\n{first['content']}"}, *rest], []
+        return [{**first, "content": f"{description}\n\n{first['content']}"}, *rest], []
 
     def _opens_thinking(self, messages: Sequence[Message]) -> bool:
         try:
-            text = self.observation_text(messages) if messages else self.initial_text([_ASKED], [])
+            text = self.observation_text(messages) if messages else self.initial_text([_QUESTION], [])
         except ChatFormatError:
-            return False  # the proof tells why
+            return False  # the proof will report why
         return text.rstrip().endswith("<think>")

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rlfactory_core.cli.options import CONFIG, JUDGE, MCP, RECIPE, REWARD, nested, task_options
+from rlfactory_core.cli.options import JSON, REST, SEED, SETTINGS, echo_json, nested, run_options, task_options
 
 if TYPE_CHECKING:
-    from rlfactory_core.runner_eval import Evaluation
+    from rlfactory_core.runner.evaluating import Evaluation
 
 PLACES = {
     "samples": ("eval", "limit"),
@@ -22,23 +22,19 @@ PLACES = {
 }
 
 
-@click.command("eval", context_settings={"ignore_unknown_options": True, "help_option_names": ["-h", "--help"]})
+@click.command("eval", context_settings=SETTINGS)
 @click.option("--plugin", metavar="NAME|FILE.py", help="The task. Default: that of the run.")
 @click.option("--model", metavar="RUN|PATH|ID", help="A run, a model folder or hub id; with --api a served model's id.")
 @click.option("--api", metavar="URL", help="An OpenAI-compatible server, such as http://127.0.0.1:8000/v1.")
 @click.option("--samples", type=click.IntRange(min=0), help="How many held-out samples; 0: all.")
 @click.option("--attempts", type=click.IntRange(min=1), help="Per sample at temperature 1, for pass@k. Default: 4.")
 @click.option("--data", type=click.Path(path_type=Path), help="Held-out data of your own: JSONL or parquet.")
-@MCP
-@REWARD
-@JUDGE
-@RECIPE
-@CONFIG
-@click.option("--seed", type=int, help="Of everything random.")
+@run_options
+@SEED
 @click.option("--device", help="auto, cpu, cuda or cuda:N.")
 @click.option("--out", type=click.Path(path_type=Path), help="Where to save. Default: runs/<time>-<plugin>-eval.")
-@click.option("--json", "as_json", is_flag=True, help="The results as JSON on standard output, progress on the other.")
-@click.argument("rest", nargs=-1, type=click.UNPROCESSED, metavar="[--TASK-OPTION VALUE] [KEY=VALUE]...")
+@JSON
+@REST
 def evaluate(
     plugin: str | None,
     model: str | None,
@@ -56,30 +52,27 @@ def evaluate(
     RLFACTORY_API_KEY or OPENAI_API_KEY. Any other --NAME VALUE is an option of the task, and KEY=VALUE sets any key of
     the configuration, such as rollout.max_turns=6.
     """
-    from rlfactory_core.runner_eval import evaluate_run
-    from rlfactory_core.ui.progress import make_progress
+    from rlfactory_core.cli.ui.progress import make_progress
+    from rlfactory_core.runner.evaluating import evaluate_run
 
-    overrides: list[str | Mapping[str, Any]] = [nested(options, PLACES), *task_options(list(rest))]
+    overrides: list[str | Mapping[str, Any]] = [nested(options, PLACES), *task_options(rest)]
     with make_progress(sys.stderr if as_json else sys.stdout) as progress:
         done = evaluate_run(plugin, model, api, file, overrides, progress, judge, recipe)
     if as_json:
-        click.echo(_json(done))
+        echo_json(_record(done))
         return
-    from rlfactory_core.ui.evaluation import print_evaluation
+    from rlfactory_core.cli.ui.evaluation import print_evaluation
 
     click.echo(f"\n{done.plugin}, {done.model}")
     print_evaluation(done.results, sys.stdout)
     click.echo(f"\neverything   {done.folder.path}\nlook closer  rlfactory trace {done.folder.path} --worst")
 
 
-def _json(done: Evaluation) -> str:
-    import json
-
-    found = {
+def _record(done: Evaluation) -> dict[str, object]:
+    return {
         "plugin": done.plugin,
         "model": done.model,
         "seconds": done.seconds,
         "folder": str(done.folder.path),
         "results": dict(done.results),
     }
-    return json.dumps(found, indent=2, ensure_ascii=False)

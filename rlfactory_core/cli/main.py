@@ -1,4 +1,4 @@
-"""``rlfactory``: the main group, its lazily imported commands, plugins' commands, and where errors become words."""
+"""``rlfactory``: the main group with its commands and those of plugins, and the handling of errors."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import NoReturn
 
 import click
 
-from rlfactory_core import __version__
-from rlfactory_core.cli.lazy_group import LazyCommand, LazyGroup
+from rlfactory_core.cli.options import LazyCommand, LazyGroup
 from rlfactory_core.errors import PluginError, RlfactoryError, RunStopped, UsageError, nearest
 from rlfactory_core.plugins.discovery import discover, is_disabled, matching
+from rlfactory_core.version import __version__
 
 DEBUG_VARIABLE = "RLFACTORY_DEBUG"
-STOPPED = 130  # what a shell says of a program that Ctrl-C ended
+STOPPED = 130  # the exit code of a program that Ctrl-C ended
 
 
 COMMANDS = {
@@ -31,13 +31,13 @@ COMMANDS = {
 
 
 class MainGroup(LazyGroup):
-    """Looks for a command that it does not know among the plugins."""
+    """Also finds the commands of plugins."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
         return super().get_command(ctx, cmd_name) or plugin_command(cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Whether a plugin brings commands is known only by importing it, so all that are installed are named."""
+        """Lists all installed plugins, because only importing a plugin would show whether it has commands."""
         super().format_commands(ctx, formatter)
         others = (entry for entry in discover() if entry.name not in self.lazy and not is_disabled(entry))
         found = {entry.name: entry.summary for entry in others}
@@ -47,11 +47,11 @@ class MainGroup(LazyGroup):
 
 
 def plugin_command(name: str) -> click.Command:
-    """The command that the plugin called ``name`` brings.
+    """The command of the plugin called ``name``.
 
     Raises:
-        UsageError: no command and no plugin of that name, or a plugin without commands.
-        PluginError: a plugin that cannot be loaded, or whose command is none.
+        UsageError: there is no command or plugin of that name, or the plugin has no commands.
+        PluginError: the plugin cannot be loaded, or registers something else as its command.
     """
     entries = discover()
     if not matching(entries, name):
@@ -76,7 +76,7 @@ def plugin_command(name: str) -> click.Command:
 
 
 def _set_debug(_context: click.Context, _parameter: click.Parameter, given: bool) -> None:
-    """In a callback, because it has to count already while the command is looked for."""
+    """A callback, because the option has to take effect before the command is looked up."""
     if given:
         os.environ[DEBUG_VARIABLE] = "1"  # worker processes inherit it
 
@@ -100,7 +100,7 @@ def cli() -> None:
 
 
 def invoke(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line and return its exit code. The boundary where errors become words."""
+    """Run one command line and return its exit code; errors become messages here."""
     try:
         result = cli.main(arguments, prog_name="rlfactory", standalone_mode=False)
     except RlfactoryError as error:

@@ -1,16 +1,18 @@
-"""``rlfactory new``: the first files of a plugin of one's own."""
+"""``rlfactory new``: writes the first files of a new plugin."""
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
 
+from rlfactory_core.cli.scaffold.names import names_of
+from rlfactory_core.cli.scaffold.template import DEFAULT, TEMPLATES, Template, render, render_file, template
 from rlfactory_core.errors import UsageError
-from rlfactory_core.scaffold.names import names_of
-from rlfactory_core.scaffold.project import write_file, write_project
-from rlfactory_core.scaffold.template import DEFAULT, TEMPLATES, Template, render, render_file, template
 
 LISTED = "".join(f"\n  {item.name:<12}{item.summary}" for item in TEMPLATES.values())
 
@@ -22,7 +24,7 @@ LISTED = "".join(f"\n  {item.name:<12}{item.summary}" for item in TEMPLATES.valu
 def new(ctx: click.Context, path: str | None, chosen: str | None) -> None:
     """Make the folder NAME with a plugin that runs as it is: code, tests, README, CI. Or only FILE.py.
 
-    On a terminal it asks for what is not given.
+    On a terminal it asks for a missing name or template.
     """
     asks = sys.stdin.isatty() and sys.stdout.isatty()
     if path is None:
@@ -64,3 +66,43 @@ def _make_file(place: Path, wanted: Template) -> None:
     click.echo(f"  rlfactory plugins info {spec}")
     click.echo(f"  rlfactory plugins check {spec}")
     click.echo(f"  rlfactory run --plugin {spec} --steps 3")
+
+
+def write_project(folder: Path, files: Mapping[str, str]) -> None:
+    """Make the folder with all files, or nothing.
+
+    Raises:
+        UsageError: the folder exists, and is not changed, or it cannot be written.
+    """
+    _refuse_existing(folder)
+    try:
+        folder.mkdir()
+        try:
+            for path, text in files.items():
+                place = folder / path
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_text(text, encoding="utf-8")
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+
+
+def write_file(path: Path, text: str) -> None:
+    """Make the one file; raises as `write_project`."""
+    _refuse_existing(path)
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
+def _refuse_existing(path: Path) -> None:
+    if os.path.lexists(path):
+        raise UsageError(f"{path} is there already, and stays as it is. Choose another name, or move it away.")
+
+
+def _unwritable(path: Path, error: OSError) -> UsageError:
+    return UsageError(f"cannot make {path}: {error.strerror or error}. Choose a folder that can be written to.")

@@ -1,9 +1,10 @@
-"""From the command line to the configuration: what a command knows, and a task's own options, which it does not."""
+"""What the commands share: options and their way into the configuration, groups that import lazily, JSON output."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from math import isfinite, nan
 from pathlib import Path
 from typing import Any
@@ -11,28 +12,49 @@ from typing import Any
 import click
 
 from rlfactory_core.errors import UsageError
+from rlfactory_core.plugins.lazy import Lazy
 
 _OPTION = re.compile(r"--([A-Za-z][\w.-]*)(?:=(.*))?", re.DOTALL)
 _NUMBER = re.compile(r"-[\d.]")
 
 
-def task_options(args: Sequence[str]) -> list[str]:
-    """What a command did not know, as overrides.
+def task_options(args: Sequence[str], engine: Mapping[str, str] = {}) -> list[str]:
+    """The words that a command does not know, as overrides.
 
     ``--top-k 3`` and ``--top-k=3`` become ``task.top_k=3``, ``--verbose`` alone ``task.verbose=true``, and
     ``train.lr=3e-4`` stays as it is.
 
+    Args:
+        engine: options of an engine, and the key that each sets.
+
     Raises:
         UsageError: anything else, such as a short option or a word without ``=``.
     """
-    return list(_overrides(list(args)))
+    words, found = list(args), []
+    while words:
+        word = words.pop(0)
+        option = _OPTION.fullmatch(word)
+        if option:
+            name, value = option[1].replace("-", "_"), option[2]
+            if value is None and words and _is_value(words[0]):
+                value = words.pop(0)
+            if value is None and name in engine:
+                raise UsageError(f"{word} needs a value: it sets {engine[name]}.")
+            found.append(f"{engine.get(name, f'task.{name}')}={'true' if value is None else value}")
+        elif "=" in word and not word.startswith("-"):
+            found.append(word)
+        else:
+            raise UsageError(
+                f"Got '{word}'; expected an option of the task such as --top-k 3, or KEY=VALUE such as train.lr=3e-4."
+            )
+    return found
 
 
 def nested(options: Mapping[str, Any], places: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
-    """A command's own options as a part of the configuration; those that were not given are left out.
+    """A command's own options as nested data of the configuration, without those that were not given.
 
     Args:
-        places: the path of each option in the configuration, where that is not its own name.
+        places: the paths of options in the configuration, for those whose key has another name.
     """
     found: dict[str, Any] = {}
     for name, value in options.items():
@@ -65,8 +87,12 @@ def _reward(text: str) -> dict[str, Any]:
 CONFIG = click.option(
     "--config", "file", type=click.Path(path_type=Path), help="A YAML file with keys of the configuration."
 )
-RECIPE = click.option(
-    "--recipe", metavar="NAME", help="A configuration that a plugin brings; all other options and keys go over it."
+SEED = click.option("--seed", type=int, help="The seed of everything random.")
+JSON = click.option("--json", "as_json", is_flag=True, help="Write the results as JSON; progress goes to stderr.")
+REST = click.argument("rest", nargs=-1, type=click.UNPROCESSED, metavar="[--TASK-OPTION VALUE] [KEY=VALUE]...")
+SETTINGS: dict[str, Any] = {"ignore_unknown_options": True, "help_option_names": ["-h", "--help"]}
+_RECIPE = click.option(
+    "--recipe", metavar="NAME", help="A configuration that a plugin brings; all other options and keys override it."
 )
 MCP = click.option("--mcp", type=click.Path(path_type=Path), help="MCP servers whose tools are added: mcpServers JSON.")
 REWARD = click.option(
@@ -77,28 +103,62 @@ REWARD = click.option(
     callback=_rewards,
     help="Instead of the task's rewards; may be repeated.",
 )
-JUDGE = click.option(
+_JUDGE = click.option(
     "--judge",
     metavar="URL|FILE",
     help="Adds the reward judge, or moves it: a server's address, or an endpoint file of `rlfactory judge serve`.",
 )
 
 
-def _overrides(args: list[str]) -> Iterator[str]:
-    while args:
-        word = args.pop(0)
-        option = _OPTION.fullmatch(word)
-        if option:
-            name, value = option.groups()
-            if value is None:
-                value = args.pop(0) if args and _is_value(args[0]) else "true"
-            yield f"task.{name.replace('-', '_')}={value}"
-        elif "=" in word and not word.startswith("-"):
-            yield word
-        else:
-            raise UsageError(
-                f"Got '{word}'; expected an option of the task such as --top-k 3, or KEY=VALUE such as train.lr=3e-4."
-            )
+def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options that ``run`` and ``eval`` share."""
+    return MCP(REWARD(_JUDGE(_RECIPE(CONFIG(command)))))
+
+
+@dataclass(frozen=True, slots=True)
+class LazyCommand:
+    """The place of a command, and its line in the group's ``--help``, which does not import it."""
+
+    target: str  # module:attribute
+    help: str
+
+
+class LazyGroup(click.Group):
+    """Imports its commands by name.
+
+    Args:
+        lazy: its commands in the order of ``--help``.
+    """
+
+    def __init__(self, *args: Any, lazy: Mapping[str, LazyCommand], **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.lazy = lazy
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.lazy)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.lazy:
+            return None
+        command = Lazy(self.lazy[cmd_name].target).load()
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, command.help) for name, command in self.lazy.items()])
+
+
+def echo_json(record: object) -> None:
+    """Write plain data on standard output."""
+    import json
+
+    click.echo(json.dumps(record, indent=2, ensure_ascii=False))
+
+
+def found_text(problems: int) -> str:
+    """The last line of a report on problems."""
+    return f"{problems} problem{'' if problems == 1 else 's'} found." if problems else "No problems found."
 
 
 def _is_value(word: str) -> bool:

@@ -1,21 +1,238 @@
-"""``rlfactory plugins``: its commands, each in a file of its own."""
+"""``rlfactory plugins``: the group of commands, with ``list``, which reads metadata only, ``info`` and ``doctor``."""
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import redirect_stdout
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError
+from textwrap import shorten
+from typing import TYPE_CHECKING
+
 import click
 
-from rlfactory_core.cli.lazy_group import LazyCommand, LazyGroup
+from rlfactory_core.cli.options import LazyCommand, LazyGroup, echo_json, found_text
+from rlfactory_core.plugins.discovery import PluginEntry, discover, is_disabled
+
+if TYPE_CHECKING:
+    from rlfactory_core.plugins.description import Description, Part
+    from rlfactory_core.plugins.diagnostics import Check
+    from rlfactory_core.plugins.health import Examination, Health
+    from rlfactory_core.plugins.options import Option
 
 HERE = "rlfactory_core.cli"
 COMMANDS = {
-    "list": LazyCommand(f"{HERE}.plugin_list:list_plugins", "List the installed plugins, without importing them."),
-    "info": LazyCommand(f"{HERE}.plugin_info:info", "Show what a plugin gives, and the options that it takes."),
+    "list": LazyCommand(f"{HERE}.plugins:list_plugins", "List the installed plugins, without importing them."),
+    "info": LazyCommand(f"{HERE}.plugins:info", "Show what a plugin gives, and the options that it takes."),
     "check": LazyCommand(f"{HERE}.check:check", "Play a plugin's task without a model, and say what is wrong with it."),
     "redteam": LazyCommand(f"{HERE}.redteam:redteam", "Attack a task's reward with wrong and right answers."),
-    "doctor": LazyCommand(f"{HERE}.plugin_doctor:doctor", "Load every plugin, and say what is wrong with any."),
+    "doctor": LazyCommand(f"{HERE}.plugins:doctor", "Load every plugin, and say what is wrong with any."),
 }
+Needs = dict[str, Sequence["Check"]]  # distribution -> unmet requirements of its base and of each extra
+WIDEST = 40  # most characters of a column that are aligned
 
 
 @click.group(cls=LazyGroup, lazy=COMMANDS)
 def plugins() -> None:
     """List, describe and check the installed plugins."""
+
+
+@click.command("list")
+@click.option("--json", "as_json", is_flag=True, help="As a JSON list.")
+def list_plugins(as_json: bool) -> None:
+    """List the installed plugins, without importing them."""
+    entries = discover()
+    names = Counter(entry.name for entry in entries if not is_disabled(entry))
+    states = {entry: _state(entry, names) for entry in entries}
+    if as_json:
+        echo_json([{**entry_record(entry), "state": state} for entry, state in states.items()])
+    elif not entries:
+        click.echo("No plugins are installed. A task comes as a plugin, for example: pip install rlfactory-search")
+    else:
+        rows = [(e.name, e.distribution, e.version, state, e.summary) for e, state in states.items()]
+        click.echo("\n".join(table([("NAME", "DISTRIBUTION", "VERSION", "STATE", "SUMMARY"), *rows], "")))
+
+
+def _state(entry: PluginEntry, names: Counter[str]) -> str:
+    if is_disabled(entry):
+        return "disabled"
+    return "conflict" if names[entry.name] > 1 else "ok"
+
+
+@click.command()
+@click.argument("name")
+@click.option("--json", "as_json", is_flag=True, help="As a JSON object.")
+@click.pass_context
+def info(ctx: click.Context, name: str, as_json: bool) -> None:
+    """Load the plugin NAME (or DISTRIBUTION:NAME, or a file) and show what it gives."""
+    from rlfactory_core.errors import PluginError
+    from rlfactory_core.plugins.description import describe
+    from rlfactory_core.plugins.registry import Registry
+
+    registry = Registry()
+    try:
+        with redirect_stdout(sys.stderr):  # a plugin may print when it is imported
+            description = describe(registry.load(name))
+    except PluginError as error:
+        if not registry.broken:
+            raise
+        trace = registry.broken[0].traceback
+        if as_json:
+            echo_json({"error": str(error), "traceback": trace})
+        else:
+            click.echo(f"broken    {error}\n{trace}")
+        ctx.exit(1)
+    if as_json:
+        echo_json(_record(description))
+    else:
+        click.echo("\n".join(_lines(description)))
+
+
+def entry_record(entry: PluginEntry) -> dict[str, object]:
+    """A plugin's fields in the JSON of all commands."""
+    fields = ("name", "distribution", "version", "module", "summary")
+    return {field: getattr(entry, field) for field in fields} | ({"file": entry.file} if entry.file else {})
+
+
+def _record(description: Description) -> dict[str, object]:
+    return {
+        **entry_record(description.entry),
+        "api": description.api,
+        "fingerprint": description.fingerprint.digest,
+        "files": dict(description.fingerprint.files),
+        "gives": [asdict(part) for part in description.parts],
+    }
+
+
+def _lines(description: Description) -> Iterator[str]:
+    from rlfactory_core.hookspecs import API_VERSION
+    from rlfactory_core.plugins.loading import words
+
+    entry, print_ = description.entry, description.fingerprint
+    yield entry.name
+    if entry.summary:
+        yield f"  {entry.summary}"
+    yield f"  distribution  {entry.distribution} {entry.version}".rstrip()
+    yield f"  module        {entry.file or entry.module}"
+    yield f"  plugin API    {description.api} (this rlfactory-core speaks {API_VERSION})"
+    yield f"  files         {len(print_.files)}, fingerprint {print_.digest}"
+    yield "  gives"
+    rows = [(words(part.kind), part.name, part.problem or part.doc) for part in description.parts]
+    yield from table(rows, "    ")
+    for part in description.parts:
+        yield from _options(part, words(part.kind))
+
+
+def _options(part: Part, kind: str) -> Iterator[str]:
+    if part.options:
+        yield ""
+        yield f"  options of the {kind} '{part.name}', given as {part.given_as}"
+        yield from table([(item.key, item.type, _default(item), item.doc) for item in part.options], "    ")
+
+
+def _default(option: Option) -> str:
+    if option.default is None:
+        return "has to be given"
+    return f"default {shorten(option.default, WIDEST - 8, placeholder=' …')}"
+
+
+def table(rows: Sequence[tuple[str, ...]], indent: str) -> Iterator[str]:
+    """Rows with aligned columns; the last column has any width."""
+    widths = [min(WIDEST, max(map(len, column))) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=False)]
+        yield (indent + "  ".join([*cells, row[-1]])).rstrip()
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="As a JSON object.")
+@click.pass_context
+def doctor(ctx: click.Context, as_json: bool) -> None:
+    """Load every plugin; exit with 1 if one is broken or two conflict."""
+    from rlfactory_core.plugins.health import examine
+
+    found = examine()
+    needs = {item.entry.distribution: _needs(item.entry.distribution) for item in found.plugins}
+    problems = _problems(found, needs)
+    if as_json:
+        echo_json(_health_record(found, needs, problems))
+    else:
+        for line in _health_lines(found, needs, problems):
+            click.echo(line)
+    ctx.exit(1 if problems else 0)
+
+
+def _needs(distribution: str) -> Sequence[Check]:
+    from rlfactory_core.plugins.diagnostics import requirement_checks
+
+    try:
+        return [check for check in requirement_checks(distribution) if check.state != "ok"]
+    except PackageNotFoundError:
+        return []  # an entry point without a distribution's name
+
+
+def _problems(found: Examination, needs: Needs) -> int:
+    enabled = [item for item in found.plugins if item.state != "disabled"]
+    unmet = {item.entry.distribution for item in enabled} & {
+        name for name, checks in needs.items() if any(check.state == "problem" for check in checks)
+    }
+    wrong = sum(item.state == "broken" or bool(item.worker) for item in enabled)
+    return wrong + len(unmet) + len(found.conflicts) + bool(found.core)
+
+
+def _health_record(found: Examination, needs: Needs, problems: int) -> dict[str, object]:
+    from rlfactory_core.hookspecs import API_VERSION
+
+    plugins = [
+        {
+            **entry_record(item.entry),
+            **{key: value for key, value in asdict(item).items() if key != "entry"},
+            "requirements": [asdict(check) for check in needs[item.entry.distribution]],
+        }
+        for item in found.plugins
+    ]
+    return {
+        "api": API_VERSION,
+        "plugins": plugins,
+        "conflicts": [str(conflict) for conflict in found.conflicts],
+        "core_in_worker": found.core,
+        "problems": problems,
+    }
+
+
+def _health_lines(found: Examination, needs: Needs, problems: int) -> Iterator[str]:
+    from rlfactory_core.hookspecs import API_VERSION
+
+    yield f"This rlfactory-core speaks plugin API {API_VERSION}."
+    if not found.plugins:
+        yield "No plugins are installed."
+    for item in found.plugins:
+        yield from _plugin(item)
+        if item.state != "disabled":
+            yield from (
+                _under(check.state, f"{check.what}: {check.detail}") for check in needs[item.entry.distribution]
+            )
+    if found.core:
+        yield f"problem   {found.core}"
+    for conflict in found.conflicts:
+        yield f"conflict  {conflict}"
+    yield found_text(problems)
+
+
+def _plugin(item: Health) -> Iterator[str]:
+    if item.state == "broken":
+        yield f"broken    {item.error}"
+        yield from (f"          {line}" for line in item.traceback.rstrip().splitlines())
+    else:
+        speaks = f", plugin API {item.api}, fingerprint {item.fingerprint}" if item.state == "ok" else ""
+        yield f"{item.state:<8}  {item.entry}{speaks}"
+    if item.worker:
+        yield _under("problem", f"in a worker: {item.worker}")
+    for use in item.deprecated:
+        yield _under("note", use)
+
+
+def _under(state: str, text: str) -> str:
+    return f"          {state:<8} {text}"

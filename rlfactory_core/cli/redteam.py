@@ -1,16 +1,16 @@
-"""``rlfactory plugins redteam``: how many wrong answers a task's reward accepts, and how many right ones it refuses."""
+"""``rlfactory plugins redteam``: counts wrong answers that a task's reward accepts, and right ones that it refuses."""
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rlfactory_core.cli.options import CONFIG, REWARD, nested, task_options
+from rlfactory_core.cli.options import CONFIG, JSON, REST, REWARD, SEED, SETTINGS, echo_json, nested, task_options
 
 if TYPE_CHECKING:
     from rlfactory_core.testing.redteam.result import Attempt, RedTeamResult, Tally
@@ -19,18 +19,18 @@ RATE = click.FloatRange(0.0, 1.0)
 TITLES = {"wrong": "wrong answers", "right": "right answers", "either": "for the task to say"}
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "help_option_names": ["-h", "--help"]})
+@click.command(context_settings=SETTINGS)
 @click.argument("plugin", metavar="NAME|FILE.py")
 @click.option("--samples", type=click.IntRange(min=1), default=12, show_default=True, help="How many are attacked.")
-@click.option("--seed", type=int, help="Of everything random.")
+@SEED
 @click.option("--skip", multiple=True, metavar="MUTATION", help="Leave this one out; may be repeated.")
 @click.option("--max-false-accepts", type=RATE, default=0.0, show_default=True, help="That still exits with 0.")
 @click.option("--max-false-rejects", type=RATE, default=0.0, show_default=True, help="That still exits with 0.")
 @click.option("--worst", type=click.IntRange(min=0), default=6, show_default=True, help="Examples that are shown.")
 @REWARD
 @CONFIG
-@click.option("--json", "as_json", is_flag=True, help="The results as JSON on standard output, progress on the other.")
-@click.argument("rest", nargs=-1, type=click.UNPROCESSED, metavar="[--TASK-OPTION VALUE] [KEY=VALUE]...")
+@JSON
+@REST
 @click.pass_context
 def redteam(
     ctx: click.Context,
@@ -51,13 +51,13 @@ def redteam(
     Exits with 1 where it accepts more of the wrong ones, or refuses more of the right ones, than it may. Any other
     --NAME VALUE is an option of the task, and KEY=VALUE sets any key of the configuration.
     """
-    from rlfactory_core.config_load import load_yaml
+    from rlfactory_core.cli.ui.progress import make_progress
+    from rlfactory_core.config.loading import load_yaml
     from rlfactory_core.testing.bench import TaskBench
     from rlfactory_core.testing.redteam import run_redteam
-    from rlfactory_core.ui.progress import make_progress
 
     overrides: list[str | Mapping[str, Any]] = [load_yaml(file)] if file else []
-    overrides += [nested(options, {}), *task_options(list(rest))]
+    overrides += [nested(options, {}), *task_options(rest)]
     with (
         make_progress(sys.stderr if as_json else sys.stdout) as progress,
         TaskBench(plugin, overrides, progress=progress) as bench,
@@ -65,7 +65,10 @@ def redteam(
         result = run_redteam(bench, samples=samples, seed=options["seed"] or 0, skip=skip, progress=progress)
     wrong, right = result.of_kind("wrong"), result.of_kind("right")
     passed = wrong.accept_rate <= max_false_accepts and right.reject_rate <= max_false_rejects
-    click.echo(_json(result, worst, passed=passed) if as_json else "\n".join(_lines(result, worst)))
+    if as_json:
+        echo_json(_record(result, worst, passed=passed))
+    else:
+        click.echo("\n".join(_lines(result, worst)))
     ctx.exit(0 if passed else 1)
 
 
@@ -95,7 +98,7 @@ def _rates(prefix: str, wrong: Tally, right: Tally) -> str:
 
 
 def _beside(result: RedTeamResult) -> Iterator[str]:
-    """What has to be known to read the rates."""
+    """Facts that are needed to interpret the rates."""
     success = [result.of_kind(kind, by_success=True) for kind in ("wrong", "right")]
     if success != [result.of_kind(kind) for kind in ("wrong", "right")]:
         yield _rates(f"by {result.success} alone: ", success[0], success[1])
@@ -120,7 +123,7 @@ def _example(number: int, attempt: Attempt) -> Iterator[str]:
     yield f"   said     {attempt.said}"
     whose = "mostly from" if wrong else "lost most on"
     yield f"   reward   {attempt.reward:.3g}, accepted from {attempt.threshold:.3g} on; {whose} {attempt.by}"
-    yield f"   mend it  {mutation.advice}"
+    yield f"   remedy   {mutation.advice}"
 
 
 def _short(text: str) -> str:
@@ -129,9 +132,9 @@ def _short(text: str) -> str:
     return shortened(text, 60)
 
 
-def _json(result: RedTeamResult, worst: int, *, passed: bool) -> str:
+def _record(result: RedTeamResult, worst: int, *, passed: bool) -> dict[str, Any]:
     wrong, right = result.of_kind("wrong"), result.of_kind("right")
-    found = {
+    return {
         "plugin": result.plugin,
         "passed": passed,
         "seconds": result.seconds,
@@ -143,14 +146,9 @@ def _json(result: RedTeamResult, worst: int, *, passed: bool) -> str:
         "success": result.success,
         "false_accept_rate_by_success": result.of_kind("wrong", by_success=True).accept_rate,
         "false_reject_rate_by_success": result.of_kind("right", by_success=True).reject_rate,
-        "mutations": {each.name: _record(each.kind, result.tally(each)) for each in result.mutations},
+        "mutations": {each.name: {"kind": each.kind, **asdict(result.tally(each))} for each in result.mutations},
         "worst": [_attempt_record(each) for each in result.worst(worst)],
     }
-    return json.dumps(found, indent=2, ensure_ascii=False)
-
-
-def _record(kind: str, tally: Tally) -> dict[str, Any]:
-    return {"kind": kind, "tried": tally.tried, "accepted": tally.accepted, "masked": tally.masked}
 
 
 def _attempt_record(attempt: Attempt) -> dict[str, Any]:

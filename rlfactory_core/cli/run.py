@@ -8,8 +8,9 @@ from typing import Any
 
 import click
 
-from rlfactory_core.cli.options import CONFIG, JUDGE, MCP, RECIPE, REWARD, nested, task_options
-from rlfactory_core.config_load import merge
+from rlfactory_core.cli.options import SEED, SETTINGS, nested, run_options, task_options
+from rlfactory_core.config import EngineSection
+from rlfactory_core.config.loading import merge
 from rlfactory_core.errors import UsageError
 
 PASSED_ON = "rlfactory.passed_on"
@@ -18,14 +19,11 @@ PLACES = {
     "eval_data": ("data", "eval"),
     "mcp": ("tools", "mcp"),
     "steps": ("train", "steps"),
-    "gpus": ("verl", "gpus"),
-    "nodes": ("verl", "nodes"),
-    "ray_address": ("verl", "ray_address"),
 }
 
 
 class RunCommand(click.Command):
-    """Keeps what stands after ``--`` apart: it is for the engine's own configuration."""
+    """Keeps the words after ``--`` for the engine's own configuration, and adds engines' options to the help."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if "--" in args:
@@ -34,24 +32,30 @@ class RunCommand(click.Command):
             args = args[:at]
         return super().parse_args(ctx, args)
 
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from rlfactory_core.plugins.registry import Registry
 
-@click.command(cls=RunCommand, context_settings={"ignore_unknown_options": True, "help_option_names": ["-h", "--help"]})
+        super().format_options(ctx, formatter)
+        registry = Registry(())  # the engines of other plugins are known only once those are loaded
+        names = ", ".join(item.name for item in registry.registered("engine"))
+        rows: list[tuple[str, str]] = []
+        for engine, section in registry.engine_sections().items():
+            docs = {name: section.model_fields[name].description or "" for name in section.options}
+            rows += [(f"--{name.replace('_', '-')}", f"{engine}: {doc}") for name, doc in docs.items()]
+        with formatter.section(f"Options of the engines {names} (plugins may add engines)"):
+            formatter.write_dl(rows)
+
+
+@click.command(cls=RunCommand, context_settings=SETTINGS)
 @click.option("--plugin", metavar="NAME|FILE.py", help="The task: an installed plugin's name, or a one-file plugin.")
-@click.option("--engine", help="What trains: local (default: this machine) or verl (verl and vLLM on Ray).")
+@click.option("--engine", metavar="NAME", help="The engine that trains, see below. Default: local, in this process.")
 @click.option("--model", metavar="PATH|HUB_ID", help="A Hugging Face causal LM. Default: the task's own tiny model.")
 @click.option("--data", type=click.Path(path_type=Path), help="Training data of your own: JSONL or parquet.")
 @click.option("--eval-data", type=click.Path(path_type=Path), help="Held-out data of your own.")
-@MCP
-@REWARD
-@JUDGE
-@RECIPE
-@CONFIG
+@run_options
 @click.option("--steps", type=int, help="Training steps.")
-@click.option("--seed", type=int, help="Of everything random.")
+@SEED
 @click.option("--device", help="auto, cpu, cuda or cuda:N.")
-@click.option("--gpus", type=int, help="verl: GPUs of each machine. Default: all.")
-@click.option("--nodes", type=int, help="verl: machines.")
-@click.option("--ray-address", help="verl: a running Ray cluster, or auto. Default: one of our own.")
 @click.option("--out", type=click.Path(path_type=Path), help="The run's folder. Default: runs/<time>-<plugin>.")
 @click.option("--logger", "loggers", multiple=True, help="tensorboard, wandb or trackio; may be repeated.")
 @click.option("--resume", "resumed", metavar="RUN", help="Go on with this run from its latest checkpoint.")
@@ -74,21 +78,25 @@ def run(
     """Train a model on a plugin's task, or without one on data and tools of your own (--data, --mcp).
 
     Any other --NAME VALUE is an option of the task (`rlfactory plugins info NAME` lists them), and KEY=VALUE sets any
-    key of the configuration, such as train.lr=3e-4. What stands after -- goes to verl's own configuration.
+    key of the configuration, such as train.lr=3e-4. Keys after -- go to the engine's own configuration.
     """
     from rlfactory_core import runner
-    from rlfactory_core.ui.progress import make_progress
-    from rlfactory_core.ui.summary import print_summary
+    from rlfactory_core.cli.ui.progress import make_progress
+    from rlfactory_core.cli.ui.summary import print_summary
+    from rlfactory_core.runner.resolving import explain
 
-    overrides = task_options(list(rest))
+    engines = _engine_sections(options["plugin"], options["engine"])
+    own = {name: f"{engine}.{name}" for engine, section in engines.items() for name in section.options}
+    overrides = task_options(rest, own)
     passed_on = ctx.meta.get(PASSED_ON, [])
     if resumed is None:
         given = nested(options, PLACES)
         if passed_on:
-            given = merge(given, {"verl": {"overrides": passed_on}})
+            takers = [{engine: {item.after_dashes: passed_on}} for engine, item in engines.items() if item.after_dashes]
+            given = merge(given, takers[-1])
         prepared = runner.prepare(file, [given, *overrides], judge, recipe)
         if dry_run:
-            click.echo(runner.explain(prepared))
+            click.echo(explain(prepared))
             return
         with make_progress(sys.stdout) as progress:
             folder = runner.run(prepared, progress)
@@ -99,6 +107,17 @@ def run(
         with make_progress(sys.stdout) as progress:
             folder = runner.resume(resumed, overrides, progress)
     print_summary(folder, sys.stdout)
+
+
+def _engine_sections(plugin: str | None, engine: str | None) -> dict[str, type[EngineSection]]:
+    """The sections of the built-in engines and of those that the command line names; the chosen engine is the last."""
+    from rlfactory_core.plugins.registry import Registry
+
+    registry = Registry()
+    if plugin is not None:
+        registry.task(plugin)
+    chosen = engine and registry.find(engine, "engine").name
+    return dict(sorted(registry.engine_sections().items(), key=lambda item: item[0] == chosen))
 
 
 def _resume_overrides(command: click.Command, options: dict[str, Any]) -> list[str]:

@@ -1,27 +1,27 @@
-"""``rlfactory tools``: what a model is told about a task's or a server's tools, and one call by hand."""
+"""``rlfactory tools``: shows a task's or a server's tools as a model sees them, and makes single calls."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from rlfactory_core.cli.options import CONFIG, MCP, nested, task_options
+from rlfactory_core.cli.options import CONFIG, MCP, REST, SETTINGS, echo_json, nested, task_options
 from rlfactory_core.errors import UsageError
+from rlfactory_core.types import Sample, ToolCall, ToolResult, ToolSpec
 
 if TYPE_CHECKING:
-    from rlfactory_core.task_runtime import TaskRuntime
-    from rlfactory_core.types import Sample, ToolResult, ToolSpec
+    from rlfactory_core.tasks.runtime import TaskRuntime
 
 Found = TypeVar("Found")
 
 _PLUGIN = click.option("--plugin", metavar="NAME|FILE.py", help="The task: a plugin's name, or a one-file plugin.")
-_SETTINGS: Mapping[str, Any] = {"ignore_unknown_options": True}
 
 
 @click.group()
@@ -29,36 +29,34 @@ def tools() -> None:
     """See the tools of a task or of MCP servers as the model does, and call one by hand."""
 
 
-@tools.command("list", context_settings=_SETTINGS)
+@tools.command("list", context_settings=SETTINGS)
 @_PLUGIN
 @MCP
 @CONFIG
-@click.option("--json", "as_json", is_flag=True, help="The function schemas exactly as the model is told.")
-@click.argument("rest", nargs=-1, type=click.UNPROCESSED, metavar="[--TASK-OPTION VALUE] [KEY=VALUE]...")
+@click.option("--json", "as_json", is_flag=True, help="The function schemas exactly as the model gets them.")
+@REST
 def list_tools(plugin: str | None, mcp: Path | None, file: Path | None, as_json: bool, rest: tuple[str, ...]) -> None:
     """List the tools: name, origin, description, arguments."""
 
     async def look(runtime: TaskRuntime) -> list[tuple[ToolSpec, str]]:
-        from rlfactory_core.tools.mcp.tool import McpTool
+        from rlfactory_core.tools.mcp.source import McpTool
 
         servers = {tool.spec.name: tool.server for tool in runtime.tools if isinstance(tool, McpTool)}
         origins = {name: f"MCP server {server}" for name, server in servers.items()}
         return [(spec, origins.get(spec.name, "task")) for spec in runtime.manager.specs]
 
-    found = _with_tools(plugin, mcp, file, task_options(list(rest)), look)
+    found = _with_tools(plugin, mcp, file, task_options(rest), look)
     if as_json:
-        from rlfactory_core.clients.wire import tools_to_wire
-
-        click.echo(json.dumps(tools_to_wire([spec for spec, _ in found]), indent=2, ensure_ascii=False))
+        echo_json([spec.function_schema for spec, _ in found])
     elif not found:
         click.echo("There are no tools. They come with a task (--plugin NAME) or from MCP servers (--mcp mcp.json).")
     else:
-        from rlfactory_core.ui.tools import print_tools
+        from rlfactory_core.cli.ui.tools import print_tools
 
         print_tools(found, sys.stdout)
 
 
-@tools.command(context_settings=_SETTINGS)
+@tools.command(context_settings=SETTINGS)
 @click.argument("name")
 @_PLUGIN
 @MCP
@@ -92,8 +90,7 @@ def call(
     overrides = [word for word in words if word not in given]
 
     async def invoke(runtime: TaskRuntime) -> ToolResult:
-        from rlfactory_core.tool_context import ToolContext
-        from rlfactory_core.types import ToolCall
+        from rlfactory_core.context import ToolContext
 
         spec = next((spec for spec in runtime.manager.specs if spec.name == name), None)
         arguments = _arguments(objects, given, spec)
@@ -106,9 +103,7 @@ def call(
 
     result = _with_tools(plugin, mcp, file, overrides, invoke)
     if as_json:
-        from dataclasses import asdict
-
-        click.echo(json.dumps(asdict(result), indent=2, ensure_ascii=False))
+        echo_json(asdict(result))
     else:
         click.echo(result.content)
         click.echo(_facts(result), err=True)
@@ -122,40 +117,37 @@ def _with_tools(
     overrides: Sequence[str],
     use: Callable[[TaskRuntime], Awaitable[Found]],
 ) -> Found:
-    """Start the tools as a run does, use them and stop them again, also after Ctrl-C."""
-    from rlfactory_core import runner
+    """Start the tools as a run does, use them and stop them, also after Ctrl-C."""
+    from rlfactory_core.cli.ui.progress import make_progress
     from rlfactory_core.plugins.registry import Registry
-    from rlfactory_core.task_runtime import TaskRuntime
-    from rlfactory_core.ui.progress import make_progress
+    from rlfactory_core.runner.resolving import find_parts, resolve_task
+    from rlfactory_core.tasks.runtime import TaskResources
 
     registry = Registry()
     given = nested({"plugin": plugin, "mcp": mcp}, {"mcp": ("tools", "mcp")})
-    config = runner.resolve(registry, file, [given, *overrides])
-    runner.find_parts(config, registry)
+    parts = find_parts(registry, *resolve_task(registry, file, [given, *overrides]))
 
     async def session() -> Found:
-        runtime = TaskRuntime(config, registry)
+        resources = TaskResources(parts)
         try:
             with make_progress(sys.stderr) as progress:
-                await runtime.open(progress)
+                runtime = await resources.open(progress)
             return await use(runtime)
         finally:
-            await runtime.close()
+            await resources.close()
 
     return asyncio.run(session())
 
 
 def _sample(runtime: TaskRuntime) -> Sample:
-    """The first that a run would train on; an empty one where there is none."""
-    from rlfactory_core.types import Sample
-
-    samples = runtime.samples("train") if runtime.config.data.train else runtime.task.samples("train")
+    """The first sample that a run would train on, or an empty one."""
+    samples = runtime.parts.samples("train") if runtime.config.data.train else runtime.task.samples("train")
     return next(iter(samples), Sample("by-hand", ""))
 
 
 def _arguments(objects: Sequence[str], given: Sequence[str], tool: ToolSpec | None) -> dict[str, Any]:
-    """From the command line's words; of what type a value is stands in the tool's schema."""
-    from rlfactory_core.chat.parsers.typed import typed
+    """The arguments from the words of the command line; the tool's schema determines the types of values."""
+    from rlfactory_core.chat.parsers.json_calls import typed
 
     arguments: dict[str, Any] = {}
     for text in objects:

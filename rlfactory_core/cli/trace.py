@@ -1,26 +1,23 @@
-"""``rlfactory trace RUN``: trajectories in the terminal, the model's own tokens bright, masked ones dim."""
+"""``rlfactory trace RUN``: shows trajectories, with the model's own tokens bright and masked ones dim."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 import click
+from rich.console import Console
+from rich.text import Text
 
 from rlfactory_core.errors import UsageError, nearest
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.progress import count_text, number_label, number_text, seconds_text
 from rlfactory_core.reporting.trajectories import StoredTrajectory
-from rlfactory_core.types import Message
+from rlfactory_core.types import Message, Score, ToolResult, Trajectory
 
-if TYPE_CHECKING:
-    from rich.text import Text
-
-    from rlfactory_core.types import Score, ToolResult, Trajectory
-
-_SHOWN_S = 0.001  # a rule's microseconds are no news
-_FOLD_LINES = 12  # a longer masked stretch is shown by its first and last lines unless --full
+_SHOWN_S = 0.001  # shorter scoring times are not shown
+_FOLD_LINES = 12  # of a longer masked part, only the first and last lines are shown unless --full is given
 
 
 @click.command()
@@ -48,9 +45,7 @@ def trace(run: str, step: str | None, order: str | None, limit: int, sample: str
 
 
 def show(stored: Sequence[StoredTrajectory], stream: TextIO, *, where: str, total: int, full: bool = False) -> None:
-    """Write trajectories to a stream; styled where it is a terminal."""
-    from rich.console import Console
-
+    """Write trajectories to a stream, with styles if it is a terminal."""
     terminal = stream.isatty()
     console = Console(file=stream, highlight=False, soft_wrap=True, no_color=None if terminal else True)
     for item in stored:
@@ -63,8 +58,6 @@ def show(stored: Sequence[StoredTrajectory], stream: TextIO, *, where: str, tota
 
 def trajectory_lines(stored: StoredTrajectory, *, marks: bool, full: bool) -> Iterator[Text]:
     """A trajectory as styled lines; ``marks`` puts ``|`` and ``>`` before masked and own text."""
-    from rich.text import Text
-
     trajectory = stored.trajectory
     yield _head(trajectory)
     answer = trajectory.sample.answer
@@ -91,8 +84,6 @@ def trajectory_lines(stored: StoredTrajectory, *, marks: bool, full: bool) -> It
 
 
 def _head(trajectory: Trajectory) -> Text:
-    from rich.text import Text
-
     sample = trajectory.sample
     head = Text.assemble(("── ", "cyan"), (sample.id, "bold cyan"))
     if sample.slice:
@@ -102,12 +93,10 @@ def _head(trajectory: Trajectory) -> Text:
 
 
 def _foot(trajectory: Trajectory) -> Iterator[Text]:
-    from rich.text import Text
-
     if trajectory.score is not None:
         parts = [f"{number_label(name)} {number_text(value)}" for name, value in trajectory.score.components.items()]
-        if trajectory.score.turns:
-            parts.append("by turn " + " ".join(map(number_text, trajectory.score.turns)))
+        if trajectory.score.turn_rewards:
+            parts.append("by turn " + " ".join(map(number_text, trajectory.score.turn_rewards)))
         yield Text("rewards  " + ", ".join(parts), style="magenta")
         for name, verdict in trajectory.score.verdicts.items():
             if verdict.reasons:
@@ -126,9 +115,7 @@ def _foot(trajectory: Trajectory) -> Iterator[Text]:
 
 
 def _scoring(score: Score) -> Iterator[Text]:
-    """The time it took, and whose: together it is less than the sum where scorers overlap."""
-    from rich.text import Text
-
+    """The time of scoring, in all and by scorer; scorers overlap, so their sum may be larger."""
     slow = {name: seconds for name, seconds in score.latency_s.items() if seconds >= _SHOWN_S}
     if slow and score.seconds:
         by_name = ", ".join(f"{name} {1000 * seconds:.0f} ms" for name, seconds in slow.items())
@@ -139,8 +126,6 @@ def _scoring(score: Score) -> Iterator[Text]:
 
 
 def _result(result: ToolResult) -> Text:
-    from rich.text import Text
-
     notes = [f"{result.latency_s * 1000:.0f} ms", f"{result.size_bytes} bytes"]
     notes += [count_text(result.attempts, "attempt")] if result.attempts > 1 else []
     notes += ["cached"] if result.cached else []
@@ -158,7 +143,7 @@ def _fold(text: str, full: bool) -> list[str]:
 
 
 def _message_text(message: Message) -> str:
-    """For samplers that give no token ids (a remote endpoint)."""
+    """A message's text, for samplers without token ids (a remote endpoint)."""
     parts = [message.reasoning, message.content]
     parts += [f"{call.name}({call.arguments_text})" for call in message.tool_calls]
     return "\n".join(part for part in parts if part)

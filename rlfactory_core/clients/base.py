@@ -1,4 +1,4 @@
-"""What a rollout in messages needs of a model, whatever serves it."""
+"""The interface of a model that answers in messages, whatever serves it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["ChatClient", "Completion"]
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """One assistant turn, as a server gives it. Token counts are 0 where the server does not say."""
+    """One assistant turn from a server. Token counts are 0 if the server does not report them."""
 
     message: Message
     finish: Literal["stop", "length"] = "stop"
@@ -22,14 +22,14 @@ class Completion:
 
 
 class ChatClient(Protocol):
-    """Gives assistant turns."""
+    """A model that writes assistant turns."""
 
     async def complete(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec], params: SamplingParams
     ) -> Completion | None:
-        """The next turn of a conversation; None where the conversation is longer than the model's context.
+        """The next turn of a conversation; None if the conversation exceeds the model's context.
 
         Raises:
-            BackendError: no answer in time, retries included, or none that can be read.
+            BackendError: there is no answer in time, retries included, or it cannot be read.
         """
         ...

@@ -5,40 +5,49 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import random
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlfactory_core.clients.base import Completion
-from rlfactory_core.clients.pools import ConnectionPools
-from rlfactory_core.clients.refusals import RefusedError
-from rlfactory_core.clients.wire import completion_from_wire, message_to_wire, reasoning_key, tools_to_wire
+from rlfactory_core.clients.wire import RefusedError, completion_from_wire, message_to_wire, reasoning_key
 from rlfactory_core.errors import BackendError, UsageError, nearest
 from rlfactory_core.types import Message, SamplingParams, ToolSpec
+from rlfactory_core.utils.backoff import backoff_s
+
+if TYPE_CHECKING:
+    import httpx
 
 __all__ = ["OpenAIClient"]
 
 KEY_VARIABLES = ("RLFACTORY_API_KEY", "OPENAI_API_KEY")  # the first that is set
 
-_START_DEADLINE_S = 60.0  # a server that is loading its model answers late
-_SEED_BITS = 0x7FFFFFFF  # some servers take no more
+_START_DEADLINE_S = 60.0  # a server that loads its model answers late
+_SEED_BITS = 0x7FFFFFFF  # some servers accept no larger seeds
 _PROBE = Message("user", "Hello")
 _PROBE_PARAMS = SamplingParams(max_tokens=16, temperature=0.0)
 
 
+@dataclass(frozen=True, slots=True)
+class RequestLimits:
+    """Limits on the requests of a client, with its defaults."""
+
+    concurrency: int = 64  # requests in flight
+    deadline_s: float = 600.0  # for one completion from when it has a connection, with retries
+    retries: int = 6  # after the first request: on 429 (with its ``Retry-After``), 5xx and lost connections
+    backoff_s: tuple[float, float] = (0.5, 20.0)  # the first pause and the longest pause, before jitter
+
+
 class OpenAIClient:
-    """One pooled client for one model; ``await open()`` before and ``await close()`` after.
+    """A client for one model, with pooled connections; ``await open()`` before and ``await close()`` after.
 
     Args:
         base_url: such as ``http://127.0.0.1:8000/v1``; ``/v1`` is added to an address without a path.
-        model: the served model's id; None: the only one that is served.
+        model: the served model's id; None: the server has to serve exactly one.
         api_key: sent as a bearer token; by default the first of `KEY_VARIABLES` that is set, or none.
-        concurrency: requests under way at once.
-        deadline_s: seconds for one completion, from the moment at which it has its connection, retries included.
-        retries: after the first request, on 429 (``Retry-After`` is heeded), 5xx and lost connections.
-        backoff_s: the first pause and the longest, before jitter.
         extra: fields of every completion's request, such as ``{"chat_template_kwargs": {"enable_thinking": False}}``.
+        limits: fields of `RequestLimits`, such as ``deadline_s=60.0``.
 
     Raises:
         UsageError: ``base_url`` is not an address.
@@ -50,18 +59,15 @@ class OpenAIClient:
         model: str | None = None,
         *,
         api_key: str | None = None,
-        concurrency: int = 64,
-        deadline_s: float = 600.0,
-        retries: int = 6,
-        backoff_s: tuple[float, float] = (0.5, 20.0),
         extra: Mapping[str, Any] = {},
+        **limits: Any,
     ) -> None:
         self.base_url = _address(base_url)
         self._model = model
         self._api_key = api_key or next(filter(None, map(os.environ.get, KEY_VARIABLES)), None)
-        self._deadline_s, self._retries, self._backoff_s = deadline_s, retries, backoff_s
-        self._concurrency, self._extra = concurrency, dict(extra)
-        self._slots = asyncio.Semaphore(concurrency)
+        self._limits = RequestLimits(**limits)
+        self._extra = dict(extra)
+        self._slots = asyncio.Semaphore(self._limits.concurrency)
         self._client: ConnectionPools | None = None
         self._reasoning_key: str | None = None
         self._max_tokens_key = "max_tokens"
@@ -75,12 +81,12 @@ class OpenAIClient:
         return self._model
 
     async def open(self, tools: Sequence[ToolSpec] = (), *, probe: bool = True) -> None:
-        """Find the model and have it say a few tokens with these tools, so that what cannot work fails here.
+        """Find the model and let it write a few tokens with these tools, so that errors show here.
 
-        Where it fails, the client is closed and may be opened again.
+        If that fails, the client is closed and may be opened again.
 
         Args:
-            probe: without it, only ask what is served: the model need not have time for an answer.
+            probe: False: only ask which models are served, if the model may be busy.
 
         Raises:
             BackendError: nothing answers, the key is refused, or the model cannot be used with tools.
@@ -97,18 +103,19 @@ class OpenAIClient:
             raise
 
     async def served(self, deadline_s: float = _START_DEADLINE_S) -> list[str] | None:
-        """The served models' ids; None where the server has no list of them and a model was named.
+        """The served models' ids; None if the server cannot list them and a model was named.
 
-        The cheapest way to learn whether the server is there; also before `open`, and to be closed then, too.
+        This is the cheapest way to find out whether the server answers. It may be called before `open`; the client has
+        to be closed then, too.
 
         Raises:
-            BackendError: it does not answer, or says no.
+            BackendError: the server does not answer, or refuses.
         """
         self._connect()
         try:
             data = await asyncio.wait_for(self._request("GET", "/models"), deadline_s)
             return [str(row["id"]) for row in data["data"]]
-        except asyncio.TimeoutError:
+        except TimeoutError:
             raise self._failed(f"gave no answer within {deadline_s:g} s", start=True) from None
         except RefusedError as error:
             if error.status in (404, 405, 501) and self._model is not None:
@@ -124,18 +131,18 @@ class OpenAIClient:
         params: SamplingParams,
         extra: Mapping[str, Any] = {},
     ) -> Completion | None:
-        """See `base.ChatClient`. Cancelled, it closes the request's connection, so that the server can stop, too.
+        """See `base.ChatClient`. Cancelling it closes the connection, so that the server can stop, too.
 
         Args:
-            extra: fields of this request, which win over the client's own and over those that follow from ``params``.
+            extra: fields of this request; they override the client's own and those that follow from ``params``.
         """
         body = self._body(messages, tools, params) | self._extra | dict(extra)
         async with self._slots:
             try:
-                data = await asyncio.wait_for(self._request("POST", "/chat/completions", body), self._deadline_s)
+                data = await asyncio.wait_for(self._request("POST", "/chat/completions", body), self._limits.deadline_s)
                 completion = completion_from_wire(data)
-            except asyncio.TimeoutError:
-                raise self._failed(f"gave no answer within {self._deadline_s:g} s") from None
+            except TimeoutError:
+                raise self._failed(f"gave no answer within {self._limits.deadline_s:g} s") from None
             except RefusedError as error:
                 if error.context_is_full:
                     return None
@@ -157,7 +164,7 @@ class OpenAIClient:
         headers = {"Content-Type": "application/json"}
         if self._api_key:
             headers["Authorization"] = f"Bearer {self._api_key}"
-        self._client = ConnectionPools(headers, self._concurrency)
+        self._client = ConnectionPools(headers, self._limits.concurrency)
 
     def _body(self, messages: Sequence[Message], tools: Sequence[ToolSpec], params: SamplingParams) -> dict[str, Any]:
         body: dict[str, Any] = {
@@ -169,7 +176,7 @@ class OpenAIClient:
         if params.temperature > 0:
             body |= {"top_p": params.top_p, "seed": params.seed & _SEED_BITS}
         if tools:
-            body["tools"] = tools_to_wire(tools)
+            body["tools"] = [tool.function_schema for tool in tools]
         return body
 
     def _only(self, served: Sequence[str] | None) -> str:
@@ -203,12 +210,12 @@ class OpenAIClient:
             ) from refused
 
     async def _request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """The JSON of an answer, retried while that may help.
+        """The JSON of an answer, with retries if they may help.
 
         Raises:
-            RefusedError: an answer that says no.
-            BackendError: no answer, after all retries, or one that HTTP cannot read.
-            ValueError: an answer that is not JSON.
+            RefusedError: the answer has an error status.
+            BackendError: there is no answer after all retries, or it is not valid HTTP.
+            ValueError: the answer is not JSON.
         """
         import httpx
 
@@ -220,7 +227,7 @@ class OpenAIClient:
             try:
                 response = await self._client.request(method, self.base_url + path, content)
             except httpx.TransportError as error:
-                if attempt > self._retries or (method == "GET" and isinstance(error, httpx.ConnectError)):
+                if attempt > self._limits.retries or (method == "GET" and isinstance(error, httpx.ConnectError)):
                     what = f"cannot be reached ({str(error) or type(error).__name__})"
                     raise self._failed(what, start=method == "GET") from error
             except httpx.HTTPError as error:  # such as a body that is not compressed as it says
@@ -229,17 +236,14 @@ class OpenAIClient:
                 if response.is_success:
                     return response.json()
                 refused = RefusedError(response.status_code, response.text, response.headers)
-                if attempt > self._retries or not refused.may_pass:
+                if attempt > self._limits.retries or not refused.may_pass:
                     raise refused
                 wait_s = refused.retry_after_s
-            first, longest = self._backoff_s
-            # Full jitter: callers that failed together do not come back together.
-            jitter = random.uniform(0.0, min(longest, first * 2.0 ** (attempt - 1)))
-            await asyncio.sleep(wait_s + jitter)
+            await asyncio.sleep(wait_s + backoff_s(attempt, *self._limits.backoff_s))
         raise AssertionError("count() never ends")
 
     def _failed(self, what: str, *, start: bool = False, refused: RefusedError | None = None) -> BackendError:
-        hint = " Expected an OpenAI-compatible server there; start it, or mend the address." if start else ""
+        hint = " Expected an OpenAI-compatible server there; start it, or correct the address." if start else ""
         text = f"{self.base_url} {what.rstrip('.')}.{hint}"
         if refused is None:
             return BackendError(text)
@@ -257,3 +261,42 @@ def _address(base_url: str) -> str:
         raise UsageError(f"'{base_url}' is not an http address. Expected http://HOST:PORT/v1.")
     path = url.path.rstrip("/").removesuffix("/chat/completions")
     return str(url.copy_with(path=path or "/v1"))
+
+
+_POOL = 8  # connections in one pool of httpx, which searches all of a pool's connections for each request
+
+
+class ConnectionPools:
+    """Several small `httpx.AsyncClient`s without time limits; a request uses the least busy one.
+
+    With 64 connections in one pool a request takes several milliseconds of CPU, with eight pools of eight about one.
+
+    Args:
+        headers: of every request.
+        connections: the most requests at once; the caller has to respect it.
+    """
+
+    def __init__(self, headers: Mapping[str, str], connections: int) -> None:
+        import httpx
+
+        verify = httpx.create_ssl_context()  # shared, because making one takes about 20 ms
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=_POOL)
+        # The caller's deadline is for the whole request; httpx would limit each phase of it.
+        self._clients = [
+            httpx.AsyncClient(headers=headers, limits=limits, timeout=None, verify=verify)  # noqa: S113
+            for _ in range(-(-connections // _POOL))
+        ]
+        self._busy = [0] * len(self._clients)
+
+    async def request(self, method: str, url: str, content: str | None) -> httpx.Response:
+        """See `httpx.AsyncClient.request`."""
+        at = min(range(len(self._busy)), key=self._busy.__getitem__)
+        self._busy[at] += 1
+        try:
+            return await self._clients[at].request(method, url, content=content)
+        finally:
+            self._busy[at] -= 1
+
+    async def aclose(self) -> None:
+        for client in self._clients:
+            await client.aclose()

@@ -1,43 +1,35 @@
-"""Messages and tools in the JSON of OpenAI's chat completions, and back.
+"""Converts messages to the JSON of OpenAI's chat completions, and answers and refusals back.
 
-What comes back was written by a model and passed on by one of many servers: it is read tolerantly, and what is not a
-call becomes a `ToolCall` with an ``error`` that the model can learn from.
+Answers are read tolerantly, because a model wrote them and one of many servers passed them on. A malformed call becomes
+a `ToolCall` with an ``error`` that the model can learn from.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from math import isfinite
 from typing import Any
 
-from rlfactory_core.chat.parsers.json_calls import STRICT_JSON
 from rlfactory_core.clients.base import Completion
-from rlfactory_core.tools.results import clean
-from rlfactory_core.types import Message, ToolCall, ToolSpec
+from rlfactory_core.types import Message, ToolCall
+from rlfactory_core.utils.text import STRICT_JSON, clean
 
 REASONING_KEYS = ("reasoning_content", "reasoning")  # DeepSeek, SGLang and llama.cpp; newer vLLM and OpenRouter
-BROKEN_OFF = ("abort", "error")  # vLLM's and SGLang's, where a request was cancelled or failed after it had begun
+BROKEN_OFF = ("abort", "error")  # of vLLM and SGLang, for a request that was cancelled or failed after it had begun
 
 _CLOSE_THINK = "</think>"
 _NAMELESS = "Invalid tool call: it names no function."
-
-
-def tools_to_wire(tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:
-    """Tools as function schemas."""
-    return [
-        {
-            "type": "function",
-            "function": {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)},
-        }
-        for tool in tools
-    ]
 
 
 def message_to_wire(message: Message, reasoning_key: str | None) -> dict[str, Any]:
     """One message of the conversation.
 
     Args:
-        reasoning_key: under which key the server gave reasoning and so takes it back; None: it is left out.
+        reasoning_key: the key under which the server returns reasoning, and so accepts it; None: it is left out.
     """
     row: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.tool_calls:
@@ -53,7 +45,7 @@ def completion_from_wire(data: Any) -> Completion:
     """The first choice of a response.
 
     Raises:
-        ValueError: it is not a chat completion, or the server broke it off.
+        ValueError: it is not a chat completion, or the server broke off.
     """
     try:
         choice = data["choices"][0]
@@ -86,7 +78,7 @@ def _message(row: Mapping[str, Any]) -> Message:
 
 
 def _text(content: Any) -> str:
-    """A text, or the texts among a list of parts."""
+    """A text, or the joined texts of a list of parts."""
     if isinstance(content, str):
         return clean(content)
     parts = content if isinstance(content, list) else ()
@@ -116,18 +108,70 @@ def _call(item: Any, index: int) -> ToolCall:
 
 
 def _with_own_ids(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
-    """Results are matched to calls by id, so ids that a server gives twice are replaced."""
+    """Replaces ids if a server gives one twice, because results are matched to calls by id."""
     if len({call.id for call in calls}) == len(calls):
         return tuple(calls)
-    return tuple(
-        ToolCall(f"call_{index}", call.name, call.arguments_text, call.arguments, call.error)
-        for index, call in enumerate(calls)
-    )
+    return tuple(replace(call, id=f"call_{index}") for index, call in enumerate(calls))
 
 
 def _call_to_wire(call: ToolCall) -> dict[str, Any]:
-    """Servers parse the arguments of earlier calls and fail on what is not a JSON object."""
+    """A call with a JSON object as arguments, because servers parse earlier calls and fail on anything else."""
     arguments = {"invalid": call.arguments_text} if call.arguments is None else dict(call.arguments)
     text = clean(json.dumps(arguments, ensure_ascii=False))
     function = {"name": call.name or "unknown", "arguments": text}
     return {"id": call.id, "type": "function", "function": function}
+
+
+_RETRIED = (408, 409, 425, 429)  # and all from 500 on
+_MAX_SHOWN = 300  # characters of a server's own message
+
+
+class RefusedError(Exception):
+    """A server's answer with an error status; it does not leave the client.
+
+    Args:
+        body: of the answer.
+        headers: a mapping with names in lower case, or one that ignores case.
+    """
+
+    def __init__(self, status: int, body: str, headers: Mapping[str, str]) -> None:
+        self.status, self.text = status, _said(body)
+        self.retry_after_s = _seconds(headers.get("retry-after"))
+        super().__init__(f"answered with HTTP status {status}" + (f": {self.text}" if self.text else ""))
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether the same request may succeed a little later."""
+        return self.status in _RETRIED or self.status >= 500
+
+    @property
+    def context_is_full(self) -> bool:
+        """Whether the conversation exceeds the context, by the messages of vLLM, SGLang, llama.cpp and OpenAI."""
+        text = self.text.lower()
+        return self.status in (400, 413, 422) and "context" in text and ("length" in text or "size" in text)
+
+
+def _said(body: str) -> str:
+    """The server's message, taken from its JSON if that has the usual form."""
+    try:
+        data = json.loads(body)
+        found = data.get("error", data)
+        body = str(found.get("message") or found.get("detail") or body) if isinstance(found, dict) else str(found)
+    except (ValueError, AttributeError, RecursionError):
+        pass
+    line = " ".join(body.split())
+    return line if len(line) <= _MAX_SHOWN else line[:_MAX_SHOWN] + "…"
+
+
+def _seconds(retry_after: str | None) -> float:
+    """The seconds of a ``Retry-After`` header; 0 if it is missing or unreadable."""
+    if not retry_after:
+        return 0.0
+    try:
+        seconds = float(retry_after)
+    except ValueError:
+        try:
+            seconds = (parsedate_to_datetime(retry_after) - datetime.now(UTC)).total_seconds()
+        except (ValueError, TypeError):
+            return 0.0
+    return max(0.0, seconds) if isfinite(seconds) else 0.0

@@ -1,22 +1,26 @@
-"""Evaluates a model behind an OpenAI-compatible endpoint, as `protocols.Engine.evaluate` does. It owns no weights."""
+"""Evaluates a model behind an OpenAI-compatible endpoint, as `Engine.evaluate` does; it has no weights."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from typing import Any
 
+from rlfactory_core.algo.evaluation import EvalPass
 from rlfactory_core.clients.openai import OpenAIClient
-from rlfactory_core.evaluation import EvalPass, eval_passes, summarise
-from rlfactory_core.protocols import EngineRun
-from rlfactory_core.rollout import derive_seed, gather_all
-from rlfactory_core.run_context import RunContext
-from rlfactory_core.task_runtime import TaskRuntime
+from rlfactory_core.context import RunContext
+from rlfactory_core.engines.base import EngineRun
+from rlfactory_core.engines.recorder import Recorder, evaluation_passes
+from rlfactory_core.reporting.trajectories import stored
+from rlfactory_core.tasks.runtime import TaskRuntime, open_task
 from rlfactory_core.types import Group, Sample
+from rlfactory_core.utils.aio import gather_all
+from rlfactory_core.utils.seeds import derive_seed
 
 
 class EndpointEvaluator:
-    """Plays through one client; several passes after each other, the samples of a pass at once."""
+    """Plays one pass after the other, and the samples of a pass concurrently, through one client."""
 
     def __init__(self, client: OpenAIClient) -> None:
         self._client = client
@@ -25,32 +29,24 @@ class EndpointEvaluator:
         """Returns the flat map of the results, with confidence intervals.
 
         Raises:
-            BackendError: the endpoint, or what the task's tools need, does not answer at the start.
+            BackendError: the endpoint, or a service that the task's tools need, does not answer at the start.
             DataError: there are no samples.
         """
         return asyncio.run(self._evaluate(run))
 
     async def _evaluate(self, run: EngineRun) -> dict[str, Any]:
-        runtime = TaskRuntime(run.config, run.registry)
-        samples = runtime.held_out(required=True)
-        try:
-            await runtime.open(run.progress, RunContext(run.folder.path))
+        samples = run.parts.held_out(required=True)
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._client.close)
+            opening = open_task(run.parts, run.progress, RunContext(run.folder.path))
+            runtime = await stack.enter_async_context(opening)
             run.progress.stage("reach the endpoint")
             await self._client.open(runtime.manager.specs)
-            settings = run.config.eval
-            attempts = settings.attempts if settings.sampled else 0
-            passes = eval_passes("after", attempts=attempts, controls=runtime.task.controls())
-            results: dict[str, float] = {}
-            for how in passes:
+            recorder = Recorder(run.folder, run.progress, runtime.success)
+            for how in evaluation_passes(run.parts, "after"):
                 groups = await self._play(run, runtime, samples, how)
-                flat = summarise(groups, success=runtime.success).flat(how.prefix, intervals=True)
-                results |= flat
-                trajectories = (trajectory for group in groups for trajectory in group.trajectories)
-                run.folder.write_trajectories(how.name, trajectories, _no_text)
-            return results
-        finally:
-            await self._client.close()
-            await runtime.close()
+                recorder.evaluated("after", how, groups, stored(groups), intervals=True)
+            return recorder.results["after"]
 
     async def _play(
         self, run: EngineRun, runtime: TaskRuntime, samples: Sequence[Sample], how: EvalPass
@@ -75,8 +71,3 @@ class EndpointEvaluator:
             return group
 
         return await gather_all(play(index, sample) for index, sample in enumerate(samples))
-
-
-def _no_text(ids: Sequence[int]) -> str:
-    """These trajectories have no ids; their messages are what there is to read."""
-    return ""

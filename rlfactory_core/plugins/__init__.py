@@ -1,1 +1,1 @@
-"""Finding, loading and comparing plugins. Listing imports nothing of theirs; loading is by name, one at a time."""
+"""Finds, loads and compares plugins. Listing them imports none; loading is by name, one at a time."""

@@ -1,6 +1,6 @@
-"""Which plugins are installed, read from entry-point metadata alone.
+"""Finds the installed plugins from entry-point metadata alone.
 
-Nothing of a plugin is imported here, and nothing heavy of ours: ``rlfactory plugins list`` pays for this module only.
+No plugin is imported here, and no heavy package, because ``rlfactory plugins list`` has to be fast.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ DISABLE_VARIABLE = "RLFACTORY_DISABLE_PLUGINS"
 
 @dataclass(frozen=True, slots=True)
 class PluginEntry:
-    """What is known of a plugin before it is imported."""
+    """A plugin before it is imported."""
 
-    name: str  # the entry point's
-    distribution: str  # as pip knows it; a one-file plugin's file name
+    name: str  # of the entry point
+    distribution: str  # its name for pip; a one-file plugin's file name
     version: str
     module: str
     summary: str = ""
@@ -30,7 +30,7 @@ class PluginEntry:
 
     @property
     def qualified(self) -> str:
-        """What ``--plugin`` takes to mean this one and no other."""
+        """The value of ``--plugin`` that names this plugin and no other."""
         return self.file or f"{self.distribution}:{self.name}"
 
     def __str__(self) -> str:
@@ -38,8 +38,10 @@ class PluginEntry:
 
 
 def discover() -> tuple[PluginEntry, ...]:
-    """Every installed plugin, disabled ones too, by name; where two installations of one distribution are on the
-    path, the first counts, as it does for imports."""
+    """Every installed plugin by name, including disabled ones.
+
+    If a distribution is installed twice on the path, the first installation counts, as for imports.
+    """
     found = {_entry(point) for point in entry_points(group=GROUP)}
     return tuple(sorted(found, key=lambda entry: (entry.name, entry.distribution)))
 
@@ -54,8 +56,8 @@ def choose(entries: Sequence[PluginEntry], spec: str) -> PluginEntry:
     """The one plugin that ``NAME`` or ``DISTRIBUTION:NAME`` means.
 
     Raises:
-        PluginConflictError: several distributions give the name.
-        PluginError: none does, or it is disabled.
+        PluginConflictError: several distributions have a plugin of that name.
+        PluginError: none has, or it is disabled.
     """
     matches = matching(entries, spec)
     enabled = [entry for entry in matches if not is_disabled(entry)]
@@ -72,18 +74,18 @@ def choose(entries: Sequence[PluginEntry], spec: str) -> PluginEntry:
 
 
 def matching(entries: Sequence[PluginEntry], spec: str) -> list[PluginEntry]:
-    """The plugins that ``NAME`` or ``DISTRIBUTION:NAME`` can mean, disabled ones too."""
+    """The plugins that ``NAME`` or ``DISTRIBUTION:NAME`` can mean, including disabled ones."""
     distribution, _, name = spec.rpartition(":")
     return [entry for entry in entries if entry.name == name and is_from(entry, distribution)]
 
 
 def is_from(entry: PluginEntry, distribution: str) -> bool:
-    """Whether the plugin comes from a distribution, however its name is written; any will do where none is named."""
+    """Whether the plugin comes from a distribution, in any spelling; always True for an empty name."""
     return not distribution or _canonical(entry.distribution) == _canonical(distribution)
 
 
 def conflict(kind: str, name: str, givers: Sequence[PluginEntry]) -> PluginConflictError:
-    """The error for a name that several distributions give, with the way to choose one."""
+    """The error for a name that several distributions register; it says how to choose one."""
     names = " and ".join(f"{entry.distribution} {entry.version}".strip() for entry in givers)
     choices = " or ".join(f"'{entry.distribution}:{name}'" for entry in givers)
     return PluginConflictError(
@@ -94,7 +96,7 @@ def conflict(kind: str, name: str, givers: Sequence[PluginEntry]) -> PluginConfl
 
 def _entry(point: EntryPoint) -> PluginEntry:
     distribution = point.dist
-    if distribution is None:  # metadata without a name; nothing to choose or to report it by
+    if distribution is None:  # metadata without a name
         return PluginEntry(point.name, "unknown", "", point.value)
     metadata = distribution.metadata
     summary = (metadata.get_all("Summary") or [""])[0]

@@ -1,6 +1,6 @@
-"""Whether two machines run the same plugin: its version, and a hash of each of its files.
+"""Fingerprints of plugins. Two machines compare them to make sure that they run the same code.
 
-Versions alone do not tell: an editable install keeps its version while its files change.
+A fingerprint is the version and a hash of each file, because an editable install keeps its version when files change.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from rlfactory_core.plugins.discovery import PluginEntry
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """What a driver tells its workers about one plugin. Pickles, and is plain data under ``dataclasses.asdict``."""
+    """The identity of one plugin, which a driver sends to its workers; ``asdict`` makes plain data of it."""
 
-    plugin: str  # what `Registry.load` takes
+    plugin: str  # for `Registry.load`
     distribution: str
     version: str
-    files: Mapping[str, str]  # path from the package's folder on -> SHA-256 in hex
+    files: Mapping[str, str]  # path relative to the package's parent -> SHA-256 in hex
 
     @property
     def digest(self) -> str:
-        """All of it in 16 hex digits."""
+        """A hash of the whole fingerprint, 16 hex digits."""
         lines = [self.distribution, self.version, *(f"{name} {self.files[name]}" for name in sorted(self.files))]
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
     def changed_files(self, other: Fingerprint) -> tuple[str, ...]:
-        """The files that differ, or that only one of the two has."""
+        """The files that differ or that only one of the two has."""
         names = sorted({*self.files, *other.files})
         return tuple(name for name in names if self.files.get(name) != other.files.get(name))
 
     def difference(self, worker: Fingerprint) -> str | None:
-        """What is not the same on a worker, in words; None where nothing is. ``self`` is the driver's."""
+        """The first difference on a worker, in words, or None. ``self`` is the driver's fingerprint."""
         ours, theirs = f"{self.distribution} {self.version}", f"{worker.distribution} {worker.version}"
         if ours != theirs:
             return f"the driver has {ours}, this worker {theirs}"
@@ -48,7 +48,7 @@ class Fingerprint:
 
 
 def fingerprint(entry: PluginEntry) -> Fingerprint:
-    """Hash the one file, or every file of the package that the entry point's module is in."""
+    """Hash a one-file plugin, or every file of the package with the entry point's module."""
     if entry.file:
         files = {Path(entry.file).name: _sha256(Path(entry.file))}
     else:
@@ -57,7 +57,7 @@ def fingerprint(entry: PluginEntry) -> Fingerprint:
 
 
 def _package_files(entry: PluginEntry) -> Iterator[tuple[str, Path]]:
-    """The outermost package that is not a namespace shared with other distributions."""
+    """The files of the outermost package that is not a namespace shared with other distributions."""
     parts = entry.module.split(".")
     for depth in range(1, len(parts) + 1):
         spec = find_spec(".".join(parts[:depth]))

@@ -1,45 +1,48 @@
-"""How every installed plugin is: whether it loads, what stands in its way, and what it should stop using."""
+"""Examines every installed plugin. Does it load, here and in a fresh process? Which deprecated names does it use?"""
 
 from __future__ import annotations
 
+import json
+import subprocess
 import sys
+import tempfile
 import warnings
+from collections.abc import Iterable, Mapping
 from contextlib import redirect_stdout, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from rlfactory_core.deprecation import RlfactoryDeprecationWarning
 from rlfactory_core.errors import PluginConflictError, PluginError
 from rlfactory_core.plugins.discovery import PluginEntry, is_disabled
-from rlfactory_core.plugins.fingerprint import fingerprint
-from rlfactory_core.plugins.fresh_process import differences
+from rlfactory_core.plugins.fingerprint import Fingerprint, fingerprint
 from rlfactory_core.plugins.loading import DEFAULT_API
 from rlfactory_core.plugins.registry import BUILTIN, Registry
+from rlfactory_core.utils.deprecation import RlfactoryDeprecationWarning
 
 State = Literal["ok", "broken", "disabled"]
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """Of one plugin."""
+    """The state of one plugin."""
 
     entry: PluginEntry
     state: State
-    api: str | None  # the versions of the plugin API that it speaks; None: it could not be asked
+    api: str | None  # the versions of the plugin API that it supports; None: unknown
     error: str = ""  # why it is broken
     traceback: str = ""
-    deprecated: tuple[str, ...] = ()  # what it uses while it is loaded, and where
-    fingerprint: str = ""  # of its files; empty where it is not loaded
+    deprecated: tuple[str, ...] = ()  # the deprecated names that it uses while it is loaded, with their places
+    fingerprint: str = ""  # of its files; empty if it is not loaded
     worker: str = ""  # why a worker would refuse it
 
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """Of all of them together."""
+    """The state of all plugins."""
 
     plugins: tuple[Health, ...]
-    conflicts: tuple[PluginConflictError, ...]  # names that several plugins give
+    conflicts: tuple[PluginConflictError, ...]  # names that several plugins register
     core: str  # why a worker would refuse the core itself
 
 
@@ -65,16 +68,63 @@ def examine() -> Examination:
 
 
 def _load(registry: Registry, entry: PluginEntry) -> tuple[str, ...]:
-    """Try it; the deprecated names that it used on the way."""
-    with warnings.catch_warnings(record=True) as said:
+    """Try to load a plugin; returns the deprecated names that it uses."""
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", RlfactoryDeprecationWarning)
         with redirect_stdout(sys.stderr), suppress(PluginError):  # the registry keeps what is broken
             registry.load(entry.qualified)
-    ours = [item for item in said if issubclass(item.category, RlfactoryDeprecationWarning)]
+    ours = [item for item in caught if issubclass(item.category, RlfactoryDeprecationWarning)]
     return tuple(f"{item.message} ({Path(item.filename).name}:{item.lineno})" for item in ours)
 
 
 def _api(entry: PluginEntry) -> str | None:
-    """What its module says, also where that is why it was refused."""
+    """The ``RLFACTORY_API`` of its module, also if that is why it was refused."""
     module = sys.modules.get(entry.module)
     return None if module is None else str(getattr(module, "RLFACTORY_API", DEFAULT_API))
+
+
+DEADLINE_S = 120.0
+
+
+def differences(fingerprints: Iterable[Fingerprint], deadline_s: float = DEADLINE_S) -> Mapping[str, str]:
+    """Why a fresh process, such as a worker, refuses plugins, by qualified name.
+
+    It refuses a plugin that is only found from the current working directory, or that writes into its own package when
+    it is imported.
+    """
+    expected = list(fingerprints)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run(  # noqa: S603 - this Python and this module
+                [sys.executable, "-m", __name__],
+                input=json.dumps([asdict(item) for item in expected]),
+                cwd=folder,
+                capture_output=True,
+                text=True,
+                timeout=deadline_s,
+                check=False,
+            )
+    except subprocess.TimeoutExpired:
+        return {item.plugin: f"A fresh process did not load the plugins within {deadline_s:g} s." for item in expected}
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        return {item.plugin: f"A fresh process could not look for the plugins: {last}" for item in expected}
+    found: dict[str, str] = json.loads(done.stdout)
+    return found
+
+
+def main() -> None:
+    """The fresh process: it reads fingerprints as JSON, and writes which of them it refuses and why."""
+    refused = {}
+    with redirect_stdout(sys.stderr):  # a plugin may print when it is imported
+        registry = Registry()
+        for item in json.load(sys.stdin):
+            try:
+                registry.load_for_worker([Fingerprint(**item)])
+            except PluginError as error:
+                refused[item["plugin"]] = str(error)
+    sys.stdout.write(json.dumps(refused))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,40 +1,52 @@
-"""One plugin from its entry to its registrations: import, API check, hooks.
+"""Loads one plugin: imports its module or its single file, checks its API version and calls its hooks.
 
-Each plugin gets a pluggy manager of its own, so a hook that fails cannot touch another plugin's.
+Each plugin has a pluggy manager of its own, so that a hook that fails does not affect other plugins.
+
+A plugin that is one file (``--plugin ./my_task.py``) becomes a module whose name holds a hash of the file's content. So
+two files of the same name do not collide, and what the module defines can be unpickled in any process that has loaded
+the same content, wherever the file is there.
 """
 
 from __future__ import annotations
 
+import hashlib
 import inspect
+import os
+import re
+import sys
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, get_args
 
 import pluggy
+import pydantic
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from pydantic import PydanticUserError
 
+from rlfactory_core.config import Section
 from rlfactory_core.errors import MissingExtraError, PluginError, PluginVersionError, nearest
 from rlfactory_core.hookspecs import API_VERSION, PROJECT, Hookspecs
 from rlfactory_core.plugins.discovery import PluginEntry
-from rlfactory_core.plugins.refused_options import refused_options
-from rlfactory_core.plugins.single_file import import_file
+from rlfactory_core.plugins.lazy import Lazy
 
 Kind = Literal[
     "task", "env", "tool_manager", "reward_scorer", "verifier", "chat_format", "engine", "command",
-    "config_section", "report_section", "recipe",
+    "config_section", "report_section", "recipe", "diagnostic",
 ]  # fmt: skip
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 DEFAULT_API = ">=1,<2"
-"""What a plugin without ``RLFACTORY_API`` is taken to say: it was written for the first API, as one file often is."""
+"""The API versions of a plugin without ``RLFACTORY_API``, which was written for the first API."""
 
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """One name that a plugin gives."""
+    """One name that a plugin registers."""
 
     kind: Kind
     name: str
@@ -45,8 +57,8 @@ class Registration:
         """Call the factory.
 
         Raises:
-            MissingExtraError: it imports a package that is not installed; says what to install.
-            PluginError: its options are declared as they cannot be.
+            MissingExtraError: it imports a package that is not installed; the message says what to install.
+            PluginError: its options have an invalid declaration.
         """
         try:
             return self.factory(*args, **options)
@@ -54,7 +66,7 @@ class Registration:
             raise PluginError(f"The {words(self.kind)} '{self.name}': {refused_options(error)}") from error
         except ModuleNotFoundError as error:
             if error.name is None or error.name.split(".")[0] == self.plugin.module.split(".")[0]:
-                raise  # a module of the plugin's own: its bug
+                raise  # a bug of the plugin: it imports a module of its own that does not exist
             remedy = f"pip install '{self.plugin.distribution}'"
             if (self.kind, self.plugin.module) == ("engine", "rlfactory_core.builtin"):
                 remedy = "pip install 'rlfactory-core[local]'"
@@ -64,9 +76,18 @@ class Registration:
             ) from error
 
 
+def takes(factory: Callable[..., Any], *args: Any, **options: Any) -> bool:
+    """Whether a factory can be called like this, by its signature."""
+    try:
+        inspect.signature(factory.load() if isinstance(factory, Lazy) else factory).bind(*args, **options)
+    except TypeError:
+        return False
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class LoadedPlugin:
-    """An imported plugin and all that it gives."""
+    """An imported plugin and everything that it registers."""
 
     entry: PluginEntry
     api: str  # the version specifier
@@ -77,8 +98,8 @@ def load_plugin(entry: PluginEntry) -> LoadedPlugin:
     """Import a plugin and call its hooks.
 
     Raises:
-        PluginVersionError: it speaks another version of the plugin API.
-        PluginError: anything else that went wrong in it; the plugin's own exception is the cause.
+        PluginVersionError: it needs another version of the plugin API.
+        PluginError: the plugin fails in any other way; its own exception is the cause.
     """
     try:
         module = import_file(entry.module, entry.file) if entry.file else import_module(entry.module)
@@ -88,7 +109,7 @@ def load_plugin(entry: PluginEntry) -> LoadedPlugin:
         raise
     except PydanticUserError as error:
         raise PluginError(f"The plugin {entry} cannot be loaded: {refused_options(error)}") from error
-    except (Exception, SystemExit) as error:  # the boundary: a plugin may fail in any way, and is only itself broken
+    except (Exception, SystemExit) as error:  # the boundary to a plugin's code, which may fail in any way
         raise PluginError(
             f"The plugin {entry} cannot be loaded: {type(error).__name__}: {str(error).rstrip('.')}. "
             f"`rlfactory plugins info {entry.qualified}` shows where; mend or update it."
@@ -142,7 +163,7 @@ def _call_hooks(entry: PluginEntry, module: ModuleType) -> tuple[Registration, .
 
 
 def _refuse_unknown_hooks(entry: PluginEntry, module: ModuleType) -> None:
-    """A misspelt hook would otherwise be silently ignored, and pluggy's own words for another argument are no help."""
+    """Refuse a misspelt hook, which would be ignored, and a wrong argument, for which pluggy's message is no help."""
     for name, function in vars(module).items():
         if not isinstance(getattr(function, f"{PROJECT}_impl", None), dict):
             continue
@@ -158,5 +179,86 @@ def _refuse_unknown_hooks(entry: PluginEntry, module: ModuleType) -> None:
 
 
 def words(kind: str) -> str:
-    """A kind as people say it."""
+    """A kind in words."""
     return kind.replace("_", " ")
+
+
+def section_class(item: Registration) -> type[Section]:
+    """The class that a plugin registers as a config section.
+
+    Raises:
+        PluginError: it is not a `Section`.
+    """
+    found = item.factory.load() if isinstance(item.factory, Lazy) else item.factory
+    if isinstance(found, type) and issubclass(found, Section):
+        return found
+    raise PluginError(
+        f"The plugin {item.plugin} registers the {words(item.kind)} '{item.name}' with {found!r}; expected a subclass "
+        "of rlfactory_core.Section, or Lazy('module:Class') of one."
+    )
+
+
+_OURS = (str(Path(pydantic.__file__).parent), str(Path(__file__).parents[1]))
+_SAID = {
+    "model-field-missing-annotation": (
+        r"`(\w+) = (.*?)`\. ",
+        "the option {0} = {1} has no type. Expected one, such as `{0}: int` or `{0}: str`, and then its default",
+    ),
+    "class-not-fully-defined": (
+        r"`(\w+)` is not fully defined; you should define `(\w+)`",
+        "the type {1} of an option in {0} is not known at run time. Import it at the top, not under TYPE_CHECKING",
+    ),
+    "schema-for-unknown-type": (
+        r"schema for (.*?)\. Set",
+        "{0} cannot be the type of an option. Expected plain data (str, int, Path, Literal, lists, …) or a Section",
+    ),
+}
+
+
+def refused_options(error: PydanticUserError) -> str:
+    """What is wrong with the declaration of an option, in the terms of plugins and not of pydantic, and what to write.
+
+    The file and line are added if they are known.
+    """
+    pattern, words = _SAID.get(str(error.code), ("", ""))
+    found = re.search(pattern, error.message)
+    said = words.format(*found.groups()) if words and found else error.message.splitlines()[0].rstrip(".")
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith((*_OURS, "<"))]
+    where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+    return f"{said}{where}."
+
+
+def is_file(spec: str) -> bool:
+    """Whether a value of ``--plugin`` is a file: it ends with .py or contains a directory."""
+    return spec.endswith(".py") or os.sep in spec
+
+
+def file_entry(spec: str) -> PluginEntry:
+    """The plugin in a file.
+
+    Raises:
+        PluginError: the file does not exist, or does not end with .py.
+    """
+    path = Path(spec).expanduser().resolve()
+    if path.suffix != ".py" or not path.is_file():
+        raise PluginError(f"No plugin file {path}. Expected a Python file, such as --plugin ./my_task.py.")
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+    module = f"rlfactory_file_{re.sub(r'[^0-9A-Za-z]', '_', path.stem)}_{digest}"
+    return PluginEntry(path.stem, path.name, "", module, file=str(path))
+
+
+def import_file(name: str, file: str) -> ModuleType:
+    """Run the file as module ``name``, once in a process."""
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"no loader for {file}")
+    module = module_from_spec(spec)
+    sys.modules[name] = module  # before it runs, as in an import, because dataclasses and pickle look modules up there
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module

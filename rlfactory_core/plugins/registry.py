@@ -1,6 +1,6 @@
-"""The names that a run can use, and from which plugin each comes.
+"""Finds the parts that a run names, and the plugin that each comes from.
 
-Only what a run names is loaded: its plugin, the built-ins, and a plugin that gives another name in the configuration.
+Only plugins that a run needs are loaded: its own, the built-in one, and those of other names in the configuration.
 """
 
 from __future__ import annotations
@@ -10,38 +10,45 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rlfactory_core import __version__
-from rlfactory_core.config import RunConfig, Section
-from rlfactory_core.config_load import validate_section
+from rlfactory_core.config import EngineSection, RunConfig, Section
+from rlfactory_core.config.loading import validate_section
 from rlfactory_core.errors import ConfigError, PluginConflictError, PluginError, nearest
-from rlfactory_core.plugins.config_sections import section_class
 from rlfactory_core.plugins.discovery import PluginEntry, choose, conflict, discover, is_disabled, is_from, matching
 from rlfactory_core.plugins.fingerprint import Fingerprint, fingerprint
-from rlfactory_core.plugins.loading import Kind, LoadedPlugin, Registration, load_plugin, words
-from rlfactory_core.plugins.single_file import file_entry, is_file
+from rlfactory_core.plugins.loading import (
+    Kind,
+    LoadedPlugin,
+    Registration,
+    file_entry,
+    is_file,
+    load_plugin,
+    section_class,
+    words,
+)
+from rlfactory_core.version import __version__
 
 BUILTIN = PluginEntry("builtin", "rlfactory-core", __version__, "rlfactory_core.builtin", "What the core itself gives")
 
 
 @dataclass(frozen=True, slots=True)
 class BrokenPlugin:
-    """A plugin in quarantine: it is an error only for who names it."""
+    """A plugin that cannot be loaded; this is an error only for a run that names it."""
 
     entry: PluginEntry
     error: PluginError
 
     @property
     def traceback(self) -> str:
-        """Where it failed."""
+        """The traceback of its failure."""
         cause = self.error.__cause__ or self.error
         return "".join(traceback.format_exception(type(cause), cause, cause.__traceback__))
 
 
 class Registry:
-    """Loads plugins by name, keeps the broken ones apart, and finds factories.
+    """Loads plugins by name, remembers the broken ones, and finds factories.
 
     Args:
-        entries: the installed plugins; found by `discover` where not given.
+        entries: the installed plugins; by default those that `discover` finds.
     """
 
     def __init__(self, entries: Sequence[PluginEntry] | None = None) -> None:
@@ -52,16 +59,16 @@ class Registry:
 
     @property
     def broken(self) -> tuple[BrokenPlugin, ...]:
-        """The plugins that were tried and could not be loaded."""
+        """The plugins that could not be loaded."""
         return tuple(self._broken.values())
 
     def load(self, spec: str) -> LoadedPlugin:
         """Load a plugin by ``NAME``, ``DISTRIBUTION:NAME`` or file.
 
         Raises:
-            PluginError: unknown (with the nearest name), disabled, or broken.
-            PluginConflictError: several distributions give the name.
-            PluginVersionError: it speaks another plugin API.
+            PluginError: it is unknown (the message has the nearest name), disabled or broken.
+            PluginConflictError: several distributions have a plugin of that name.
+            PluginVersionError: it needs another version of the plugin API.
         """
         entry = self._entry(spec)
         self._try(entry)
@@ -71,8 +78,10 @@ class Registry:
         return self._loaded[entry]
 
     def task(self, spec: str) -> Registration:
-        """The task that ``--plugin SPEC`` runs: a plugin's task of the plugin's name, or its only one, or else a task
-        of that name in any plugin. Raises what `load` raises."""
+        """The task that ``--plugin SPEC`` runs; raises what `load` raises.
+
+        It is the plugin's task of the plugin's name, or its only one, or a task of that name in any plugin.
+        """
         if not is_file(spec) and not matching(self.entries, spec):
             others = self._search(spec, ("task",))
             if others:
@@ -82,10 +91,10 @@ class Registry:
     def find(self, name: str, *kinds: Kind) -> Registration:
         """The registration of ``NAME`` or ``DISTRIBUTION:NAME`` among these kinds.
 
-        Looks in the plugins in use, among what is loaded, then in the plugin of that name, then in all others.
+        Searches the plugins in use, then the loaded ones, then the plugin of that name, then all others.
 
         Raises:
-            PluginConflictError: several distributions give the name.
+            PluginConflictError: several distributions register the name.
             PluginError: none does; the message has the nearest name and the plugins that could not be loaded.
         """
         found = self._search(name, kinds)
@@ -99,43 +108,51 @@ class Registry:
         raise PluginError(message)
 
     def registered(self, kind: Kind) -> tuple[Registration, ...]:
-        """What the plugins in use give of a kind: all that it named so far, and the built-ins."""
+        """The registrations of a kind in the plugins in use and in the built-in one."""
         return tuple(item for entry in self._used for item in self._loaded[entry].registrations if item.kind == kind)
 
-    def sections(self, config: RunConfig) -> dict[str, Section]:
-        """What stands under ``plugins`` in a configuration, checked; for the other plugins in use, their defaults.
+    def engine_sections(self) -> dict[str, type[EngineSection]]:
+        """The keys that the engines of the plugins in use add to the configuration, by the engine's name."""
+        found = {item.name: section_class(item) for item in self.registered("config_section")}
+        return {name: section for name, section in found.items() if issubclass(section, EngineSection)}
 
-        A section that is named there brings the plugin that registers it into use.
+    def sections(self, config: RunConfig) -> dict[str, Section]:
+        """The sections under ``plugins`` in a configuration, validated, and the defaults of other plugins in use.
+
+        A plugin whose section is named there is in use from then on. Sections of engines that do not run the
+        configuration are left out.
 
         Raises:
             PluginError: no plugin registers such a section; the message has the nearest name.
             PluginConflictError: several do.
-            ConfigError: a key that the section does not know, or a value that does not fit.
+            ConfigError: a key is unknown, or a value does not fit.
         """
         given: dict[str, tuple[Registration, Mapping[str, Any]]] = {}
         for name, data in config.plugins.items():
             item = self.find(name, "config_section")
             if item.name in given:
-                raise ConfigError(f"plugins: the section '{item.name}' stands there twice, once as '{name}'.")
+                raise ConfigError(f"plugins: the section '{item.name}' is given twice, once as '{name}'.")
             given[item.name] = item, data
         for item in self.registered("config_section"):
             other, _ = given.setdefault(item.name, (item, {}))
             if other.plugin != item.plugin:
                 raise conflict(words(item.kind), item.name, [other.plugin, item.plugin])
+        engines = self.engine_sections()
         return {
-            name: validate_section(section_class(item), data, prefix=f"plugins.{name}")
+            name: validate_section(section_class(item), data, prefix=name if name in engines else f"plugins.{name}")
             for name, (item, data) in given.items()
+            if name == config.engine_name or name not in engines
         }
 
     def load_all(self) -> tuple[LoadedPlugin, ...]:
-        """Try every plugin that is not disabled; what fails is in `broken`."""
+        """Try to load every plugin that is not disabled; those that fail are in `broken`."""
         for entry in self.entries:
             if not is_disabled(entry):
                 self._try(entry)
         return tuple(self._loaded.values())
 
     def conflicts(self) -> tuple[PluginConflictError, ...]:
-        """For every name that more than one of the loaded plugins gives, the error that a run naming it would get."""
+        """For each name that several loaded plugins register, the error that a run with that name would get."""
         givers: dict[tuple[Kind | Literal["plugin"], str], list[PluginEntry]] = {}
         for plugin in self._loaded.values():
             givers.setdefault(("plugin", plugin.entry.name), []).append(plugin.entry)
@@ -144,13 +161,13 @@ class Registry:
         return tuple(conflict(words(kind), name, found) for (kind, name), found in givers.items() if len(found) > 1)
 
     def fingerprints(self) -> tuple[Fingerprint, ...]:
-        """Of the core and of every plugin in use, for ``plugins.lock.json`` and for workers."""
+        """The fingerprints of the core and of every plugin in use, for ``plugins.lock.json`` and for workers."""
         return tuple(fingerprint(entry) for entry in self._used)
 
     def load_for_worker(self, fingerprints: Iterable[Fingerprint]) -> None:
-        """In a worker process: load the driver's plugins from this machine, and refuse any that is not the same.
+        """In a worker process: load the driver's plugins from this machine, and refuse those that differ.
 
-        To be called before anything is unpickled that a one-file plugin defines.
+        It has to be called before objects of a one-file plugin are unpickled.
 
         Raises:
             PluginError: a plugin is missing, broken or differs; the message says which file.
@@ -189,7 +206,7 @@ class Registry:
 
     def _search(self, name: str, kinds: Sequence[Kind]) -> list[Registration]:
         found = self._matches(name, kinds)
-        if found:  # what a search has loaded by the way must not make a conflict
+        if found:  # plugins that an earlier search has loaded must not cause a conflict
             return [item for item in found if item.plugin in self._used] or found
         own = [entry for entry in matching(self.entries, name) if not is_disabled(entry)]
         if len(own) == 1:

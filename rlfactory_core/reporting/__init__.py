@@ -1,6 +1,6 @@
-"""What a run leaves behind and says of itself: its folder, metrics, trajectories, report and progress events.
+"""The results of a run: its folder, metrics, trajectories, report and progress events.
 
-The names here are for a plugin's own report sections and engines, and for who reads a run's folder.
+The names here are for a plugin's own report sections and engines, and for code that reads a run's folder.
 """
 
 from rlfactory_core.reporting.charts import Chart, Line

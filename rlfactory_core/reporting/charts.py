@@ -1,4 +1,4 @@
-"""Line charts as inline SVG: no library, no request, colours from the page's own variables (light and dark)."""
+"""Line charts as inline SVG, without a library or a request; colours are the page's variables (light and dark)."""
 
 from __future__ import annotations
 
@@ -12,46 +12,41 @@ from rlfactory_core.reporting.progress import number_text
 
 _WIDTH, _HEIGHT = 560.0, 230.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44.0, 14.0, 10.0, 26.0
-_Place = Callable[[float, float], tuple[float, float]]  # step and value -> where in the picture
-_SMOOTH_FROM = 24  # points from which on a moving mean is drawn over the raw line
+_Place = Callable[[float, float], tuple[float, float]]  # step and value -> coordinates in the picture
+_SMOOTH_FROM = 24  # from this number of points on, a moving mean is drawn over the raw line
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One curve: ``(step, value)`` points by step. ``smooth`` draws a moving mean where there are many."""
+    """One curve: ``(step, value)`` points, ordered by step. ``smooth`` draws a moving mean if there are many."""
 
     label: str
     points: Sequence[tuple[float, float]]
     smooth: bool = True
-    dots: bool = False  # mark each point: few, precious measurements
+    dots: bool = False  # mark each point, for a few measurements
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A titled plot; lines without points are left out.
-
-    Args:
-        note: one line below the title: what it shows, in words and unit.
-        low, high: ends of the value axis, where fixed (shares: 0 and 1); else from the data.
-    """
+    """A titled plot; lines without points are left out."""
 
     title: str
     lines: Sequence[Line]
-    note: str = ""
-    low: float | None = 0.0
-    high: float | None = None
+    note: str = ""  # one line below the title that says what is shown, with its unit
+    low: float | None = 0.0  # the lower end of the value axis, such as 0 for shares; None: from the data
+    high: float | None = None  # the upper end
 
     @property
     def drawn(self) -> list[Line]:
         return [line for line in self.lines if line.points]
 
     def html(self) -> str:
-        """A ``<figure>``; empty where there is nothing to draw."""
+        """A ``<figure>``; empty if there is nothing to draw."""
         lines = self.drawn
         if not lines:
             return ""
         legend = ""
-        if len(self.lines) > 1:  # also where only one is drawn: which one matters
+        if len(self.lines) > 1:  # also if only one is drawn, to say which
             keys = (f'<span class="key c{i % 6}">{escape(line.label)}</span>' for i, line in enumerate(lines))
             legend = f'<div class="legend">{"".join(keys)}</div>'
         note = f'<p class="note">{escape(self.note)}</p>' if self.note else ""

@@ -1,7 +1,8 @@
-"""The run's folder: where every file of a run stands, and how each is written so that a crash never spoils it.
+"""The run's folder: the place of each file, and how it is written so that a crash never damages it.
 
-Whole files are written beside their place and renamed into it; ``metrics.jsonl`` grows by one flushed line a step, and
-a line torn by a crash is dropped when read. Checkpoints have code of their own; only their place is given here.
+Whole files are written beside their place and then renamed. ``metrics.jsonl`` grows by one flushed line for each step;
+a last line that a crash cut off is ignored when the file is read. Engines write checkpoints; only their place is
+defined here.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ from pathlib import Path
 from typing import Any
 
 from rlfactory_core.errors import CheckpointError, DataError, UsageError, nearest
-from rlfactory_core.reporting.trajectories import StoredTrajectory
+from rlfactory_core.reporting.trajectories import StoredTrajectory, json_text
 from rlfactory_core.types import Trajectory
 
-RUNS = Path("runs")  # where runs stand unless told otherwise, relative to the working directory
+RUNS = Path("runs")  # the default folder of runs, relative to the working directory
 
 
 class RunFolder:
     """One run's files.
 
     Args:
-        path: an existing folder; `create` and `open` are the ways to get one.
+        path: an existing folder; use `create` or `open` instead of the constructor.
     """
 
     def __init__(self, path: Path) -> None:
@@ -39,7 +40,7 @@ class RunFolder:
         self.report = path / "report.html"
         self.trajectories = path / "trajectories"
         self.checkpoints = path / "checkpoints"
-        self.logs = path / "logs"  # of an engine's processes, where one of them has failed
+        self.logs = path / "logs"  # of an engine's processes, if one of them has failed
 
     @property
     def name(self) -> str:
@@ -47,10 +48,10 @@ class RunFolder:
 
     @classmethod
     def create(cls, plugin: str, out: Path | None = None, *, root: Path = RUNS) -> RunFolder:
-        """A new, empty folder: ``out``, or ``root/<YYYYmmdd-HHMMSS>-<plugin>`` with a number added where taken.
+        """A new, empty folder: ``out``, or ``root/<YYYYmmdd-HHMMSS>-<plugin>``, with a number added if it exists.
 
         Raises:
-            UsageError: ``out`` already holds something, or the folder cannot be made.
+            UsageError: ``out`` is not empty, or the folder cannot be made.
         """
         try:
             path = _fresh(plugin, root) if out is None else _given(out)
@@ -68,7 +69,7 @@ class RunFolder:
         """An existing run, by its path or by its name under ``root``.
 
         Raises:
-            UsageError: there is no such run; names the nearest, or the newest ones.
+            UsageError: there is no such run; the message has the nearest name, or the newest ones.
         """
         for path in (Path(run), root / run):
             if _is_run(path):
@@ -83,7 +84,7 @@ class RunFolder:
 
     def write_config(self, config: Mapping[str, Any]) -> None:
         """Save the resolved configuration (plain data) as YAML."""
-        from rlfactory_core.config_load import dump_yaml
+        from rlfactory_core.config.loading import dump_yaml
 
         write_atomic(self.config, dump_yaml(config))
 
@@ -93,49 +94,57 @@ class RunFolder:
         Raises:
             ConfigError: the file is missing or not YAML.
         """
-        from rlfactory_core.config_load import load_yaml
+        from rlfactory_core.config.loading import load_yaml
 
         return load_yaml(self.config)
 
     def write_plugins_lock(self, lock: Mapping[str, Any]) -> None:
-        write_atomic(self.plugins_lock, _json(lock, indent=2) + "\n")
+        write_atomic(self.plugins_lock, json_text(lock, indent=2) + "\n")
 
     def read_plugins_lock(self) -> dict[str, Any]:
-        """``plugins.lock.json``; empty where there is none."""
+        """``plugins.lock.json``; empty if there is none."""
         return _read_json(self.plugins_lock)
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
-        write_atomic(self.summary, _json(summary, indent=2) + "\n")
+        write_atomic(self.summary, json_text(summary, indent=2) + "\n")
 
     def read_summary(self) -> dict[str, Any]:
-        """``summary.json``; empty where the run has not ended."""
+        """``summary.json``; empty if the run has not ended."""
         return _read_json(self.summary)
 
     def append_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Add one line; numbers that JSON lacks (NaN, infinities) become null."""
-        values = {name: _finite(value) for name, value in metrics.items() if name != "step"}
+        """Add one line; NaN and infinities, which JSON lacks, become null."""
+        values = {name: value if math.isfinite(value) else None for name, value in metrics.items() if name != "step"}
         with _writing(self.metrics), self.metrics.open("a", encoding="utf-8") as file:
-            file.write(_json({"step": step, **values}) + "\n")
+            file.write(json_text({"step": step, **values}) + "\n")
 
     def read_metrics(self) -> list[dict[str, float | None]]:
-        """All lines in order; a last line torn by a crash is left out.
+        """All lines in order; a last line that a crash cut off is left out.
 
         Raises:
-            DataError: another line is broken; names it.
+            DataError: another line is broken.
         """
-        return list(self._metrics_rows())
+        rows: list[dict[str, float | None]] = []
+        lines = self.metrics.read_text(encoding="utf-8").split("\n") if self.metrics.exists() else []
+        for number, line in enumerate(lines, 1):
+            try:
+                rows += [json.loads(line)] if line else []
+            except ValueError as error:
+                if number < len(lines):  # else without a newline: it was cut off while it was written
+                    raise DataError(f"{self.metrics}, line {number}: not JSON ({error})") from error
+        return rows
 
     def cut_after(self, step: int) -> None:
-        """Drop what a resumed run will do again: metrics and trajectories of the steps after ``step``."""
-        rows = [row for row in self._metrics_rows() if (row.get("step") or 0) <= step]
+        """Delete the metrics and trajectories of the steps after ``step``, which a resumed run will do again."""
+        rows = [row for row in self.read_metrics() if (row.get("step") or 0) <= step]
         if self.metrics.exists():
-            write_atomic(self.metrics, "".join(_json(row) + "\n" for row in rows))
+            write_atomic(self.metrics, "".join(json_text(row) + "\n" for row in rows))
         for later in self.trajectory_steps():
             if later > step:
                 self.trajectory_file(later).unlink()
 
     def trajectory_file(self, step: int | str) -> Path:
-        """Of a step, or of an evaluation by name: ``eval-before``, ``eval-after``."""
+        """The file of a step, or of an evaluation by name: ``eval-before``, ``eval-after``."""
         return self.trajectories / (f"step-{step:06d}.jsonl" if isinstance(step, int) else f"{step}.jsonl")
 
     def trajectory_steps(self) -> list[int]:
@@ -146,45 +155,35 @@ class RunFolder:
     def write_trajectories(
         self, step: int | str, trajectories: Iterable[Trajectory], decode: Callable[[Sequence[int]], str]
     ) -> Path:
-        """Save trajectories with their texts; ``decode`` is the chat format's. Returns the file."""
+        """Save trajectories with their texts, for which ``decode`` is the chat format's; returns the file."""
         return self.write_stored(step, (StoredTrajectory.of(item, decode) for item in trajectories))
 
     def write_stored(self, step: int | str, trajectories: Iterable[StoredTrajectory]) -> Path:
-        """Save trajectories that have their texts already. Returns the file."""
+        """Save trajectories that already have their texts; returns the file."""
         path = self.trajectory_file(step)
-        write_atomic(path, "".join(_json(item.to_dict()) + "\n" for item in trajectories))
+        write_atomic(path, "".join(f"{each.to_line()}\n" for each in trajectories))
         return path
 
     def read_trajectories(self, step: int | str) -> Iterator[StoredTrajectory]:
-        """The saved trajectories of a step or evaluation, one after the other; none where there is no file.
+        """Yields the saved trajectories of a step or evaluation; none if there is no file.
 
         Raises:
-            DataError: a line is not a trajectory, or is of a newer format.
+            DataError: a line is not a trajectory, or has a newer format.
         """
         path = self.trajectory_file(step)
         if not path.exists():
             return
         with path.open(encoding="utf-8") as file:
             for number, line in enumerate(file, 1):
-                yield _trajectory(line, f"{path}, line {number}")
-
-    def _metrics_rows(self) -> Iterator[dict[str, float | None]]:
-        if not self.metrics.exists():
-            return
-        lines = self.metrics.read_text(encoding="utf-8").split("\n")
-        for number, line in enumerate(lines, 1):
-            if not line:
-                continue
-            try:
-                yield json.loads(line)
-            except ValueError as error:
-                if number == len(lines):  # no newline after it: torn while being written
-                    return
-                raise DataError(f"{self.metrics}, line {number}: not JSON ({error})") from error
+                try:
+                    stored = StoredTrajectory.from_dict(json.loads(line))
+                except (ValueError, KeyError, TypeError) as error:
+                    raise DataError(f"{path}, line {number}: not a trajectory ({error})") from error
+                yield stored
 
 
 def write_atomic(path: Path, text: str) -> None:
-    """Write beside, flush to disk, rename: at any moment the file is the whole old one or the whole new one.
+    """Write a temporary file, flush it to disk and rename it, so that the file is always either the old or the new one.
 
     Raises:
         CheckpointError: it cannot be written (disk full, no permission); the old file is intact.
@@ -193,7 +192,7 @@ def write_atomic(path: Path, text: str) -> None:
     try:
         with _writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            # A model can write half a surrogate pair; escaped, it is JSON that reads back as it was.
+            # A model can write half a surrogate pair; escaped, it stays valid JSON.
             with temporary.open("w", encoding="utf-8", errors="backslashreplace") as file:
                 file.write(text)
                 file.flush()
@@ -205,7 +204,7 @@ def write_atomic(path: Path, text: str) -> None:
 
 
 def replace_link(link: Path, target: str) -> None:
-    """Make ``link`` a symbolic link to a folder beside it: at any moment it is the old one or the new one."""
+    """Make ``link`` a symbolic link to a folder beside it; at any moment it is either the old or the new link."""
     fresh = link.with_name(f".{link.name}.partial")
     with suppress(FileNotFoundError):
         fresh.unlink()
@@ -232,29 +231,6 @@ def _read_json(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise DataError(f"{path} is not JSON: {error}") from error
     return data
-
-
-def _trajectory(line: str, place: str) -> StoredTrajectory:
-    try:
-        return StoredTrajectory.from_dict(json.loads(line))
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{place}: not a trajectory ({error})") from error
-
-
-def _json(data: Mapping[str, Any], indent: int | None = None) -> str:
-    separators = (",", ":") if indent is None else (",", ": ")
-    return json.dumps(data, ensure_ascii=False, indent=indent, separators=separators, default=_plain)
-
-
-def _plain(value: Any) -> Any:
-    """What a sample's metadata may hold beyond JSON; numpy's and torch's numbers have ``item``."""
-    if hasattr(value, "item"):
-        return value.item()
-    return list(value) if isinstance(value, (set, frozenset)) else str(value)
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def _is_run(path: Path) -> bool:

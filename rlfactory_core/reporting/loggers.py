@@ -1,7 +1,8 @@
-"""Where metrics go: always ``metrics.jsonl``, and by name to TensorBoard, Weights & Biases or trackio.
+"""Logs metrics: always to ``metrics.jsonl``, and on request to TensorBoard, Weights & Biases or trackio.
 
-The trackers are optional packages, imported when a run names them; `check_loggers` refuses before anything costly.
-Each keeps its files inside the run's folder or takes the folder's name as the run's, so a resumed run goes on there.
+The trackers are optional packages, imported when a run names them; `check_loggers` refuses a missing one before the run
+starts. Each keeps its files in the run's folder or uses the folder's name as the run's, so that a resumed run goes on
+in the same place.
 """
 
 from __future__ import annotations
@@ -14,28 +15,15 @@ from typing import Any, Protocol
 from rlfactory_core.errors import MissingExtraError, UsageError, nearest
 from rlfactory_core.reporting.folder import RunFolder
 
-PROJECT = "rlfactory"  # the project's name at trackers that have projects
+PROJECT = "rlfactory"  # the project's name in trackers that have projects
 
 
 class MetricsLogger(Protocol):
-    """Takes each step's metrics."""
+    """Gets each step's metrics."""
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None: ...
 
     def close(self) -> None: ...
-
-
-class JsonlLogger:
-    """``metrics.jsonl``: one line a step."""
-
-    def __init__(self, folder: RunFolder) -> None:
-        self._folder = folder
-
-    def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        self._folder.append_metrics(step, metrics)
-
-    def close(self) -> None:
-        """Every line is on disk already."""
 
 
 class TensorBoardLogger:
@@ -47,7 +35,7 @@ class TensorBoardLogger:
 
         self._event, self._summary = event_pb2.Event, summary_pb2.Summary
         self._writer = EventFileWriter(str(folder.path / "tensorboard"))
-        if resume_step is not None:  # tells TensorBoard to forget later steps of the run that was cut off
+        if resume_step is not None:  # tells TensorBoard to drop later steps of the interrupted run
             start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
             self._writer.add_event(self._event(step=resume_step + 1, session_log=start))
 
@@ -92,33 +80,34 @@ class TrackioLogger:
         self._trackio.log(_numbers(metrics), step=step)
 
     def close(self) -> None:
-        self._trackio.finish()  # not the run's own, after which trackio would finish it again at exit
+        self._trackio.finish()  # after the run's own `finish`, trackio would finish it again at exit
 
 
 TRACKERS = ("tensorboard", "wandb", "trackio")  # each is also the name of its package
 
 
 class Loggers:
-    """Several loggers as one."""
+    """``metrics.jsonl``, with one line a step, and trackers as one logger."""
 
-    def __init__(self, loggers: Sequence[MetricsLogger]) -> None:
-        self._loggers = tuple(loggers)
+    def __init__(self, folder: RunFolder, trackers: Sequence[MetricsLogger]) -> None:
+        self._folder, self._trackers = folder, trackers
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        for logger in self._loggers:
-            logger.log(step, metrics)
+        self._folder.append_metrics(step, metrics)
+        for tracker in self._trackers:
+            tracker.log(step, metrics)
 
     def close(self) -> None:
-        for logger in self._loggers:
-            logger.close()
+        for tracker in self._trackers:
+            tracker.close()
 
 
 def check_loggers(names: Sequence[str]) -> None:
-    """Refuse before a run starts.
+    """Check the names before a run starts.
 
     Raises:
-        UsageError: an unknown name; gives the nearest.
-        MissingExtraError: a known one whose package is not installed; gives the command.
+        UsageError: a name is unknown; the message has the nearest one.
+        MissingExtraError: a package is not installed; the message has the command.
     """
     for name in names:
         if name not in TRACKERS:
@@ -136,8 +125,8 @@ def open_loggers(
     """``metrics.jsonl`` and the named trackers.
 
     Args:
-        config: the resolved configuration as plain data, shown by trackers that show one.
-        resume_step: the last step that a resumed run keeps; later ones are cut from the folder. None: a new run.
+        config: the resolved configuration as plain data, for trackers that show it.
+        resume_step: the last step that a resumed run keeps; later steps are deleted from the folder. None: a new run.
 
     Raises:
         UsageError, MissingExtraError: as `check_loggers`.
@@ -145,7 +134,7 @@ def open_loggers(
     check_loggers(names)
     if resume_step is not None:
         folder.cut_after(resume_step)
-    return Loggers([JsonlLogger(folder), *(_tracker(name, folder, config, resume_step) for name in names)])
+    return Loggers(folder, [_tracker(name, folder, config, resume_step) for name in names])
 
 
 def _tracker(name: str, folder: RunFolder, config: Mapping[str, Any], resume_step: int | None) -> MetricsLogger:
@@ -155,5 +144,5 @@ def _tracker(name: str, folder: RunFolder, config: Mapping[str, Any], resume_ste
 
 
 def _numbers(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Trackers draw gaps better than NaN."""
+    """The finite metrics, because trackers draw gaps better than NaN."""
     return {name: float(value) for name, value in metrics.items() if math.isfinite(value)}

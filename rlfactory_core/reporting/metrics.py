@@ -1,37 +1,37 @@
-"""A step's trajectories as flat numbers.
+"""Computes a step's metrics from its trajectories.
 
-Names, in this order:
+The names, in this order:
 
-- ``reward``, ``reward_std``: over trajectories that are not masked; NaN where all are.
+- ``reward``, ``reward_std``: over trajectories that are not masked; NaN if all are.
 - ``<component>``, ``<component>/<slice>``: mean of each score component (unweighted), such as ``exact_match`` and
   ``exact_match/two_hop``; masked trajectories are left out. A component named like one of the others here is reported
   as ``score/<component>``.
 - ``tool_calls``, ``turns``, ``sampled_tokens``: means a trajectory.
 - ``stop/<reason>``: share of the trajectories, for every `StopReason`.
-- ``faults/<kind>``: number of faults, for every `FaultKind`; ``faults/verifier/<scorer>``: those of a scorer that had
-  some.
-- ``counts/<scorer>.<name>``: sum of what a scorer counted (`Score.counts`, `VerifierError.counts`), such as
-  ``counts/judge.requests``, over all trajectories, masked ones too; left out where nobody counted.
-- ``masked``: trajectories left out of the update because an infra or verifier fault spoilt them.
-- ``equal_groups``: groups whose rewards are all equal, which carry no gradient (fewer than two unmasked ones: too).
+- ``faults/<kind>``: number of faults, for every `FaultKind`; ``faults/verifier/<scorer>``: by scorer, if it had any.
+- ``counts/<scorer>.<name>``: sum of a scorer's counts (`Score.counts`, `VerifierError.counts`), such as
+  ``counts/judge.requests``, over all trajectories, including masked ones; left out if there are no counts.
+- ``masked``: number of trajectories with an infra or verifier fault, which are left out of the update.
+- ``equal_groups``: number of groups without a gradient: all rewards are equal, or fewer than two are unmasked.
 
-A name that ends in ``_s`` is wall-clock time or a rate, here and wherever metrics are made: two runs that do the same
-differ only in those, and in what a scorer counts of services outside.
+Every metric whose name ends in ``_s`` is wall-clock time or a rate. Two identical runs differ only in these, and in
+counts of external services.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import nan, sqrt
 
-from rlfactory_core.types import FaultKind, Group, StopReason, Trajectory
+from rlfactory_core.algo.advantages import all_equal
+from rlfactory_core.types import FaultKind, Group, StopReason, ToolResult, Trajectory
 
 _OWN_NAMES = {"step", "reward", "reward_std", "tool_calls", "turns", "sampled_tokens", "masked", "equal_groups"}
 
 
 def group_metrics(groups: Sequence[Group]) -> dict[str, float]:
-    """All metrics of the module's docstring, for one step's groups or one evaluation's."""
+    """The metrics of the module's docstring, for the groups of a step or of an evaluation."""
     trajectories = [trajectory for group in groups for trajectory in group.trajectories]
     kept = [trajectory for trajectory in trajectories if not trajectory.masked]
     rewards = [trajectory.reward for trajectory in kept]
@@ -47,12 +47,13 @@ def group_metrics(groups: Sequence[Group]) -> dict[str, float]:
     metrics.update({f"faults/verifier/{name}": float(verifiers[name]) for name in sorted(verifiers)})
     metrics.update({f"counts/{name}": total for name, total in count_sums(trajectories).items()})
     metrics["masked"] = float(len(trajectories) - len(kept))
-    metrics["equal_groups"] = float(sum(map(_all_equal, groups)))
+    live = ([each.reward for each in group.trajectories if not each.masked] for group in groups)
+    metrics["equal_groups"] = float(sum(map(all_equal, live)))
     return metrics
 
 
 def all_masked(groups: Sequence[Group]) -> str | None:
-    """A sentence with the first fault, where no trajectory of a step is left to learn from; else None."""
+    """A sentence with the first fault if all trajectories of a step are masked; else None."""
     trajectories = [trajectory for group in groups for trajectory in group.trajectories]
     if not trajectories or not all(trajectory.masked for trajectory in trajectories):
         return None
@@ -77,7 +78,7 @@ def component_means(trajectories: Iterable[Trajectory]) -> dict[str, float]:
 
 
 def count_sums(trajectories: Iterable[Trajectory]) -> dict[str, float]:
-    """What scorers counted, summed over all trajectories, masked ones too; names in alphabetical order."""
+    """The sums of the scorers' counts over all trajectories, including masked ones; names in alphabetical order."""
     sums: defaultdict[str, float] = defaultdict(float)
     for trajectory in trajectories:
         for name, count in trajectory.score.counts.items() if trajectory.score else ():
@@ -86,7 +87,7 @@ def count_sums(trajectories: Iterable[Trajectory]) -> dict[str, float]:
 
 
 def eval_metrics(groups: Iterable[Group]) -> dict[str, float]:
-    """Of an evaluation between two steps: ``eval/<component>``, by slice too, and ``eval/counts/<scorer>.<name>``."""
+    """The metrics of an evaluation between steps: ``eval/<component>``, also by slice, and ``eval/counts/…``."""
     trajectories = [trajectory for group in groups for trajectory in group.trajectories]
     found = component_means(trajectories)
     found |= {f"counts/{name}": total for name, total in count_sums(trajectories).items()}
@@ -94,13 +95,8 @@ def eval_metrics(groups: Iterable[Group]) -> dict[str, float]:
 
 
 def component_metric(name: str) -> str:
-    """Under which name a score component is reported."""
+    """The name under which a score component is reported."""
     return f"score/{name}" if name in _OWN_NAMES else name
-
-
-def _all_equal(group: Group) -> bool:
-    rewards = [trajectory.reward for trajectory in group.trajectories if not trajectory.masked]
-    return len(rewards) < 2 or max(rewards) - min(rewards) < 1e-8
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -110,3 +106,45 @@ def _mean(values: Sequence[float]) -> float:
 def _std(values: Sequence[float]) -> float:
     mean = _mean(values)
     return sqrt(_mean([(value - mean) ** 2 for value in values])) if values else nan
+
+
+UNKNOWN = "unknown"  # stands for all tools that do not exist
+
+
+_KINDS = (FaultKind.POLICY, FaultKind.TOOL, FaultKind.INFRA)
+
+
+def tool_metrics(trajectories: Iterable[Trajectory]) -> dict[str, float]:
+    """``tool/<name>/<metric>`` for each tool that was called, and ``tools/cache_hit_rate`` over all calls.
+
+    Counts: ``calls``, ``attempts``, ``bytes``, ``truncated``, ``faults_<kind>``; shares: ``cache_hit_rate``; seconds:
+    ``latency_p50_s``, ``latency_p95_s``, ``latency_max_s``.
+    """
+    results: defaultdict[str, list[ToolResult]] = defaultdict(list)
+    for trajectory in trajectories:
+        names = {tool.name for tool in trajectory.tools}
+        for result in (result for turn in trajectory.turns for result in turn.results):
+            results[result.name if result.name in names else UNKNOWN].append(result)
+    metrics = {f"tool/{name}/{key}": value for name, calls in results.items() for key, value in _metrics(calls)}
+    if results:
+        metrics["tools/cache_hit_rate"] = _cache_hit_rate([call for calls in results.values() for call in calls])
+    return metrics
+
+
+def _metrics(calls: Sequence[ToolResult]) -> Iterator[tuple[str, float]]:
+    yield "calls", float(len(calls))
+    yield "attempts", float(sum(call.attempts for call in calls))
+    yield "bytes", float(sum(call.size_bytes for call in calls))
+    yield "truncated", float(sum(call.truncated for call in calls))
+    for kind in _KINDS:
+        yield f"faults_{kind.value}", float(sum(call.fault is kind for call in calls))
+    yield "cache_hit_rate", _cache_hit_rate(calls)
+    latencies = sorted(call.latency_s for call in calls)
+    yield "latency_p50_s", latencies[len(latencies) // 2]
+    yield "latency_p95_s", latencies[min(len(latencies) - 1, int(0.95 * len(latencies)))]
+    yield "latency_max_s", latencies[-1]
+
+
+def _cache_hit_rate(calls: Sequence[ToolResult]) -> float:
+    """The share of calls answered by another call, from the cache or in flight."""
+    return sum(call.cached for call in calls) / len(calls)

@@ -1,6 +1,6 @@
-"""How long work says where it stands: the protocol that engines call, and the state that every display shows.
+"""Progress of long work: the protocol that engines and the runner call, and the state that every display shows.
 
-Engines and runner know only this; what it looks like (a live panel, plain lines) stands in ``ui``.
+The displays themselves, a live panel and plain lines, are in ``cli/ui``.
 """
 
 from __future__ import annotations
@@ -9,34 +9,30 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import isnan
-from types import TracebackType
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol, Self
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
-__all__ = ["NullProgress", "Progress", "count_text", "seconds_text"]
+__all__ = ["NullProgress", "Progress", "StageState", "count_text", "seconds_text"]
 
 
 class Progress(Protocol):
     """One stage at a time: download, warm start, training, evaluation.
 
-    Use it as a context manager, or call `close` in a ``finally``: a live display gives the terminal back there.
+    Use it as a context manager, or call `close` in a ``finally``, so that a live display releases the terminal.
     """
 
     def stage(self, name: str, total: int | None = None, unit: str = "") -> None:
-        """End the stage before and begin a new one of ``total`` units (None: unknown), such as ``"step"``."""
+        """End the current stage and begin a new one with ``total`` units (None: unknown), such as ``"step"``."""
         ...
 
     def advance(self, count: int = 1, **numbers: float) -> None:
-        """``count`` more units are done (0: none). Numbers are shown by name until replaced, for this stage.
+        """Record ``count`` more units as done. Numbers are shown by name until they are replaced or the stage ends.
 
-        Names as in metrics.jsonl; pass those with a slash as ``**{"eval/exact_match": 0.9}``.
+        Names are as in metrics.jsonl; pass those with a slash as ``**{"eval/exact_match": 0.9}``.
         """
         ...
 
     def say(self, text: str) -> None:
-        """One line that stays."""
+        """Show one line that stays."""
         ...
 
     def close(self) -> None:
@@ -45,13 +41,11 @@ class Progress(Protocol):
 
     def __enter__(self) -> Self: ...
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None: ...
+    def __exit__(self, kind: object, *error: object) -> None: ...
 
 
 class NullProgress:
-    """Shows nothing; also the base of the displays: tracks the stage and calls the four hooks below."""
+    """Shows nothing. It is also the base of the displays: it tracks the stage and calls the ``on_…`` methods."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -83,9 +77,7 @@ class NullProgress:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, *error: object) -> None:
         self._end(failed=kind is not None)
         self.close()
 
@@ -98,7 +90,7 @@ class NullProgress:
 
 @dataclass(slots=True)
 class StageState:
-    """Where a stage stands; mutable, owned by its display."""
+    """The state of a stage; mutable, owned by its display."""
 
     name: str
     total: int | None
@@ -118,7 +110,7 @@ class StageState:
 
     @property
     def seconds_left(self) -> float | None:
-        """At the mean rate so far; None where that says nothing yet."""
+        """Estimated from the mean rate so far; None if there is no estimate yet."""
         if not self.total or not 0 < self.done <= self.total:
             return None
         return self.seconds / self.done * (self.total - self.done)
@@ -133,12 +125,12 @@ class StageState:
         return count_text(self.done, self.unit) if self.unit else f"{self.done:,}"
 
     def number_texts(self) -> list[tuple[str, str]]:
-        """Label and value of each number, for people."""
+        """A readable label and value for each number."""
         return [(number_label(name), number_text(value)) for name, value in self.numbers.items()]
 
 
 def number_label(name: str) -> str:
-    """A metric's name for people: ``eval/exact_match/two_hop`` is ``held-out exact match, two hop``."""
+    """A readable name of a metric: ``eval/exact_match/two_hop`` is ``held-out exact match, two hop``."""
     prefix, name = _prefix_label(name)
     text = ", ".join(part.replace("_", " ") for part in name.split("/"))
     if text.endswith("tokens s"):
@@ -149,7 +141,7 @@ def number_label(name: str) -> str:
 
 
 def _prefix_label(name: str) -> tuple[str, str]:
-    """What the first parts of a metric's name say about all the rest, and the rest."""
+    """The label of a metric's prefix, and the rest of its name."""
     first, slash, rest = name.partition("/")
     if slash and first == "eval":
         return "held-out ", rest

@@ -1,15 +1,19 @@
-"""``report.html``: one self-contained page about a run, made from its folder alone.
+"""Writes ``report.html``, one self-contained page about a run, from the run's folder alone.
 
-The page is a list of sections; each is a function of the run's data, so a plugin can add its own (`plugin_sections`).
+The page is a list of sections. Each is a function of the run's data, so plugins can add their own (`plugin_sections`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlfactory_core.plugins.loading import Registration
+from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.reporting.charts import Chart, Line
 from rlfactory_core.reporting.folder import RunFolder, write_atomic
 from rlfactory_core.reporting.metrics import component_metric
@@ -30,14 +34,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of the page. ``html`` is trusted: escape what comes from data or models."""
+    """A part of the page. ``html`` is inserted as it is, so escape texts from data or models."""
 
     title: str
     html: str
 
     @classmethod
     def of_charts(cls, title: str, *charts: Chart) -> Section | None:
-        """Charts side by side; those without a point are left out, and None is left of nothing."""
+        """Charts side by side, without empty ones; None if all are empty."""
         drawn = [html for chart in charts if (html := chart.html())]
         return cls(title, f'<div class="charts">{"".join(drawn)}</div>') if drawn else None
 
@@ -45,24 +49,24 @@ class Section:
     def of_table(
         cls, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], note: str = ""
     ) -> Section | None:
-        """A table of texts, which are escaped here; None where it has no rows.
+        """A table of texts, which are escaped; None if it has no rows.
 
         Args:
-            columns: headings; the first is that of what each row is about.
-            rows: as many cells each.
-            note: a line below it.
+            columns: headings.
+            rows: with as many cells as columns.
+            note: a line below the table.
         """
         return cls(title, _macro("table", columns, rows, note)) if rows else None
 
 
 SectionMaker = Callable[[RunData], Section | None]
-"""Gives None where the run has nothing to show for it."""
+"""Returns None if the run has no data for the section."""
 
 
 def write_report(folder: RunFolder, extra: Iterable[SectionMaker] = ()) -> Path:
-    """Write ``report.html`` with the standard sections and ``extra`` ones behind them; returns its path.
+    """Write ``report.html`` with the standard sections and then the ``extra`` ones; returns its path.
 
-    Works on a run that was stopped at any moment.
+    It also works for a run that was interrupted.
 
     Raises:
         DataError: the folder's files are damaged.
@@ -97,11 +101,8 @@ def learning(run: RunData) -> Section | None:
     """Held-out success by slice, and the training reward."""
     metric = success_metric(run.summary)
     label = number_label(metric)
-    held_out = [Line("overall", run.series(f"eval/{metric}"), smooth=False, dots=True)]
-    held_out += [
-        Line(number_label(name.rsplit("/", 1)[1]), run.series(name), smooth=False, dots=True)
-        for name in run.names(f"eval/{metric}/")
-    ]
+    held_out = [_measured("overall", run, f"eval/{metric}")]
+    held_out += [_measured(name.rsplit("/", 1)[1], run, name) for name in run.names(f"eval/{metric}/")]
     trained = [Line("overall", run.series(metric))]
     trained += [Line(number_label(name.split("/", 1)[1]), run.series(name)) for name in run.names(f"{metric}/")]
     return Section.of_charts(
@@ -114,38 +115,33 @@ def learning(run: RunData) -> Section | None:
     )
 
 
+def _measured(label: str, run: RunData, metric: str) -> Line:
+    """A held-out metric, which is measured in a few steps only."""
+    return Line(number_label(label), run.series(metric), smooth=False, dots=True)
+
+
 def _rewards(run: RunData) -> list[Chart]:
-    """Each reward beside the others: what a judge gives, for one, and the truth, whatever weight that has."""
+    """All rewards in one chart, unweighted, for example to compare a judge with the exact answer."""
     if len(run.rewards) < 2:
         return []
     names = {name: component_metric(name) for name in run.rewards}
-    held_out = [
-        Line(number_label(name), run.series(f"eval/{key}"), smooth=False, dots=True) for name, key in names.items()
-    ]
+    held_out = [_measured(name, run, f"eval/{key}") for name, key in names.items()]
     trained = [Line(number_label(name), run.series(key)) for name, key in names.items()]
+    greedy = "each unweighted, greedy, on questions that are never trained on"
+    sampled = "each unweighted, sampled, mean of a step's trajectories"
     return [
-        Chart(
-            "Rewards, held out",
-            held_out,
-            "each unweighted, greedy, on questions that are never trained on",
-            high=_one(held_out),
-        ),
-        Chart(
-            "Rewards in training",
-            trained,
-            "each unweighted, sampled, mean of a step's trajectories",
-            high=_one(trained),
-        ),
+        Chart("Rewards, held out", held_out, greedy, high=_one(held_out)),
+        Chart("Rewards in training", trained, sampled, high=_one(trained)),
     ]
 
 
 def _one(lines: Sequence[Line]) -> float | None:
-    """The upper end of the axis, where all lie on [0, 1]."""
+    """1 as the upper end of the axis if all values are in [0, 1]."""
     return 1.0 if all(0.0 <= value <= 1.0 for line in lines for _, value in line.points) else None
 
 
 def behaviour(run: RunData) -> Section | None:
-    """What the trajectories look like: calls, turns, lengths, ends, faults."""
+    """Calls, turns, lengths, stop reasons and faults of the trajectories."""
     stops = [Line(number_label(name.split("/", 1)[1]), _if_any(run.series(name))) for name in run.names("stop/")]
     faults = [
         Line(name.split("/", 1)[1], _if_any(run.series(name)), smooth=False)
@@ -189,12 +185,9 @@ def update(run: RunData) -> Section | None:
     )
     charts = []
     for name, note, low in shown:
-        points = run.series(name)
-        constant = len({value for _, value in points}) < 2
-        if not constant:  # a flat line is said by the configuration
-            charts.append(
-                Chart(number_label(name).capitalize().replace("Kl", "KL"), [Line(name, points)], note, low=low)
-            )
+        points, title = run.series(name), number_label(name).capitalize().replace("Kl", "KL")
+        if len({value for _, value in points}) > 1:  # a constant is known from the configuration
+            charts.append(Chart(title, [Line(name, points)], note, low=low))
     return Section.of_charts("Update", *charts)
 
 
@@ -208,7 +201,7 @@ def _if_any(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, floa
 
 
 def _facts(run: RunData) -> list[tuple[str, str]]:
-    """The run's particulars: label and value."""
+    """The run's main facts: label and value."""
     merged = {**{key: run.config.get(key) for key in ("plugin", "engine", "model", "seed")}, **run.summary}
     facts = [(key, str(merged[key])) for key in ("plugin", "engine", "model", "seed") if merged.get(key) is not None]
     last_step = max((row.get("step") or 0 for row in run.metrics), default=0)
@@ -238,3 +231,24 @@ def _environment() -> Environment:
     )
     environment.filters.update(words=number_label, number=number_text, seconds=seconds_text)
     return environment
+
+
+def plugin_sections(registry: Registry) -> tuple[SectionMaker, ...]:
+    """The sections that the plugins in use register, for `write_report`."""
+    return tuple(partial(_section, item) for item in registry.registered("report_section"))
+
+
+def _section(item: Registration, run: RunData) -> Section | None:
+    """The plugin's section, or a note on why it failed: an error must not end a run that may have taken days."""
+    try:
+        section = item.make(run)
+        if section is None:
+            return None
+        if not isinstance(section, Section):
+            raise TypeError(f"expected a rlfactory_core.reporting.Section or None, got {section!r}")
+        f"{section.title}{section.html}".encode()  # raises here if the text cannot be written to the file
+    except Exception as error:  # noqa: BLE001 - the boundary to the plugin's code
+        why = f"{type(error).__name__}: {error}".encode(errors="replace").decode()
+        note = f"The plugin {item.plugin} could not make this section: {why}"
+        return Section(item.name, f'<p class="note">{escape(note)}</p>')
+    return section

@@ -1,4 +1,4 @@
-"""A run's folder, read once, as answers to what a report asks: series, results before and after, examples."""
+"""Reads a run's folder once for reports: series of metrics, results before and after training, examples."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FAULTS = {
     FaultKind.VERIFIER: "verifier failure",
 }
 _MASKING = (FaultKind.INFRA, FaultKind.VERIFIER)
-_MAX_READ = 1000  # evaluation trajectories looked at for examples
+_MAX_READ = 1000  # evaluation trajectories that are read for examples
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +44,15 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class RunData:
-    """What a report is made of; any part may be empty (a run that was stopped early)."""
+    """The data of a report; any part may be empty, for example if the run was stopped early."""
 
-    folder: RunFolder  # for what is not here, such as all trajectories
+    folder: RunFolder  # with the rest, such as all trajectories
     name: str
     config: Mapping[str, Any]
     summary: Mapping[str, Any]
     metrics: Sequence[Mapping[str, float | None]]
     pairs: Sequence[Pair]
-    rewards: Sequence[str] = ()  # the names of the scorers; empty where no trajectory is saved
+    rewards: Sequence[str] = ()  # the names of the scorers; empty if no trajectory is saved
 
     @classmethod
     def read(cls, folder: RunFolder, pairs: int = 3) -> RunData:
@@ -74,7 +74,7 @@ class RunData:
     def series(self, name: str) -> Points:
         """A metric over steps, without the steps that lack it.
 
-        Evaluations (``eval/…``) also take their ends from the summary where the metrics do not hold them.
+        The first and last values of evaluations (``eval/…``) come from the summary if the metrics lack them.
         """
         points = {float(row.get("step") or 0): value for row in self.metrics if (value := row.get(name)) is not None}
         if name.startswith("eval/"):
@@ -91,33 +91,35 @@ class RunData:
         found = dict.fromkeys(name for row in self.metrics for name in row if name.startswith(prefix))
         if prefix.startswith("eval/"):
             key = prefix.removeprefix("eval/")
-            for when in ("before", "after"):
-                keys = (self.summary.get("eval") or {}).get(when) or {}
-                found.update(dict.fromkeys(f"eval/{name}" for name in keys if name.startswith(key)))
+            found.update(dict.fromkeys(f"eval/{name}" for name in _measured(self.summary) if name.startswith(key)))
         return list(found)
 
 
 def eval_value(summary: Mapping[str, Any], when: str, key: str) -> float | None:
-    """One number of ``summary.json``'s evaluations; None where it was not measured. ``when``: before or after."""
-    value = ((summary.get("eval") or {}).get(when) or {}).get(key)
+    """One number of ``summary.json``'s evaluations, before or after; None if it was not measured."""
+    value = _evaluation(summary, when).get(key)
     return None if value is None else float(value)
 
 
+def _evaluation(summary: Mapping[str, Any], when: str) -> Mapping[str, Any]:
+    return (summary.get("eval") or {}).get(when) or {}
+
+
+def _measured(summary: Mapping[str, Any]) -> list[str]:
+    """The names of all results, in order of appearance."""
+    return [*{**_evaluation(summary, "before"), **_evaluation(summary, "after")}]
+
+
 def success_metric(summary: Mapping[str, Any]) -> str:
-    """The score that tells whether an attempt succeeded: what the results of this run are about."""
+    """The name of the score that says whether an attempt succeeded."""
     return str(summary.get("success") or "exact_match")
 
 
 def eval_rows(summary: Mapping[str, Any]) -> list[EvalRow]:
     """The success metric, overall first, then each slice in order of appearance."""
     metric = success_metric(summary)
-    evaluations = summary.get("eval") or {}
-    keys = [key for when in ("before", "after") for key in evaluations.get(when) or {}]
-    slices = dict.fromkeys(
-        key.removeprefix("sampled/").removeprefix(f"{metric}/")
-        for key in keys
-        if key.removeprefix("sampled/").startswith(f"{metric}/")
-    )
+    keys = [key.removeprefix("sampled/") for key in _measured(summary)]
+    slices = dict.fromkeys(key.removeprefix(f"{metric}/") for key in keys if key.startswith(f"{metric}/"))
     rows = []
     for name in ("", *slices):
         key = f"{metric}/{name}" if name else metric
@@ -129,29 +131,28 @@ def eval_rows(summary: Mapping[str, Any]) -> list[EvalRow]:
 
 
 def eval_extras(summary: Mapping[str, Any]) -> list[tuple[str, float | None, float | None]]:
-    """What was measured beside, such as pass@4: name, before, after."""
-    evaluations = summary.get("eval") or {}
-    names = dict.fromkeys(key for when in ("before", "after") for key in evaluations.get(when) or {} if "@" in key)
+    """The other metrics, such as pass@4: name, before, after."""
+    names = [name for name in _measured(summary) if "@" in name]
     return [(name, eval_value(summary, "before", name), eval_value(summary, "after", name)) for name in names]
 
 
 def control_results(summary: Mapping[str, Any]) -> list[tuple[str, float]]:
     """Each control's name and its success after training."""
     metric = success_metric(summary)
-    after = (summary.get("eval") or {}).get("after") or {}
-    parts = ((key.split("/"), value) for key, value in after.items() if key.startswith("control/"))
+    after = _evaluation(summary, "after").items()
+    parts = ((key.split("/"), value) for key, value in after if key.startswith("control/"))
     return [(key[1], float(value)) for key, value in parts if key[2:] == [metric]]
 
 
 def faults_text(summary: Mapping[str, Any], kinds: Iterable[FaultKind] = FaultKind) -> str:
-    """Such as ``53 wrong tool calls, 1 infrastructure failure``; empty where there was none."""
+    """Such as ``53 wrong tool calls, 1 infrastructure failure``; empty if there was no fault."""
     faults = summary.get("faults") or {}
     counts = [(kind, faults.get(kind.value, 0)) for kind in kinds]
     return ", ".join(count_text(count, _FAULTS[kind]) for kind, count in counts if count)
 
 
 def masking_faults(summary: Mapping[str, Any]) -> str:
-    """`faults_text` of those that leave a trajectory out of the update."""
+    """`faults_text` of the kinds that mask a trajectory."""
     return faults_text(summary, _MASKING)
 
 
@@ -171,7 +172,7 @@ def example_pairs(before: Iterable[StoredTrajectory], after: Iterable[StoredTraj
 
 
 def _scorers(folder: RunFolder) -> tuple[str, ...]:
-    """Of the first trajectory that is scored: those that failed have their time in it, too."""
+    """The scorers' names, from the first scored trajectory; its latencies include scorers that failed."""
     files: list[int | str] = ["eval-before", "eval-after", *folder.trajectory_steps()[:1]]
     for file in files:
         for stored in islice(folder.read_trajectories(file), _MAX_READ):
@@ -188,7 +189,7 @@ def _by_sample(trajectories: Iterable[StoredTrajectory]) -> dict[str, StoredTraj
 
 
 def _gain(pair: Pair) -> float:
-    """Pairs with both sides come first."""
+    """The gain in reward; a pair with one side only comes last."""
     if pair.before is None or pair.after is None:
         return float("-inf")
     return pair.after.trajectory.reward - pair.before.trajectory.reward

@@ -1,32 +1,24 @@
-"""Trajectories on disk: one JSON object a line, whole enough to read, to audit and to train on without a tokenizer.
+"""Trajectories on disk: one JSON object on each line, with all that is needed to read, audit and train on them.
 
 Each turn holds ``context_ids`` (loss mask 0) and ``sampled_ids`` (loss mask 1) with the log-probs of the latter, so ids
-and mask cannot disagree, and beside the ids their texts, so that people's tools need no tokenizer. Log-probs are kept
+and mask cannot disagree. It also holds the texts of the ids, so that readers need no tokenizer. Log-probs are rounded
 to 1e-6. Tuples inside ``answer``, ``metadata``, tool arguments and verdict data come back as lists.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from itertools import repeat
 from typing import Any
 
-from rlfactory_core.types import (
-    Fault,
-    FaultKind,
-    Message,
-    Sample,
-    Score,
-    StopReason,
-    ToolCall,
-    ToolResult,
-    ToolSpec,
-    Trajectory,
-    Turn,
-    Verdict,
-)
+from pydantic import TypeAdapter, ValidationError
 
-FORMAT = 1  # raised when a reader of the former number would misread
+from rlfactory_core.types import Fault, Group, Message, Sample, Score, ToolCall, ToolResult, ToolSpec, Trajectory, Turn
+
+FORMAT = 1  # increased if an older reader would misread the file
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +31,30 @@ class TurnText:
 
 @dataclass(frozen=True, slots=True)
 class StoredTrajectory:
-    """A trajectory and its texts, one `TurnText` a turn."""
+    """A trajectory and its texts, one `TurnText` for each turn; ``line`` is its encoded form, if it exists."""
 
     trajectory: Trajectory
     texts: tuple[TurnText, ...]
+    line: str = field(default="", repr=False, compare=False)
 
     @classmethod
     def of(cls, trajectory: Trajectory, decode: Callable[[Sequence[int]], str]) -> StoredTrajectory:
-        """Take the texts with ``decode``, the chat format's."""
+        """With the texts that ``decode`` of the chat format gives."""
         texts = (TurnText(decode(turn.context_ids), decode(turn.sampled_ids)) for turn in trajectory.turns)
         return cls(trajectory, tuple(texts))
 
+    def to_line(self) -> str:
+        """One line of a file, without its end."""
+        line = self.line or json_text(self.to_dict())
+        return line.encode("utf-8", "backslashreplace").decode()  # a model can write half a surrogate pair
+
+    @classmethod
+    def from_line(cls, line: str) -> StoredTrajectory:
+        """The inverse of `to_line`, which then gives this very line; raises as `from_dict`."""
+        return replace(cls.from_dict(json.loads(line)), line=line)
+
     def to_dict(self) -> dict[str, Any]:
-        """JSON-able data. ``reward`` and ``masked`` follow from the rest; they stand there for other tools."""
+        """As JSON data. ``reward`` and ``masked`` follow from the rest and are there for other tools."""
         trajectory = self.trajectory
         return {
             "format": FORMAT,
@@ -62,53 +65,72 @@ class StoredTrajectory:
             "masked": trajectory.masked,
             "seconds": round(trajectory.seconds, 6),
             "score": None if trajectory.score is None else _score_to_dict(trajectory.score),
-            "faults": [_fault_to_dict(fault) for fault in trajectory.faults],
-            "tools": [
-                {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
-                for tool in trajectory.tools
-            ],
+            "faults": [_fields(fault, without="code") for fault in trajectory.faults],
+            # A separate list, because readers of the first releases accept no further field in a fault.
+            **({"fault_codes": codes} if any(codes := [fault.code for fault in trajectory.faults]) else {}),
+            "tools": [_fields(tool) for tool in trajectory.tools],
             "turns": [_turn_to_dict(turn, text) for turn, text in zip(trajectory.turns, self.texts, strict=True)],
         }
 
     @classmethod
     def from_dict(cls, row: Mapping[str, Any]) -> StoredTrajectory:
-        """The inverse of `to_dict`.
+        """The inverse of `to_dict`; ignores unknown fields.
 
         Raises:
-            ValueError: the format is newer than this reader.
-            KeyError: a field is missing.
+            ValueError: the format is newer than this reader, or a field is of another type.
+            KeyError, TypeError: the data is not a trajectory.
         """
-        if row["format"] > FORMAT:
+        if row.get("format", 0) > FORMAT:
             raise ValueError(f"format {row['format']}, this rlfactory reads up to {FORMAT}: upgrade rlfactory")
-        trajectory = Trajectory(
-            sample=_sample_from_dict(row["sample"]),
-            attempt=row["attempt"],
-            turns=tuple(_turn_from_dict(turn) for turn in row["turns"]),
-            stop=StopReason(row["stop"]),
-            faults=tuple(Fault(**{**fault, "kind": FaultKind(fault["kind"])}) for fault in row["faults"]),
-            score=None if row["score"] is None else _score_from_dict(row["score"]),
-            seconds=row["seconds"],
-            tools=tuple(ToolSpec(**tool) for tool in row["tools"]),
-        )
+        faults, codes, score = row.get("faults", ()), row.get("fault_codes") or repeat(""), row.get("score")
+        fields_now = {
+            **row,
+            "faults": [{**fault, "code": code} for fault, code in zip(faults, codes, strict=False)],
+            "score": score and {**score, "turn_rewards": score["turns"]},
+        }
+        try:
+            trajectory = _reader().validate_python(fields_now)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
         return cls(trajectory, tuple(TurnText(turn["context_text"], turn["sampled_text"]) for turn in row["turns"]))
+
+
+@lru_cache(maxsize=1)
+def _reader() -> TypeAdapter[Trajectory]:
+    """Made at the first use, since it takes 20 ms. Only for reading, because the lines differ from the types."""
+    return TypeAdapter(Trajectory)
+
+
+def _fields(item: ToolCall | ToolResult | ToolSpec | Sample | Fault, without: str = "") -> dict[str, Any]:
+    """The fields of a dataclass; JSON writes a string enumeration as its value."""
+    return {name: getattr(item, name) for name in item.__dataclass_fields__ if name != without}
+
+
+def stored(
+    groups: Iterable[Group], decode: Callable[[Sequence[int]], str] = lambda ids: ""
+) -> Iterator[StoredTrajectory]:
+    """The trajectories of groups with their texts; ``decode`` is the chat format's where there are ids."""
+    return (StoredTrajectory.of(each, decode) for group in groups for each in group.trajectories)
+
+
+def json_text(data: Mapping[str, Any], indent: int | None = None) -> str:
+    """JSON as in the files of a run."""
+    separators = (",", ":") if indent is None else (",", ": ")
+    return json.dumps(data, ensure_ascii=False, indent=indent, separators=separators, default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    """Convert values of a sample's metadata that JSON lacks; numpy's and torch's numbers have ``item``."""
+    if hasattr(value, "item"):
+        return value.item()
+    return list(value) if isinstance(value, (set, frozenset)) else str(value)
 
 
 def _sample_to_dict(sample: Sample) -> dict[str, Any]:
     prompt = sample.prompt
-    return {
-        "id": sample.id,
-        "prompt": prompt if isinstance(prompt, str) else [_message_to_dict(message) for message in prompt],
-        "answer": sample.answer,
-        "metadata": dict(sample.metadata),
-        "split": sample.split,
-        "slice": sample.slice,
-    }
-
-
-def _sample_from_dict(row: Mapping[str, Any]) -> Sample:
-    prompt = row["prompt"]
-    whole = prompt if isinstance(prompt, str) else tuple(_message_from_dict(message) for message in prompt)
-    return Sample(**{**row, "prompt": whole})
+    whole = prompt if isinstance(prompt, str) else [_message_to_dict(message) for message in prompt]
+    return {**_fields(sample), "prompt": whole, "metadata": dict(sample.metadata)}
 
 
 def _message_to_dict(message: Message) -> dict[str, Any]:
@@ -116,7 +138,10 @@ def _message_to_dict(message: Message) -> dict[str, Any]:
     if message.reasoning:
         row["reasoning"] = message.reasoning
     if message.tool_calls:
-        row["tool_calls"] = [_call_to_dict(call) for call in message.tool_calls]
+        row["tool_calls"] = [
+            {**_fields(call), "arguments": None if call.arguments is None else dict(call.arguments)}
+            for call in message.tool_calls
+        ]
     if message.tool_call_id is not None:
         row["tool_call_id"] = message.tool_call_id
     if message.name is not None:
@@ -124,44 +149,12 @@ def _message_to_dict(message: Message) -> dict[str, Any]:
     return row
 
 
-def _message_from_dict(row: Mapping[str, Any]) -> Message:
-    return Message(**{**row, "tool_calls": tuple(ToolCall(**call) for call in row.get("tool_calls", ()))})
-
-
-def _call_to_dict(call: ToolCall) -> dict[str, Any]:
-    return {
-        "id": call.id,
-        "name": call.name,
-        "arguments_text": call.arguments_text,
-        "arguments": None if call.arguments is None else dict(call.arguments),
-        "error": call.error,
-    }
-
-
-def _result_to_dict(result: ToolResult) -> dict[str, Any]:
-    return {
-        "call_id": result.call_id,
-        "name": result.name,
-        "content": result.content,
-        "fault": None if result.fault is None else result.fault.value,
-        "latency_s": round(result.latency_s, 6),
-        "attempts": result.attempts,
-        "cached": result.cached,
-        "truncated": result.truncated,
-        "size_bytes": result.size_bytes,
-    }
-
-
-def _result_from_dict(row: Mapping[str, Any]) -> ToolResult:
-    return ToolResult(**{**row, "fault": None if row["fault"] is None else FaultKind(row["fault"])})
-
-
 def _turn_to_dict(turn: Turn, text: TurnText) -> dict[str, Any]:
     return {
         "context_text": text.context,
         "sampled_text": text.sampled,
         "message": _message_to_dict(turn.message),
-        "results": [_result_to_dict(result) for result in turn.results],
+        "results": [{**_fields(result), "latency_s": round(result.latency_s, 6)} for result in turn.results],
         "reward": turn.reward,
         "finish": turn.finish,
         "version": turn.version,
@@ -173,30 +166,11 @@ def _turn_to_dict(turn: Turn, text: TurnText) -> dict[str, Any]:
     }
 
 
-def _turn_from_dict(row: Mapping[str, Any]) -> Turn:
-    return Turn(
-        context_ids=tuple(row["context_ids"]),
-        sampled_ids=tuple(row["sampled_ids"]),
-        logprobs=tuple(row["logprobs"]),
-        message=_message_from_dict(row["message"]),
-        results=tuple(_result_from_dict(result) for result in row["results"]),
-        reward=row["reward"],
-        finish=row["finish"],
-        version=row["version"],
-        sample_s=row["sample_s"],
-        tools_s=row["tools_s"],
-    )
-
-
-def _fault_to_dict(fault: Fault) -> dict[str, Any]:
-    return {"kind": fault.kind.value, "source": fault.source, "message": fault.message, "turn": fault.turn}
-
-
 def _score_to_dict(score: Score) -> dict[str, Any]:
     return {
         "value": score.value,
         "components": dict(score.components),
-        "turns": list(score.turns),
+        "turns": list(score.turn_rewards),
         "verdicts": {
             name: {"passed": verdict.passed, "reasons": list(verdict.reasons), "data": dict(verdict.data)}
             for name, verdict in score.verdicts.items()
@@ -205,13 +179,3 @@ def _score_to_dict(score: Score) -> dict[str, Any]:
         "counts": dict(score.counts),
         "seconds": round(score.seconds, 6),
     }
-
-
-def _score_from_dict(row: Mapping[str, Any]) -> Score:
-    verdicts = {
-        name: Verdict(verdict["passed"], tuple(verdict["reasons"]), verdict["data"])
-        for name, verdict in row["verdicts"].items()
-    }
-    # Files of the first release have neither.
-    counts, seconds = row.get("counts", {}), row.get("seconds", 0.0)
-    return Score(row["value"], row["components"], tuple(row["turns"]), verdicts, row["latency_s"], counts, seconds)

@@ -1,8 +1,17 @@
-"""Rewards: answer comparison, the rule scorers built on it, and the layer that runs and weighs all scorers."""
+"""Rewards: rules that compare answers, and the code that runs all scorers and adds their weighted scores."""
 
-from rlfactory_core.rewards.answers import exact_match, extract_answer, f1, normalize
 from rlfactory_core.rewards.layer import RewardLayer
-from rlfactory_core.rewards.scorers import F1, ExactMatch, Format, accepted_answers, last_answer
+from rlfactory_core.rewards.scorers import (
+    F1,
+    ExactMatch,
+    Format,
+    accepted_answers,
+    exact_match,
+    extract_answer,
+    f1,
+    last_answer,
+    normalize,
+)
 
 __all__ = [
     "F1",

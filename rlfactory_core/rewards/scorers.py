@@ -1,20 +1,62 @@
-"""Rule scorers over the ``<answer>`` that the model itself wrote.
+"""Rule scorers that compare the ``<answer>`` of the model with the accepted answers.
 
-They read parsed assistant contents only: not the thinking block, not the arguments of calls, never a tool's output.
+They read the parsed text of assistant messages only. Thinking blocks, arguments of calls and tools' outputs do not
+count. Answers are compared as SQuAD does (Rajpurkar et al. 2016, arXiv 1606.05250; its evaluation script 1.1).
 """
 
 from __future__ import annotations
 
+import re
+import string
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import ClassVar
 
 from rlfactory_core.errors import VerifierError
-from rlfactory_core.rewards.answers import CLOSE, OPEN, exact_match, extract_answer, f1
+from rlfactory_core.tiny import ANSWER_CLOSE, ANSWER_OPEN
 from rlfactory_core.types import Sample, Score, Trajectory
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+def normalize(text: str) -> str:
+    """The text in lower case, without ASCII punctuation, English articles and repeated white space."""
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
+
+
+def exact_match(prediction: str, references: Iterable[str]) -> float:
+    """1.0 if the prediction equals one of the references after `normalize`, else 0.0."""
+    wanted = normalize(prediction)
+    return float(any(normalize(reference) == wanted for reference in references))
+
+
+def f1(prediction: str, references: Iterable[str]) -> float:
+    """The best F1 of normalised words with one of the references, in [0, 1]; 1.0 if neither side has words left."""
+    words = normalize(prediction).split()
+    return max((_bag_f1(words, normalize(reference).split()) for reference in references), default=0.0)
+
+
+def _bag_f1(prediction: list[str], reference: list[str]) -> float:
+    if not prediction or not reference:
+        return float(prediction == reference)
+    common = (Counter(prediction) & Counter(reference)).total()
+    return 2.0 * common / (len(prediction) + len(reference))
+
+
+def extract_answer(text: str) -> str | None:
+    """The stripped text of the last closed ``<answer>…</answer>``, or None."""
+    end = len(text)
+    while (start := text.rfind(ANSWER_OPEN, 0, end)) >= 0:
+        close = text.find(ANSWER_CLOSE, start, end)
+        if close >= 0:
+            return text[start + len(ANSWER_OPEN) : close].strip()
+        end = start
+    return None
 
 
 class ExactMatch:
-    """1 where the last answer equals an accepted one after SQuAD's normalisation, else 0; no answer scores 0."""
+    """Scores 1 if the last answer equals an accepted one after `normalize`, else 0; no answer scores 0."""
 
     inline: ClassVar[bool] = True
 
@@ -23,7 +65,7 @@ class ExactMatch:
 
 
 class F1:
-    """The best word F1 of the last answer with an accepted one; no answer scores 0."""
+    """Scores the `f1` of the last answer; no answer scores 0."""
 
     inline: ClassVar[bool] = True
 
@@ -32,7 +74,7 @@ class F1:
 
 
 class Format:
-    """1 where every call was well formed and the last turn stops after one non-empty answer and nothing else."""
+    """Scores 1 if every call was valid and the last turn ends with its only answer, which is not empty; else 0."""
 
     inline: ClassVar[bool] = True
 
@@ -41,7 +83,7 @@ class Format:
 
 
 def last_answer(trajectory: Trajectory) -> str | None:
-    """The answer of the last turn that holds one."""
+    """The answer in the last turn that has one, or None."""
     for turn in reversed(trajectory.turns):
         answer = extract_answer(turn.message.content)
         if answer is not None:
@@ -53,7 +95,7 @@ def accepted_answers(sample: Sample) -> tuple[str, ...]:
     """The sample's ground truth as strings.
 
     Raises:
-        VerifierError: the sample has none, or one that is no text, such as a dict.
+        VerifierError: the sample has no answer, or one that is not text, such as a dict.
     """
     truth = sample.answer
     if isinstance(truth, (Mapping, bytes)):
@@ -78,8 +120,8 @@ def _well_formed(trajectory: Trajectory) -> bool:
     return (
         last.finish == "stop"
         and not last.message.tool_calls
-        and text.endswith(CLOSE)
-        and text.count(OPEN) == text.count(CLOSE) == 1
+        and text.endswith(ANSWER_CLOSE)
+        and text.count(ANSWER_OPEN) == text.count(ANSWER_CLOSE) == 1
         and bool(extract_answer(text))
         and not any(call.error for turn in trajectory.turns for call in turn.message.tool_calls)
     )

@@ -1,4 +1,4 @@
-"""What a task's tests assert on trajectories; a failure shows the conversation."""
+"""Assertions on trajectories, for a task's tests; a failure shows the conversation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any, NoReturn
 from rlfactory_core.types import FaultKind, Message, StopReason, ToolCall, Trajectory
 
 _WIDTH = 160  # characters of a message that are shown
-_SPOILS = (FaultKind.INFRA, FaultKind.VERIFIER)
 
 
 def show(trajectory: Trajectory) -> str:
@@ -18,32 +17,37 @@ def show(trajectory: Trajectory) -> str:
 
 
 def assert_masks(trajectory: Trajectory) -> None:
-    """An update sees the sampled ids and nothing else: mask 1 and a log-prob exactly there."""
+    """The loss mask selects exactly the sampled ids, and only these have log-probs."""
     __tracebackhide__ = True
+    if problem := mask_problem(trajectory):
+        _fail(trajectory, problem)
+
+
+def mask_problem(trajectory: Trajectory) -> str:
+    """How the loss mask or the log-probs differ from the sampled ids; empty if they do not."""
     for number, turn in enumerate(trajectory.turns, start=1):
         if len(turn.logprobs) != len(turn.sampled_ids):
-            _fail(
-                trajectory, f"turn {number} has {len(turn.sampled_ids)} sampled ids and {len(turn.logprobs)} log-probs"
-            )
+            return f"turn {number} has {len(turn.sampled_ids)} sampled ids and {len(turn.logprobs)} log-probs"
         if not all(value <= 0 for value in turn.logprobs):
-            _fail(trajectory, f"turn {number} has a log-prob that is not one: {max(turn.logprobs)}")
+            return f"turn {number} has an impossible log-prob: {max(turn.logprobs)}"
     ids, mask, logprobs = trajectory.ids, trajectory.loss_mask, trajectory.logprobs
     if not len(ids) == len(mask) == len(logprobs):
-        _fail(trajectory, f"{len(ids)} ids, {len(mask)} mask values and {len(logprobs)} log-probs")
+        return f"{len(ids)} ids, {len(mask)} mask values and {len(logprobs)} log-probs"
     own = [token for token, masked in zip(ids, mask, strict=True) if masked == 1]
     sampled = [token for turn in trajectory.turns for token in turn.sampled_ids]
     if own != sampled or sum(mask) != trajectory.num_sampled:
-        _fail(trajectory, f"the mask is 1 on {len(own)} ids, which are not the {len(sampled)} sampled ones")
+        return f"the mask is 1 on {len(own)} ids, which are not the {len(sampled)} sampled ones"
     if any(value for value, masked in zip(logprobs, mask, strict=True) if not masked):
-        _fail(trajectory, "a token that was not sampled has a log-prob")
+        return "a token that was not sampled has a log-prob"
+    return ""
 
 
 def assert_called(trajectory: Trajectory, tool: str, /, *, times: int | None = None, **arguments: Any) -> None:
     """The model called a tool.
 
     Args:
-        times: exactly as often; None: at least once.
-        arguments: only calls with these among theirs count.
+        times: the exact number of calls; None: at least one.
+        arguments: only calls that have all of these arguments count.
     """
     __tracebackhide__ = True
     calls = [call for turn in trajectory.turns for call in turn.message.tool_calls]
@@ -56,15 +60,15 @@ def assert_called(trajectory: Trajectory, tool: str, /, *, times: int | None = N
 
 
 def assert_not_masked(trajectory: Trajectory) -> None:
-    """It counts in the update: no infra or verifier fault left it out."""
+    """No infra or verifier fault has left the trajectory out of the update."""
     __tracebackhide__ = True
     if trajectory.masked:
-        spoilt = [fault for fault in trajectory.faults if fault.kind in _SPOILS]
-        _fail(trajectory, f"it is left out of the update, for {len(spoilt)} infra or verifier fault(s)")
+        masking = [fault for fault in trajectory.faults if fault.kind in (FaultKind.INFRA, FaultKind.VERIFIER)]
+        _fail(trajectory, f"it is left out of the update, for {len(masking)} infra or verifier fault(s)")
 
 
 def assert_reward(trajectory: Trajectory, expected: float, *, tolerance: float = 1e-6, **components: float) -> None:
-    """The whole reward, and single components (unweighted) by their scorers' names.
+    """The trajectory has this reward, and these unweighted components, given by their scorers' names.
 
     A masked trajectory has no reward, so it never has the expected one.
     """
@@ -83,7 +87,7 @@ def assert_reward(trajectory: Trajectory, expected: float, *, tolerance: float =
 
 
 def assert_stop(trajectory: Trajectory, reason: StopReason | str) -> None:
-    """How it ended, as a `StopReason` or its text, such as ``final_answer``."""
+    """The trajectory ended like this: a `StopReason` or its text, such as ``final_answer``."""
     __tracebackhide__ = True
     if trajectory.stop is not StopReason(reason):
         _fail(trajectory, f"it stopped with {trajectory.stop.value}, not {StopReason(reason).value}")
@@ -96,14 +100,10 @@ def _fail(trajectory: Trajectory, what: str) -> NoReturn:
 
 def _lines(trajectory: Trajectory) -> Iterator[str]:
     sample = trajectory.sample
-    parts = (
-        ", ".join(f"{name} {value:g}" for name, value in trajectory.score.components.items())
-        if trajectory.score
-        else ""
-    )
-    yield f"── {sample.id}  attempt {trajectory.attempt}  reward {trajectory.reward:g}" + (
-        f" ({parts})" if parts else ""
-    )
+    components = trajectory.score.components if trajectory.score else {}
+    parts = ", ".join(f"{name} {value:g}" for name, value in components.items())
+    head = f"── {sample.id}  attempt {trajectory.attempt}  reward {trajectory.reward:g}"
+    yield f"{head} ({parts})" if parts else head
     for message in sample.messages:
         yield f"| {message.role}: {_short(message.content)}"
     for turn in trajectory.turns:

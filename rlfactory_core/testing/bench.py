@@ -1,7 +1,7 @@
-"""A plugin's task without an engine or a model: opened, played by policies, scored.
+"""Opens a plugin's task, plays it with policies and scores the episodes, without an engine or a model.
 
-The rollout, the environment, the tools and the rewards are the real ones; checks, red teams and an author's own tests
-stand on it.
+The rollout, the environment, the tools and the rewards are the real ones. The checks, the red team and an author's
+own tests use it.
 """
 
 from __future__ import annotations
@@ -9,25 +9,26 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
-from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
-from rlfactory_core import runner
+from rlfactory_core.context import ToolContext
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.protocols import ChatFormat, Env, EnvStart, Tool, ToolManager
 from rlfactory_core.reporting.progress import Progress
-from rlfactory_core.rollout import derive_seed, gather_all, rollout
-from rlfactory_core.task import Task
-from rlfactory_core.task_runtime import TaskRuntime
+from rlfactory_core.rollout import rollout
+from rlfactory_core.runner.resolving import find_parts, resolve_task
+from rlfactory_core.tasks.runtime import TaskResources, TaskRuntime
+from rlfactory_core.tasks.task import Task
 from rlfactory_core.testing.chat import ToyChatFormat
 from rlfactory_core.testing.loop import LoopThread
-from rlfactory_core.testing.policies import Policy
-from rlfactory_core.testing.policy_sampler import PolicySampler
-from rlfactory_core.tool_context import ToolContext
+from rlfactory_core.testing.policies import Policy, PolicySampler
 from rlfactory_core.types import FaultKind, Sample, Trajectory
+from rlfactory_core.utils.aio import gather_all
+from rlfactory_core.utils.seeds import derive_seed
 
-ROOM = 100_000_000  # tokens: the configured budgets are made for a model's tokens, not for a format of bytes
+ROOM = 100_000_000  # tokens, instead of the configured budgets, which do not fit a format with a token for each byte
 DEADLINE_S = 60.0
+_CLOSED = "TaskBench is used outside of its 'with' block"
 Value = TypeVar("Value")
 
 
@@ -35,10 +36,10 @@ class TaskBench:
     """``with TaskBench("my-task") as bench: bench.play(oracle(bench.task), bench.samples())``.
 
     Args:
-        plugin: NAME, DISTRIBUTION:NAME or a file, as ``--plugin`` takes it.
-        overrides: of the configuration, ``key=value`` texts or nested plain data.
-        chat: writes and reads the policies' turns; any model family's will do.
-        progress: where it is shown that opening takes long.
+        plugin: NAME, DISTRIBUTION:NAME or a file, as for ``--plugin``.
+        overrides: changes to the configuration, as ``key=value`` strings or nested plain data.
+        chat: writes and parses the policies' turns; by default a format over bytes.
+        progress: shows the progress of opening the task.
 
     Raises:
         UsageError: no such plugin, or it cannot be configured like this.
@@ -57,25 +58,28 @@ class TaskBench:
     ) -> None:
         self.plugin, self.overrides, self.chat = plugin, tuple(overrides), chat or ToyChatFormat()
         self.registry = Registry()
-        self.config = runner.resolve(self.registry, None, [{"plugin": plugin}, *self.overrides])
-        runner.find_parts(self.config, self.registry)
-        self.runtime = TaskRuntime(self.config, self.registry)
+        resolved = resolve_task(self.registry, None, [{"plugin": plugin}, *self.overrides])
+        self.parts = find_parts(self.registry, *resolved)
+        self.config = self.parts.config
+        self.resources = TaskResources(self.parts)
+        self._runtime: TaskRuntime | None = None
         self._progress, self._deadline_s = progress, deadline_s
         self._loop: LoopThread | None = None
         self._rows: dict[str, list[Sample]] = {}
-        self._played = 0  # sessions have to differ
+        self._played = 0  # numbers the sessions, which have to differ
 
-    def __enter__(self) -> TaskBench:  # noqa: PYI034 - Self needs Python 3.11
+    def __enter__(self) -> Self:
         self._loop = LoopThread()
         try:
-            self.run(self.runtime.open(self._progress), self._deadline_s, f"opening the task of '{self.plugin}'")
+            opening = self.resources.open(self._progress)
+            self._runtime = self.run(opening, self._deadline_s, f"opening the task of '{self.plugin}'")
         except BaseException:
-            with contextlib.suppress(Exception):  # what opening raises is the news
+            with contextlib.suppress(Exception):  # the error of opening is the one to raise
                 self.close()
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self, deadline_s: float = DEADLINE_S) -> None:
@@ -88,24 +92,26 @@ class TaskBench:
         if loop is None:
             return
         try:
-            loop.run(self.runtime.close(), deadline_s, "closing the task")
+            loop.run(self.resources.close(), deadline_s, "closing the task")
         finally:
             loop.close(min(10.0, deadline_s))
 
     @property
     def task(self) -> Task:
-        task: Task = self.runtime.task
-        return task
+        return self.parts.task
+
+    @property
+    def runtime(self) -> TaskRuntime:
+        """The open task; a RuntimeError if the bench is not open."""
+        if self._runtime is None:
+            raise RuntimeError(_CLOSED)
+        return self._runtime
 
     @property
     def loop(self) -> LoopThread:
-        """Where the task lives.
-
-        Raises:
-            RuntimeError: the bench is not open.
-        """
+        """The event loop of the task; a RuntimeError if the bench is not open."""
         if self._loop is None:
-            raise RuntimeError("TaskBench is used outside of its 'with' block")
+            raise RuntimeError(_CLOSED)
         return self._loop
 
     def run(self, work: Coroutine[Any, Any, Value], deadline_s: float = DEADLINE_S, what: str = "it") -> Value:
@@ -113,7 +119,7 @@ class TaskBench:
         return self.loop.run(work, deadline_s, what)
 
     def again(self, chat: ChatFormat | None = None) -> TaskBench:
-        """A bench of its own with the same task and configuration, not yet open; it shows nothing while it opens."""
+        """A new bench with the same task and configuration, not yet open and without progress."""
         return TaskBench(self.plugin, self.overrides, chat=chat or self.chat, deadline_s=self._deadline_s)
 
     def samples(self, split: str = "train", limit: int = 8) -> list[Sample]:
@@ -131,7 +137,7 @@ class TaskBench:
     def rows(self, split: str) -> list[Sample]:
         """All samples of a split, made once."""
         if split not in self._rows:
-            self._rows[split] = self.runtime.samples(split)
+            self._rows[split] = self.parts.samples(split)
         return self._rows[split]
 
     def play(
@@ -145,11 +151,11 @@ class TaskBench:
         chat: ChatFormat | None = None,
         deadline_s: float = DEADLINE_S,
     ) -> list[Trajectory]:
-        """Scored trajectories, all played at once: every attempt at the first sample, then at the second, …
+        """Plays all episodes at once; returns them scored, ordered by sample and then by attempt.
 
         Args:
             manager: replaces the task's own tools.
-            chat: instead of the bench's.
+            chat: replaces the bench's chat format.
 
         Raises:
             DeadlineError: they did not end in time.
@@ -178,7 +184,7 @@ class TaskBench:
         """One trajectory, scored, for callers on the task's event loop.
 
         Args:
-            around: puts something of the caller's between the rollout and the task's environment.
+            around: wraps the task's environment.
         """
         self._played += 1
         seed, chat = derive_seed(seed, sample.id, attempt), chat or self.chat
@@ -186,7 +192,7 @@ class TaskBench:
         sampler = PolicySampler(policy, sample, chat, seed)
 
         def make_env(sample: Sample, context: ToolContext) -> Env:
-            env = sampler.hearing(episode.make_env(sample, context))
+            env = sampler.observing(episode.make_env(sample, context))
             return around(env) if around else env
 
         limits = replace(episode.limits, max_turn_tokens=ROOM, max_tokens=ROOM)
@@ -194,7 +200,7 @@ class TaskBench:
         return await self.runtime.rewards.score_trajectory(played)
 
     async def opening(self, sample: Sample) -> EnvStart:
-        """What a model is shown before its first turn, for callers on the task's event loop."""
+        """The messages and tools that a model gets before its first turn, for callers on the task's event loop."""
         self._played += 1
         context = ToolContext(f"bench-{self._played}/0", sample)
         env = self.runtime.episode(sample, 1.0, 0, context.trajectory_id, None).make_env(sample, context)
@@ -207,10 +213,10 @@ class TaskBench:
                 await context.end()
 
     def manager(self, wrap: Callable[[Tool], Tool], **limits: Any) -> ToolManager:
-        """The task's own tools, each wrapped, in a manager as the run is configured to have.
+        """The task's own tools, each wrapped, in a tool manager with the run's configuration.
 
         Args:
-            limits: of `config.ToolLimits`, for all of them.
+            limits: fields of `config.ToolLimits`, for all of the tools.
         """
         config = self.config.tools
         overrides = {tool.spec.name: {**config.overrides.get(tool.spec.name, {}), **limits} for tool in self.tools}
@@ -222,11 +228,11 @@ class TaskBench:
 
     @property
     def tools(self) -> Sequence[Tool]:
-        """The task's own and those that the configuration adds."""
+        """The task's own tools and those that the configuration adds."""
         return self.runtime.tools
 
     def score(self, trajectories: Sequence[Trajectory], *, deadline_s: float = DEADLINE_S) -> list[Trajectory]:
-        """Trajectories scored (anew), each alone."""
+        """The trajectories, each scored again on its own."""
 
         async def score() -> list[Trajectory]:
             return await gather_all(self.runtime.rewards.score_trajectory(_unscored(each)) for each in trajectories)
@@ -235,12 +241,12 @@ class TaskBench:
 
     @property
     def reward_bounds(self) -> tuple[float, float]:
-        """The least and the most that a trajectory's reward can be, by what the task or its scorers say."""
+        """The lowest and the highest reward of a trajectory, as declared by the task or by its scorers."""
         if self.task.reward_bounds is not None:
             return self.task.reward_bounds
         low = high = 0.0
-        for scorer, weight in self.runtime.scorers.values():
-            ends = sorted(weight * end for end in getattr(scorer, "bounds", (0.0, 1.0)))
+        for name, (_, weight) in self.parts.scorers.weighted.items():
+            ends = sorted(weight * end for end in self.parts.scorers.layer.traits[name].bounds)
             low, high = low + ends[0], high + ends[1]
         return low, high
 

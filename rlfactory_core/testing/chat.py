@@ -1,4 +1,4 @@
-"""A chat format over bytes: whole conversations as token ids without a tokenizer or a model."""
+"""A chat format with a token for each byte, which needs no tokenizer and no model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rlfactory_core.types import Message, Role, ToolSpec
 
 _ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool")
 _STOP = 256
-_FIRST_ROLE = 257  # one token a role opens its turn
+_FIRST_ROLE = 257  # a turn begins with the token of its role
 
 
 class ToyChatFormat:
@@ -38,7 +38,7 @@ class ToyChatFormat:
         return b"".join(marks[i].encode() if i in marks else bytes((i,)) for i in ids).decode(errors="replace")
 
     def prove(self) -> None:
-        """Nothing to show: it has no template to disagree with."""
+        """Nothing to prove: there is no template."""
 
     def encode(self, text: str) -> tuple[int, ...]:
         return tuple(text.encode())

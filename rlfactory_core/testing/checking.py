@@ -1,16 +1,15 @@
-"""``rlfactory plugins check`` as a test of pytest, an item for each check."""
+"""``rlfactory plugins check`` as a pytest test with one item for each check."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from rlfactory_core.errors import BackendError, UsageError
+from rlfactory_core.testing.checks import chosen, run_check
+from rlfactory_core.testing.checks.context import CheckContext, CheckOptions
 from rlfactory_core.testing.checks.result import CheckResult
-from rlfactory_core.testing.checks.running import chosen, run_check
-from rlfactory_core.testing.checks.subject import Subject
 
 
 def check_plugin(
@@ -26,9 +25,9 @@ def check_plugin(
     its first item runs, once in a session of pytest.
 
     Args:
-        plugin, overrides: as `TaskBench` takes them.
+        plugin, overrides: as in `TaskBench`.
         skip: names of checks that are skipped.
-        options: of `Subject`, such as ``models=["Qwen/Qwen3-0.6B"]`` or ``samples=4``.
+        options: of `CheckOptions`, such as ``models=["Qwen/Qwen3-0.6B"]`` or ``samples=4``.
 
     Raises:
         UsageError: there is no such check to skip.
@@ -40,11 +39,11 @@ def check_plugin(
     items = [pytest.param(name, marks=mark) if name in left_out else name for name in chosen(())]
 
     @pytest.mark.parametrize("check", items)
-    def test(check: str, rlfactory_subjects: Subjects) -> None:
-        subject = rlfactory_subjects.find(plugin, overrides, options)
-        if not isinstance(subject, Subject):
-            pytest.fail(str(subject), pytrace=False)
-        result = run_check(check, subject)
+    def test(check: str, rlfactory_check_contexts: CheckContexts) -> None:
+        context = rlfactory_check_contexts.find(plugin, overrides, options)
+        if not isinstance(context, CheckContext):
+            pytest.fail(str(context), pytrace=False)
+        result = run_check(check, context)
         if result.passed is None:
             pytest.skip("; ".join(result.evidence))
         if not result.passed:
@@ -54,34 +53,34 @@ def check_plugin(
 
 
 def failure(plugin: str, result: CheckResult) -> str:
-    """A failed check in words."""
+    """The text of a failed check."""
     lines = [f"plugin '{plugin}' fails the check '{result.name}':", *(f"- {text}" for text in result.evidence)]
-    return "\n".join([*lines, f"Again, on its own: rlfactory plugins check {plugin} --only {result.name}"])
+    return "\n".join([*lines, f"Run it alone: rlfactory plugins check {plugin} --only {result.name}"])
 
 
-class Subjects:
-    """The tasks under check in a session, each opened once and closed at its end."""
+class CheckContexts:
+    """The tasks that a pytest session checks, each opened once and closed at the session's end."""
 
     def __init__(self) -> None:
-        self._found: dict[str, Subject | UsageError | BackendError] = {}
+        self._found: dict[str, CheckContext | UsageError | BackendError] = {}
         self._open = ExitStack()
 
-    def __enter__(self) -> Subjects:  # noqa: PYI034 - Self needs Python 3.11
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self._open.close()
 
     def find(
         self, plugin: str, overrides: Sequence[str | Mapping[str, Any]], options: Mapping[str, Any]
-    ) -> Subject | UsageError | BackendError:
+    ) -> CheckContext | UsageError | BackendError:
         """The task, opened at the first call, or why it cannot be opened here."""
         key = repr((plugin, list(overrides), sorted(options.items())))
         if key not in self._found:
             try:
-                subject = self._open.enter_context(Subject(plugin, overrides, **options))
-                subject.open()
-                self._found[key] = subject
+                context = self._open.enter_context(CheckContext(plugin, overrides, CheckOptions(**options)))
+                context.open()
+                self._found[key] = context
             except (UsageError, BackendError) as error:
                 self._found[key] = error
         return self._found[key]

@@ -21,13 +21,13 @@ _FORMATS = {
 
 
 def example_arguments(tool: ToolSpec) -> dict[str, Any]:
-    """Arguments that fit the tool's schema, as far as a schema without patterns can tell; optional ones left out."""
+    """Arguments that fit the tool's schema, except for patterns; optional arguments are left out."""
     made = _example(tool.parameters, tool.parameters, 0)
     return dict(made) if isinstance(made, Mapping) else {}
 
 
 def example_calls(tools: Sequence[Tool], played: Sequence[Trajectory] = ()) -> list[ToolCall]:
-    """At least one call of each tool: those that somebody made in ``played``, else an example of the schema's."""
+    """At least one call of each tool: the calls in ``played``, or else an example from the schema."""
     made = [call for each in played for turn in each.turns for call in turn.message.tool_calls if not call.error]
     names = {each.name for each in made}
     return made + [call(t.spec.name, **example_arguments(t.spec)) for t in tools if t.spec.name not in names]

@@ -1,4 +1,4 @@
-"""Bad weather for tools: latencies, failures, hangs and floods, by seed."""
+"""Injects faults into tools: latencies, failures, hangs and very long answers, by seed."""
 
 from __future__ import annotations
 
@@ -6,70 +6,67 @@ import asyncio
 import math
 import random
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import ToolUnavailableError
 from rlfactory_core.protocols import Tool
-from rlfactory_core.tool_context import ToolContext
+from rlfactory_core.testing.wrappers import ToolWrapper
+from rlfactory_core.utils.deprecation import warn_deprecated
 
 Latency = Callable[[random.Random], float]
 _P99 = 2.326347874  # standard deviations above the median
 
 
-class FaultInjector:
-    """A `Tool` around another one that is slow, fails, never answers or answers too much.
+def _unavailable() -> Exception:
+    return ToolUnavailableError("injected")
 
-    What happens to the n-th call depends on the seed and n alone. ``TaskBench.manager(lambda tool: FaultInjector(tool,
-    0, error_rate=0.5))`` puts one around each of a task's tools.
+
+@dataclass(frozen=True, slots=True)
+class InjectedFaults:
+    """The latency of a tool's calls, and the shares of calls that fail; the shares add up to at most 1."""
+
+    latency: Latency | None = None  # draws the seconds of one call: `steady`, `lognormal` or your own function
+    error_rate: float = 0.0  # the share of calls that raise ``error``
+    error: Callable[[], Exception] = _unavailable
+    hang_rate: float = 0.0  # the share of calls that wait until they are cancelled
+    flood_rate: float = 0.0  # the share of calls that answer with ``flood_bytes`` of text and do not reach the tool
+    flood_bytes: int = 10_000_000
+
+
+class FaultInjector(ToolWrapper):
+    """Wraps a `Tool` so that it is slow, fails, never answers or answers too much.
+
+    What happens to the n-th call depends only on the seed and on n.
+    ``TaskBench.manager(lambda tool: FaultInjector(tool, 0, InjectedFaults(error_rate=0.5)))`` wraps each of a task's
+    tools.
 
     Args:
-        latency: seconds of one call, drawn with the given random numbers: `steady`, `lognormal`, or a function of one's
-            own such as ``lambda draw: draw.expovariate(2.0)``.
-        error_rate: the share of calls that raise ``error``.
-        hang_rate: the share of calls that wait for their cancellation.
-        flood_rate: the share of calls that answer with ``flood_bytes`` of text and do not reach the tool.
+        fields: of `InjectedFaults`; the deprecated form, without the object.
     """
 
-    def __init__(
-        self,
-        tool: Tool,
-        seed: int,
-        *,
-        latency: Latency | None = None,
-        error_rate: float = 0.0,
-        error: Callable[[], Exception] = lambda: ToolUnavailableError("injected"),
-        hang_rate: float = 0.0,
-        flood_rate: float = 0.0,
-        flood_bytes: int = 10_000_000,
-    ) -> None:
-        self.spec = tool.spec
-        self.idempotent = tool.idempotent
-        self.stateful = tool.stateful
-        self.version = tool.version
-        self.deadline_s = tool.deadline_s
-        self._tool = tool
+    def __init__(self, tool: Tool, seed: int, faults: InjectedFaults | None = None, **fields: Any) -> None:
+        super().__init__(tool)
+        if fields:
+            names = ", ".join(f"{name}=…" for name in fields)
+            new = f"FaultInjector(tool, seed, InjectedFaults({names}))"
+            warn_deprecated(f"FaultInjector(tool, seed, {names})", since="1.2", until="2.0", instead=new)
+        self._faults = faults or InjectedFaults(**fields)
         self._draw = random.Random(seed)
-        self._latency = latency
-        self._error_rate = error_rate
-        self._error = error
-        self._hang_rate = hang_rate
-        self._flood_rate = flood_rate
-        self._flood_bytes = flood_bytes
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
-        seconds = self._latency(self._draw) if self._latency else 0.0
+        faults = self._faults
+        seconds = faults.latency(self._draw) if faults.latency else 0.0
         fate = self._draw.random()
         await asyncio.sleep(seconds)
-        if fate < self._hang_rate:
+        if fate < faults.hang_rate:
             await asyncio.Event().wait()
-        if fate < self._hang_rate + self._error_rate:
-            raise self._error()
-        if fate < self._hang_rate + self._error_rate + self._flood_rate:
-            return flood(self._flood_bytes)
-        return await self._tool.call(arguments, context)
-
-    async def close(self) -> None:
-        await self._tool.close()
+        if fate < faults.hang_rate + faults.error_rate:
+            raise faults.error()
+        if fate < faults.hang_rate + faults.error_rate + faults.flood_rate:
+            return flood(faults.flood_bytes)
+        return await super().call(arguments, context)
 
 
 def steady(seconds: float) -> Latency:
@@ -78,7 +75,7 @@ def steady(seconds: float) -> Latency:
 
 
 def lognormal(median_s: float, p99_s: float) -> Latency:
-    """Half of the calls take less than ``median_s``, one in a hundred more than ``p99_s``: the shape of real services.
+    """Half of the calls take less than ``median_s``, one in a hundred more than ``p99_s``, as with real services.
 
     Raises:
         ValueError: unless ``0 < median_s <= p99_s``.
@@ -90,6 +87,6 @@ def lognormal(median_s: float, p99_s: float) -> Latency:
 
 
 def flood(size_bytes: int) -> str:
-    """A text of as many bytes, in lines."""
+    """A text of ``size_bytes``, in lines."""
     line = "All work and no play makes a long answer.\n"
     return (line * (size_bytes // len(line) + 1))[:size_bytes]

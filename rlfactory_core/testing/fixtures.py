@@ -1,14 +1,14 @@
-"""The pytest plugin: fixtures for tests of tasks, there wherever rlfactory is installed.
+"""The pytest plugin with fixtures for tests of tasks, available wherever rlfactory is installed.
 
 pytest imports this file in every session, so it imports nothing but pytest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
     from rlfactory_core.testing.bench import TaskBench
-    from rlfactory_core.testing.checking import Subjects
+    from rlfactory_core.testing.checking import CheckContexts
 
 OpenBench = Callable[..., "TaskBench"]
 
@@ -27,25 +27,21 @@ def task_bench() -> Iterator[OpenBench]:
     from rlfactory_core.testing.bench import TaskBench
 
     with ExitStack() as benches:
-
-        def open_bench(plugin: str, overrides: Sequence[str | Mapping[str, Any]] = (), **options: Any) -> TaskBench:
-            return benches.enter_context(TaskBench(plugin, overrides, **options))
-
-        yield open_bench
+        yield lambda *arguments, **options: benches.enter_context(TaskBench(*arguments, **options))
 
 
 @pytest.fixture(scope="session")
 def tiny_tokenizer() -> Callable[[str], PreTrainedTokenizerFast]:
-    """``tokenizer = tiny_tokenizer("llama3")``: each made once; do not change it."""
+    """``tokenizer = tiny_tokenizer("llama3")``; each tokenizer is made once, so do not change it."""
     from rlfactory_core.testing.tokenizers import tiny_tokenizer
 
     return cache(tiny_tokenizer)
 
 
 @pytest.fixture(scope="session")
-def rlfactory_subjects() -> Iterator[Subjects]:
-    """What `check_plugin` has open: a task for all of its checks."""
-    from rlfactory_core.testing.checking import Subjects
+def rlfactory_check_contexts() -> Iterator[CheckContexts]:
+    """The tasks that `check_plugin` has opened, each for all of its checks."""
+    from rlfactory_core.testing.checking import CheckContexts
 
-    with Subjects() as subjects:
-        yield subjects
+    with CheckContexts() as contexts:
+        yield contexts

@@ -1,4 +1,4 @@
-"""An event loop on a thread of its own, for synchronous callers that must not wait for ever."""
+"""An event loop in a thread of its own, for synchronous callers with a deadline."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import ctypes
 import threading
 from collections.abc import Coroutine
-from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -16,9 +15,9 @@ Value = TypeVar("Value")
 
 
 class LoopThread:
-    """What runs on it may even block it: the caller's wait ends at the deadline all the same.
+    """Runs coroutines. The caller stops waiting at the deadline, even if a coroutine blocks the loop.
 
-    The thread is a daemon, so that code which never comes back does not keep the process alive.
+    The thread is a daemon, so that a coroutine that never ends does not keep the process alive.
     """
 
     def __init__(self) -> None:
@@ -28,7 +27,7 @@ class LoopThread:
         self._thread.start()
 
     def _run(self) -> None:
-        """Until `close`: an exit that code on it asks for reaches who waits for that code, and ends nothing else."""
+        """Run until `close`. SystemExit raised by a task is delivered to its awaiter and does not stop the loop."""
         while not self._ended:
             with suppress(SystemExit):
                 self._loop.run_forever()
@@ -38,18 +37,18 @@ class LoopThread:
         """The coroutine's result.
 
         Args:
-            what: the work's name in the error, such as ``close()``.
+            what: names the work in the error, such as ``close()``.
 
         Raises:
             RuntimeError: it calls ``sys.exit``.
-            DeadlineError: it did not end in time. It is cancelled; where it blocks the loop, this thread is lost.
+            DeadlineError: it did not end in time. It is cancelled; if it blocks the loop, this thread is lost.
         """
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result(deadline_s)
-        except FutureTimeoutError:
+        except TimeoutError:
             if future.done():
-                raise  # its own
+                raise  # a TimeoutError of the coroutine itself
             future.cancel()
             raise DeadlineError(f"{what} did not end within {deadline_s:g} s") from None
         except SystemExit as error:
@@ -64,7 +63,7 @@ class LoopThread:
         return len(asyncio.all_tasks(self._loop))
 
     def close(self, deadline_s: float = 10.0) -> bool:
-        """End the loop and its threads; False where something on it does not let go."""
+        """End the loop and its threads; returns False if a coroutine does not end."""
         try:
             self.run(_finish(), deadline_s, "the event loop's end")
         except DeadlineError:
@@ -78,9 +77,12 @@ class LoopThread:
         return True
 
     def _end(self, deadline_s: float) -> None:
-        """Raise in the lost thread, where it still runs Python, so that it does not meet the interpreter's end: inside
-        code of C++, such as torch's, that would abort the process."""
+        """Raise SystemExit in the lost thread, if it runs Python code.
+
+        A thread that is in C++ code, such as torch's, at the interpreter's end would abort the process.
+        """
         self._ended = True
+        self._loop.set_exception_handler(lambda _loop, _context: None)  # nobody awaits the tasks that this ends
         ctypes.pythonapi.PyThreadState_SetAsyncExc(
             ctypes.c_ulong(self._thread.ident or 0), ctypes.py_object(SystemExit)
         )
@@ -88,7 +90,7 @@ class LoopThread:
 
 
 async def _finish() -> None:
-    """As `asyncio.run` does at its end."""
+    """Do what `asyncio.run` does at its end."""
     loop = asyncio.get_running_loop()
     rest = [task for task in asyncio.all_tasks(loop) if task is not asyncio.current_task()]
     for task in rest:

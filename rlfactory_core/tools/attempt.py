@@ -1,7 +1,7 @@
-"""One attempt at one tool: the deadline that really cancels, and whose fault a failure is.
+"""Makes one attempt at one tool call, with a deadline, and attributes a failure to its cause.
 
-This is the boundary at which a tool's exceptions end. What the model sees of them never holds a traceback, a path or
-the text of an exception that its author did not mean for the model; that goes to the log.
+A tool's exceptions end here. The model never sees a traceback, a path or the text of an exception that its author did
+not write for the model; these go to the log.
 """
 
 from __future__ import annotations
@@ -12,53 +12,50 @@ import logging
 import socket
 from collections.abc import Iterator, Mapping
 from concurrent.futures import BrokenExecutor
-from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 from typing import Any
 
+from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import ToolArgumentsError, ToolError
 from rlfactory_core.protocols import Tool
-from rlfactory_core.tool_context import ToolContext
-from rlfactory_core.tools.results import to_text
 from rlfactory_core.types import FaultKind
+from rlfactory_core.utils.text import to_text
 
 _log = logging.getLogger(__name__)
 
 _INFRA = (
     ConnectionError,  # ToolUnavailableError too
     TimeoutError,
-    asyncio.TimeoutError,  # these two are TimeoutError from Python 3.11 on
-    FutureTimeoutError,
     socket.gaierror,
     socket.herror,
     BrokenExecutor,
     MemoryError,
 )
-# Bases of HTTP clients' own errors, by name: nobody has to have them installed. Not all come from one of the above.
+# Base classes of HTTP clients' errors, by name, because the packages may be missing. Not all derive from those above.
 _INFRA_NAMES = {"httpx.TransportError", "aiohttp.client_exceptions.ClientConnectionError"}
 _INFRA_ERRNO = {
     getattr(errno, name)
     for name in ("EHOSTDOWN", "EHOSTUNREACH", "ENETDOWN", "ENETUNREACH", "ENETRESET", "ENOBUFS", "EMFILE", "ENFILE")
     if hasattr(errno, name)
 }
-_GRACE_S = 1.0  # for a cancelled tool to tidy up
+_GRACE_S = 1.0  # for a cancelled tool to clean up
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a call came to."""
+    """The outcome of a call."""
 
     content: str
     fault: FaultKind | None = None
-    attempts: int = 1  # how often the tool ran for it
-    cached: bool = False  # another call's
+    attempts: int = 1  # how often the tool ran
+    cached: bool = False  # whether it is the answer to another call
 
 
 async def attempt(tool: Tool, arguments: Mapping[str, Any], context: ToolContext, seconds: float) -> Answer:
-    """Call the tool, for at most ``seconds``. Raises only `asyncio.CancelledError`, when it is cancelled itself."""
+    """Call the tool for at most ``seconds``. Raises only `asyncio.CancelledError`, when the caller is cancelled."""
     loop = asyncio.get_running_loop()
-    over = loop.create_future()  # what asyncio.wait does, at a third of its price: this is on the way of every call
-    # A task of its own tells a tool that cancels itself from a caller that cancels us, and can be left behind.
+    over = loop.create_future()  # does what asyncio.wait does at a third of the cost, which counts in every call
+    # In a task of its own, a tool that cancels itself differs from a caller that is cancelled, and can be abandoned.
     task = loop.create_task(_answer(tool, arguments, context, over))
     timer = loop.call_later(seconds, _end, over)
     try:
@@ -103,7 +100,7 @@ def _attribute(name: str, error: BaseException) -> Answer:
 
 
 def unavailable(name: str, *, attempts: int = 1) -> Answer:
-    """What the model is told where the tool is not to blame; the reason stands in the log."""
+    """The answer to the model after an infra fault; the reason is in the log."""
     return Answer(f"Error: {name} is not available now.", FaultKind.INFRA, attempts)
 
 
@@ -115,7 +112,7 @@ def _is_infra(error: BaseException) -> bool:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The error and what it came from or is a group of: clients wrap a refused connection in errors of their own."""
+    """The error, its causes and the members of its group, because clients wrap a refused connection in own errors."""
     links: list[BaseException] = [error]
     seen: set[int] = set()
     while links:
@@ -123,7 +120,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         if id(link) not in seen:
             seen.add(id(link))
             yield link
-            members = getattr(link, "exceptions", None)  # of an ExceptionGroup, or its backport for Python 3.10
+            members = getattr(link, "exceptions", None)  # of an ExceptionGroup
             links += members if isinstance(members, tuple) else ()
             source = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
             links += (source,) if source else ()

@@ -1,7 +1,7 @@
-"""Answers that need not be asked for twice: in memory for a run, or on disk for all runs of a machine.
+"""Caches tool answers, in memory for one run or on disk for all runs of a machine.
 
-A cache never fails a call. On disk it is one SQLite file, which many processes share; where that cannot be read or
-written, calls go on without it. Only whole answers without a fault come in here, and never those of stateful tools.
+A cache never makes a call fail. On disk it is one SQLite file that processes share; if it cannot be read or written,
+calls go on without it. Only whole answers without a fault are kept, and never those of stateful tools.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 import fcntl
 import json
 import logging
+import math
 import sqlite3
 import time
 from collections import OrderedDict
@@ -21,21 +22,22 @@ from typing import Any, Protocol, TypeVar
 
 from rlfactory_core.cache import digest
 from rlfactory_core.protocols import Tool
-from rlfactory_core.tools.pool import BlockingPool
+from rlfactory_core.tools.attempt import Answer
+from rlfactory_core.utils.threads import BlockingPool
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-MAX_ANSWER_CHARS = 1 << 20  # of one answer; a longer one is not kept
+MAX_ANSWER_CHARS = 1 << 20  # a longer answer is not kept
 _MEMORY_BYTES = 1 << 28
 _DISK_BYTES = 1 << 30
-_FILE = "answers-1.sqlite"  # the number is that of the format, keys included
-_BUSY_S = 2.0  # for another process to end its write
-_PATIENCE_S = 10.0  # with a disk that hangs; then the cache is left alone
+_FILE = "answers-1.sqlite"  # with the version of the file's format and of the keys
+_BUSY_S = 2.0  # for another process to finish its write
+_DISK_DEADLINE_S = 10.0  # after which the cache is switched off
 
 
 class AnswerCache(Protocol):
-    """What keeps answers by the keys of `answer_key`."""
+    """Keeps answers under the keys of `answer_key`."""
 
     async def get(self, key: str) -> str | None: ...
 
@@ -47,10 +49,10 @@ class AnswerCache(Protocol):
 
 
 def answer_key(tool: Tool, arguments: Mapping[str, Any]) -> str | None:
-    """The key of a call: its tool's name and version, and its arguments whatever order they stand in.
+    """The key of a call: the tool's name and version, and its arguments in any order.
 
-    ``1``, ``1.0``, ``true`` and ``"1"`` are different arguments, and so are two Unicode forms of one text: a tool may
-    tell them apart. None: the arguments are not plain JSON.
+    ``1``, ``1.0``, ``true`` and ``"1"`` are different arguments, and so are two Unicode forms of one text, because a
+    tool may distinguish them. None: the arguments are not plain JSON.
     """
     try:
         _check_names(arguments)
@@ -60,7 +62,7 @@ def answer_key(tool: Tool, arguments: Mapping[str, Any]) -> str | None:
 
 
 def _check_names(value: object) -> None:
-    """JSON would write the names 1 and "1" alike."""
+    """Refuse names that are not strings, because JSON writes 1 and "1" alike."""
     if isinstance(value, Mapping):
         if not all(isinstance(name, str) for name in value):
             raise TypeError("a name that is not a text")
@@ -71,7 +73,7 @@ def _check_names(value: object) -> None:
 
 
 class MemoryCache:
-    """For as long as the manager lives; the answers that were asked for longest ago go first."""
+    """Keeps answers for the life of the manager; the least recently used ones are dropped first."""
 
     def __init__(self, max_bytes: int = _MEMORY_BYTES) -> None:
         self._answers: OrderedDict[str, str] = OrderedDict()
@@ -93,18 +95,18 @@ class MemoryCache:
             self._bytes -= getsizeof(self._answers.popitem(last=False)[1])
 
     async def close(self) -> None:
-        """The answers stay: a closed manager may be used again."""
+        """Keeps the answers, because a closed manager may be used again."""
 
 
 class DiskCache:
-    """For all runs of a machine, and all its processes at once; the answers that were kept first go first.
+    """Keeps answers for all runs and processes of a machine; the oldest ones are dropped first.
 
-    One thread does all the work, so that the event loop never waits for a disk, and a call not for long. What is
-    damaged is made anew; what cannot be opened, read or written is done without, and said once.
+    One thread does all the work, so that the event loop never waits for the disk. A damaged file is made again. If the
+    file cannot be opened, read or written, calls go on without it, and one warning is logged.
 
     Args:
-        folder: made where it is missing; on a local disk, as SQLite's locks do not hold on most network file systems.
-        max_bytes: of the file, near enough.
+        folder: made if missing; on a local disk, because SQLite's locks do not work on most network file systems.
+        max_bytes: approximate size of the file.
     """
 
     def __init__(self, folder: Path, max_bytes: int = _DISK_BYTES) -> None:
@@ -113,18 +115,18 @@ class DiskCache:
         self._thread = BlockingPool("cache", max_threads=1)
         self._connection: sqlite3.Connection | None = None  # the thread's
         self._off = False
-        self._told = False
+        self._warned = False
 
     async def get(self, key: str) -> str | None:
         if self._off:
             return None
         try:
             content: str | None = await asyncio.wait_for(
-                self._thread.run(lambda: self._do(lambda file: _read(file, key))), _PATIENCE_S
+                self._thread.run(lambda: self._do(lambda file: _read(file, key))), _DISK_DEADLINE_S
             )
-        except asyncio.TimeoutError:
+        except TimeoutError:
             self._off = True
-            self._tell("does not answer; calls go on without it")
+            self._warn_once("does not answer; calls go on without it")
             return None
         return content
 
@@ -133,9 +135,9 @@ class DiskCache:
             self._thread.submit(lambda: self._do(lambda file: _write(file, key, tool, content, self._max_bytes)))
 
     async def close(self) -> None:
-        """What is still to be written is written first."""
-        with suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._thread.run(self._disconnect), _PATIENCE_S)
+        """Finish the pending writes, then close the file."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._thread.run(self._disconnect), _DISK_DEADLINE_S)
         self._thread.close()
 
     def _do(self, work: Callable[[sqlite3.Connection], T]) -> T | None:
@@ -145,13 +147,13 @@ class DiskCache:
             except sqlite3.OperationalError:  # busy, full, read-only
                 raise
             except sqlite3.DatabaseError:
-                self._tell("is damaged and is made anew")
+                self._warn_once("is damaged and is made anew")
                 self._disconnect()
                 with self._lock():
                     _remove_unless_sound(self._path)
                 return work(self._connect())
         except (sqlite3.Error, OSError) as error:
-            self._tell(f"cannot be used ({error}); calls go on without it")
+            self._warn_once(f"cannot be used ({error}); calls go on without it")
             return None
 
     def _connect(self) -> sqlite3.Connection:
@@ -169,7 +171,7 @@ class DiskCache:
 
     @contextmanager
     def _lock(self) -> Iterator[None]:
-        """For what only one process may do at a time, and SQLite itself does not see to: making the file."""
+        """Lets one process at a time make the file, which SQLite itself does not guard."""
         with open(f"{self._path}.lock", "w") as file:
             gives_up = time.monotonic() + _BUSY_S
             while True:
@@ -182,14 +184,14 @@ class DiskCache:
                     time.sleep(0.01)
             yield
 
-    def _tell(self, what: str) -> None:
-        if not self._told:
-            self._told = True
+    def _warn_once(self, what: str) -> None:
+        if not self._warned:
+            self._warned = True
             _log.warning("the cache of tool answers %s %s", self._path, what)
 
 
 def _open(path: Path) -> sqlite3.Connection:
-    # autocommit; closed by another thread where the pool has had to start a new one
+    # Autocommit. The check for threads is off, because the pool may have started a new thread.
     connection = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
     try:
         connection.execute("PRAGMA journal_mode = WAL")  # readers and one writer do not wait for each other
@@ -213,15 +215,30 @@ def _write(file: sqlite3.Connection, key: str, tool: str, content: str, max_byte
     pages, free, size = (
         file.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
     )
-    if (pages - free) * size > max_bytes:  # a tenth at a time, in the order they came; free pages are used again
+    if (pages - free) * size > max_bytes:  # delete the oldest tenth; SQLite uses free pages again
         first, last = file.execute("SELECT MIN(rowid), MAX(rowid) FROM answers").fetchone()
         file.execute("DELETE FROM answers WHERE rowid <= ?", (first + (last - first) // 10,))
 
 
 def _remove_unless_sound(path: Path) -> None:
-    """Another process may have mended it already."""
+    """Remove a damaged file, unless another process has already replaced it."""
     with suppress(sqlite3.Error), closing(_open(path)) as file:
         if file.execute("PRAGMA integrity_check(1)").fetchone() == ("ok",):
             return
     for suffix in ("-wal", "-shm", ""):
         Path(f"{path}{suffix}").unlink(missing_ok=True)
+
+
+class InFlightCall:
+    """A call in flight, with its answer for other callers of the same."""
+
+    def __init__(self) -> None:
+        self.started = math.inf  # when its deadline began to run, on the event loop's clock
+        self._over: asyncio.Future[Answer | None] = asyncio.get_running_loop().create_future()
+
+    async def wait(self) -> Answer | None:
+        """The answer, or None if the call was cancelled. Cancelling the wait does not cancel the call."""
+        return await asyncio.shield(self._over)
+
+    def end(self, answer: Answer | None) -> None:
+        self._over.set_result(answer)

@@ -1,68 +1,78 @@
-"""Python functions as tools: the ``@tool`` decorator and the `FunctionTool` that it makes."""
+"""Makes tools of Python functions: the ``@tool`` decorator, `FunctionTool`, and the hash that is a tool's version."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
 from operator import attrgetter
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any, Generic, ParamSpec, TypedDict, TypeVar, Unpack, overload
 
-from rlfactory_core.tool_context import ToolContext
-from rlfactory_core.tools.pool import BlockingPool
-from rlfactory_core.tools.results import to_text
+from rlfactory_core.cache import digest
+from rlfactory_core.context import ToolContext
+from rlfactory_core.errors import nearest
 from rlfactory_core.tools.schema import read_signature
-from rlfactory_core.tools.version import code_version
+from rlfactory_core.utils.text import to_text
+from rlfactory_core.utils.threads import BlockingPool
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
+class ToolOptions(TypedDict, total=False):
+    """Options of a tool; None has the same meaning as no value."""
+
+    description: str | None
+    """For the model; by default the function's docstring."""
+    idempotent: bool
+    """A second run does no harm, so the call may be retried after an infra fault."""
+    stateful: bool | None
+    """Results depend on more than the arguments, so they are never cached. By default true for functions that take a
+    `ToolContext`."""
+    version: str | None
+    """A part of the cache's key; by default a hash of the function's code and file. Give one if results depend on
+    something else that changes, such as an index. Methods have no version by default, and results of a tool without a
+    version are not kept on disk."""
+    deadline_s: float | None
+    """Seconds for one call; an override in the configuration takes precedence."""
+
+
 class FunctionTool(Generic[P, R]):
-    """A function that the model can call, and that can still be called as the function it was.
+    """A function that the model can call, and that Python code can still call as before.
 
     The JSON schema comes from the signature, the type hints and the docstring. A parameter annotated `ToolContext` is
-    injected and hidden from the model. An ``async`` function runs on the event loop; any other one in a thread, one for
-    each call at once (see `BlockingPool`). Results that are not strings go to the model as JSON.
+    injected and hidden from the model. An ``async`` function runs on the event loop, any other function in a thread
+    (see `BlockingPool`). Results that are not strings go to the model as JSON.
 
     Args:
         fn: a function or a bound method.
-        name: what the model calls it; the function's own name by default.
-        description: instead of the docstring's.
-        idempotent: a second run does no harm, so it may be retried after an infra fault.
-        stateful: results depend on more than the arguments, so they are never cached. By default true of functions
-            that take a `ToolContext`.
-        version: a part of the cache's key; by default a hash of the function's code and file. Name one where results
-            depend on something else that changes, such as an index. Methods have none of their own, and without one
-            nothing is kept on disk.
-        deadline_s: seconds for one call, where the configuration gives none for this tool by name.
+        name: for the model; the function's own name by default.
+        options: see `ToolOptions`.
 
     Raises:
-        UsageError: a signature that no JSON object of named arguments can fill.
+        UsageError: the signature cannot be filled from a JSON object of named arguments.
+        TypeError: an unknown option.
     """
 
-    def __init__(
-        self,
-        fn: Callable[P, R],
-        name: str | None = None,
-        *,
-        description: str | None = None,
-        idempotent: bool = False,
-        stateful: bool | None = None,
-        version: str | None = None,
-        deadline_s: float | None = None,
-    ) -> None:
+    def __init__(self, fn: Callable[P, R], name: str | None = None, **options: Unpack[ToolOptions]) -> None:
+        known = ToolOptions.__annotations__
+        for option in options.keys() - known.keys():
+            raise TypeError(f"A tool has no option '{option}'. {nearest(option, known)}")
         self._fn = fn
-        self._rebuild = (fn, name, description, idempotent, stateful, version, deadline_s)
-        self._signature = read_signature(fn, name, description)
+        self._rebuild = functools.partial(FunctionTool, fn, name, **options)
+        self._signature = read_signature(fn, name, options.get("description"))
         self._is_async = inspect.iscoroutinefunction(fn)
-        self._pool: BlockingPool | None = None  # made at the first call: threads do not pickle
         self.spec = self._signature.spec
-        self.idempotent = idempotent
+        self._pool = BlockingPool(self.spec.name)
+        self.idempotent = options.get("idempotent", False)
+        stateful, version = options.get("stateful"), options.get("version")
         self.stateful = self._signature.context_parameter is not None if stateful is None else stateful
         self.version = code_version(fn) if version is None else version
-        self.deadline_s = deadline_s
+        self.deadline_s = options.get("deadline_s")
         functools.update_wrapper(self, fn, updated=())
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -72,14 +82,14 @@ class FunctionTool(Generic[P, R]):
         return f"<tool {self.spec.name}>"
 
     def __reduce__(self) -> str | tuple[Any, ...]:
-        """A decorated function is found under its own name, where this object stands; others are built again."""
+        """A decorated function pickles as its own name, under which this tool is found; other tools are built again."""
         module, path = self._fn.__module__, getattr(self._fn, "__qualname__", "")
         try:
             if attrgetter(path)(sys.modules[module]) is self:
                 return path
         except (AttributeError, KeyError):
             pass
-        return _rebuild, self._rebuild
+        return self._rebuild, ()
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
         """Run the function; see `protocols.Tool`."""
@@ -89,68 +99,87 @@ class FunctionTool(Generic[P, R]):
         fn: Callable[..., Any] = self._fn
         if self._is_async:
             return to_text(await fn(**values))
-        if self._pool is None:
-            self._pool = BlockingPool(self.spec.name)
         value = await self._pool.run(functools.partial(fn, **values))
         return to_text(await value if inspect.isawaitable(value) else value)  # a wrapper around an async function
 
     async def close(self) -> None:
         """End the idle threads. A later call starts new ones."""
-        pool, self._pool = self._pool, None
-        if pool is not None:
-            pool.close()
+        self._pool.close()
 
 
-def _rebuild(
-    fn: Callable[..., Any],
-    name: str | None,
-    description: str | None,
-    idempotent: bool,
-    stateful: bool | None,
-    version: str | None,
-    deadline_s: float | None,
-) -> FunctionTool[..., Any]:
-    return FunctionTool(
-        fn,
-        name,
-        description=description,
-        idempotent=idempotent,
-        stateful=stateful,
-        version=version,
-        deadline_s=deadline_s,
-    )
+@overload
+def tool(fn: Callable[P, R], *, name: str | None = None, **options: Unpack[ToolOptions]) -> FunctionTool[P, R]: ...
 
 
 @overload
 def tool(
-    fn: Callable[P, R],
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    idempotent: bool = False,
-    stateful: bool | None = None,
-    version: str | None = None,
-    deadline_s: float | None = None,
-) -> FunctionTool[P, R]: ...
-
-
-@overload
-def tool(
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    idempotent: bool = False,
-    stateful: bool | None = None,
-    version: str | None = None,
-    deadline_s: float | None = None,
+    *, name: str | None = None, **options: Unpack[ToolOptions]
 ) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
 
 
 def tool(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
     """Make a tool of a function: ``@tool``, ``@tool(idempotent=True)`` or ``tool(self.search, name="search")``.
 
-    The options are those of `FunctionTool`.
+    The options are ``name`` and those of `ToolOptions`.
     """
     if fn is None:
         return functools.partial(FunctionTool, **options)
     return FunctionTool(fn, **options)
+
+
+class _Unknown(Exception):  # noqa: N818 - it is caught within this file
+    """A part of the function cannot be described in a way that is the same in every process."""
+
+
+def code_version(fn: Callable[..., Any]) -> str:
+    """A hash of the function's name, code, file, default values and closure, and of the functions that it wraps.
+
+    The whole file counts, because helpers of the function are usually edited there: a changed version that was not
+    necessary costs less than a stale answer. Imports do not count. The version is empty for a method or a closure over
+    an object, because the hash cannot cover the object.
+    """
+    if inspect.ismethod(fn):
+        return ""
+    try:
+        return digest(_parts(fn))
+    except (_Unknown, RecursionError, ValueError):  # ValueError: a closure over a variable without a value yet
+        return ""
+
+
+def _parts(fn: Any) -> Iterator[str | bytes]:
+    yield f"{fn.__module__}.{fn.__qualname__}"
+    if isinstance(fn, FunctionType):
+        yield from _value(fn.__code__)
+        yield from _value((fn.__defaults__, fn.__kwdefaults__))
+        for cell in fn.__closure__ or ():
+            yield from _value(cell.cell_contents)
+        try:
+            yield Path(fn.__code__.co_filename).read_bytes()
+        except OSError:  # typed in, or made by exec
+            yield b""
+    if hasattr(fn, "__wrapped__"):
+        yield from _parts(fn.__wrapped__)
+
+
+def _value(value: object) -> Iterator[str | bytes]:
+    """The value's kind and what it holds, in an order that does not depend on the process."""
+    yield type(value).__name__
+    if value is None or value is ... or type(value) in (bool, int, float, complex, str, bytes):
+        yield repr(value)
+    elif isinstance(value, CodeType):
+        yield value.co_code
+        yield from _value((value.co_names, value.co_varnames, value.co_consts))
+    elif isinstance(value, FunctionType):
+        yield from _parts(value)
+    elif isinstance(value, Enum):
+        yield f"{type(value).__module__}.{type(value).__qualname__}.{value.name}"
+    elif type(value) in (tuple, list):
+        yield str(len(value))  # type: ignore[arg-type]
+        for item in value:  # type: ignore[attr-defined]
+            yield from _value(item)
+    elif type(value) in (set, frozenset):
+        yield from sorted(digest(_value(item)) for item in value)  # type: ignore[attr-defined]
+    elif type(value) is dict:
+        yield from sorted(digest(_value(item)) for item in value.items())
+    else:
+        raise _Unknown

@@ -1,38 +1,24 @@
-"""How each tool is called: the configuration's limits as run-time objects, and the circuit breaker."""
+"""The limits under which each tool is called, and the circuit breaker."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 
 from rlfactory_core.config import CachePlace, ToolLimits, ToolsConfig
-from rlfactory_core.config_load import validate_section
+from rlfactory_core.config.loading import validate_section
 from rlfactory_core.errors import ConfigError, nearest
 from rlfactory_core.protocols import Tool
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """One tool's limits; see `config.ToolLimits` for what each of them means."""
+def limits_by_tool(config: ToolsConfig, tools: Iterable[Tool]) -> Mapping[str, ToolLimits]:
+    """Each tool's limits: the general ones, changed by the tool's own deadline and then by its overrides.
 
-    deadline_s: float
-    retries: int
-    concurrency: int
-    max_result_tokens: int
-    cache: CachePlace
-    breaker_failures: int
-    breaker_reset_s: float
-
-
-def limits_by_tool(config: ToolsConfig, tools: Iterable[Tool]) -> Mapping[str, Limits]:
-    """Each tool's limits: those of all tools, then the tool's own deadline, then its overrides.
-
-    The general switch leaves stateful tools without a cache, and keeps in memory what has no version to be known again
-    by in another run; who asks for the cache of such a tool by name is told so.
+    The general setting of the cache is reduced to what a tool can have: nothing for a stateful tool, memory for one
+    without a version, by which another run would recognise its results. An override that asks for more is an error.
 
     Raises:
-        ConfigError: an override of a tool that does not exist, with an unknown key or a value that does not fit, or
-            for a cache that the tool cannot have.
+        ConfigError: an override names a tool that does not exist or an unknown key, or has a wrong value, or asks for
+            a cache that the tool cannot have.
     """
     by_name = {tool.spec.name: tool for tool in tools}
     for name in config.overrides:
@@ -42,11 +28,10 @@ def limits_by_tool(config: ToolsConfig, tools: Iterable[Tool]) -> Mapping[str, L
     return {name: _limits(tool, base, config.overrides.get(name, {})) for name, tool in by_name.items()}
 
 
-def _limits(tool: Tool, base: Mapping[str, object], override: Mapping[str, object]) -> Limits:
+def _limits(tool: Tool, base: Mapping[str, object], override: Mapping[str, object]) -> ToolLimits:
     name = tool.spec.name
     own = {} if tool.deadline_s is None else {"deadline_s": tool.deadline_s}
-    checked = validate_section(ToolLimits, {**base, **own, **override}, prefix=f"tools.overrides.{name}")
-    limits = Limits(**checked.model_dump())
+    limits = validate_section(ToolLimits, {**base, **own, **override}, prefix=f"tools.overrides.{name}")
     possible = _cache_place(tool, limits.cache)
     if possible != limits.cache and "cache" in override:
         why = (
@@ -55,7 +40,7 @@ def _limits(tool: Tool, base: Mapping[str, object], override: Mapping[str, objec
             else "it has no version by which another run could know its results; give it one, as in tool(…, version=…)"
         )
         raise ConfigError(f"tools.overrides.{name}.cache: got {limits.cache!r}, but {name} cannot have it: {why}.")
-    return replace(limits, cache=possible)
+    return limits.model_copy(update={"cache": possible})
 
 
 def _cache_place(tool: Tool, wanted: CachePlace) -> CachePlace:
@@ -65,10 +50,10 @@ def _cache_place(tool: Tool, wanted: CachePlace) -> CachePlace:
 
 
 class CircuitBreaker:
-    """Spares a backend that is down, and the trajectories the wait for it.
+    """Refuses calls to a backend that is down, so that trajectories do not wait for it.
 
-    It opens after ``failures`` infra faults in a row. Then nothing passes for ``reset_s`` seconds, and after that one
-    call at a time: the first good answer closes it. Times are those of any one monotonic clock, in seconds.
+    It opens after ``failures`` infra faults in a row and then refuses all calls for ``reset_s`` seconds. After that it
+    admits one call in each such period, until one succeeds. Times are seconds of one monotonic clock.
     """
 
     def __init__(self, failures: int, reset_s: float) -> None:
@@ -82,7 +67,7 @@ class CircuitBreaker:
         return self._failures >= self._limit and now < self._refuse_until
 
     def admit(self, now: float) -> bool:
-        """Ask for leave to call. A probe that never reports back (cancelled) is followed by the next one."""
+        """Whether a call may be made. If a probe is cancelled and never recorded, the next period admits another."""
         if self._failures < self._limit:
             return True
         if now < self._refuse_until:
@@ -91,7 +76,7 @@ class CircuitBreaker:
         return True
 
     def record(self, failed: bool, now: float) -> None:
-        """Say how an admitted call ended; ``failed`` means an infra fault."""
+        """Record how an admitted call ended; ``failed`` means an infra fault."""
         self._failures = self._failures + 1 if failed else 0
         if self._failures >= self._limit:
             self._refuse_until = now + self._reset_s

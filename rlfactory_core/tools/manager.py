@@ -1,39 +1,38 @@
-"""The one tool-call contract: everything between a call that the model wrote and the result that it sees."""
+"""Calls tools: everything between a call that the model wrote and the result that it sees."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import time
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from rlfactory_core.cache import cache_root
-from rlfactory_core.config import CachePlace, ToolsConfig
+from rlfactory_core.config import CachePlace, ToolLimits, ToolsConfig
+from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import UsageError, nearest
 from rlfactory_core.protocols import Tool
-from rlfactory_core.tool_context import ToolContext
 from rlfactory_core.tools.attempt import Answer, attempt, unavailable
-from rlfactory_core.tools.cache import AnswerCache, DiskCache, MemoryCache, answer_key
-from rlfactory_core.tools.flights import Flight
-from rlfactory_core.tools.limits import CircuitBreaker, Limits, limits_by_tool
-from rlfactory_core.tools.results import CountTokens, clean, truncate
+from rlfactory_core.tools.cache import AnswerCache, DiskCache, InFlightCall, MemoryCache, answer_key
+from rlfactory_core.tools.limits import CircuitBreaker, limits_by_tool
 from rlfactory_core.tools.validation import ArgumentChecker, shown
 from rlfactory_core.types import FaultKind, ToolCall, ToolResult, ToolSpec
+from rlfactory_core.utils.backoff import backoff_s
+from rlfactory_core.utils.text import CountTokens, clean, truncate
 
 _log = logging.getLogger(__name__)
 
 _BACKOFF_S = (0.1, 2.0)  # the first pause and the longest, before jitter
-_WORTHWHILE = 0.1  # of a call's time: with less left, another's infra fault is taken over instead of trying again
+_WORTHWHILE = 0.1  # share of the deadline; with less time left, a shared infra fault is returned without another try
 _MAX_NAME = 64  # characters of an unknown name that are quoted and compared
 
 
 class _Managed:
-    """A tool with what is kept for it."""
+    """A tool and the manager's state for it."""
 
-    def __init__(self, tool: Tool, limits: Limits, cache: AnswerCache | None) -> None:
+    def __init__(self, tool: Tool, limits: ToolLimits, cache: AnswerCache | None) -> None:
         self.tool = tool
         self.limits = limits
         self.retries = limits.retries if tool.idempotent else 0
@@ -41,23 +40,23 @@ class _Managed:
         self.breaker = CircuitBreaker(limits.breaker_failures, limits.breaker_reset_s)
         self.slots = asyncio.Semaphore(limits.concurrency)
         self.cache = cache
-        self.flights: dict[str, Flight] = {}  # calls under way, by their cache key
+        self.in_flight: dict[str, InFlightCall] = {}  # by cache key
 
 
 class DefaultToolManager:
-    """Owns the tools' life cycle and calls them as `config.ToolLimits` says.
+    """Owns the tools' life cycle and calls them within the limits of `config.ToolLimits`.
 
-    A deadline runs from the moment at which a call has its slot, over all its attempts: waiting behind others is not
-    the tool's fault. Use one manager from one event loop at a time.
+    A deadline covers all attempts of a call and starts when the call gets its slot, so that waiting for other calls
+    does not count. A manager can be used from one event loop at a time.
 
     Args:
-        tools: made with ``@tool``, or anything that does what `protocols.Tool` says.
-        config: the run's ``tools`` section; read here once.
-        count_tokens: the model's own count, for the limit on results. Without it a token is taken as four bytes.
+        tools: functions marked with ``@tool``, or other implementations of `protocols.Tool`.
+        config: the run's ``tools`` section.
+        count_tokens: the model's token count, for the limit on results. Without it, four bytes count as a token.
 
     Raises:
-        UsageError: something that is not a tool, two tools of one name, or a schema that is not one.
-        ConfigError: an override that does not fit.
+        UsageError: something is not a tool, two tools have one name, or a schema is invalid.
+        ConfigError: an override does not fit.
     """
 
     def __init__(
@@ -81,7 +80,6 @@ class DefaultToolManager:
         self._total_concurrency = config.total_concurrency
         self._max_refusal_tokens = config.max_result_tokens
         self._count_tokens = count_tokens
-        self._jitter = random.Random()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._total = asyncio.Semaphore(config.total_concurrency)
 
@@ -90,7 +88,10 @@ class DefaultToolManager:
         return self._specs
 
     async def invoke(self, calls: Sequence[ToolCall], context: ToolContext) -> tuple[ToolResult, ...]:
-        """All calls of a turn in parallel; results in the calls' order. Never raises for what the model wrote."""
+        """Make all calls of a turn in parallel; returns the results in the calls' order.
+
+        A wrong call by the model becomes a result and never an exception.
+        """
         self._bind()
         return (await self._call(calls[0], context),) if len(calls) == 1 else await self._together(calls, context)
 
@@ -103,7 +104,7 @@ class DefaultToolManager:
         return tuple(result for result in results if isinstance(result, ToolResult))
 
     async def close(self) -> None:
-        """Close all tools; one that fails to does not keep the others from it."""
+        """Close all tools, also if one of them fails to close."""
         names, closings = tuple(self._tools), (managed.tool.close() for managed in self._tools.values())
         for name, outcome in zip(names, await asyncio.gather(*closings, return_exceptions=True), strict=True):
             if isinstance(outcome, Exception):
@@ -112,14 +113,14 @@ class DefaultToolManager:
             await cache.close()
 
     def _bind(self) -> None:
-        """Semaphores belong to the event loop in which they were first waited for."""
+        """Make new semaphores for a new event loop, because they belong to the loop in which they were first used."""
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             self._loop = loop
             self._total = asyncio.Semaphore(self._total_concurrency)
             for managed in self._tools.values():
                 managed.slots = asyncio.Semaphore(managed.limits.concurrency)
-                managed.flights = {}
+                managed.in_flight = {}
 
     async def _call(self, call: ToolCall, context: ToolContext) -> ToolResult:
         started = time.perf_counter()
@@ -145,7 +146,7 @@ class DefaultToolManager:
         )
 
     def _problem(self, call: ToolCall, managed: _Managed | None) -> str | None:
-        """Why the call is refused without being run; None where it is not."""
+        """Why the call is refused without running the tool, or None."""
         if call.error is not None:
             return call.error
         if managed is None:
@@ -168,34 +169,34 @@ class DefaultToolManager:
     async def _shared(
         self, managed: _Managed, cache: AnswerCache, key: str, arguments: Mapping[str, Any], context: ToolContext
     ) -> Answer:
-        """The cache's answer, or that of the same call under way, or the tool's.
+        """The answer from the cache, from the same call in flight, or from the tool.
 
-        A call under way that is cancelled or comes to an infra fault speaks for itself only: the next one that waits
-        takes over, with what is left of its own time.
+        If the call in flight is cancelled or ends with an infra fault, the next call that waits for it calls the tool,
+        with the rest of its own time.
         """
         left = managed.limits.deadline_s
         clock = asyncio.get_running_loop().time
-        while (other := managed.flights.get(key)) is not None:
+        while (other := managed.in_flight.get(key)) is not None:
             joined = clock()
             answer = await other.wait()
             left -= max(0.0, clock() - max(joined, other.started))
             late = left < _WORTHWHILE * managed.limits.deadline_s
             if answer is not None and (late or answer.fault is not FaultKind.INFRA):
                 return replace(answer, attempts=0, cached=True)
-        flight = managed.flights[key] = Flight()
+        own = managed.in_flight[key] = InFlightCall()
         answer = None
         try:
             known = await cache.get(key)
             if known is not None:
                 answer = Answer(known, attempts=0, cached=True)
             else:
-                answer = await self._run(managed, arguments, context, left, flight)
+                answer = await self._run(managed, arguments, context, left, own)
                 if answer.fault is None:
                     cache.put(key, managed.tool.spec.name, clean(answer.content))
             return answer
         finally:
-            del managed.flights[key]
-            flight.end(answer)
+            del managed.in_flight[key]
+            own.end(answer)
 
     async def _run(
         self,
@@ -203,9 +204,9 @@ class DefaultToolManager:
         arguments: Mapping[str, Any],
         context: ToolContext,
         seconds: float,
-        flight: Flight | None = None,
+        in_flight: InFlightCall | None = None,
     ) -> Answer:
-        """The tool's own answer, after as many attempts as fit into the ``seconds`` from the first one on."""
+        """The tool's own answer, after as many attempts as fit into ``seconds`` from the first one on."""
         clock = asyncio.get_running_loop().time
         if managed.breaker.is_open(clock()):
             return unavailable(managed.tool.spec.name, attempts=0)
@@ -213,8 +214,8 @@ class DefaultToolManager:
             started = now = clock()
             if not managed.breaker.admit(now):
                 return unavailable(managed.tool.spec.name, attempts=0)
-            if flight is not None:
-                flight.started = started
+            if in_flight is not None:
+                in_flight.started = started
             attempts = 0
             while True:
                 attempts += 1
@@ -223,21 +224,16 @@ class DefaultToolManager:
                 managed.breaker.record(answer.fault is FaultKind.INFRA, now)
                 if answer.fault is not FaultKind.INFRA or attempts > managed.retries or managed.breaker.is_open(now):
                     break
-                pause = self._pause(attempts)
+                pause = backoff_s(attempts, *_BACKOFF_S)
                 if now + pause >= started + seconds:
                     break
                 await asyncio.sleep(pause)
                 now = clock()
             return answer if attempts == 1 else replace(answer, attempts=attempts)
 
-    def _pause(self, attempts: int) -> float:
-        """Full jitter: callers that failed together do not come back together."""
-        first, longest = _BACKOFF_S
-        return self._jitter.uniform(0.0, min(longest, first * 2.0 ** (attempts - 1)))
 
-
-def _caches(limits: Iterable[Limits]) -> dict[CachePlace, AnswerCache]:
-    """One for each place that is in use; the tools share them."""
+def _caches(limits: Iterable[ToolLimits]) -> dict[CachePlace, AnswerCache]:
+    """One cache for each place that is in use; the tools share them."""
     places = {each.cache for each in limits}
     caches: dict[CachePlace, AnswerCache] = {}
     if "memory" in places:

@@ -1,7 +1,4 @@
-"""Tools written for Qwen-Agent, called through the one contract; made against qwen-agent 0.0.34.
-
-Qwen-Agent is imported here, and only when the first of its tools is made.
-"""
+"""Adapts tools written for Qwen-Agent (tested with 0.0.34), which is imported when the first such tool is made."""
 
 from __future__ import annotations
 
@@ -16,29 +13,22 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from jsonschema import ValidationError
 
 from rlfactory_core.cache import digest
+from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import MissingExtraError, ToolArgumentsError, ToolError, UsageError, nearest
 from rlfactory_core.protocols import Tool, ToolSource
-from rlfactory_core.tool_context import ToolContext
-from rlfactory_core.tools.pool import BlockingPool
-from rlfactory_core.tools.results import to_text
 from rlfactory_core.types import Message, ToolSpec
+from rlfactory_core.utils.text import to_text
+from rlfactory_core.utils.threads import BlockingPool
 
-_JSON_TYPES = {
-    "str": "string",
-    "int": "integer",
-    "float": "number",
-    "bool": "boolean",
-    "list": "array",
-    "dict": "object",
-}
-_INTERPRETER = "code_interpreter"  # the one of Qwen-Agent's own tools that keeps state on itself, and needs Docker
+_TYPES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "list": "array", "dict": "object"}
+_INTERPRETER = "code_interpreter"  # the only tool of Qwen-Agent's own that keeps state in its instance; needs Docker
 
 
 def qwen_tools(function_list: Sequence[Any]) -> list[Tool | ToolSource]:
-    """A whole ``function_list`` as Qwen-Agent's agents take it, for a task's ``tools``.
+    """The tools of a ``function_list`` of Qwen-Agent, for a task's ``tools``.
 
     Args:
-        function_list: what `qwen_tool` takes, and ``{"mcpServers": …}``, whose tools are named as `McpSource` says.
+        function_list: items for `qwen_tool`, and ``{"mcpServers": …}`` for `McpSource`.
 
     Raises:
         UsageError, MissingExtraError: as `qwen_tool`.
@@ -69,19 +59,19 @@ def qwen_tool(
     Args:
         item: a ``BaseTool``, a class of them, a registered name, or ``{"name": "code_interpreter", …}`` with its
             configuration.
-        per_trajectory: for tools that keep state on themselves: every trajectory gets an instance of its own, made at
-            its first call; its ``close()`` or else ``__del__``, where the class has one, is called when the trajectory
-            is over. Otherwise one instance answers all calls, several at once, each in a thread of its own. By default
-            only Qwen-Agent's code interpreter is one of these.
-        idempotent: a second run does no harm, so it may be retried after an infra fault.
+        per_trajectory: for tools that keep state in their instance. Each trajectory gets an instance of its own, made
+            at its first call; when the trajectory is over, the instance's ``close()`` or ``__del__`` is called, if
+            there is one. Otherwise one instance answers all calls, several at once, each in a thread of its own. By
+            default true only for Qwen-Agent's code interpreter.
+        idempotent: a second run does no harm, so the call may be retried after an infra fault.
         stateful: results depend on more than the arguments, so they are never cached.
         version: a part of the cache's key; by default the class's source and the configuration.
-        deadline_s: seconds for one call, where the configuration gives none for this tool by name.
+        deadline_s: seconds for one call; an override in the configuration takes precedence.
         config: the Qwen-Agent tool's own ``cfg``.
 
     Raises:
-        MissingExtraError: Qwen-Agent, or something that it needs, is not installed.
-        UsageError: no such name, or a tool that cannot be made here, with its own words.
+        MissingExtraError: Qwen-Agent, or a package that it needs, is not installed.
+        UsageError: there is no such tool, or it cannot be made here.
     """
     qwen = _import()
     if isinstance(item, qwen.BaseTool):
@@ -100,8 +90,8 @@ class QwenTool:
     """A `protocols.Tool` around a Qwen-Agent ``BaseTool``; made by `qwen_tool`.
 
     Args:
-        instance: answers the calls, and says what the tool is.
-        make: makes another one for each trajectory, where given.
+        instance: answers the calls and describes the tool.
+        make: makes another instance for each trajectory; None: all trajectories share one.
     """
 
     def __init__(
@@ -121,7 +111,7 @@ class QwenTool:
         self.deadline_s = deadline_s
         self._shared, self._make = instance, make
         self._takes_text, self._takes_messages = _reads(type(instance).call)
-        self._pool: BlockingPool | None = None
+        self._pool = BlockingPool(name)
 
     def __repr__(self) -> str:
         return f"<tool {self.spec.name}>"
@@ -134,41 +124,34 @@ class QwenTool:
         try:
             if inspect.iscoroutinefunction(instance.call):
                 return _text(await instance.call(params, **extra))
-            value = await self._threads().run(partial(instance.call, params, **extra))
+            value = await self._pool.run(partial(instance.call, params, **extra))
             return _text(await value if inspect.isawaitable(value) else value)
         except _refusals() as error:
             raise _translated(error) from error
 
     async def close(self) -> None:
         """End the idle threads. A later call starts new ones."""
-        pool, self._pool = self._pool, None
-        if pool is not None:
-            pool.close()
-
-    def _threads(self) -> BlockingPool:
-        if self._pool is None:
-            self._pool = BlockingPool(self.spec.name)
-        return self._pool
+        self._pool.close()
 
     async def _own(self, context: ToolContext) -> Any:
         """The trajectory's instance."""
         assert self._make is not None
-        instance = await self._threads().run(self._make)
+        instance = await self._pool.run(self._make)
         # Garbage collection would come late, and in the event loop: the code interpreter's waits there for Docker.
         close = getattr(instance, "close", None) or getattr(instance, "__del__", None)
         if callable(close):
 
-            async def let_go() -> None:
-                closing = await self._threads().run(close)
+            async def release() -> None:
+                closing = await self._pool.run(close)
                 if inspect.isawaitable(closing):
                     await closing
 
-            context.on_end(let_go)
+            context.on_end(release)
         return instance
 
 
 def _import() -> ModuleType:
-    """``qwen_agent.tools.base``. Its handler of Ctrl-C is not let in: ours may only ask the run to stop in a while."""
+    """``qwen_agent.tools.base``, imported without its handler of Ctrl-C, which would replace the run's own."""
     before = signal.getsignal(signal.SIGINT)
     try:
         from qwen_agent.tools import base
@@ -207,14 +190,14 @@ def _make(cls: type[Any], cfg: Mapping[str, Any]) -> Any:
         return cls(dict(cfg)) if cfg else cls()
     except Exception as error:  # the boundary to the tool's own code
         name = cls.name or cls.__name__
-        hint = " rlfactory_core.code_interpreter() needs no Docker." if name == _INTERPRETER else ""
+        hint = " rlfactory_interpreter.code_interpreter() needs no Docker." if name == _INTERPRETER else ""
         raise UsageError(
             f"Qwen-Agent's tool '{name}' cannot be made here: {type(error).__name__}: {error}.{hint}"
         ) from error
 
 
 def _schema(parameters: Any, name: str) -> dict[str, Any]:
-    """A JSON schema as it is; one made of the older list of ``{"name", "type", "description", "required"}``."""
+    """A JSON schema as it is, or made from the older list of ``{"name", "type", "description", "required"}``."""
     if isinstance(parameters, Mapping):
         return dict(parameters)
     properties: dict[str, Any] = {}
@@ -224,7 +207,7 @@ def _schema(parameters: Any, name: str) -> dict[str, Any]:
             raise UsageError(f"Qwen-Agent's tool '{name}': its parameters hold {row!r}; expected dicts with a name.")
         schema = {key: value for key, value in row.items() if key not in ("name", "required")}
         if "type" in schema:
-            schema["type"] = _JSON_TYPES.get(schema["type"], schema["type"])
+            schema["type"] = _TYPES.get(schema["type"], schema["type"])
         properties[row["name"]] = schema
         if row.get("required"):
             required.append(row["name"])
@@ -241,9 +224,9 @@ def _version(instance: Any) -> str:
 
 
 def _reads(call: Callable[..., Any]) -> tuple[bool, bool]:
-    """Whether ``call`` wants its arguments as JSON text, and whether it takes the conversation's ``messages``.
+    """Whether ``call`` takes its arguments as JSON text, and whether it takes the conversation's ``messages``.
 
-    Qwen-Agent's own agents pass text and messages, always. A dict goes to those whose hint knows of nothing else.
+    Qwen-Agent's own agents always pass text and messages. A tool gets a dict only if its hint allows nothing else.
     """
     parameters = inspect.signature(call).parameters
     takes_messages = "messages" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
@@ -258,7 +241,7 @@ def _reads(call: Callable[..., Any]) -> tuple[bool, bool]:
 
 
 def _messages(messages: Sequence[Message]) -> list[Any]:
-    """The beginning of the conversation, in Qwen-Agent's words."""
+    """The opening messages of the conversation, as Qwen-Agent's type."""
     from qwen_agent.llm.schema import FUNCTION
     from qwen_agent.llm.schema import Message as QwenMessage
 
@@ -266,7 +249,7 @@ def _messages(messages: Sequence[Message]) -> list[Any]:
 
 
 def _text(value: Any) -> str:
-    """Text as it is, content items as their texts with a mark for each that is not text, anything else as JSON."""
+    """A text as it is, content items as their texts (``[image]`` for others), any other value as JSON."""
     from qwen_agent.llm.schema import ContentItem
 
     if isinstance(value, list) and value and all(isinstance(item, ContentItem) for item in value):
@@ -275,7 +258,7 @@ def _text(value: Any) -> str:
 
 
 def _refusals() -> tuple[type[Exception], ...]:
-    """The exceptions by which Qwen-Agent's tools say no."""
+    """The exceptions with which Qwen-Agent's tools refuse a call."""
     from qwen_agent.tools.base import ToolServiceError
     from qwen_agent.tools.simple_doc_parser import DocParserError
     from qwen_agent.tools.storage import KeyNotExistsError
@@ -284,10 +267,9 @@ def _refusals() -> tuple[type[Exception], ...]:
 
 
 def _translated(error: Any) -> Exception:
-    """A refusal in the words of the boundary in `attempt`.
+    """A refusal as one of our errors.
 
-    A service error around another exception gives way to that one, which tells whose fault it is and whose text was
-    not written for the model.
+    A service error around another exception is replaced by that exception, whose class tells the cause of the fault.
     """
     if isinstance(error, ValidationError):  # by ``_verify_json_format_args``
         return ToolArgumentsError(f"wrong arguments: {error.message}")

@@ -1,7 +1,7 @@
-"""From a Python function to what the model is told about it: names, types, defaults and descriptions.
+"""Makes a tool's specification from a Python function: names, types, defaults and descriptions.
 
-Types go through pydantic, which also turns the model's JSON into the Python values that the function's hints promise
-(enums, dates, nested models). Descriptions come from Google or NumPy style docstrings.
+pydantic handles the types; it also converts the model's JSON to the types of the hints (enums, dates, nested models).
+Descriptions come from Google or NumPy style docstrings.
 """
 
 from __future__ import annotations
@@ -10,24 +10,24 @@ import inspect
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Annotated, Any, cast, get_args, get_type_hints
+from typing import Annotated, Any, NotRequired, cast, get_args, get_type_hints
 
 import docstring_parser
 from pydantic import ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticSerializationError, to_jsonable_python
-from typing_extensions import NotRequired, TypedDict
+from typing_extensions import TypedDict
 
+from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import ToolArgumentsError, UsageError
-from rlfactory_core.tool_context import ToolContext
 from rlfactory_core.types import ToolSpec
 
 _UNNAMED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD, inspect.Parameter.POSITIONAL_ONLY)
 
 
 class _Untitled(GenerateJsonSchema):
-    """Titles repeat the names and cost the model tokens."""
+    """Omits titles, because they repeat the names and cost the model tokens."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
@@ -42,10 +42,10 @@ class Signature:
     adapter: TypeAdapter[dict[str, Any]]
 
     def convert(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """JSON values to what the function's hints promise; omitted arguments stay omitted.
+        """Convert JSON values to the types of the hints; omitted arguments stay omitted.
 
         Raises:
-            ToolArgumentsError: a value that the hints refuse.
+            ToolArgumentsError: a value does not fit its hint.
         """
         try:
             return self.adapter.validate_python(arguments)
@@ -56,10 +56,10 @@ class Signature:
 
 
 def read_signature(fn: Callable[..., Any], name: str | None = None, description: str | None = None) -> Signature:
-    """Read a function's or bound method's signature, hints and docstring, through decorators that use ``wraps``.
+    """Read the signature, hints and docstring of a function or bound method, also if decorators wrap it.
 
     Raises:
-        UsageError: a signature that no JSON object of named arguments can fill.
+        UsageError: the signature cannot be filled from a JSON object of named arguments.
     """
     where = f"tool {getattr(fn, '__qualname__', repr(fn))}"
     root = inspect.unwrap(fn)
@@ -110,13 +110,13 @@ def _field(parameter: inspect.Parameter, hint: Any, text: str, where: str) -> An
         raise UsageError(
             f"{where}: write Field(…) into the hint, as in {parameter.name}: Annotated[int, Field(ge=1)] = 3."
         )
-    # What is None here would put out what the hint itself says.
+    # A description of None would override one within the hint, so it is left out.
     given: dict[str, Any] = {"description": text} if text else {}
     if parameter.default is parameter.empty:
         return Annotated[hint, Field(**given)]
     if parameter.default is None:
         hint = hint | None
-    with suppress(PydanticSerializationError):  # a default that JSON cannot say stays the function's own affair
+    with suppress(PydanticSerializationError):  # a default that JSON cannot hold is not shown
         given["json_schema_extra"] = {"default": to_jsonable_python(parameter.default)}
     return NotRequired[Annotated[hint, Field(**given)]]
 

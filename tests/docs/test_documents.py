@@ -35,7 +35,7 @@ def test_the_examples_run(document: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("document", filter(slowly, DOCUMENTS), ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("document", [*filter(slowly, DOCUMENTS)], ids=lambda path: str(path.relative_to(ROOT)))
 def test_the_costly_examples_run(document: Path, tmp_path: Path) -> None:
     play(document, tmp_path, slow=True)
 

@@ -13,8 +13,15 @@ from runs import SEARCH_DATA, Cli, write_lines
 
 @pytest.fixture(scope="session", autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Indexes and warm-started models of these tests, in this process and those it starts."""
-    folder = tmp_path_factory.mktemp("cache")
+    """Indexes and warm-started models of these tests, in this process and those it starts.
+
+    pytest's processes share it, so that each model is warm-started once. ``RLFACTORY_TESTS_CACHE`` names a folder that
+    later calls of pytest can use, too.
+    """
+    base = tmp_path_factory.getbasetemp()
+    own = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cache"
+    folder = Path(os.environ.get("RLFACTORY_TESTS_CACHE", own))
+    folder.mkdir(parents=True, exist_ok=True)
     before = os.environ.get("RLFACTORY_CACHE")
     os.environ["RLFACTORY_CACHE"] = str(folder)
     yield folder

@@ -16,7 +16,7 @@ import pytest
 from runs import SEARCH_DATA, TINY_TASK, Cli, checkpoints, metrics, repeatable, summary, write_lines
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 SEARCH = ("run", "--plugin", "search")
 QUICK = ("--steps", "2", "train.prompts_per_step=2", "train.group_size=2", "train.workers=1", "eval.limit=2")
@@ -178,6 +178,7 @@ def test_a_folder_that_is_no_model(cli: Cli, search_files: Any, out: Path, tmp_p
 
 
 @pytest.mark.parametrize("template", [None, "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}"])
+@pytest.mark.slow
 def test_a_model_without_a_known_chat_format(
     cli: Cli, search_files: Any, out: Path, tiny_model: Path, tmp_path: Path, template: str | None
 ) -> None:
@@ -192,6 +193,7 @@ def test_a_model_without_a_known_chat_format(
     assert not out.exists()
 
 
+@pytest.mark.slow
 def test_data_without_evaluation_data_is_trained_on(cli: Cli, search_files: Any, out: Path, tiny_model: Path) -> None:
     outcome = cli(*own(search_files, out, model=tiny_model), *QUICK)
     assert outcome.code == 0, outcome.err
@@ -246,6 +248,7 @@ def http(files: Any, out: Path, model: Path, url: str) -> list[object]:
     return [*own(files, out, model=model, corpus=None), "--retriever", "http", "--url", url]
 
 
+@pytest.mark.slow
 def test_a_retriever_that_is_down_at_the_start(cli: Cli, search_files: Any, out: Path, tiny_model: Path) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
@@ -256,6 +259,7 @@ def test_a_retriever_that_is_down_at_the_start(cli: Cli, search_files: Any, out:
     assert not out.exists()
 
 
+@pytest.mark.slow
 def test_a_retriever_that_dies_in_mid_run(cli: Cli, search_files: Any, out: Path, tiny_model: Path) -> None:
     steps = ("--steps", "4", "train.prompts_per_step=4", "train.group_size=8", "train.workers=1")
     with MortalRetriever(calls=12) as server:
@@ -287,6 +291,7 @@ def files_limited_to(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_while_saving_leaves_the_old_checkpoint(cli: Cli, out: Path, tiny_model: Path) -> None:
     weights = (tiny_model / "model.safetensors").stat().st_size
     assert cli("run", "--plugin", TINY_TASK, "--out", out, *QUICK, "rollout.deterministic=true").code == 0
@@ -305,6 +310,7 @@ def test_a_disk_that_fills_while_saving_leaves_the_old_checkpoint(cli: Cli, out:
     assert len(metrics(out)) == 4
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_from_the_start(cli: Cli, out: Path, tiny_model: Path) -> None:
     with files_limited_to(0):
         message = cli.refusal("run", "--plugin", TINY_TASK, "--out", out, *QUICK)

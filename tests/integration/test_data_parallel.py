@@ -1,4 +1,4 @@
-"""Several processes do what one does, and one that fails is not waited for."""
+"""Several processes give the results of one, and a process that fails ends the run."""
 
 from __future__ import annotations
 

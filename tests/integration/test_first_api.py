@@ -35,7 +35,7 @@ def test_it_is_listed_and_described(pioneer: Path, rlfactory: Run) -> None:
         "key": "hint",
         "type": "none | some",
         "default": "none",
-        "doc": "whether the question says that there is a tool",
+        "doc": "",  # it stands in a comment beside the field, which is not read any more
     }
     assert [part["options"][0]["key"] for part in (scorer, verifier)] == ["price", "times"]
     assert command["doc"] == "Coins: what sides they have."

@@ -89,11 +89,11 @@ def make_model(folder: Path, corpus: Path, rows: Sequence[dict[str, Any]]) -> No
     from rlfactory_search.task import SearchTask
 
     from rlfactory_core.chat.qwen3 import Qwen3Format
-    from rlfactory_core.engines.local.checkpoint import write_model
-    from rlfactory_core.engines.local.policy import RaggedPolicy
-    from rlfactory_core.engines.local.tiny_model import build_model, build_tokenizer
-    from rlfactory_core.engines.local.warmstart import Encoder, WarmStart
-    from rlfactory_core.engines.local.workers import Workers
+    from rlfactory_core.engines.local.model.policy import RaggedPolicy
+    from rlfactory_core.engines.local.tiny.tiny_model import build_model, build_tokenizer
+    from rlfactory_core.engines.local.tiny.warmstart import Encoder, WarmStart
+    from rlfactory_core.engines.local.training.checkpoint import write_model
+    from rlfactory_core.engines.local.training.workers import Workers
     from rlfactory_core.tiny import TinyModelRecipe, WarmStartStage
 
     def vocabulary() -> list[str]:
@@ -175,16 +175,14 @@ def play_all(hotpot: Hotpot, *, control: str = "") -> list[Group]:
     from transformers import AutoTokenizer
 
     from rlfactory_core.runner import prepare
-    from rlfactory_core.task_runtime import TaskRuntime
+    from rlfactory_core.tasks.runtime import open_task
 
     async def play() -> list[Group]:
         given = {"plugin": "search", "model": str(hotpot.model), "data": {"train": hotpot.everything}}
         prepared = prepare(None, [{**given, "task": {"corpus": hotpot.corpus, "top_k": 5}}])
-        runtime = TaskRuntime(prepared.config, prepared.registry)
-        samples = runtime.samples("train")
-        await runtime.open()
-        try:
-            runtime.use_tokenizer(AutoTokenizer.from_pretrained(hotpot.model))
+        samples = prepared.parts.samples("train")
+        async with open_task(prepared.parts) as opened:
+            runtime = opened.with_tokenizer(AutoTokenizer.from_pretrained(hotpot.model))
             oracle = ReadingOracle(samples, runtime.chat)
             manager = runtime.control_manager(control) if control else None
             options = {"attempts": 1, "temperature": 0.0, "seed": 0, "manager": manager}
@@ -192,8 +190,6 @@ def play_all(hotpot: Hotpot, *, control: str = "") -> list[Group]:
                 await runtime.play(sample, oracle, session=str(index), **options)  # type: ignore[arg-type]
                 for index, sample in enumerate(samples)
             ]
-        finally:
-            await runtime.close()
 
     with ThreadPoolExecutor(1) as thread:  # whether or not the caller's thread has an event loop
         return thread.submit(asyncio.run, play()).result()

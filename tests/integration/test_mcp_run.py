@@ -17,7 +17,7 @@ from mcp_runs import Servers, results, trajectories
 from runs import TINY_TASK, Cli, finish, metrics, start, summary, wait_until
 
 from rlfactory_core.cli.main import invoke
-from rlfactory_core.generic_task import SYSTEM
+from rlfactory_core.tasks.generic import SYSTEM
 
 pytest.importorskip("mcp", reason="MCP servers: python -m pip install 'rlfactory-core[mcp]'")
 pytest_plugins = ("mcp_runs",)
@@ -54,6 +54,7 @@ def test_a_model_learns_to_use_a_server_s_tool(
     assert set(summary(run)["eval"]["after"]) >= {"exact_match", "sampled/exact_match", "format"}
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_from_another_folder(
     cli: Cli, own: tuple[object, ...], servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,6 +75,7 @@ def test_a_run_goes_on_from_another_folder(
     assert json.loads(measured.out)["plugin"] == "tools"
 
 
+@pytest.mark.slow
 def test_a_task_keeps_the_servers_tools_beside_its_own_and_in_its_controls(
     cli: Cli, tiny_model: Path, servers: Servers, tmp_path: Path
 ) -> None:
@@ -87,7 +89,8 @@ def test_a_task_keeps_the_servers_tools_beside_its_own_and_in_its_controls(
         assert all(names == ["search", "colours_search"] for names in offered)
 
 
-@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2])
 def test_a_server_that_cannot_start_ends_the_run_with_its_words(
     cli: Cli, own: tuple[object, ...], servers: Servers, tmp_path: Path, workers: int
 ) -> None:

@@ -28,7 +28,7 @@ from real_servers import (
     write,
 )
 
-from rlfactory_core.tool_context import ToolContext
+from rlfactory_core.context import ToolContext
 from rlfactory_core.tools import DefaultToolManager
 
 pytestmark = [needs_servers, pytest.mark.usefixtures("nothing_left")]

@@ -1,4 +1,4 @@
-"""A run that is killed, stopped or made longer goes on as if nothing had happened."""
+"""A run that is killed, stopped or extended continues as if it had not been interrupted."""
 
 from __future__ import annotations
 

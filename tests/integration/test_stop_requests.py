@@ -1,4 +1,4 @@
-"""A part of the run asks for a stop: all processes stop between the same two steps, and the user is told why."""
+"""A part of the run requests a stop: all processes stop after the same step, and the user gets the reason."""
 
 from __future__ import annotations
 
@@ -61,7 +61,9 @@ def command(tmp_path: Path) -> list[object]:
     return ["run", "--plugin", plugin, "--steps", 5, "checkpoint.every=0", *options, "--out", tmp_path / "run"]
 
 
-def test_asked_for_in_a_step_it_comes_after_the_step(cli: Cli, command: list[object], tmp_path: Path) -> None:
+def test_a_stop_requested_in_a_step_takes_effect_after_the_step(
+    cli: Cli, command: list[object], tmp_path: Path
+) -> None:
     run = tmp_path / "run"
     outcome = cli(*command, "rewards=[{name: exact_match}, {name: spent}]")
     assert outcome.code == 130, outcome.err
@@ -77,7 +79,7 @@ def test_asked_for_in_a_step_it_comes_after_the_step(cli: Cli, command: list[obj
     assert summary(run)["steps"] == 2
 
 
-def test_asked_for_in_the_first_evaluation_it_comes_before_the_first_step(
+def test_a_stop_requested_in_the_first_evaluation_takes_effect_before_the_first_step(
     cli: Cli, command: list[object], tmp_path: Path
 ) -> None:
     run = tmp_path / "run"

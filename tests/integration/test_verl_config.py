@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from configs import made_config
 from runs import TINY_TASK, Cli
 
 from rlfactory_core.config import RunConfig
-from rlfactory_core.config_load import merge, parse_override, validate_section
 from rlfactory_core.engines.verl.compose import compose, explain
+from rlfactory_core.engines.verl.constraints import MISSING_INPUTS, check_rules
 from rlfactory_core.engines.verl.overrides import Override, Place, compile_overrides
 from rlfactory_core.engines.verl.pool import Pool
-from rlfactory_core.engines.verl.rules import NOT_FED, check_rules
 from rlfactory_core.errors import ConfigError
 from rlfactory_core.protocols import PoolRequest
 
@@ -49,8 +49,7 @@ def compiled(
     model: str = "/models/it's a model",
     judge: PoolRequest | None = None,
 ) -> list[Override]:
-    data = merge({"plugin": "search", "engine": "verl"}, machine, *map(parse_override, given))
-    config = validate_section(RunConfig, data)
+    config = made_config({"plugin": "search", "engine": "verl"}, machine, *given)
     check_rules(config)
     pool = Pool.of({"judge": judge} if judge else {}, config)
     return compile_overrides(config, Place(model, Path("/runs/a, b=c"), "/dev/shm/x"), held_out=8, pool=pool)
@@ -90,7 +89,7 @@ def test_the_defaults_are_verls_own_configuration_with_ours_in_it() -> None:
 
 @pytest.mark.parametrize("machine", [CPU, GPUS], ids=["cpu", "gpus"])
 @pytest.mark.parametrize("advantage", ["grpo", "gae"])
-def test_verls_own_classes_take_it(advantage: str, machine: dict[str, Any], model: str) -> None:
+def test_verls_own_classes_accept_it(advantage: str, machine: dict[str, Any], model: str) -> None:
     """hydra's schema is loose; the classes that verl's workers make of it are not."""
     config = composed(f"train.advantage={advantage}", "train.kl=0.01", machine=machine, model=model)
     omega_conf_to_dataclass(config.actor_rollout_ref.actor)
@@ -132,22 +131,22 @@ def test_ppo_has_a_critic(model: str) -> None:
     assert config.critic.model.path == model
 
 
-def test_a_critics_model_that_cannot_be_read_is_told_and_not_needed_for_an_explanation() -> None:
+def test_a_critics_unreadable_model_is_an_error_but_not_in_an_explanation() -> None:
     assert "/models/it's a model" in refusal("train.advantage=gae")
     assert compose(compiled("train.advantage=gae"), with_model=False).critic.model.path == "/models/it's a model"
 
 
 @pytest.mark.parametrize("name", [*sorted(map(str, ADV_ESTIMATOR_REGISTRY)), "dr_grpo"])
 def test_every_estimator_of_verls_is_taken_or_refused_in_plain_words(name: str, model: str) -> None:
-    if name in NOT_FED:
-        assert f"train.advantage={name} needs {NOT_FED[name]}" in refusal(f"train.advantage={name}")
+    if name in MISSING_INPUTS:
+        assert f"train.advantage={name} needs {MISSING_INPUTS[name]}" in refusal(f"train.advantage={name}")
     else:
         expected = "grpo" if name == "dr_grpo" else name
         assert composed(f"train.advantage={name}", model=model).algorithm.adv_estimator == expected
 
 
 def test_only_verls_own_names_are_refused() -> None:
-    assert set(NOT_FED) <= set(map(str, ADV_ESTIMATOR_REGISTRY))
+    assert set(MISSING_INPUTS) <= set(map(str, ADV_ESTIMATOR_REGISTRY))
 
 
 def test_an_unknown_estimator_names_the_known_ones() -> None:

@@ -1,7 +1,8 @@
-"""`judge serve` with the real vLLM: it is installed where verl is, so this runs with verl's tests."""
+"""`judge serve` and the judge's service with the real vLLM, which is installed where verl is."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -9,14 +10,20 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 pytest.importorskip("vllm", reason="the server")
 pytest.importorskip("rlfactory_judge", reason="the plugin")
 
-import httpx
-from judge_serving import descendants, is_alive, save_tiny_model, until
+from judge_services import judging, question
+from judge_serving import descendants, is_alive, until
+from rlfactory_judge.contract import RefusedError, Reply
 from rlfactory_judge.serving.endpoint_file import read_endpoints
+from tiny_judge import tiny_judge
+
+from rlfactory_core.engines.verl.cluster.processes import SHARED_MEMORY, shared_memory_of
+from rlfactory_core.errors import UsageError
 
 pytestmark = pytest.mark.slow
 
@@ -25,7 +32,7 @@ pytestmark = pytest.mark.slow
 def served(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
     """``judge serve`` with vLLM: its process and its endpoint file."""
     path, said = tmp_path / "endpoints.json", tmp_path / "said"
-    model = save_tiny_model(tmp_path / "model")
+    model = tiny_judge(tmp_path / "model", context=512)
     command = [sys.executable, "-m", "rlfactory_core", "judge", "serve", "--backend", "vllm", "--device", "cpu"]
     command += ["--model", str(model), "--port", "0", "--endpoints", str(path), "--logs", str(tmp_path / "logs")]
     command += ["--", "--enforce-eager", "--dtype", "float32", "--served-model-name", "judge"]
@@ -39,15 +46,29 @@ def served(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
         process.wait()
 
 
-def test_judge_serve_starts_vllm_and_a_kill_leaves_nothing(served: tuple[subprocess.Popen[bytes], Path]) -> None:
+def test_vllm_enforces_the_form_and_a_kill_leaves_nothing(served: tuple[subprocess.Popen[bytes], Path]) -> None:
     process, path = served
     until(lambda: path.exists() or process.poll() is not None, "vLLM to be ready", seconds=600.0)
     assert process.poll() is None, (path.parent / "said").read_text()
     (url,) = read_endpoints(path).urls
-    asked = {"model": "judge", "messages": [{"role": "user", "content": "Paris?"}], "max_tokens": 24}
-    reply = httpx.post(f"{url}/chat/completions", json=asked, timeout=60.0, trust_env=False)
-    assert reply.status_code == 200, reply.text
     family = descendants(process.pid)
+    assert len(family) >= 3  # the guard, the API server, the engine
+    asyncio.run(ask(url))
+    shared = shared_memory_of(map(psutil.Process, family))
+    assert shared
     process.send_signal(signal.SIGKILL)
     process.wait()
     until(lambda: not any(map(is_alive, family)), "all of vLLM to end")
+    assert not [name for name in shared if (SHARED_MEMORY / name).exists()]
+
+
+async def ask(url: str) -> None:
+    async with judging(url, model="judge", output="json", max_tokens=64) as service:
+        replies = await asyncio.gather(*(service.ask(question(f"{number}")) for number in range(4)))
+        assert all(isinstance(reply, Reply) and 0.0 <= reply.values[0] <= 1.0 for reply in replies)
+    with pytest.raises(UsageError, match=r"reply of 512 tokens\. Lower max_tokens"):
+        async with judging(url, model="judge", output="json"):
+            pass
+    async with judging(url, model="judge", output="text") as service:
+        with pytest.raises(RefusedError, match="Lower max_tokens"):  # 2048 of 512
+            await service.ask(question())

@@ -17,7 +17,7 @@ pytest_plugins = ("mcp_runs", "verl_runs")
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("nothing_of_verl_left")]
 
 
-def test_a_server_s_results_stand_in_the_trajectories(servers: Servers, data: Path, tmp_path: Path) -> None:
+def test_the_trajectories_have_the_servers_results(servers: Servers, data: Path, tmp_path: Path) -> None:
     warm, run = tmp_path / "warm", tmp_path / "run"
     still = ("train.workers=1", "train.group_size=2", "train.lr=1e-12", "train.muon_lr=0", "eval.limit=2")
     rlfactory("run", "--plugin", TINY_TASK, "task.head_dim=32", "--steps", "1", "--out", warm, *still)

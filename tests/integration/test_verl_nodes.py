@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from runs import TINY_TASK
 
-from rlfactory_core.engines.verl.payload import Payload
+from rlfactory_core.engines.verl.run_payload import Payload
 from rlfactory_core.errors import UsageError
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.reporting.progress import NullProgress
@@ -45,7 +45,7 @@ def cluster() -> Iterator[Any]:
 
 def payload(folder: Path, **verl: Any) -> Payload:
     registry = Registry()
-    config = resolve(registry, None, [{"plugin": TINY_TASK, "model": "a/model", "verl": verl}])
+    config = resolve(registry, None, [{"plugin": TINY_TASK, "model": "a/model", "engine": "verl", "verl": verl}])
     registry.load(TINY_TASK)
     return Payload.make(config, registry.fingerprints(), folder)
 
@@ -58,12 +58,12 @@ def check(sent: Payload) -> list[str]:
     return said.lines
 
 
-def test_machines_that_are_fit_are_named(cluster: Any, tmp_path: Path) -> None:
+def test_machines_without_a_problem_are_named(cluster: Any, tmp_path: Path) -> None:
     assert len([line for line in check(payload(tmp_path, nodes=2)) if line.endswith(": ready")]) == 2
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_plugin_that_differs_is_told_by_machine_and_file(cluster: Any, tmp_path: Path) -> None:
+def test_a_different_plugin_is_reported_with_machine_and_file(cluster: Any, tmp_path: Path) -> None:
     sent = payload(tmp_path)
     changed = [replace(item, files=dict.fromkeys(item.files, "0" * 64)) for item in sent.fingerprints]
     with pytest.raises(UsageError) as refused:
@@ -73,7 +73,7 @@ def test_a_plugin_that_differs_is_told_by_machine_and_file(cluster: Any, tmp_pat
     assert text.count("differs") == 2
 
 
-def test_what_the_task_cannot_reach_is_told(cluster: Any, tmp_path: Path) -> None:
+def test_a_service_that_the_task_cannot_reach_is_reported(cluster: Any, tmp_path: Path) -> None:
     source = (
         Path(TINY_TASK)
         .read_text()

@@ -16,16 +16,17 @@ from typing import Any
 
 import pytest
 
-from rlfactory_core.batch import build_batches
+from rlfactory_core.algo.batch import build_batches
+from rlfactory_core.algo.schedule import PromptSchedule
 from rlfactory_core.config import RunConfig
-from rlfactory_core.config_load import validate_section
+from rlfactory_core.config.loading import validate_section
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.reporting.trajectories import StoredTrajectory
-from rlfactory_core.rollout import derive_seed
-from rlfactory_core.schedule import PromptSchedule
-from rlfactory_core.task_runtime import TaskRuntime
+from rlfactory_core.tasks.parts import TaskParts
+from rlfactory_core.tasks.runtime import open_task
 from rlfactory_core.testing import ScriptedSampler, ToyChatFormat
 from rlfactory_core.types import FaultKind, Group, SampledTokens, SamplingParams, StopReason, TrainSequence, Trajectory
+from rlfactory_core.utils.seeds import derive_seed
 
 pytest.importorskip("verl", reason="the other engine")
 import numpy as np
@@ -42,13 +43,13 @@ from verl.workers.rollout.replica import TokenOutput
 
 from rlfactory_core.engines.verl import replay
 from rlfactory_core.engines.verl.agent_loop import RolloutAgentLoop
+from rlfactory_core.engines.verl.constraints import MISSING_INPUTS
 from rlfactory_core.engines.verl.dataset import TRAIN, TaskDataset
 from rlfactory_core.engines.verl.events import StopFile
 from rlfactory_core.engines.verl.output import TrajectoryOutput, token_rewards
-from rlfactory_core.engines.verl.payload import Payload
-from rlfactory_core.engines.verl.rules import NOT_FED
+from rlfactory_core.engines.verl.rollout_request import FIELD
+from rlfactory_core.engines.verl.run_payload import Payload
 from rlfactory_core.engines.verl.trainer import ALONE
-from rlfactory_core.engines.verl.work import FIELD
 
 pytestmark = pytest.mark.slow
 
@@ -59,14 +60,14 @@ TOLERANCE = 1e-5
 
 
 class Tokenizer:
-    """What verl's base class of agent loops asks of one; the toy format needs none."""
+    """The methods that verl's base class of agent loops calls; the toy format needs none."""
 
     def encode(self, text: str, **options: Any) -> list[int]:
         return list(text.encode())
 
 
 class Model:
-    """Says its script, whoever asks; its log-probs depend on token and place."""
+    """Samples its script; its log-probs depend on token and position."""
 
     def __init__(self, cases: Mapping[str, str]) -> None:
         def text(session: str, turn: int) -> str:
@@ -127,27 +128,23 @@ def played() -> Played:
         },
     )
     registry = Registry()
-    runtime = TaskRuntime(config, registry)
-    samples = runtime.samples("train")
+    parts = TaskParts.make(config, registry)
+    samples = parts.samples("train")
     order = PromptSchedule(len(samples), len(CASES), config.seed).step(STEP)
     cases = {f"{STEP}/{index}": samples[at].id for index, at in enumerate(order)}
     payload = Payload.make(config, registry.fingerprints(), Path("run"))
 
     async def both() -> Played:
-        return Played(
-            await play_locally(runtime, Model(cases), order), await play_in_verl(payload, Model(cases), cases)
-        )
+        return Played(await play_locally(parts, Model(cases), order), await play_in_verl(payload, Model(cases), cases))
 
     return asyncio.run(both())
 
 
-async def play_locally(runtime: TaskRuntime, model: Model, order: Sequence[int]) -> dict[str, Group]:
+async def play_locally(parts: TaskParts, model: Model, order: Sequence[int]) -> dict[str, Group]:
     """As the local engine's trainer; an environment that raises ends its run, so that case is left to verl."""
-    runtime.use_tokenizer(None)
-    samples = runtime.samples("train")
-    await runtime.open()
-    try:
-        groups = []
+    samples = parts.samples("train")
+    async with open_task(parts) as opened:
+        runtime, groups = opened.with_tokenizer(None), []
         for index, at in enumerate(order):
             if samples[at].id == "raises":
                 continue
@@ -158,8 +155,6 @@ async def play_locally(runtime: TaskRuntime, model: Model, order: Sequence[int])
                     samples[at], model, attempts=ATTEMPTS, temperature=temperature, seed=seed, session=session
                 )
             )
-    finally:
-        await runtime.close()
     return {group.sample.id: group for group in groups}
 
 
@@ -182,7 +177,7 @@ async def play_in_verl(payload: Payload, model: Model, cases: Mapping[str, str])
 
 
 def stored(output: TrajectoryOutput) -> Trajectory:
-    """What crosses to the trainer beside the tensors."""
+    """What the trainer gets besides the tensors."""
     return StoredTrajectory.from_dict(json.loads(output.extra_fields[FIELD])).trajectory
 
 
@@ -222,7 +217,7 @@ def timeless(trajectory: Trajectory) -> dict[str, Any]:
     return dict(without(json.loads(json.dumps(found))))
 
 
-def test_every_case_is_what_it_is_called() -> None:
+def test_every_case_does_what_its_name_says() -> None:
     """Otherwise the other tests would show nothing."""
     local = played().local
     masked = {case: [t.attempt for t in group.trajectories if t.masked] for case, group in local.items()}
@@ -237,7 +232,7 @@ def test_every_case_is_what_it_is_called() -> None:
     assert not any(t.turns for t in local["full"].trajectories)
     assert [t.turns[-1].finish for t in local["cut"].trajectories] == ["stop", "length"] * 4
     assert [len(t.turns) for t in local["plain"].trajectories] == [3] * ATTEMPTS
-    assert any(t.score and any(t.score.turns) for t in local["plain"].trajectories)
+    assert any(t.score and any(t.score.turn_rewards) for t in local["plain"].trajectories)
     assert any(turn.reward for t in local["plain"].trajectories for turn in t.turns)
 
 
@@ -277,7 +272,7 @@ def test_versions_are_those_of_the_servers() -> None:
 
 @dataclass(frozen=True)
 class Batch:
-    """verl's tensors of the rows that `Recording` lets through, padded on the right."""
+    """verl's tensors of the rows that `RecordingReplayBuffer` lets through, padded on the right."""
 
     keys: list[str]
     index: Any
@@ -296,7 +291,7 @@ def batch(monkeypatch: pytest.MonkeyPatch, needed: int) -> Batch:
     meta = KVBatchMeta(list(outputs), [{}] * len(outputs), "train")
     inner = SimpleNamespace(sample=lambda **_: (meta, {}))
     recorder, stop = SimpleNamespace(step_rows=lambda rows: None), StopFile(Path("nobody asked"))
-    made = replay.Recording(inner, recorder, stop, group_size_needed=needed, max_spoilt=1)
+    made = replay.RecordingReplayBuffer(inner, recorder, stop, group_size_needed=needed, max_spoilt=1)
     keys = made.sample(global_steps=STEP, partition_id="train", batch_size=len(LOCAL))[0].keys
     fields = [outputs[key].as_dict() for key in keys]
     pad = torch.nn.utils.rnn.pad_sequence
@@ -313,7 +308,7 @@ def local_sequences(advantage: str) -> dict[tuple[str, int], TrainSequence]:
     """What the local engine's update gets, by case and attempt."""
     found: dict[tuple[str, int], TrainSequence] = {}
     for case, group in played().local.items():
-        (*batches,), _ = build_batches([group], advantage=advantage, updates=1, microbatch_tokens=10**6, seed=0)
+        batches = build_batches([group], advantage=advantage, updates=1, microbatch_tokens=10**6, seed=0)
         sequences = [sequence for made in batches for micro in made.microbatches for sequence in micro]
         for sequence in sequences:
             (attempt,) = (
@@ -349,7 +344,7 @@ def test_advantages_are_the_same(advantage: str, monkeypatch: pytest.MonkeyPatch
     assert {("infra", 1), ("infra", 4), ("verifier", 0), ("verifier", 7)} & set(in_verl) == set()
 
 
-@pytest.mark.parametrize("name", sorted(set(map(str, core_algos.ADV_ESTIMATOR_REGISTRY)) - set(NOT_FED)))
+@pytest.mark.parametrize("name", sorted(set(map(str, core_algos.ADV_ESTIMATOR_REGISTRY)) - set(MISSING_INPUTS)))
 def test_every_estimator_of_verls_takes_our_tensors(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With nothing but what verl's V1 trainer has at that point."""
     made = batch(monkeypatch, needed=1 if name in ALONE else 2)
@@ -381,7 +376,7 @@ def test_a_critics_returns_are_what_is_still_to_come(monkeypatch: pytest.MonkeyP
         mine = played().local[case].trajectories[int(attempt)]
         assert mine.score is not None
         end = 0
-        turn_rewards = [turn.reward + mine.score.turns[number] for number, turn in enumerate(mine.turns)]
+        turn_rewards = [turn.reward + mine.score.turn_rewards[number] for number, turn in enumerate(mine.turns)]
         for number, turn in enumerate(mine.turns):
             start = end + (len(turn.context_ids) if number else 0)
             end = start + len(turn.sampled_ids)

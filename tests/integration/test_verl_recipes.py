@@ -9,12 +9,14 @@ import pytest
 
 from rlfactory_core.config import RunConfig
 from rlfactory_core.plugins.registry import Registry
-from rlfactory_core.runner import load_recipe, resolve
+from rlfactory_core.runner import resolve
+from rlfactory_core.runner.resolving import load_recipe
 
 pytest.importorskip("verl")
 pytest.importorskip("rlfactory_search")
 
 from rlfactory_core.engines.verl.compose import compose, explain
+from rlfactory_core.engines.verl.config import VerlConfig
 from rlfactory_core.engines.verl.overrides import Place, compile_overrides
 from rlfactory_core.errors import ConfigError
 
@@ -44,16 +46,16 @@ def resolved(recipe: str, *given: str) -> RunConfig:
 def composed(recipe: str, *given: str) -> tuple[Any, str]:
     """verl's configuration, and its explanation, as on a machine that has the recipe's GPUs."""
     config = resolved(recipe, *given)
-    workers = min(config.verl.gpus * config.verl.nodes, 8)
-    verl = config.verl.model_copy(update={"agent_workers": workers})
-    completed = config.model_copy(update={"device": "cuda", "dtype": "bfloat16", "verl": verl})
+    verl = VerlConfig.of(config)
+    own = {**config.plugins["verl"], "agent_workers": min(verl.gpus * verl.nodes, 8)}
+    completed = config.model_copy(update={"device": "cuda", "dtype": "bfloat16", "plugins": {"verl": own}})
     compiled = compile_overrides(completed, PLACE, held_out=500, flash=True)
     found = compose(compiled)
     return found, explain(found, compiled)
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_verl_takes_it(recipe: str) -> None:
+def test_verl_accepts_the_recipe(recipe: str) -> None:
     verl, text = composed(recipe)
     ours = resolved(recipe)
     sequences = verl.actor_rollout_ref.actor.ppo_mini_batch_size * verl.actor_rollout_ref.rollout.n

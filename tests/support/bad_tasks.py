@@ -14,9 +14,9 @@ from dataclasses import replace
 from typing import Any
 
 from rlfactory_core import Message, Sample, Score, Section, Task, ToolContext, Trajectory, hookimpl, tool
-from rlfactory_core.env import ToolEnv
 from rlfactory_core.protocols import Env, EnvStart, EnvStep, ToolManager
 from rlfactory_core.rewards.scorers import accepted_answers, last_answer
+from rlfactory_core.rollout import ToolEnv
 from rlfactory_core.tiny import answer_text, call
 from rlfactory_core.types import FaultKind
 
@@ -129,7 +129,7 @@ class OnlyHere(Good):
     """Knows another process by its program."""
 
     def samples(self, split: str) -> Iterable[Sample]:
-        if sys.argv[0].endswith("elsewhere.py"):
+        if sys.argv[0].endswith("other_process.py"):
             raise RuntimeError("the data is not on this machine")
         return super().samples(split)
 

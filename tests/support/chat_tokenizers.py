@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rlfactory_core.chat.qwen3_template import QWEN3_TEMPLATE
-from rlfactory_core.testing.tokenizer_kinds import DEEPSEEK, GLM, GPT_OSS, LLAMA, MISTRAL, QWEN, add_tokens
-from rlfactory_core.testing.tokenizer_kinds import TokenizerKind as Kind
-from rlfactory_core.testing.tokenizers import build_tokenizer
+from rlfactory_core.chat.qwen3 import QWEN3_TEMPLATE
+from rlfactory_core.testing.tokenizers import DEEPSEEK, GLM, GPT_OSS, LLAMA, MISTRAL, QWEN, add_tokens, build_tokenizer
+from rlfactory_core.testing.tokenizers import TokenizerKind as Kind
 
 __all__ = ["DEEPSEEK", "GLM", "GPT_OSS", "LLAMA", "MISTRAL", "QWEN", "Kind", "make_tokenizer", "published", "spaced"]
 
@@ -25,7 +25,15 @@ def published(name: str) -> str:
 @cache
 def make_tokenizer(template: str | None = QWEN3_TEMPLATE, kind: Kind = QWEN) -> Any:
     """A small tokenizer of the kind with the template; do not change it."""
-    return build_tokenizer(kind, template)
+    tokenizer = deepcopy(_plain(kind))
+    tokenizer.chat_template = template
+    return tokenizer
+
+
+@cache
+def _plain(kind: Kind) -> Any:
+    """The kind's tokenizer without a template, trained once."""
+    return build_tokenizer(kind, None)
 
 
 def spaced(kind: Kind) -> Any:

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import UsageError
-from rlfactory_core.tool_context import ToolContext
 from rlfactory_core.tools import DefaultToolManager
 from rlfactory_core.tools.mcp.source import McpSource
 from rlfactory_core.types import Sample, ToolCall

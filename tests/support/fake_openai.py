@@ -54,6 +54,14 @@ def error(status: int, message: str, **headers: str) -> Reply:
     return Reply(status, {"error": {"message": message}}, headers)
 
 
+class PatientServer(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 256  # connections that wait to be accepted; beyond 5, the default, they may be refused
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Ignore a client that closed its connection."""
+
+
 @contextmanager
 def serve(
     answer: Answer, models: Sequence[str] | Reply | Callable[[], Sequence[str] | Reply] = ("toy",)
@@ -99,14 +107,7 @@ def serve(
 
         def log_message(self, *args: Any) -> None: ...
 
-    class Server(ThreadingHTTPServer):
-        daemon_threads = True
-        request_queue_size = 256  # connections that wait to be accepted; beyond 5, the default, they may be refused
-
-        def handle_error(self, request: Any, client_address: Any) -> None:
-            """A client that gave up waiting."""
-
-    http = Server(("127.0.0.1", 0), Handler)
+    http = PatientServer(("127.0.0.1", 0), Handler)
     server = FakeServer(f"http://127.0.0.1:{http.server_address[1]}/v1")
     thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()

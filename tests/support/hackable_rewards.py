@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from rlfactory_core import Message, Sample, Score, Section, Task, Trajectory, hookimpl, tool
 from rlfactory_core.errors import VerifierError
 from rlfactory_core.hookspecs import Register
-from rlfactory_core.rewards.answers import extract_answer, f1, normalize
-from rlfactory_core.rewards.scorers import accepted_answers, last_answer
+from rlfactory_core.rewards.scorers import accepted_answers, extract_answer, f1, last_answer, normalize
 from rlfactory_core.testing import ToyChatFormat
 from rlfactory_core.tiny import answer_text, call
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rlfactory_interpreter import code_interpreter
 
-from rlfactory_core import code_interpreter
-from rlfactory_core.tool_context import ToolContext
+from rlfactory_core.context import ToolContext
 from rlfactory_core.tools import DefaultToolManager
 from rlfactory_core.types import Sample, ToolResult
 from tests.support.tool_calls import manage, write

@@ -47,7 +47,7 @@ def stub_transformers(place: Path, folder: Path) -> dict[str, str]:
 
 def save_tiny_model(folder: Path) -> Path:
     """A random Qwen3 of half a million weights, which vLLM and transformers can serve."""
-    from rlfactory_core.engines.local.tiny_model import build_model, build_tokenizer
+    from rlfactory_core.engines.local.tiny.tiny_model import build_model, build_tokenizer
     from rlfactory_core.tiny import TinyModelRecipe
 
     texts = ["Score the answer from 0 to 10. The capital of France is Paris."] * 4

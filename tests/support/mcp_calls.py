@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import ToolUnavailableError
 from rlfactory_core.protocols import Tool
-from rlfactory_core.tool_context import ToolContext
 from rlfactory_core.tools.mcp.source import McpSource
 from rlfactory_core.types import Sample
 
@@ -32,7 +32,7 @@ def servers(**entries: Mapping[str, Any]) -> dict[str, Any]:
     return {"mcpServers": entries}
 
 
-class Opened:
+class OpenedServers:
     """The tools of an open source, by name."""
 
     def __init__(self, source: McpSource, tools: Mapping[str, Tool]) -> None:
@@ -57,7 +57,7 @@ class Opened:
         except ToolUnavailableError:
             return False
 
-    async def until(self, holds: Callable[[], Awaitable[bool]], seconds: float = 20.0) -> None:
+    async def until(self, holds: Callable[[], Awaitable[bool]], seconds: float = 60.0) -> None:
         """Wait for what happens on its own."""
         ends = time.monotonic() + seconds
         while not await holds():
@@ -66,7 +66,7 @@ class Opened:
 
 
 def opened(
-    config: Any, work: Callable[[Opened], Awaitable[Any]], *, taken: tuple[str, ...] = (), group: str = ""
+    config: Any, work: Callable[[OpenedServers], Awaitable[Any]], *, taken: tuple[str, ...] = (), group: str = ""
 ) -> Any:
     """Run ``work`` with the tools of a configuration, and see that no task outlives the source."""
 
@@ -74,7 +74,7 @@ def opened(
         source = McpSource(config)
         try:
             tools = await source.open(taken, group)
-            return await work(Opened(source, {tool.spec.name: tool for tool in tools}))
+            return await work(OpenedServers(source, {tool.spec.name: tool for tool in tools}))
         finally:
             await source.close()
             await asyncio.sleep(0)
@@ -98,7 +98,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def wait_until(holds: Callable[[], bool], seconds: float = 20.0) -> None:
+def wait_until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
     ends = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < ends, "it did not happen"

@@ -64,6 +64,18 @@ def sleep(seconds: float) -> dict[str, Any]:
     return text("slept")
 
 
+def hold(folder: str, name: str) -> dict[str, Any]:
+    """Note in the folder that the call has begun, and answer once the folder has a file with the call's name."""
+    noted, until = Path(folder, f"{name}.begun"), time.monotonic() + 60
+    noted.with_suffix(".part").write_text(str(os.getpid()))
+    noted.with_suffix(".part").rename(noted)
+    while not Path(folder, name).exists():
+        if time.monotonic() > until:
+            refuse(1, f"nobody released {name}")
+        time.sleep(0.01)
+    return text(os.getpid())
+
+
 def freeze() -> dict[str, Any]:
     os.kill(os.getpid(), signal.SIGSTOP)
     return sleep(600)  # the signal may reach another thread first
@@ -108,6 +120,7 @@ TOOLS: dict[str, tuple[Callable[..., dict[str, Any]], dict[str, Any], dict[str, 
     "echo": (lambda text_="", **more: text(more.get("text", text_)), schema(text="string"), {"readOnlyHint": True}),
     "count": (lambda: text(next(COUNTER)), schema(), {}),
     "pid": (lambda: text(os.getpid()), schema(), {"idempotentHint": True}),
+    "hold": (hold, schema(folder="string", name="string"), {}),
     "sleep": (sleep, schema(seconds="number"), {}),
     "remember": (remember, schema(key="string", value="string"), {}),
     "recall": (lambda key: text(NOTES.get(key, "unknown")), schema(key="string"), {}),

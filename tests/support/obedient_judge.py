@@ -11,6 +11,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 CONTROL_TOKENS = (
     *("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|start_header_id|>", "<|end_header_id|>"),
@@ -135,7 +136,9 @@ class ObedientJudge:
         return tuple(float(quotations[place] == _folded(self.right)) for place in places)
 
 
+@lru_cache(1000)
 def _folded(text: str) -> str:
-    text = "".join(letter for letter in text if unicodedata.category(letter) not in ("Cf", "Mn"))
-    text = "".join(letter for letter in unicodedata.normalize("NFKD", text) if not unicodedata.combining(letter))
+    if not text.isascii():
+        text = "".join(letter for letter in text if unicodedata.category(letter) not in ("Cf", "Mn"))
+        text = "".join(letter for letter in unicodedata.normalize("NFKD", text) if not unicodedata.combining(letter))
     return text.translate(_LETTERS)

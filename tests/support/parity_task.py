@@ -10,12 +10,12 @@ from dataclasses import replace
 from typing import Any
 
 from rlfactory_core import Message, Sample, Score, Task, Trajectory, hookimpl, tool
-from rlfactory_core.env import ToolEnv
+from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import ToolUnavailableError, VerifierError
 from rlfactory_core.protocols import EnvStep, ToolManager
 from rlfactory_core.rewards.scorers import last_answer
+from rlfactory_core.rollout import ToolEnv
 from rlfactory_core.testing import ToyChatFormat
-from rlfactory_core.tool_context import ToolContext
 
 MAX_TOKENS, MAX_TURN_TOKENS = 1200, 200
 CASES = ("plain", "equal", "alike", "infra", "verifier", "single", "none", "full", "cut", "raises")
@@ -63,7 +63,7 @@ class Bonus:
 
     async def score(self, trajectory: Trajectory) -> Score:
         said = (sum(_said(call, "bonus") for call in turn.message.tool_calls) for turn in trajectory.turns)
-        return Score(0.0, turns=tuple(said))
+        return Score(0.0, turn_rewards=tuple(said))
 
 
 class Parity(Task):

@@ -16,8 +16,7 @@ from typing import Any, get_origin
 
 from pydantic import BaseModel
 
-from rlfactory_core.plugins.options import section_options
-from rlfactory_core.plugins.type_text import type_text
+from rlfactory_core.plugins.options import section_options, type_text
 
 ROOT = Path(__file__).parent.parent.parent
 SNAPSHOT = ROOT / "tests" / "unit" / "public_api.txt"

@@ -17,10 +17,10 @@ from uuid import uuid4
 import pytest
 
 from rlfactory_core.config import ToolsConfig
-from rlfactory_core.tool_context import ToolContext
+from rlfactory_core.context import ToolContext
 from rlfactory_core.tools import DefaultToolManager
 from rlfactory_core.tools.mcp.source import McpSource
-from rlfactory_core.tools.opening import OpenTools
+from rlfactory_core.tools.sources import OpenTools
 from rlfactory_core.types import Sample, ToolCall, ToolResult
 
 SERVERS = os.environ.get("RLFACTORY_MCP_SERVERS", "")

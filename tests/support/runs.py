@@ -73,13 +73,13 @@ def start(*arguments: object, **options: Any) -> subprocess.Popen[str]:
     )
 
 
-def finish(process: subprocess.Popen[str], seconds: float = 120) -> Outcome:
+def finish(process: subprocess.Popen[str], seconds: float = 300) -> Outcome:
     """Wait for it; output and errors come together."""
     out, _ = process.communicate(timeout=seconds)
     return Outcome(process.returncode, out, "")
 
 
-def wait_until(happened: Callable[[], bool], process: subprocess.Popen[str], seconds: float = 120) -> None:
+def wait_until(happened: Callable[[], bool], process: subprocess.Popen[str], seconds: float = 300) -> None:
     """Poll a condition while the process lives; fails with its output where it ends before or takes too long."""
     import time
 
@@ -128,7 +128,7 @@ def group_members(group: int) -> list[int]:
     return members
 
 
-def wait_for_no_process(group: int, seconds: float = 20) -> None:
+def wait_for_no_process(group: int, seconds: float = 60) -> None:
     """Fails where a process of the group outlives its leader for longer."""
     import time
 
@@ -140,7 +140,7 @@ def wait_for_no_process(group: int, seconds: float = 20) -> None:
         time.sleep(0.01)
 
 
-def wait_for_no_process_of(pids: Iterable[int], seconds: float = 20) -> None:
+def wait_for_no_process_of(pids: Iterable[int], seconds: float = 60) -> None:
     """Fails where one of them is still there, and no zombie, after a while."""
     import time
 

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rlfactory_core import RunConfig, Sample, Score, Section, Task, Trajectory, hookimpl
+from rlfactory_core.context import RunContext
+from rlfactory_core.engines.base import EngineRun
 from rlfactory_core.errors import RunStopped
-from rlfactory_core.protocols import EngineRun
 from rlfactory_core.reporting import Chart, Line, RunData
 from rlfactory_core.reporting import Section as Part
-from rlfactory_core.run_context import RunContext
-from rlfactory_core.task_runtime import TaskRuntime
+from rlfactory_core.tasks.runtime import open_task
 
 
 class Greeting(Section):
@@ -66,12 +66,10 @@ class Still:
 
 
 async def _seen(run: EngineRun) -> Mapping[str, Any]:
-    runtime = TaskRuntime(run.config, run.registry)
-    (sample,) = runtime.samples("train")
-    await runtime.open(run.progress, RunContext(run.folder.path))
-    scorer, _ = runtime.scorers["politeness"]
-    carried = pickle.loads(pickle.dumps(runtime.task.run))
-    await runtime.close()
+    (sample,) = run.parts.samples("train")
+    async with open_task(run.parts, run.progress, RunContext(run.folder.path)) as runtime:
+        scorer, _ = runtime.scorers["politeness"]
+        carried = pickle.loads(pickle.dumps(runtime.task.run))
     return {
         "engine": run.registry.sections(run.config)["greeting"].model_dump(),
         "samples": sample.prompt,

@@ -19,10 +19,10 @@ from typing import Any, Literal
 
 from rlfactory_core import Message, Sample, Score, Section, Task, ToolContext, Trajectory, hookimpl, tool
 from rlfactory_core.clients.openai import OpenAIClient
-from rlfactory_core.env import ToolEnv
 from rlfactory_core.errors import ToolUnavailableError
 from rlfactory_core.protocols import Env, EnvStep, PoolRequest, ToolManager
 from rlfactory_core.rewards.scorers import last_answer
+from rlfactory_core.rollout import ToolEnv
 from rlfactory_core.tiny import TinyModelRecipe, WarmStartStage
 from rlfactory_core.types import SamplingParams, ToolSpec, Verdict
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from rlfactory_core.config import ToolsConfig
+from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import ToolUnavailableError
 from rlfactory_core.protocols import Tool
-from rlfactory_core.tool_context import ToolContext
 from rlfactory_core.tools import DefaultToolManager, FunctionTool, tool
 from rlfactory_core.types import Sample, ToolCall, ToolResult, ToolSpec
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rlfactory_core.engines.verl.machine import Gpu, Machine, Others, Torch
+from rlfactory_core.engines.verl.doctor.machine import Gpu, Machine, Others, Torch
 
 # The metadata as importlib.metadata gives it; in full it is a hundred lines of the same kind.
 REQUIRES = {

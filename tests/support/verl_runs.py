@@ -1,4 +1,18 @@
-"""Whole runs of the verl engine on the CPU, and how to see that nothing of them is left behind."""
+"""Whole runs of the verl engine on the CPU, and how to see that nothing of them is left behind.
+
+Starting verl takes most of a test's time, so proofs share a start where they can:
+
+| test | starts | what needs them |
+|---|---|---|
+| test_verl_grpo | verl, twice | it learns the search task; after a SIGKILL another process resumes the run |
+| test_verl_ppo | verl, once | a critic, turn rewards, masked outages; a judge whose spent budget stops the run |
+| test_verl_judge | verl, once | rewards' models in verl's pool; Ctrl-C stops in order |
+| test_verl_mcp | verl, once | `separate_async`; MCP servers shared by verl's processes |
+| test_verl_nodes | Ray, once | a cluster of two machines is checked; all of its tests share it |
+| test_verl_judge_serving | vLLM, once | `judge serve` with vLLM, which enforces forms; a kill leaves nothing |
+
+The other files of verl's tests start nothing.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +46,7 @@ def nothing_of_verl_left(nothing_left: None) -> Iterator[None]:
     """
     import psutil
 
-    from rlfactory_core.engines.verl.leftovers import processes_of, shared_memory_of
+    from rlfactory_core.engines.verl.cluster.processes import processes_of, shared_memory_of
 
     def shared() -> set[str]:
         return {path.name for path in SHARED_MEMORY.iterdir()}

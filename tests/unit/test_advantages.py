@@ -6,7 +6,7 @@ import statistics
 
 import pytest
 
-from rlfactory_core.advantages import group_advantages
+from rlfactory_core.algo.advantages import group_advantages
 from rlfactory_core.errors import ConfigError
 
 

@@ -8,8 +8,7 @@ import pytest
 from chat_families import formats
 from chat_tokenizers import LLAMA, QWEN, make_tokenizer, published
 
-from rlfactory_core.chat.qwen3 import Qwen3Format
-from rlfactory_core.chat.qwen3_template import QWEN3_TEMPLATE
+from rlfactory_core.chat.qwen3 import QWEN3_TEMPLATE, Qwen3Format
 from rlfactory_core.chat.select import choose_format
 from rlfactory_core.errors import ChatFormatError
 from rlfactory_core.types import ToolSpec

@@ -9,9 +9,8 @@ import pytest
 from chat_families import TEMPLATES, call, make_format
 
 from rlfactory_core.chat.proof import appended
-from rlfactory_core.env import ToolEnv
-from rlfactory_core.rollout import Episode, RolloutLimits, rollout
-from rlfactory_core.tool_context import ToolContext
+from rlfactory_core.context import ToolContext
+from rlfactory_core.rollout import Episode, RolloutLimits, ToolEnv, rollout
 from rlfactory_core.tools import DefaultToolManager, tool
 from rlfactory_core.types import FaultKind, Message, Sample, SampledTokens, SamplingParams, StopReason
 

@@ -186,7 +186,7 @@ def test_mistral_commons_own_tokenizer_is_refused_with_the_remedy(tmp_path: Path
     (tmp_path / "tekken.json").write_bytes(source.read_bytes())
     from transformers import MistralCommonBackend
 
-    with pytest.raises(ChatFormatError, match=r"tekken\.json in the folder .* give a model folder without it"):
+    with pytest.raises(ChatFormatError, match=r"tekken\.json in the folder, .* give a model folder without it"):
         choose_format(formats(), MistralCommonBackend.from_pretrained(tmp_path))
 
 

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from parser_texts import found, tool
 
-from rlfactory_core.chat.parsers.deepseek import parse_deepseek
-from rlfactory_core.chat.parsers.fallback import parse_fallback
-from rlfactory_core.chat.parsers.glm import parse_glm
-from rlfactory_core.chat.parsers.harmony import parse_harmony
-from rlfactory_core.chat.parsers.llama3 import parse_llama3
-from rlfactory_core.chat.parsers.mistral import parse_mistral
+from rlfactory_core.chat.deepseek import parse_deepseek
+from rlfactory_core.chat.glm import parse_glm
+from rlfactory_core.chat.gpt_oss import parse_harmony
+from rlfactory_core.chat.hermes import parse_fallback
+from rlfactory_core.chat.llama3 import parse_llama3
+from rlfactory_core.chat.mistral import parse_mistral
+from rlfactory_core.chat.parsers.json_calls import typed
 from rlfactory_core.chat.parsers.qwen3_coder import parse_qwen3_coder
-from rlfactory_core.chat.parsers.typed import typed
 from rlfactory_core.types import Message
 
 # --- XML ----------------------------------------------------------------------------------------------------------

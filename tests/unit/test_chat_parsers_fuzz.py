@@ -12,7 +12,7 @@ from parser_cases import read_cases
 from parser_texts import COMMON, SYNTAXES, hostile, problems
 from tool_calls import CONTEXT, echo, manage
 
-from rlfactory_core.tool_context import ToolContext
+from rlfactory_core.context import ToolContext
 from rlfactory_core.tools import DefaultToolManager
 from rlfactory_core.types import FaultKind, ToolCall, ToolResult, ToolSpec
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from chat_families import FAMILIES, Family, formats, make_format, template
+from chat_families import FAMILIES, Family, formats, template
 from chat_tokenizers import QWEN, Kind, make_tokenizer, published
 
-from rlfactory_core.chat.qwen3 import Qwen3Format
-from rlfactory_core.chat.qwen3_template import QWEN3_TEMPLATE
+from rlfactory_core.chat.qwen3 import QWEN3_TEMPLATE, Qwen3Format
 from rlfactory_core.chat.select import choose_format
 from rlfactory_core.errors import ChatFormatError
 
@@ -40,7 +39,6 @@ SHORTENS_ANSWERS = SHORTENS_QUESTIONS.replace("'user' and", "'assistant' and not
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 def test_a_template_that_rewrites_more_than_is_documented_is_refused(family: Family, rewriting: str) -> None:
     for name in family.templates:
-        make_format(name).prove()
         changed = choose_format(formats(), make_tokenizer(rewriting + template(name), family.kind))
         assert changed.name == family.name
         if rewriting == FORGETS_RESULTS and not changed.abilities.results:

@@ -10,14 +10,12 @@ from typing import Any
 
 import pytest
 
-from rlfactory_core.chat_rollout import chat_rollout
 from rlfactory_core.clients.base import Completion
-from rlfactory_core.env import ToolEnv
+from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import BackendError
 from rlfactory_core.reporting.folder import RunFolder
-from rlfactory_core.rollout import Episode, RolloutLimits, derive_seed, rollout, rollout_group
+from rlfactory_core.rollout import Episode, RolloutLimits, ToolEnv, chat_rollout, rollout, rollout_group
 from rlfactory_core.testing import ScriptedSampler, ToyChatFormat
-from rlfactory_core.tool_context import ToolContext
 from rlfactory_core.tools import DefaultToolManager, tool
 from rlfactory_core.types import (
     FaultKind,
@@ -29,6 +27,7 @@ from rlfactory_core.types import (
     ToolSpec,
     Trajectory,
 )
+from rlfactory_core.utils.seeds import derive_seed
 
 SAMPLE = Sample("s", "Who?")
 LIMITS = RolloutLimits(max_turns=4, max_tool_calls=4, max_turn_tokens=200, max_tokens=2000)

@@ -15,10 +15,10 @@ from jsonschema import Draft202012Validator
 
 from rlfactory_core import Sample
 from rlfactory_core.errors import UsageError
+from rlfactory_core.testing.checks import run_check, run_checks
+from rlfactory_core.testing.checks.context import CheckContext, CheckOptions
 from rlfactory_core.testing.checks.leakage import leaks
-from rlfactory_core.testing.checks.running import run_check, run_checks
 from rlfactory_core.testing.checks.splits import disjoint
-from rlfactory_core.testing.checks.subject import Subject
 from rlfactory_core.testing.examples import example_arguments
 from rlfactory_core.types import ToolSpec
 
@@ -45,19 +45,19 @@ def test_one_check_is_one_check(rlfactory: Run) -> None:
 
 
 def test_a_tool_that_nothing_describes_is_told() -> None:
-    with Subject(PLUGIN, ["task.bad=undescribed"]) as subject:
-        told = run_check("leakage", subject)
+    with CheckContext(PLUGIN, ["task.bad=undescribed"]) as context:
+        told = run_check("leakage", context)
     assert told.passed
     assert told.evidence[0].startswith("the tools' schemas: nothing says what look does")
-    with Subject(PLUGIN) as subject:
-        assert not any("nothing says" in text for text in run_check("leakage", subject).evidence)
+    with CheckContext(PLUGIN) as context:
+        assert not any("nothing says" in text for text in run_check("leakage", context).evidence)
 
 
 def test_the_results_as_json(rlfactory: Run) -> None:
     done = rlfactory("plugins", "check", PLUGIN, "--only", "splits", "--json")
     found = json.loads(done.stdout)
     assert (done.returncode, found["passed"], [each["name"] for each in found["checks"]]) == (0, True, ["splits"])
-    assert found["checks"][0]["evidence"][0] == "train: 6 samples with ids of their own"
+    assert found["checks"][0]["evidence"][0] == "train: 6 samples with unique ids"
 
 
 def test_an_unknown_check_gets_the_nearest_name(rlfactory: Run) -> None:
@@ -67,23 +67,23 @@ def test_an_unknown_check_gets_the_nearest_name(rlfactory: Run) -> None:
 
 def test_what_the_user_can_mend_is_no_finding() -> None:
     with pytest.raises(UsageError, match="bda"):
-        Subject(PLUGIN, ["task.bda=good"])
+        CheckContext(PLUGIN, ["task.bda=good"])
     with pytest.raises(UsageError, match="--data"):
-        Subject("tools").open()
+        CheckContext("tools").open()
 
 
 @pytest.mark.slow
 def test_a_blocked_event_loop_is_left_behind() -> None:
     names = ["oracle", "floor", "leakage", "isolation", "splits"]
-    with Subject(PLUGIN, ["task.bad=blocks"], samples=3, deadline_s=0.5, close_s=0.3) as subject:
-        results = {result.name: result for result in run_checks(subject, names)}
+    with CheckContext(PLUGIN, ["task.bad=blocks"], CheckOptions(samples=3, deadline_s=0.5, close_s=0.3)) as context:
+        results = {result.name: result for result in run_checks(context, names)}
     assert {name for name, result in results.items() if result.passed} == {"oracle", "leakage", "splits"}
     assert "did not end within 0.5 s" in results["floor"].evidence[0]
 
 
 def test_an_exit_is_a_finding_and_ends_nothing() -> None:
-    with Subject(PLUGIN, ["task.bad=exits"], samples=2) as subject:
-        results = {result.name: result for result in run_checks(subject, ["oracle", "splits", "bounds"])}
+    with CheckContext(PLUGIN, ["task.bad=exits"], CheckOptions(samples=2)) as context:
+        results = {result.name: result for result in run_checks(context, ["oracle", "splits", "bounds"])}
     assert "sys.exit(5) is called" in results["oracle"].evidence[0]
     assert "bad_tasks.py:" in results["oracle"].evidence[0]
     assert results["splits"].passed
@@ -97,21 +97,21 @@ def test_what_a_task_prints_is_not_in_the_json(rlfactory: Run) -> None:
 
 def test_a_working_directory_that_moves_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(Path(PLUGIN).parent)
-    with Subject("./bad_tasks.py", ["task.bad=moves"]) as subject:
-        results = {result.name: result for result in run_checks(subject, ["oracle", "splits"])}
-        assert subject.closed_bench().rows("train")
+    with CheckContext("./bad_tasks.py", ["task.bad=moves"]) as context:
+        results = {result.name: result for result in run_checks(context, ["oracle", "splits"])}
+        assert context.closed_bench().rows("train")
     assert results["oracle"].evidence[0].startswith("the working directory has become /.")
     assert results["splits"].passed
 
 
 def test_samples_without_an_answer_among_others_are_no_crash() -> None:
-    with Subject(PLUGIN, ["task.bad=some_unanswered"]) as subject:
-        assert run_check("floor", subject).passed
+    with CheckContext(PLUGIN, ["task.bad=some_unanswered"]) as context:
+        assert run_check("floor", context).passed
 
 
 def test_metadata_may_have_keys_of_several_types() -> None:
-    with Subject(PLUGIN, ["task.bad=odd_metadata"]) as subject:
-        assert run_check("splits", subject).passed
+    with CheckContext(PLUGIN, ["task.bad=odd_metadata"]) as context:
+        assert run_check("splits", context).passed
 
 
 @pytest.mark.slow

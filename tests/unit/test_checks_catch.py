@@ -6,20 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from rlfactory_core.testing.checks import CHECKS
+from rlfactory_core.testing.checks import CHECKS, run_checks
+from rlfactory_core.testing.checks.context import CheckContext, CheckOptions
 from rlfactory_core.testing.checks.result import CheckResult
-from rlfactory_core.testing.checks.running import run_checks
-from rlfactory_core.testing.checks.subject import Subject
 
 PLUGIN = str(Path(__file__).parents[1] / "support" / "bad_tasks.py")
 SLOW = {"determinism", "pickling", "tokens"}  # another process, nine tokenizers: only where they matter
+OPTIONS = CheckOptions(samples=6, deadline_s=10.0, close_s=0.3, hang_s=0.2)
 
 
 def check(bad: str, *also: str) -> dict[str, CheckResult]:
     """What the quick checks find, and those named."""
     names = [name for name in CHECKS if name not in SLOW or name in also]
-    with Subject(PLUGIN, [f"task.bad={bad}"], samples=6, deadline_s=10.0, close_s=0.3, hang_s=0.2) as subject:
-        return {result.name: result for result in run_checks(subject, names)}
+    with CheckContext(PLUGIN, [f"task.bad={bad}"], OPTIONS) as context:
+        return {result.name: result for result in run_checks(context, names)}
 
 
 def failed(results: dict[str, CheckResult]) -> set[str]:
@@ -46,9 +46,9 @@ def test_a_good_task_passes_all() -> None:
         ("unseeded", "determinism", "a second task of the same seed gives other samples"),
         ("hash_order", "determinism", "the task in another process of the same seed gives other samples"),
         ("pays_by_chance", "determinism", "another reward when it is scored again"),
-        ("prompt_leak", "leakage", "the prompt: the answer stands there in 12 of 12 samples"),
-        ("schema_leak", "leakage", "the tools' schemas: the answer stands there in 12 of 12 samples"),
-        ("id_leak", "leakage", "the sample's id: the answer stands there in 12 of 12 samples"),
+        ("prompt_leak", "leakage", "the prompt: the answer is there in 12 of 12 samples"),
+        ("schema_leak", "leakage", "the tools' schemas: the answer is there in 12 of 12 samples"),
+        ("id_leak", "leakage", "the sample's id: the answer is there in 12 of 12 samples"),
         ("shared_state", "isolation", "was here"),
         ("leaves_process", "cancellation", "sleep 60"),
         ("leaves_file", "cancellation", "the file "),
@@ -63,8 +63,8 @@ def test_a_good_task_passes_all() -> None:
         ("env_speaks", "tokens", "qwen3: "),
         ("not_picklable", "pickling", "the samples do not pickle"),
         ("only_here", "pickling", "the data is not on this machine"),
-        ("eval_in_train", "splits", "2 of 2 eval samples stand in train"),
-        ("same_ids", "splits", "stand there more than once, such as 'sample'"),
+        ("eval_in_train", "splits", "2 of 2 eval samples are also in train"),
+        ("same_ids", "splits", "occur more than once, such as 'sample'"),
         ("pays_nan", "bounds", "not finite"),
         ("pays_too_much", "bounds", "lie outside of 0 to 1, the furthest "),
         ("crashes", "bounds", "IndexError"),

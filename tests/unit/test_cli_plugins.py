@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 Run = Callable[..., Any]
 Install = Callable[..., Path]
 
@@ -43,27 +45,28 @@ def test_info_shows_what_a_plugin_gives(install: Install, rlfactory: Run) -> Non
         assert words in done.stdout
 
 
-LEVELS = """
+LEVELS = '''
 from typing import Literal
 from rlfactory_core import Section, Task, hookimpl
 class Levels(Task):
     class Config(Section):
-        level: int  # of difficulty
+        level: int
+        """Of difficulty."""
         how_hard: Literal['easy', 'hard'] = 'easy'
 @hookimpl
 def rlfactory_tasks(register):
     register('levels', Levels)
-"""
+'''
 
 
 def test_info_shows_the_options_of_a_task(rlfactory: Run, tmp_path: Path) -> None:
     file = tmp_path / "levels.py"
     file.write_text(LEVELS)
     lines = [" ".join(line.split()) for line in rlfactory("plugins", "info", str(file)).stdout.splitlines()]
-    assert "level int has to be given of difficulty" in lines
+    assert "level int has to be given Of difficulty." in lines
     assert "how_hard easy | hard default easy" in lines
     (task,) = json.loads(rlfactory("plugins", "info", str(file), "--json").stdout)["gives"]
-    assert task["options"][0] == {"key": "level", "type": "int", "default": None, "doc": "of difficulty"}
+    assert task["options"][0] == {"key": "level", "type": "int", "default": None, "doc": "Of difficulty."}
 
 
 def test_info_shows_where_a_broken_plugin_breaks(install: Install, rlfactory: Run, tmp_path: Path) -> None:
@@ -86,10 +89,11 @@ def test_doctor_says_how_every_plugin_is(install: Install, rlfactory: Run) -> No
     assert done.stdout.endswith("3 problems found.\n")
 
 
+@pytest.mark.slow
 def test_the_machines_doctor_counts_a_broken_plugin_as_a_problem(install: Install, rlfactory: Run) -> None:
     done = rlfactory("doctor", site=install("rlfactory_broken"))
     assert done.returncode == 1
-    assert "problem  plugins      rlfactory-broken:broken: see `rlfactory plugins doctor`" in done.stdout
+    assert "problem  plugins       rlfactory-broken:broken: see `rlfactory plugins doctor`" in done.stdout
     assert rlfactory("doctor", RLFACTORY_DISABLE_PLUGINS="broken").returncode == 0
 
 

@@ -10,13 +10,15 @@ import pytest
 
 from rlfactory_core.cli.main import invoke
 from rlfactory_core.config import RunConfig
-from rlfactory_core.config_load import load_yaml, validate_section
+from rlfactory_core.config.loading import load_yaml
 from rlfactory_core.engines.verl import engine
+from rlfactory_core.engines.verl.config import VerlConfig
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.runner import resolve
 
 PLUGIN = '''
 from rlfactory_core import Sample, Section, Task, UsageError, hookimpl
+from rlfactory_core.config import EngineSection
 
 
 class Quiet(Task):
@@ -31,6 +33,17 @@ class Quiet(Task):
         return [Sample("1", "How long?", "x")]
 
 
+class Notes(EngineSection):
+    options = ("pace", "most_pages")
+    after_dashes = "own_keys"
+    renamed = {"train.velocity": "pace"}
+
+    pace: int = 1
+    """How fast it writes."""
+    most_pages: int = 9
+    own_keys: tuple[str, ...] = ()
+
+
 class Noted:
     """An engine that explains itself and must not be asked to train."""
 
@@ -40,7 +53,7 @@ class Noted:
         return config.model_copy(update={"device": "cpu"})
 
     def explain(self, config, registry):
-        return "\\n".join(["own:", *config.verl.overrides])
+        return "\\n".join(["own:", *Notes.of(config).own_keys])
 
 
 class Plain:
@@ -68,6 +81,11 @@ def rlfactory_tasks(register):
 def rlfactory_engines(register):
     register("noted", Factory())
     register("plain", Plain)
+
+
+@hookimpl
+def rlfactory_config_sections(register):
+    register("noted", Notes)
 '''
 
 Resolve = Callable[..., RunConfig]
@@ -116,6 +134,18 @@ def test_any_engine_may_fit_defaults_or_not(resolved: Resolve) -> None:
     assert resolved("engine=plain").train.muon_lr == 0.002
 
 
+@pytest.mark.parametrize(
+    ("right", "whose"), [("explain", "The engine 'noted'"), ("adapt", "The factory of the engine 'noted'")]
+)
+def test_a_misspelt_attribute_is_refused(
+    plugin: str, right: str, whose: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path(plugin).write_text(PLUGIN.replace(f"def {right}(", f"def {right}s("))
+    assert run("--plugin", plugin, "--engine", "noted", "--dry-run") == 2
+    message = f"{whose} has the attribute '{right}s', which nothing reads. Did you mean '{right}'?"
+    assert message in capsys.readouterr().err
+
+
 def run(*arguments: object) -> int:
     return invoke(["run", *map(str, arguments)])
 
@@ -127,9 +157,9 @@ def test_a_dry_run_shows_the_configuration_and_the_engines_own(
     assert run("--plugin", plugin, "--engine", "noted", "--dry-run", "train.lr=2e-4", "--level", 3, "--", *given) == 0
     shown, _, own = capsys.readouterr().out.partition("\n# noted\n")
     (tmp_path / "shown.yaml").write_text(shown)
-    config = validate_section(RunConfig, load_yaml(tmp_path / "shown.yaml"))
+    assert load_yaml(tmp_path / "shown.yaml")["noted"] == {"pace": 1, "most_pages": 9, "own_keys": given}
+    config = resolve(Registry(), tmp_path / "shown.yaml", [])
     assert (config.engine, config.device, config.train.lr, config.task) == ("noted", "cpu", 2e-4, {"level": 3})
-    assert config.verl.overrides == tuple(given)
     assert own.splitlines() == ["own:", *given]
     assert not (tmp_path / "runs").exists()
 
@@ -146,12 +176,63 @@ def test_a_dry_run_finds_what_is_wrong(plugin: str, capsys: pytest.CaptureFixtur
     assert "error: train.muon_lr: not here. Set it to 0." in capsys.readouterr().err
 
 
-def test_gpus_nodes_and_cluster_have_options(plugin: str, capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["--gpus", 4, "--nodes", 2, "--ray-address", "auto"]
-    assert run("--plugin", plugin, "--engine", "noted", "--dry-run", *options) == 0
+def shown(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
+    """The configuration that a dry run shows."""
+    assert run("--dry-run", *arguments) == 0
+    Path("shown.yaml").write_text(capsys.readouterr().out.partition("\n# ")[0])
+    return load_yaml(Path("shown.yaml"))
+
+
+def test_gpus_nodes_and_cluster_have_options(
+    plugin: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "find_spec", lambda name: object())
+    monkeypatch.setattr(engine.VerlEngine, "explain", lambda *_: "")
+    options = ["--gpus", 4, "--nodes=2", "--ray-address", "auto"]
+    found = shown(capsys, "--plugin", plugin, "--engine", "verl", "--device", "cuda", *options, "--", "a.b=1")["verl"]
+    assert (found["gpus"], found["nodes"], found["ray_address"], found["overrides"]) == (4, 2, "auto", ["a.b=1"])
+
+
+def test_an_engine_s_section_has_options_and_stands_under_its_name(
+    plugin: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["--plugin", plugin, "--engine", "noted"]
+    found = shown(capsys, *command, "--pace", 2, "--most-pages=3", "--level=4")
+    assert (found["noted"], found["task"]) == ({"pace": 2, "most_pages": 3, "own_keys": []}, {"level": 4})
+    assert "verl" not in found
+    for given in ("noted.pace=5", "plugins.noted.pace=5", "train.velocity=5"):
+        assert shown(capsys, *command, given)["noted"]["pace"] == 5
+    assert shown(capsys, *command, "noted.pace=5", "train.velocity=6")["noted"]["pace"] == 5
+    assert "noted" not in shown(capsys, "--plugin", plugin, "--engine", "plain", "noted.pace=1")
+
+
+def test_the_help_names_engines_and_their_options(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["run", "--help"]) == 0
     out = capsys.readouterr().out
-    for line in ("gpus: 4", "nodes: 2", "ray_address: auto"):
-        assert line in out
+    for words in ("the engines local, verl", "--gpus", "--nodes", "--ray-address", "Address of a running Ray cluster"):
+        assert words in out
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--engine", "noted", "--pace"], "--pace needs a value: it sets noted.pace."),
+        (["--engine", "noted", "--pace=fast"], "noted.pace: got 'fast', expected a valid integer"),
+        (["--engine", "noted", "noted.pase=1"], "Unknown key 'noted.pase'. Did you mean 'noted.pace'?"),
+        (["--engine", "noted", "noted=1"], "noted: got 1, expected a section of keys and values"),
+        (["--engine", "noted", "--gpus=2"], "verl.gpus: the noted engine has none of these. Add --engine verl"),
+        (["--engine", "plain", "train.gamma=0.5"], "verl.gamma: the plain engine has none of these."),
+        (["--engine", "plain", "--pace", "2", "--", "a=1"], "noted.pace, noted.own_keys: the plain engine has none"),
+        (["--engine", "verll"], "No engine 'verll' is registered. Did you mean 'verl'?"),
+        (["--engine", "plain", "nothed.pace=1"], "Unknown key 'nothed'."),
+    ],
+)
+def test_what_an_engine_does_not_have_is_refused(
+    plugin: str, given: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("--plugin", plugin, *given) == 2
+    assert message in capsys.readouterr().err
+    assert not Path("runs").exists()
 
 
 @pytest.mark.parametrize("extra", [["--dry-run"], ["--", "a.b=1"]])
@@ -204,12 +285,13 @@ def test_prepare_completes_what_the_machine_decides(plugin: str, monkeypatch: py
         return engine.VerlEngine().prepare(resolve(Registry(), None, [f"plugin={plugin}", "engine=verl", *given]))
 
     config = prepared()
-    assert (config.device, config.dtype, config.verl.gpus, config.verl.agent_workers) == ("cpu", "float32", 1, 1)
+    verl = VerlConfig.of(config)
+    assert (config.device, config.dtype, verl.gpus, verl.agent_workers) == ("cpu", "float32", 1, 1)
     assert Path(config.plugin).is_absolute()  # its workers stand elsewhere
-    separate = prepared("verl.mode=separate_async")
-    assert (separate.verl.gpus, separate.verl.rollout_gpus) == (2, 1)
+    separate = VerlConfig.of(prepared("verl.mode=separate_async"))
+    assert (separate.gpus, separate.rollout_gpus) == (2, 1)
     many = prepared("device=cuda", "verl.gpus=16", "model=/models/x")
-    assert (many.dtype, many.verl.agent_workers) == ("bfloat16", 8)
+    assert (many.dtype, VerlConfig.of(many).agent_workers) == ("bfloat16", 8)
 
 
 def test_the_local_engine_has_no_use_for_verl_s_keys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,8 +11,8 @@ from typing import Any, Literal
 import pytest
 from runs import Cli, finish, group_members, start, wait_for_no_process, wait_until
 
+from rlfactory_core.cli.ui.tools import type_text
 from rlfactory_core.tools import tool
-from rlfactory_core.ui.tools import type_text
 
 PLUGIN = '''
 import asyncio

@@ -6,23 +6,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from configs import made_config
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlfactory_core.config import RunConfig, Section
-from rlfactory_core.config_load import (
+from rlfactory_core.config.loading import (
     dump_yaml,
     load_yaml,
     merge,
     parse_override,
-    resolve_config,
     validate_section,
 )
 from rlfactory_core.errors import ConfigError
 
 
 def resolve(*overrides: str | dict[str, Any]) -> RunConfig:
-    return resolve_config({"plugin": "search"}, None, overrides)
+    return made_config({"plugin": "search"}, *overrides)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_later_sources_win_and_sections_merge(tmp_path: Path) -> None:
     file = tmp_path / "run.yaml"
     file.write_text("seed: 3\ntrain:\n  lr: 1e-3\n  steps: 7\n")
     defaults = {"plugin": "search", "train": {"lr": 1e-5, "group_size": 4}, "rewards": {"f1": 0.5}}
-    config = resolve_config(defaults, file, ["train.lr=2e-3", {"seed": 9}])
+    config = made_config(defaults, load_yaml(file), "train.lr=2e-3", {"seed": 9})
     assert (config.train.lr, config.train.steps, config.train.group_size, config.seed) == (2e-3, 7, 4, 9)
     assert config.rewards is not None
     assert [(reward.name, reward.weight) for reward in config.rewards] == [("f1", 0.5)]
@@ -129,7 +129,7 @@ def test_a_plugins_own_section_is_named_by_its_place() -> None:
     [
         ("- a\n- b\n", "holds a list"),
         ("a: [1\n", "is not YAML"),
-        ("seed: 1\nseed: 2\n", "'seed' stands twice"),
+        ("seed: 1\nseed: 2\n", "'seed' is given twice"),
     ],
 )
 def test_a_file_that_is_no_configuration_is_refused(tmp_path: Path, content: str, message: str) -> None:
@@ -164,4 +164,4 @@ def test_what_is_dumped_loads_as_it_was(task: dict[str, Any], tmp_path_factory: 
     config = resolve({"task": task}, "train.lora={}", "data.train=a.parquet", {"rewards": {"f1": 0.5}}, "train.lr=3e-7")
     file = tmp_path_factory.mktemp("dumped") / "config.yaml"
     file.write_text(dump_yaml(config.model_dump(mode="json")), encoding="utf-8")
-    assert resolve_config({}, file, []) == config
+    assert made_config(load_yaml(file)) == config

@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from rlfactory_core.engines.verl.payload import Payload
+from rlfactory_core.engines.verl.run_payload import Payload
 from rlfactory_core.errors import PluginConflictError, PluginError, UsageError
 from rlfactory_core.plugins.discovery import discover
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.progress import NullProgress
-from rlfactory_core.runner import check, prepare, resolve, resume, run
-from rlfactory_core.task_runtime import TaskRuntime
+from rlfactory_core.runner import prepare, resume, run
+from rlfactory_core.runner.resolving import check, find_parts, resolve_task
+from rlfactory_core.tasks.parts import TaskParts
 
 PLUGIN = str(Path(__file__).parents[1] / "support" / "sections_plugin.py")
 BASE = [f"plugin={PLUGIN}", "engine=still", "train.steps=3"]
@@ -61,7 +62,7 @@ def test_a_worker_of_verl_reads_it_from_the_payload(tmp_path: Path) -> None:
     prepared = prepare(None, [*BASE, "plugins.greeting.word=hei"])
     made = Payload.make(prepared.config, prepared.registry.fingerprints(), tmp_path)
     config, registry = Payload.from_text(made.to_text()).load_plugins()
-    assert TaskRuntime(config, registry).task.run.sections["greeting"].word == "hei"
+    assert TaskParts.make(config, registry).task.run.sections["greeting"].word == "hei"
 
 
 @pytest.mark.parametrize(
@@ -73,7 +74,7 @@ def test_a_worker_of_verl_reads_it_from_the_payload(tmp_path: Path) -> None:
         ("plugins.greeting=hei", "plugins.greeting: got 'hei', expected a section of keys and values"),
         (
             "plugins={greeting: {}, 'sections_plugin.py:greeting': {}}",
-            "the section 'greeting' stands there twice, once as 'sections_plugin.py:greeting'",
+            "the section 'greeting' is given twice, once as 'sections_plugin.py:greeting'",
         ),
     ],
 )
@@ -111,7 +112,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Insta
 
 
 def checked(registry: Registry, *overrides: str) -> dict[str, object]:
-    return dict(check(resolve(registry, None, [*BASE, *overrides]), registry).config.plugins)
+    return dict(check(find_parts(registry, *resolve_task(registry, None, [*BASE, *overrides]))).config.plugins)
 
 
 def in_use(registry: Registry) -> set[str]:

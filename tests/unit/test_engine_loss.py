@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from rlfactory_core.engines.local.loss import LossOptions, LossSums, policy_loss
+from rlfactory_core.engines.local.training.loss import LossOptions, LossSums, policy_loss
 
 LOW, HIGH = 0.2, 0.28
 

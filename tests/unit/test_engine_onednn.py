@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from rlfactory_core.engines.local import onednn
+from rlfactory_core.engines.local.model import onednn
 
 STATM = Path("/proc/self/statm")
 

@@ -9,10 +9,10 @@ import torch
 import transformers
 from tiny_models import PADDED, VOCABULARY, eager_logprobs, make_model, random_ids, train_sequence
 
-from rlfactory_core.engines.local.decoder import Request
-from rlfactory_core.engines.local.pack import pack
-from rlfactory_core.engines.local.padded_decoder import PaddedDecoder
-from rlfactory_core.engines.local.policy import PaddedPolicy, token_logprobs
+from rlfactory_core.engines.local.decoding.decoder import Request
+from rlfactory_core.engines.local.decoding.padded_decoder import PaddedDecoder
+from rlfactory_core.engines.local.model.pack import pack
+from rlfactory_core.engines.local.model.policy import PaddedPolicy, token_logprobs
 from rlfactory_core.errors import ModelError
 from rlfactory_core.types import SampledTokens, SamplingParams
 

@@ -9,12 +9,12 @@ import pytest
 import torch
 from tiny_models import eager_logprobs, make_model, random_ids, train_sequence
 
-from rlfactory_core.engines.local.cache import SlotCache
-from rlfactory_core.engines.local.pack import pack
-from rlfactory_core.engines.local.plans import DecodePlan, PrefillPlan, PrefixPlan
-from rlfactory_core.engines.local.policy import PaddedPolicy, RaggedPolicy, token_logprobs
+from rlfactory_core.engines.local.model.pack import pack
+from rlfactory_core.engines.local.model.plans import DecodePlan, PrefillPlan, PrefixPlan, SlotCache
+from rlfactory_core.engines.local.model.policy import PaddedPolicy, RaggedPolicy, token_logprobs
 
-FAMILIES = ("qwen3", "llama", "gemma3", "mistral", "qwen3_moe", "gpt_neox", "gpt2", "opt", "granite")
+OTHERS = ("llama", "mistral", "qwen3_moe", "gpt_neox", "opt", "granite")
+FAMILIES = ("qwen3", "gemma3", "gpt2", *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS))
 PREFIX = random_ids(21, seed=1)
 
 

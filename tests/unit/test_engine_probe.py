@@ -1,4 +1,4 @@
-"""The probe: passes what runs without padding, refuses what does not, and notices a plan that is wrong."""
+"""The probe accepts models that run without padding, refuses others, and detects a wrong plan."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import pytest
 import torch
 from tiny_models import PADDED, RAGGED, make_model
 
-from rlfactory_core.engines.local import plans, probe
-from rlfactory_core.engines.local.decoder import SlotDecoder
-from rlfactory_core.engines.local.loading import make_decoder, make_policy
-from rlfactory_core.engines.local.padded_decoder import PaddedDecoder
-from rlfactory_core.engines.local.probe import ProbeReport
+from rlfactory_core.engines.local.decoding.decoder import SlotDecoder
+from rlfactory_core.engines.local.decoding.padded_decoder import PaddedDecoder, make_decoder
+from rlfactory_core.engines.local.model import plans, probe
+from rlfactory_core.engines.local.model.loading import make_policy
+from rlfactory_core.engines.local.model.probe import ProbeReport
 
 
 @pytest.mark.parametrize("name", RAGGED)
@@ -109,7 +109,7 @@ def test_a_model_that_raises_is_padded_not_fatal() -> None:
 
 @pytest.mark.parametrize("name", ["qwen3", "qwen3_moe", "gemma3", "lfm2"])
 def test_half_precision_hides_nothing_and_comes_back_bit_by_bit(name: str) -> None:
-    """In bf16, what LFM2's convolutions do wrong is hardly more than a mixture's rounding."""
+    """In bf16 the error of LFM2's convolutions is hardly larger than the rounding of a mixture of experts."""
     model = make_model(name).to(torch.bfloat16)
     before = {key: tensor.clone() for key, tensor in model.state_dict().items()}
     report = probe.probe(model)

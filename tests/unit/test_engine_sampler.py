@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 from tiny_models import make_model, random_ids
 
-from rlfactory_core.engines.local.decoder import Finished, Request, SlotDecoder
-from rlfactory_core.engines.local.padded_decoder import PaddedDecoder
-from rlfactory_core.engines.local.policy import PaddedPolicy, RaggedPolicy
-from rlfactory_core.engines.local.sampler import LocalSampler
+from rlfactory_core.engines.local.decoding.decoder import Finished, Request, SlotDecoder
+from rlfactory_core.engines.local.decoding.padded_decoder import PaddedDecoder
+from rlfactory_core.engines.local.decoding.sampler import LocalSampler
+from rlfactory_core.engines.local.model.policy import PaddedPolicy, RaggedPolicy
 from rlfactory_core.types import SampledTokens, SamplingParams
 
 PREFIX = random_ids(10, 1)
 
 
 class Counting:
-    """A decoder that answers with the session's name after as many steps as it has letters; it can be told to fail."""
+    """A decoder that gives a session's name after as many steps as it has letters; it can be set to fail."""
 
     def __init__(self, *, fails_at: int = 0) -> None:
         self.rows: dict[str, tuple[Request, int]] = {}
@@ -177,7 +177,7 @@ def test_a_cancelled_caller_frees_its_row_and_leaves_the_others_alone() -> None:
     assert decoder.released == ["x" * 100_000]
 
 
-def test_closing_the_sampler_ends_those_who_still_wait() -> None:
+def test_closing_the_sampler_cancels_waiting_callers() -> None:
     async def main() -> None:
         async with LocalSampler(Counting(), compute) as sampler:
             waiting = asyncio.create_task(sampler.sample((1,), SamplingParams(9), session="x" * 10_000_000))
@@ -191,7 +191,7 @@ def test_closing_the_sampler_ends_those_who_still_wait() -> None:
         asyncio.run(main())
 
 
-def test_use_without_the_block_says_so() -> None:
+def test_use_outside_of_the_block_is_an_error() -> None:
     async def main() -> None:
         await LocalSampler(Counting(), compute).sample((1,), SamplingParams(1), session="s")
 

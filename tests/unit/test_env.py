@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from rlfactory_core.env import ToolEnv
+from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import ToolError, ToolUnavailableError
 from rlfactory_core.protocols import EnvStart, EnvStep
-from rlfactory_core.tool_context import ToolContext
+from rlfactory_core.rollout import ToolEnv
 from rlfactory_core.tools import DefaultToolManager, tool
 from rlfactory_core.types import FaultKind, Message, Sample, StopReason, ToolCall
 

@@ -6,8 +6,8 @@ from itertools import combinations
 
 import pytest
 
+from rlfactory_core.algo.evaluation import Estimate, pass_at_k, summarise
 from rlfactory_core.errors import UsageError
-from rlfactory_core.evaluation import Estimate, pass_at_k, summarise
 from rlfactory_core.types import Fault, FaultKind, Group, Sample, Score, StopReason, Trajectory
 
 FAULT = Fault(FaultKind.VERIFIER, "judge", "late")

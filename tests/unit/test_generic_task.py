@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from runs import Cli, write_lines
 
-from rlfactory_core.config_load import load_yaml
+from rlfactory_core.config.loading import load_yaml
 from rlfactory_core.errors import UsageError
-from rlfactory_core.generic_task import SYSTEM
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.runner import resolve
-from rlfactory_core.task_runtime import TaskRuntime
+from rlfactory_core.tasks.generic import SYSTEM
+from rlfactory_core.tasks.parts import TaskParts
 from rlfactory_core.types import Message
 
 COLUMNS = {"prompt": "question", "answer": "answer"}
@@ -28,13 +28,13 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "train.jsonl"
 
 
-def runtime(*given: Mapping[str, Any] | str) -> TaskRuntime:
+def parts(*given: Mapping[str, Any] | str) -> TaskParts:
     registry = Registry()
-    return TaskRuntime(resolve(registry, None, given), registry)
+    return TaskParts.make(resolve(registry, None, given), registry)
 
 
 def test_the_user_s_rows_get_a_system_message_where_they_have_none(data: str) -> None:
-    first, second = runtime({"data": {"train": data, "columns": COLUMNS}}).samples("train")
+    first, second = parts({"data": {"train": data, "columns": COLUMNS}}).samples("train")
     assert first.messages == (Message("system", SYSTEM), Message("user", "Who?"))
     assert (first.answer, second.answer) == ("Ann", ("x", "y"))
     assert second.messages == (Message("system", "Be brief."), Message("user", "Which?"))
@@ -43,7 +43,7 @@ def test_the_user_s_rows_get_a_system_message_where_they_have_none(data: str) ->
 
 @pytest.mark.parametrize(("given", "messages"), [("", 1), ("Be kind.", 2)])
 def test_the_system_message_is_an_option(data: str, given: str, messages: int) -> None:
-    found = runtime({"data": {"train": data, "columns": COLUMNS}}, f"task.system={given}").samples("train")[0]
+    found = parts({"data": {"train": data, "columns": COLUMNS}}, f"task.system={given}").samples("train")[0]
     assert len(found.messages) == messages
     assert found.messages[0].content == given or messages == 1
 
@@ -126,4 +126,4 @@ def test_servers_that_cannot_be_started_are_refused_before_anything_is(
 def test_an_option_that_a_reward_does_not_have_is_refused_without_a_traceback(data: str) -> None:
     rewards = [{"name": "exact_match", "strict": True}]
     with pytest.raises(UsageError, match=r"'exact_match' cannot be made with the options strict.*options of its own"):
-        runtime({"data": {"train": data, "columns": COLUMNS}, "rewards": rewards})
+        parts({"data": {"train": data, "columns": COLUMNS}, "rewards": rewards})

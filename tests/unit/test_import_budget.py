@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parent.parent.parent
 HEAVY = {"torch", "transformers", "tokenizers", "numpy", "ray", "verl", "vllm", "mcp", "qwen_agent"}
 OURS_ONLY_LATER = {"pydantic", "yaml", "rich", "jinja2", "jsonschema", "httpx", "pluggy"}
-BUDGET_S = 0.3
+BUDGET_S = 0.15
 
 
 def loaded_by(code: str, site: Path | None = None) -> set[str]:
@@ -22,11 +22,10 @@ def loaded_by(code: str, site: Path | None = None) -> set[str]:
     return set(python(["-c", script], site).stderr.split())
 
 
-def python(args: list[str], site: Path | None) -> subprocess.CompletedProcess[str]:
+def python(args: list[str], site: Path | None, **variables: str) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join([*([str(site)] if site else []), str(ROOT)])
-    return subprocess.run(
-        [sys.executable, *args], env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=True
-    )
+    environment = {**os.environ, "PYTHONPATH": path, **variables}
+    return subprocess.run([sys.executable, *args], env=environment, capture_output=True, text=True, check=True)
 
 
 def thirty_plugins(site: Path) -> Path:
@@ -52,13 +51,14 @@ def test_listing_plugins_loads_nothing_of_them_and_nothing_heavy(tmp_path: Path,
 
 
 def test_listing_thirty_plugins_stays_within_its_budget(tmp_path: Path) -> None:
-    site = thirty_plugins(tmp_path)
+    site = thirty_plugins(tmp_path / "site")
     command = ["-m", "rlfactory_core", "plugins", "list"]
-    assert python(command, site).stdout.count("rlfactory-many-") == 30  # and byte code is now compiled
-    costs = []
-    for _ in range(3):
+    compiled = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(tmp_path / "cache")}  # as pip leaves it
+    assert python(command, site, **compiled).stdout.count("rlfactory-many-") == 30
+    costs: list[float] = []
+    while len(costs) < 10 and min(costs, default=1.0) > BUDGET_S:  # a busy machine makes some of them dearer
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        python(command, site)
+        python(command, site, **compiled)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         costs.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     assert min(costs) <= BUDGET_S, f"CPU seconds: {costs}"

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from rlfactory_core.errors import ConfigError, UsageError
-from rlfactory_core.tools.mcp.config import ServerConfig, read_servers
+from rlfactory_core.tools.mcp.config import ServerConfig, expand, read_servers
 from rlfactory_core.tools.mcp.source import McpSource
-from rlfactory_core.tools.mcp.variables import expand
 
 TIME = {"command": "uvx", "args": ["mcp-server-time"]}
 
@@ -26,7 +25,7 @@ def test_the_file_of_claude_desktop(tmp_path: Path) -> None:
     files = {"command": "npx", "args": ["-y", "server-filesystem", "/data"], "env": {"LEVEL": "1"}}
     path.write_text(json.dumps({"globalShortcut": "", "mcpServers": {"files": files, "time": TIME}}))
     first, second = read_servers(path)
-    assert (first.name, first.transport, first.command) == ("files", "stdio", "npx")
+    assert (first.name, first.kind, first.command) == ("files", "stdio", "npx")
     assert first.args == ("-y", "server-filesystem", "/data")
     assert dict(first.env) == {"LEVEL": "1"}
     assert second == read_servers(str(path))[1]
@@ -62,7 +61,7 @@ def test_a_literal_is_never_executed(tmp_path: Path) -> None:
     ],
 )
 def test_transports(keys: dict[str, Any], transport: str) -> None:
-    assert one(**keys).transport == transport
+    assert one(**keys).kind == transport
 
 
 def test_keys_of_other_clients_are_left_out_and_disabled_servers_too() -> None:
@@ -123,7 +122,7 @@ def test_a_file_that_is_not_json(tmp_path: Path) -> None:
 
 def test_it_goes_over_a_pipe() -> None:
     server = one(**TIME, allow=["a*"], env={"A": "b"}, prefix=True, timeout=3)
-    assert ServerConfig.from_json(json.loads(json.dumps(server.to_json()))) == server
+    assert ServerConfig.model_validate(json.loads(json.dumps(server.model_dump(mode="json")))) == server
 
 
 def test_variables_are_put_in_everywhere() -> None:
@@ -155,7 +154,7 @@ def test_a_missing_variable_is_named_with_its_server_and_key() -> None:
 def test_secrets_are_not_shown() -> None:
     server = one(command="x", env={"TOKEN": "literal-secret"}, args=["--key", "${KEY}"])
     full = expand(server, {"KEY": "from-the-environment"})
-    assert "secret" not in repr(server) + repr(full)
+    assert "secret" not in repr(server) + repr(full) + str(full)
     assert "environment" not in repr(full)
     assert full.redact("used literal-secret and from-the-environment") == "used *** and ***"
     remote = expand(one(url="http://h/mcp?token=query-secret"), {})

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from mcp_calls import Opened, opened, servers
+from mcp_calls import OpenedServers, opened, servers
 from mcp_http import McpHttp, serving
 
 from rlfactory_core.errors import BackendError, ToolArgumentsError, ToolUnavailableError
@@ -34,7 +34,7 @@ def start_error(**keys: Any) -> str:
 def test_streamable_http(server: McpHttp, events: bool, kind: dict[str, str]) -> None:
     server.answers_as_events = events
 
-    async def work(it: Opened) -> None:
+    async def work(it: OpenedServers) -> None:
         texts = [str(n) for n in range(20)]
         assert await asyncio.gather(*(it.call("echo", text=text) for text in texts)) == texts
 
@@ -44,7 +44,7 @@ def test_streamable_http(server: McpHttp, events: bool, kind: dict[str, str]) ->
 
 @pytest.mark.parametrize("kind", [{}, {"type": "sse"}])
 def test_the_older_transport_is_found_by_its_refusal(server: McpHttp, kind: dict[str, str]) -> None:
-    async def work(it: Opened) -> None:
+    async def work(it: OpenedServers) -> None:
         texts = [str(n) for n in range(20)]
         assert await asyncio.gather(*(it.call("echo", text=text) for text in texts)) == texts
 
@@ -55,7 +55,7 @@ def test_the_older_transport_is_found_by_its_refusal(server: McpHttp, kind: dict
 def test_headers_are_sent_with_their_variables(server: McpHttp, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KEY", "abc")
 
-    async def work(it: Opened) -> None:
+    async def work(it: OpenedServers) -> None:
         assert await it.call("header", name="Authorization") == "Bearer abc"
 
     headers = {"Authorization": "Bearer ${KEY}"}
@@ -65,7 +65,7 @@ def test_headers_are_sent_with_their_variables(server: McpHttp, monkeypatch: pyt
 
 @pytest.mark.parametrize("code", [429, 500, 503])
 def test_a_request_that_fails_is_the_infra_fault_of_its_call_alone(server: McpHttp, code: int) -> None:
-    async def work(it: Opened) -> None:
+    async def work(it: OpenedServers) -> None:
         beside = [asyncio.ensure_future(it.call("sleep", seconds=0.3)) for _ in range(5)]
         await asyncio.sleep(0)
         with pytest.raises(ToolUnavailableError, match=f"HTTP {code}"):
@@ -77,7 +77,7 @@ def test_a_request_that_fails_is_the_infra_fault_of_its_call_alone(server: McpHt
 
 
 def test_arguments_that_the_server_refuses_with_a_status(server: McpHttp) -> None:
-    async def work(it: Opened) -> None:
+    async def work(it: OpenedServers) -> None:
         with pytest.raises(ToolArgumentsError, match="as told"):
             await it.call("status", code=400, error=-32602)
 
@@ -85,7 +85,7 @@ def test_arguments_that_the_server_refuses_with_a_status(server: McpHttp) -> Non
 
 
 def test_a_session_that_the_server_forgot_is_made_anew(server: McpHttp) -> None:
-    async def work(it: Opened) -> None:
+    async def work(it: OpenedServers) -> None:
         (before,) = server.sessions
         server.sessions.clear()
         with pytest.raises(ToolUnavailableError):
@@ -99,9 +99,9 @@ def test_a_session_that_the_server_forgot_is_made_anew(server: McpHttp) -> None:
 
 @pytest.mark.parametrize("path", ["/mcp", "/sse"])
 def test_a_server_that_goes_away_and_comes_back(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rlfactory_core.tools.mcp.pool._RESTART_WAIT_S", 0.3)
+    monkeypatch.setattr("rlfactory_core.tools.mcp.servers._RESTART_WAIT_S", 0.3)
 
-    async def work(it: Opened) -> None:
+    async def work(it: OpenedServers) -> None:
         assert await it.call("echo", text="x") == "x"
         running.close()
         with pytest.raises(ToolUnavailableError):
@@ -116,7 +116,7 @@ def test_a_server_that_goes_away_and_comes_back(path: str, monkeypatch: pytest.M
 
 
 def test_a_lost_stream_is_opened_again_before_the_next_call(server: McpHttp) -> None:
-    async def work(it: Opened) -> None:
+    async def work(it: OpenedServers) -> None:
         (before,) = server.streams
         sleeping = asyncio.ensure_future(it.call("sleep", seconds=1))
         await it.until(_has_request(server, 4))
@@ -137,7 +137,7 @@ def _has_request(server: McpHttp, posts: int) -> Any:
 
 
 def test_a_call_that_hangs_is_cut_and_others_go_on(server: McpHttp) -> None:
-    async def work(it: Opened) -> None:
+    async def work(it: OpenedServers) -> None:
         await it.cut("sleep", seconds=1)
         assert await it.call("echo", text="x") == "x"
 

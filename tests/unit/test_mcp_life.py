@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp_calls import Opened, fake, is_alive, opened, servers, wait_until
+from mcp_calls import OpenedServers, fake, is_alive, opened, servers, wait_until
 
 from rlfactory_core.errors import BackendError, ToolUnavailableError
 from rlfactory_core.tools import DefaultToolManager
@@ -30,7 +30,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stdio, "_TERMINATE_S", 0.2)
 
 
-async def pid_of(it: Opened, name: str = "pid") -> int:
+async def pid_of(it: OpenedServers, name: str = "pid") -> int:
     return int(await it.call(name))
 
 
@@ -45,14 +45,14 @@ def start_error(**entries: Any) -> str:
 
 
 def test_closing_ends_the_server() -> None:
-    async def work(it: Opened) -> int:
+    async def work(it: OpenedServers) -> int:
         return await pid_of(it)
 
     assert not is_alive(opened(servers(it=fake()), work))
 
 
 def test_a_server_that_dies_is_started_again_and_calls_in_flight_are_infra_faults() -> None:
-    async def work(it: Opened) -> None:
+    async def work(it: OpenedServers) -> None:
         before = await pid_of(it)
         sleeping = [asyncio.ensure_future(it.call("sleep", seconds=60)) for _ in range(5)]
         with pytest.raises(ToolUnavailableError):
@@ -66,7 +66,7 @@ def test_a_server_that_dies_is_started_again_and_calls_in_flight_are_infra_fault
 
 
 def test_a_server_that_is_killed_under_a_call() -> None:
-    async def work(it: Opened) -> None:
+    async def work(it: OpenedServers) -> None:
         manager = DefaultToolManager(tuple(it.tools.values()))
         before = await pid_of(it)
         invoking = asyncio.ensure_future(manager.invoke([ToolCall("0", "sleep", "", {"seconds": 60})], it.context))
@@ -84,25 +84,28 @@ def test_a_server_that_is_killed_under_a_call() -> None:
 def test_one_that_does_not_come_back_refuses_calls_and_is_tried_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("rlfactory_core.tools.mcp.pool._RESTART_WAIT_S", 0.3)
+    monkeypatch.setattr("rlfactory_core.tools.mcp.servers._RESTART_WAIT_S", 0.3)
     broken = tmp_path / "broken"
 
-    async def work(it: Opened) -> None:
+    async def work(it: OpenedServers) -> None:
         broken.touch()
         with pytest.raises(ToolUnavailableError):
             await it.call("die")
         with pytest.raises(ToolUnavailableError, match="MCP server it is down"):
             await it.call("echo", text="x")
-        broken.unlink()
 
+        async def was_tried() -> bool:
+            return "cannot start: no licence" in caplog.text
+
+        await it.until(was_tried)
+        broken.unlink()
         await it.until(it.is_back)
 
     opened(servers(it=fake("--fail-after", str(broken))), work)
-    assert "cannot start: no licence" in caplog.text
 
 
 def test_a_call_that_is_cut_is_told_to_the_server_and_others_go_on() -> None:
-    async def work(it: Opened) -> None:
+    async def work(it: OpenedServers) -> None:
         before = await pid_of(it)
         await it.cut("sleep", seconds=60)
         assert re.fullmatch(r"\[\d+\]", await it.call("cancelled"))
@@ -113,14 +116,14 @@ def test_a_call_that_is_cut_is_told_to_the_server_and_others_go_on() -> None:
 
 @pytest.mark.usefixtures("impatient")
 def test_a_frozen_server_is_killed_and_started_again_once_a_call_was_cut() -> None:
-    async def work(it: Opened) -> None:
+    async def work(it: OpenedServers) -> None:
         before = await pid_of(it)
         await it.cut("freeze")
 
         async def is_new() -> bool:
             try:
                 return await asyncio.wait_for(pid_of(it), 1) != before
-            except (ToolUnavailableError, asyncio.TimeoutError):
+            except (TimeoutError, ToolUnavailableError):
                 return False
 
         await it.until(is_new)
@@ -130,7 +133,7 @@ def test_a_frozen_server_is_killed_and_started_again_once_a_call_was_cut() -> No
 
 
 def test_a_server_that_is_busy_and_answers_others_is_left_alone() -> None:
-    async def work(it: Opened) -> None:
+    async def work(it: OpenedServers) -> None:
         before = await pid_of(it)
         answering = [asyncio.ensure_future(it.call("sleep", seconds=0.1)) for _ in range(10)]  # one after the other
         await it.cut("sleep", after=0.05, seconds=0.1)
@@ -145,7 +148,7 @@ def test_a_server_that_is_busy_and_answers_others_is_left_alone() -> None:
 def test_closing_is_bounded_and_leaves_nothing_also_of_a_frozen_group(
     flags: tuple[str, ...], caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def work(it: Opened) -> list[int]:
+    async def work(it: OpenedServers) -> list[int]:
         pid = await pid_of(it)
         group = [pid]
         if flags == ("--child",):
@@ -242,7 +245,7 @@ def test_the_last_lines_of_much_stderr_are_kept() -> None:
 
 
 def test_an_answer_after_the_cut_is_nobodys() -> None:
-    async def work(it: Opened) -> None:
+    async def work(it: OpenedServers) -> None:
         await it.cut("sleep", after=0.05, seconds=0.2)
         await asyncio.gather(*(it.call("sleep", seconds=0.4) for _ in range(3)))
         assert await it.call("echo", text="mine") == "mine"
@@ -252,7 +255,7 @@ def test_an_answer_after_the_cut_is_nobodys() -> None:
 
 @pytest.mark.usefixtures("impatient")
 def test_a_manager_deadline_restarts_what_hangs() -> None:
-    async def work(it: Opened) -> None:
+    async def work(it: OpenedServers) -> None:
         manager = DefaultToolManager(tuple(it.tools.values()))
         (result,) = await manager.invoke([ToolCall("0", "sleep", "", {"seconds": 30})], it.context)
         assert result.fault is FaultKind.INFRA

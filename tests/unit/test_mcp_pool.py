@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import time
+from functools import partial
 from pathlib import Path
 
 import pytest
-from mcp_calls import Opened, context, fake, is_alive, opened, servers, wait_until
+from mcp_calls import OpenedServers, context, fake, is_alive, opened, servers, wait_until
 
 from rlfactory_core.errors import ToolUnavailableError
 from rlfactory_core.tools.mcp import stdio
@@ -23,39 +23,65 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stdio, "_TERMINATE_S", 0.2)
 
 
-async def pids(it: Opened, calls: int) -> set[int]:
+async def pids(it: OpenedServers, calls: int) -> set[int]:
     return set(map(int, await asyncio.gather(*(it.call("pid") for _ in range(calls)))))
 
 
-def test_replicas_share_the_calls_and_each_has_one_at_a_time() -> None:
-    async def work(it: Opened) -> None:
+def begun(folder: Path) -> dict[str, str]:
+    """The calls of ``hold`` that have begun, each with the process that has it."""
+    return {path.stem: path.read_text() for path in folder.glob("*.begun")}
+
+
+def test_replicas_share_the_calls_and_each_has_one_at_a_time(tmp_path: Path) -> None:
+    async def work(it: OpenedServers) -> None:
         assert len(await pids(it, 30)) == 3
-        began = time.monotonic()
-        await asyncio.gather(*(it.call("sleep", seconds=1.0) for _ in range(6)))
-        assert 2.0 <= time.monotonic() - began < 6.0  # two rounds; one server would take six
+        calls = [asyncio.ensure_future(it.call("hold", folder=str(tmp_path), name=str(n))) for n in range(6)]
 
-    opened(servers(it=fake("--serial", replicas=3)), work)
+        async def count_is(number: int) -> bool:
+            return len(begun(tmp_path)) == number
+
+        await it.until(partial(count_is, 3))
+        replicas = begun(tmp_path)
+        assert set(replicas) == {"0", "1", "2"}
+        assert len(set(replicas.values())) == 3  # all three work at once
+        for free, next_one in (("0", "3"), ("3", "4"), ("1", "5")):
+            before = begun(tmp_path)
+            (tmp_path / free).touch()
+            await it.until(partial(count_is, len(before) + 1))
+            assert begun(tmp_path)[next_one] == before[free]  # the other two still have a call
+        for name in ("2", "4", "5"):
+            (tmp_path / name).touch()
+        await asyncio.gather(*calls)
+
+    opened(servers(it=fake(replicas=3)), work)
 
 
-def test_waiting_calls_get_their_turn_in_order() -> None:
-    async def work(it: Opened) -> list[str]:
-        holding = [asyncio.ensure_future(it.call("sleep", seconds=0.2)) for _ in range(2)]
-        await asyncio.sleep(0)
-        order: list[str] = []
+def test_waiting_calls_get_their_turn_in_order(tmp_path: Path) -> None:
+    async def work(it: OpenedServers) -> list[int]:
+        holding = [asyncio.ensure_future(it.call("hold", folder=str(tmp_path), name=name)) for name in "ab"]
+
+        async def both_have_a_call() -> bool:
+            return set(begun(tmp_path)) == {"a", "b"}
+
+        await it.until(both_have_a_call)
+        order: list[int] = []
 
         async def take_turn(number: int) -> None:
-            await it.call("sleep", seconds=0.01 * (number % 3))
-            order.append(str(number))
+            await it.call("sleep", seconds=0)
+            order.append(number)
 
-        await asyncio.gather(*holding, *map(take_turn, range(12)))
+        waiting = [asyncio.ensure_future(take_turn(number)) for number in range(12)]
+        (tmp_path / "a").touch()  # one replica takes them all, and the other is held
+        await asyncio.gather(*waiting)
+        (tmp_path / "b").touch()
+        await asyncio.gather(*holding)
         return order
 
-    order = opened(servers(it=fake(replicas=2)), work)
-    assert all(abs(int(number) - place) <= 2 for place, number in enumerate(order))
+    assert opened(servers(it=fake(replicas=2)), work) == list(range(12))
 
 
 def test_a_call_that_gives_up_waiting_takes_no_replica_with_it() -> None:
-    async def work(it: Opened) -> None:
+    async def work(it: OpenedServers) -> None:
         holding = [asyncio.ensure_future(it.call("sleep", seconds=0.3)) for _ in range(2)]
         await asyncio.sleep(0)
         waiting = [asyncio.ensure_future(it.call("sleep", seconds=0)) for _ in range(4)]
@@ -69,7 +95,7 @@ def test_a_call_that_gives_up_waiting_takes_no_replica_with_it() -> None:
 
 
 def test_a_replica_that_hangs_takes_no_calls_until_it_is_back() -> None:
-    async def work(it: Opened) -> None:
+    async def work(it: OpenedServers) -> None:
         before = await pids(it, 8)
         await it.cut("freeze")
         assert len(before & await pids(it, 10)) == 1  # the other one took them all
@@ -84,7 +110,7 @@ def test_a_replica_that_hangs_takes_no_calls_until_it_is_back() -> None:
 
 
 def test_a_replica_that_dies_leaves_its_calls_to_the_others() -> None:
-    async def work(it: Opened) -> None:
+    async def work(it: OpenedServers) -> None:
         before = await pids(it, 8)
         os.kill(min(before), signal.SIGKILL)
         answers = await asyncio.gather(*(it.call("pid") for _ in range(20)), return_exceptions=True)
@@ -94,7 +120,7 @@ def test_a_replica_that_dies_leaves_its_calls_to_the_others() -> None:
 
 
 def test_each_trajectory_has_a_server_of_its_own() -> None:
-    async def work(it: Opened) -> None:
+    async def work(it: OpenedServers) -> None:
         first, second = context("a"), context("b")
         await asyncio.gather(*(it.call("remember", c, key="who", value=c.trajectory_id) for c in (first, second)))
         assert await it.call("recall", first, key="who") == "a"
@@ -113,7 +139,7 @@ def test_each_trajectory_has_a_server_of_its_own() -> None:
 
 
 def test_calls_at_once_of_one_trajectory_share_its_server() -> None:
-    async def work(it: Opened) -> None:
+    async def work(it: OpenedServers) -> None:
         assert len(await pids(it, 5)) == 1
         await it.context.end()
 
@@ -128,7 +154,7 @@ def children() -> str:
 def test_before_a_trajectory_calls_no_server_runs() -> None:
     before = children()
 
-    async def work(it: Opened) -> None:
+    async def work(it: OpenedServers) -> None:
         assert "echo" in it.tools
         assert children() == before
 
@@ -136,7 +162,7 @@ def test_before_a_trajectory_calls_no_server_runs() -> None:
 
 
 def test_a_trajectorys_server_that_dies_is_not_replaced_as_its_state_is_gone() -> None:
-    async def work(it: Opened) -> None:
+    async def work(it: OpenedServers) -> None:
         pid = int(await it.call("pid"))
         os.kill(pid, signal.SIGKILL)
         wait_until(lambda: not is_alive(pid))
@@ -151,7 +177,7 @@ def test_a_trajectorys_server_that_dies_is_not_replaced_as_its_state_is_gone() -
 def test_a_trajectorys_server_that_does_not_start_is_an_infra_fault_and_tried_again(tmp_path: Path) -> None:
     broken = tmp_path / "broken"
 
-    async def work(it: Opened) -> None:
+    async def work(it: OpenedServers) -> None:
         broken.touch()
         with pytest.raises(ToolUnavailableError, match="no licence"):
             await it.call("echo", text="x")
@@ -164,7 +190,7 @@ def test_a_trajectorys_server_that_does_not_start_is_an_infra_fault_and_tried_ag
 def test_a_trajectory_that_ends_while_its_server_starts_leaves_none() -> None:
     before = children()
 
-    async def work(it: Opened) -> None:
+    async def work(it: OpenedServers) -> None:
         calling = asyncio.ensure_future(it.call("echo", text="x"))
         await asyncio.sleep(0.01)
         calling.cancel()
@@ -176,7 +202,7 @@ def test_a_trajectory_that_ends_while_its_server_starts_leaves_none() -> None:
 
 
 def test_trajectories_that_were_never_ended_are_ended_with_the_source() -> None:
-    async def work(it: Opened) -> list[int]:
+    async def work(it: OpenedServers) -> list[int]:
         return [int(await it.call("pid", context(name))) for name in "abc"]
 
     for pid in opened(servers(it=fake(session="trajectory")), work):

@@ -13,10 +13,10 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
-from mcp_calls import Opened, context, fake, is_alive, opened, servers, wait_until
+from mcp_calls import OpenedServers, context, fake, is_alive, opened, servers, wait_until
 
 from rlfactory_core.errors import BackendError, ToolArgumentsError, ToolError, ToolUnavailableError
-from rlfactory_core.tools.mcp.meeting import MeetingPlace
+from rlfactory_core.tools.mcp.sharing.rendezvous import Rendezvous
 from rlfactory_core.tools.mcp.source import McpSource
 
 pytest.importorskip("mcp", reason="MCP servers need the package mcp")
@@ -94,8 +94,8 @@ def test_processes_that_start_at_once_use_one_server_and_the_last_one_ends_it(gr
 
 @pytest.mark.usefixtures("folder")
 def test_the_tools_are_those_of_one_process(group: str, caplog: pytest.LogCaptureFixture) -> None:
-    async def work(it: Opened) -> None:
-        assert len(it.tools) == 14
+    async def work(it: OpenedServers) -> None:
+        assert len(it.tools) == 15
         assert it.tools["echo"].idempotent
         assert it.tools["echo"].spec.parameters["properties"] == {"text": {"type": "string"}}
         assert await it.call("echo", text="naïve 数\n🌍") == "naïve 数\n🌍"
@@ -114,7 +114,7 @@ def test_the_tools_are_those_of_one_process(group: str, caplog: pytest.LogCaptur
 
 @pytest.mark.usefixtures("folder")
 def test_a_call_that_is_cut_is_cut_in_the_host_too(group: str) -> None:
-    async def work(it: Opened) -> None:
+    async def work(it: OpenedServers) -> None:
         await it.cut("sleep", seconds=60)
         assert len(await it.call("cancelled")) > len("[]")
 
@@ -123,7 +123,7 @@ def test_a_call_that_is_cut_is_cut_in_the_host_too(group: str) -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_a_host_that_is_killed_gives_infra_faults_and_the_next_call_starts_another(group: str) -> None:
-    async def work(it: Opened) -> None:
+    async def work(it: OpenedServers) -> None:
         pid = int(await it.call("pid"))
         sleeping = asyncio.ensure_future(it.call("sleep", seconds=60))
         await asyncio.sleep(0)
@@ -140,7 +140,7 @@ def test_a_host_that_is_killed_gives_infra_faults_and_the_next_call_starts_anoth
 
 @pytest.mark.usefixtures("folder")
 def test_a_call_that_is_cut_while_a_host_starts_leaves_one_host(group: str) -> None:
-    async def work(it: Opened) -> None:
+    async def work(it: OpenedServers) -> None:
         pid = int(await it.call("pid"))
         os.kill(parent_of(pid), signal.SIGKILL)
         with pytest.raises(ToolUnavailableError):
@@ -153,7 +153,7 @@ def test_a_call_that_is_cut_while_a_host_starts_leaves_one_host(group: str) -> N
 
 @pytest.mark.usefixtures("folder")
 def test_trajectories_of_a_process_end_with_it(group: str) -> None:
-    async def work(it: Opened) -> None:
+    async def work(it: OpenedServers) -> None:
         first = context("a")
         await it.call("remember", first, key="k", value="v")
         assert await it.call("recall", first, key="k") == "v"
@@ -195,7 +195,7 @@ def test_other_groups_and_other_servers_are_not_shared(worker: Start) -> None:
 
 
 def test_a_folder_that_others_may_enter_is_not_used(folder: Path) -> None:
-    place = MeetingPlace(folder / "open")
+    place = Rendezvous(folder / "open")
     place.folder.mkdir(mode=0o777)
     place.folder.chmod(0o777)
     with pytest.raises(BackendError, match="open to other users"), place.try_lock():
@@ -214,7 +214,7 @@ def test_what_only_the_host_would_see_is_checked_here_first(group: str, monkeypa
 def test_secrets_are_not_in_the_hosts_arguments(group: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOKEN", "a-secret-of-ours")
 
-    async def work(it: Opened) -> None:
+    async def work(it: OpenedServers) -> None:
         assert await it.call("environment", name="KEY") == "a-secret-of-ours"
         host = parent_of(int(await it.call("pid")))
         assert b"secret" not in Path(f"/proc/{host}/cmdline").read_bytes()  # noqa: ASYNC240
@@ -224,7 +224,7 @@ def test_secrets_are_not_in_the_hosts_arguments(group: str, monkeypatch: pytest.
 
 @pytest.mark.usefixtures("folder")
 def test_a_host_that_is_told_to_end_does_so_in_order(group: str) -> None:
-    async def work(it: Opened) -> None:
+    async def work(it: OpenedServers) -> None:
         pid = int(await it.call("pid"))
         os.kill(parent_of(pid), signal.SIGTERM)
         await it.until(_gone(pid))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp_calls import Opened, answer, fake, opened, servers
+from mcp_calls import OpenedServers, answer, fake, opened, servers
 
 from rlfactory_core.errors import MissingExtraError, ToolArgumentsError, ToolError, UsageError
 from rlfactory_core.protocols import Tool, ToolSource
@@ -22,10 +22,10 @@ pytest.importorskip("mcp", reason="MCP servers need the package mcp")
 
 
 def test_tools_are_what_the_server_lists_over_all_pages() -> None:
-    async def work(it: Opened) -> None:
+    async def work(it: OpenedServers) -> None:
         assert isinstance(it.source, ToolSource)
         assert all(isinstance(tool, Tool) for tool in it.tools.values())
-        assert len(it.tools) == 14
+        assert len(it.tools) == 15
         echo = it.tools["echo"]
         assert echo.spec.description == "Does echo."
         assert echo.spec.parameters == {"type": "object", "properties": {"text": {"type": "string"}}}
@@ -36,12 +36,12 @@ def test_tools_are_what_the_server_lists_over_all_pages() -> None:
 
 
 def test_what_may_be_retried_and_cached_and_for_how_long() -> None:
-    async def plain(it: Opened) -> None:
+    async def plain(it: OpenedServers) -> None:
         assert [it.tools[name].idempotent for name in ("echo", "pid", "count")] == [True, True, False]
         assert it.tools["echo"].stateful
         assert it.tools["echo"].deadline_s is None
 
-    async def told(it: Opened) -> None:
+    async def told(it: OpenedServers) -> None:
         assert it.tools["count"].idempotent
         assert not it.tools["count"].stateful
         assert it.tools["count"].deadline_s == 2.5
@@ -52,7 +52,7 @@ def test_what_may_be_retried_and_cached_and_for_how_long() -> None:
 
 def test_the_version_changes_with_the_server_and_not_between_starts() -> None:
     def version(*flags: str) -> str:
-        async def work(it: Opened) -> str:
+        async def work(it: OpenedServers) -> str:
             return it.tools["echo"].version
 
         found: str = opened(servers(it=fake("--tools", "echo", *flags)), work)
@@ -92,7 +92,7 @@ def test_content_becomes_text(kind: str, text: str) -> None:
     ],
 )
 def test_whose_fault_an_error_is(name: str, arguments: dict[str, Any], error: type[Exception], text: str) -> None:
-    async def work(it: Opened) -> None:
+    async def work(it: OpenedServers) -> None:
         with pytest.raises(ToolError, match=text) as caught:
             await it.call(name, **arguments)
         assert type(caught.value) is error
@@ -103,7 +103,7 @@ def test_whose_fault_an_error_is(name: str, arguments: dict[str, Any], error: ty
 
 @pytest.mark.parametrize("wrong", ["\ud83d", float("nan"), [{"deep": float("-inf")}]])
 def test_what_no_server_could_read_is_the_models_fault(wrong: Any) -> None:
-    async def work(it: Opened) -> None:
+    async def work(it: OpenedServers) -> None:
         with pytest.raises(ToolArgumentsError, match="half a character"):
             await it.call("echo", text=wrong)
         assert await it.call("echo", text="goes on") == "goes on"
@@ -112,7 +112,7 @@ def test_what_no_server_could_read_is_the_models_fault(wrong: Any) -> None:
 
 
 def test_calls_through_the_manager() -> None:
-    async def work(it: Opened) -> None:
+    async def work(it: OpenedServers) -> None:
         manager = DefaultToolManager(tuple(it.tools.values()))
         calls = [ToolCall(str(n), "echo", "", {"text": str(n)}) for n in range(50)]
         results = await manager.invoke([*calls, ToolCall("x", "echo", "", {"text": 7})], it.context)
@@ -124,7 +124,7 @@ def test_calls_through_the_manager() -> None:
 
 
 def test_large_and_odd_texts_come_through() -> None:
-    async def work(it: Opened) -> None:
+    async def work(it: OpenedServers) -> None:
         for text in ("x" * 3_000_000, "line\nline\r\n\u2028\x00", "naïve 数 🌍", '{"jsonrpc": "2.0"}'):
             assert await it.call("echo", text=text) == text
 
@@ -139,7 +139,7 @@ def test_the_environment_is_the_servers_own(monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.setenv("HUB_TOKEN", "ours")
     monkeypatch.setenv("LEVEL", "3")
 
-    async def work(it: Opened) -> None:
+    async def work(it: OpenedServers) -> None:
         assert await it.call("environment", name="LEVEL") == "level 3"
         assert await it.call("environment", name="HUB_TOKEN") == ""
         assert await it.call("environment", name="PATH") == os.environ["PATH"]
@@ -155,7 +155,7 @@ def test_a_missing_variable_ends_the_opening_before_anything_starts(monkeypatch:
 
 
 def test_servers_that_offer_the_same_names() -> None:
-    async def work(it: Opened) -> None:
+    async def work(it: OpenedServers) -> None:
         assert sorted(it.tools) == ["a_count", "a_echo", "b_echo"]
         assert await it.call("b_echo", text="x") == "x"
 

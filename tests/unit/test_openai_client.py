@@ -6,6 +6,7 @@ import asyncio
 import socket
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -183,7 +184,9 @@ def test_a_server_that_hangs_meets_the_deadline() -> None:
 
     async def run(openai: OpenAIClient) -> None:
         await openai.open()
-        openai._deadline_s = 0.05  # only now: the first question may take its time on a busy machine
+        openai._limits = replace(
+            openai._limits, deadline_s=0.05
+        )  # only now: the first question may take its time on a busy machine
         try:
             with pytest.raises(BackendError, match="gave no answer within"):
                 await ask(openai)
@@ -221,7 +224,7 @@ def test_what_cannot_work_is_said_at_the_start() -> None:
 
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))  # bound, not listening
-        with pytest.raises(BackendError, match=r"cannot be reached .* start it, or mend the address"):
+        with pytest.raises(BackendError, match=r"cannot be reached .* start it, or correct the address"):
             talk(client(f"http://127.0.0.1:{unused.getsockname()[1]}"))
     with serve(scripted(), models=["a", "b"]) as server, pytest.raises(UsageError, match=r"2 models.*--model.*a, b"):
         talk(client(server.url))

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from rlfactory_core.cli.requirements import requirement_checks
 from rlfactory_core.hookspecs import API_VERSION
+from rlfactory_core.plugins.diagnostics import requirement_checks
 
 Run = Callable[..., Any]
 Install = Callable[..., Path]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
 import re
 from importlib import import_module
@@ -14,7 +15,7 @@ CHANGED = """The public API is not the one in tests/unit/public_api.txt:
 {diff}
 
 Something new raises the minor number of hookspecs.API_VERSION (once a release). What goes or changes breaks plugins:
-keep it beside the new one with a warning (rlfactory_core/deprecation.py), or it has to wait for the next major version.
+keep it beside the new one with a warning (rlfactory_core/utils/deprecation.py), or wait for the next major version.
 Then write the new state with `python tests/support/public_api.py`, and tell of it in CHANGELOG.md."""
 
 
@@ -33,13 +34,20 @@ def test_a_public_module_lists_its_names_once_and_has_each(name: str) -> None:
 
 
 DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("plugins/*/README.md")]
-TEMPLATES = [*(ROOT / "rlfactory_core" / "scaffold" / "templates").rglob("*.jinja")]
+TEMPLATES = [*(ROOT / "rlfactory_core" / "cli" / "scaffold" / "templates").rglob("*.jinja")]
 IMPORT = re.compile(r"^\s*from (rlfactory_core[\w.]*) import (?:\(([^)]*)\)|([^#\n]*))", re.MULTILINE)
 ONE_OF_MANY = {("rlfactory_core.chat.llama3", "Llama3Format")}  # a built-in format, where any would do
 
 
+def public_names() -> set[tuple[str, str]]:
+    """Each with its module; a public module is also a name of its parent."""
+    names = {(module, name) for module in public_modules() for name in import_module(module).__all__}
+    parents = (module.rpartition(".") for module in public_modules())
+    return names | {(parent, name) for parent, _, name in parents}
+
+
 def test_what_examples_and_templates_import_is_public() -> None:
-    public = {(module, name) for module in public_modules() for name in import_module(module).__all__} | ONE_OF_MANY
+    public = public_names() | ONE_OF_MANY
     files = [*DOCUMENTS, *TEMPLATES]
     assert len(DOCUMENTS) > 10
     assert len(TEMPLATES) > 5
@@ -51,3 +59,18 @@ def test_what_examples_and_templates_import_is_public() -> None:
         if (module, name) not in public
     ]
     assert private == []
+
+
+@pytest.mark.parametrize("plugin", ["search", "nl2sql", "judge", "interpreter"])
+def test_our_plugins_import_public_names_only(plugin: str) -> None:
+    public = public_names()
+    package = ROOT / "plugins" / f"rlfactory-{plugin}" / f"rlfactory_{plugin}"
+    imported = [
+        (path.relative_to(package), node.module, item.name)
+        for path in package.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "rlfactory_core"
+        for item in node.names
+    ]
+    assert imported
+    assert [f"{path}: {module}.{name}" for path, module, name in imported if (module, name) not in public] == []

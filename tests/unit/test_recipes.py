@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from rlfactory_core.config import RunConfig
-from rlfactory_core.engines.verl.rules import check_rules
+from rlfactory_core.engines.verl.config import VerlConfig
+from rlfactory_core.engines.verl.constraints import check_rules
 from rlfactory_core.plugins.registry import Registry
-from rlfactory_core.runner import find_parts, load_recipe, resolve
+from rlfactory_core.runner import resolve
+from rlfactory_core.runner.resolving import find_parts, load_recipe
 
 pytest.importorskip("rlfactory_search")
 
@@ -28,9 +30,9 @@ def test_there_are_recipes() -> None:
 
 
 def test_the_plugin_and_the_engine_take_it(config: RunConfig) -> None:
-    find_parts(config, Registry())
+    find_parts(Registry(), config)
     assert config.engine == "verl"
-    assert config.verl.gpus, "a recipe says for how many GPUs it is"
+    assert VerlConfig.of(config).gpus, "a recipe says for how many GPUs it is"
     check_rules(config)
 
 

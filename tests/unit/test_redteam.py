@@ -154,7 +154,7 @@ def test_the_command_shows_rates_and_the_worst_examples() -> None:
     assert "false rejects 0.0% (0 of" in words
     assert "1. false accept: in_tool_output, look_up says 'Ann Lee', then a wrong one sample train-0 said" in words
     assert "reward 1, accepted from 0.5 on; mostly from tool_output" in words
-    assert "mend it Read the model's last answer" in words
+    assert "remedy Read the model's last answer" in words
 
 
 def test_the_command_exits_with_0_where_the_rates_are_allowed() -> None:

@@ -7,6 +7,7 @@ import math
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from reporting_examples import TEXTS, decode, finished_run, infra_fault, make_trajectory
@@ -14,6 +15,7 @@ from reporting_examples import TEXTS, decode, finished_run, infra_fault, make_tr
 from rlfactory_core.errors import CheckpointError, DataError, UsageError
 from rlfactory_core.reporting.folder import RunFolder, write_atomic
 from rlfactory_core.reporting.trajectories import StoredTrajectory
+from rlfactory_core.types import Fault, FaultKind
 
 
 def test_create_makes_unique_folders_named_by_time_and_plugin(tmp_path: Path) -> None:
@@ -107,6 +109,32 @@ def test_a_trajectory_of_a_newer_format_is_refused_with_its_place(tmp_path: Path
         list(folder.read_trajectories(1))
 
 
+def test_the_lines_of_a_trajectory_file_stay_as_they_are() -> None:
+    """The file was written when the format's number was 1: a change of it needs another number and another file."""
+    for line in (Path(__file__).parents[1] / "data" / "trajectories-1.jsonl").read_text().splitlines():
+        written = StoredTrajectory.from_dict(json.loads(line)).to_dict()
+        assert json.dumps(written, ensure_ascii=False, separators=(",", ":")) == line
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"stop": "tired"}, "stop: Input should be 'final_answer'"),
+        ({"attempt": "x"}, "attempt: Input should be a valid integer"),
+        ({"sample": {"prompt": "?"}}, r"sample\.id: Field required"),
+        ({"turns": [{}]}, r"turns\.0\.context_ids: Field required"),
+    ],
+)
+def test_a_line_that_is_no_trajectory_is_refused_with_its_place(
+    tmp_path: Path, change: dict[str, Any], problem: str
+) -> None:
+    folder = RunFolder.create("search", root=tmp_path)
+    row = StoredTrajectory.of(make_trajectory(), decode).to_dict()
+    folder.trajectory_file(1).write_text(json.dumps({**row, **change}) + "\n")
+    with pytest.raises(DataError, match=rf"line 1: not a trajectory \({problem}"):
+        list(folder.read_trajectories(1))
+
+
 def test_summary_and_lock_are_json(tmp_path: Path) -> None:
     folder = finished_run(tmp_path)
     folder.write_plugins_lock({"search": {"version": "1"}})
@@ -126,3 +154,12 @@ def test_what_scoring_took_and_counted_is_kept_and_older_files_are_read_without_
         del row["score"][name]
     older = StoredTrajectory.from_dict(row).trajectory.score
     assert older == replace(read, counts={}, seconds=0.0)
+
+
+def test_what_went_wrong_is_kept_where_older_readers_take_no_notice() -> None:
+    faults = (Fault(FaultKind.TOOL, "search", "no"), Fault(FaultKind.VERIFIER, "judge", "boom", code="crashed"))
+    row = StoredTrajectory.of(replace(make_trajectory(), faults=faults), decode).to_dict()
+    assert StoredTrajectory.from_dict(row).trajectory.faults == faults
+    assert set(row["faults"][1]) == {"kind", "source", "message", "turn"}
+    del row["fault_codes"]
+    assert [fault.code for fault in StoredTrajectory.from_dict(row).trajectory.faults] == ["", ""]

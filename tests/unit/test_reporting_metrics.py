@@ -14,8 +14,7 @@ from reporting_examples import infra_fault, make_group, make_trajectory
 from rlfactory_core.errors import MissingExtraError, UsageError
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.loggers import check_loggers, open_loggers
-from rlfactory_core.reporting.metrics import all_masked, component_means, eval_metrics, group_metrics
-from rlfactory_core.reporting.tool_metrics import tool_metrics
+from rlfactory_core.reporting.metrics import all_masked, component_means, eval_metrics, group_metrics, tool_metrics
 from rlfactory_core.types import Fault, FaultKind, Group, Score, ToolResult, ToolSpec
 
 

@@ -11,7 +11,8 @@ from reward_examples import SEARCH, trajectory
 
 from rlfactory_core.errors import BackendError, ConfigError, VerifierError
 from rlfactory_core.rewards import ExactMatch, Format, RewardLayer
-from rlfactory_core.task import Task
+from rlfactory_core.tasks.scorers import TaskScorers
+from rlfactory_core.tasks.task import Task
 from rlfactory_core.types import (
     FaultKind,
     Group,
@@ -88,10 +89,13 @@ def test_components_are_unweighted_and_the_value_weighted() -> None:
 def test_process_rewards_are_weighted_and_added_turn_by_turn() -> None:
     item = trajectory(SEARCH, "<answer>x</answer>")
     scored = run(
-        item, a=Fixed(Score(1.0, turns=(0.5, 0.0))), b=Fixed(Score(0.0, turns=(1.0, -1.0))), c=Fixed(Score(1.0))
+        item,
+        a=Fixed(Score(1.0, turn_rewards=(0.5, 0.0))),
+        b=Fixed(Score(0.0, turn_rewards=(1.0, -1.0))),
+        c=Fixed(Score(1.0)),
     )
     assert scored.score is not None
-    assert scored.score.turns == (3.0, -2.0)
+    assert scored.score.turn_rewards == (3.0, -2.0)
     assert scored.score.value == 4.0
     assert scored.reward == 5.0
     assert scored.score.components["a"] == 1.5
@@ -111,26 +115,27 @@ def test_verifiers_score_one_zero_or_leave_a_fault() -> None:
 
 
 @pytest.mark.parametrize(
-    ("scorer", "message"),
+    ("scorer", "message", "code"),
     [
-        (Fixed(RuntimeError("boom")), "RuntimeError: boom"),
-        (Fixed(VerifierError("no sandbox")), "no sandbox"),
-        (Fixed(Score(float("nan"))), "not finite"),
-        (Fixed(Score(0.0, turns=(float("inf"),))), "not finite"),
-        (Fixed(Score(0.0, turns=(1.0, 2.0))), "2 per-turn scores for 1 turns"),
-        (Fixed(1.0), "it gave 1.0; expected a Score"),  # type: ignore[arg-type]
-        (Fixed(None), "it gave None; expected a Score"),  # type: ignore[arg-type]
-        (Blocks(), "not async; write `async def score(…)`"),
-        (Waits([], 2), "no score within 0.01 s"),
+        (Fixed(RuntimeError("boom")), "RuntimeError: boom", "crashed"),
+        (Fixed(VerifierError("no sandbox")), "no sandbox", "undecided"),
+        (Fixed(Score(float("nan"))), "not finite", "unusable"),
+        (Fixed(Score(0.0, turn_rewards=(float("inf"),))), "not finite", "unusable"),
+        (Fixed(Score(0.0, turn_rewards=(1.0, 2.0))), "2 per-turn scores for 1 turns", "unusable"),
+        (Fixed(1.0), "it gave 1.0; expected a Score", "unusable"),  # type: ignore[arg-type]
+        (Fixed(None), "it gave None; expected a Score", "unusable"),  # type: ignore[arg-type]
+        (Blocks(), "not async; write `async def score(…)`", "crashed"),
+        (Waits([], 2), "no score within 0.01 s", "late"),
     ],
 )
-def test_a_failing_scorer_masks_and_never_scores_zero(scorer: object, message: str) -> None:
+def test_a_failing_scorer_masks_and_never_scores_zero(scorer: object, message: str, code: str) -> None:
     scored = run(trajectory("<answer>Ann Lee</answer>"), deadline_s=0.01, bad=scorer, good=ExactMatch())
     (fault,) = scored.faults
     assert scored.masked
     assert fault.kind is FaultKind.VERIFIER
     assert fault.source == "bad"
     assert message in fault.message
+    assert fault.code == code
     assert scored.score is not None
     assert scored.score.components == {"good": 1.0}
 
@@ -165,6 +170,7 @@ def test_group_scorers_compare_attempts_and_fail_for_all() -> None:
     failed = asyncio.run(RewardLayer({"rank": (Miscounts(), 1.0)}).score_group(group))
     assert [t.masked for t in failed.trajectories] == [True, True]
     assert "1 scores for 2" in failed.trajectories[1].faults[0].message
+    assert failed.trajectories[1].faults[0].code == "unusable"
 
 
 def test_what_cannot_score_is_refused() -> None:
@@ -193,10 +199,11 @@ def test_a_verifier_that_holds_something_is_opened_with_the_task_and_closed() ->
     client = Client()
 
     async def live() -> Trajectory:
-        layer = RewardLayer({"client": (client, 1.0), "format": (Format(), 1.0)})
-        await layer.open(Task())
-        scored = await layer.score_trajectory(trajectory("<answer>x</answer>"))
-        await layer.close()
+        weighted = {"client": (client, 1.0), "format": (Format(), 1.0)}
+        scorers = TaskScorers(weighted, RewardLayer(weighted))
+        await scorers.open(Task(), served=None)
+        scored = await scorers.layer.score_trajectory(trajectory("<answer>x</answer>"))
+        await scorers.close()
         return scored
 
     assert asyncio.run(live()).reward == 2.0
@@ -262,31 +269,54 @@ def test_a_group_is_compared_when_all_have_ended_beside_what_still_scores_them()
     asyncio.run(play())
 
 
-def test_seconds_are_those_in_which_something_was_scoring() -> None:
-    class Sleeps:
+def test_seconds_are_those_in_which_something_was_scoring(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("time.perf_counter", lambda: clock[0])
+
+    class Waits:
+        def __init__(self, gate: asyncio.Event) -> None:
+            self.gate = gate
+
         async def score(self, _: Trajectory) -> Score:
-            await asyncio.sleep(0.2)
+            await self.gate.wait()
             return Score(1.0)
 
     class Thinks(Ranks):
+        def __init__(self, gate: asyncio.Event) -> None:
+            self.gate = gate
+
         async def score_group(self, group: Group) -> list[Score]:
-            await asyncio.sleep(0.2)
+            await self.gate.wait()
             return await super().score_group(group)
 
+    async def at(seconds: float, opens: asyncio.Event | None = None) -> None:
+        clock[0] = seconds
+        if opens:
+            opens.set()
+        for _ in range(100):  # passes of the event loop, in which everything goes as far as it can
+            await asyncio.sleep(0)
+
     async def play() -> list[Trajectory]:
-        members = attempts(2)
-        layer = RewardLayer({"a": (Sleeps(), 1.0), "b": (Sleeps(), 1.0), "rank": (Thinks(), 1.0)})
+        members, alone, together = attempts(2), asyncio.Event(), asyncio.Event()
+        layer = RewardLayer({"a": (Waits(alone), 1.0), "b": (Waits(alone), 1.0), "rank": (Thinks(together), 1.0)})
         scoring = layer.scoring(members[0].sample, 2)
         first = asyncio.create_task(scoring.score(0, members[0]))
-        await asyncio.sleep(2.0)  # its own scorers have ended long ago
-        return [await scoring.score(1, members[1]), await first]
+        await at(0.0)
+        await at(1.0, alone)
+        alone.clear()
+        await at(100.0)
+        second = asyncio.create_task(scoring.score(1, members[1]))
+        await at(100.0)
+        await at(101.0, alone)
+        await at(102.0, together)
+        return [await first, await second]
 
-    both, waited = (each.score for each in asyncio.run(play()))
-    assert both is not None
-    assert waited is not None
-    # At once: less than the sum. The wait for the other attempt is no scoring.
-    assert 0.2 <= both.seconds < sum(both.latency_s.values())
-    assert 0.4 <= waited.seconds < 2.0
+    first, second = (each.score for each in asyncio.run(play()))
+    assert first is not None
+    assert second is not None
+    assert first.latency_s == second.latency_s == {"a": 1.0, "b": 1.0, "rank": 2.0}
+    assert second.seconds == 2.0  # at once: not the sum
+    assert first.seconds == 3.0  # the wait for the other attempt is no scoring
 
 
 def test_what_scorers_count_is_kept_also_where_they_fail() -> None:

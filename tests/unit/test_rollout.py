@@ -12,12 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlfactory_core.env import ToolEnv
+from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import ToolUnavailableError
 from rlfactory_core.protocols import Env, EnvStart, EnvStep
-from rlfactory_core.rollout import Episode, RolloutLimits, derive_seed, rollout, rollout_group
+from rlfactory_core.rollout import Episode, RolloutLimits, ToolEnv, rollout, rollout_group
 from rlfactory_core.testing import ScriptedSampler, ToyChatFormat
-from rlfactory_core.tool_context import ToolContext
 from rlfactory_core.tools import DefaultToolManager, tool
 from rlfactory_core.types import (
     FaultKind,
@@ -29,6 +28,7 @@ from rlfactory_core.types import (
     StopReason,
     Trajectory,
 )
+from rlfactory_core.utils.seeds import derive_seed
 
 SAMPLE = Sample("s", "Who?")
 CHAT = ToyChatFormat()

@@ -14,11 +14,11 @@ import pytest
 from made_plugins import make_plugin
 
 from rlfactory_core.cli.main import invoke
+from rlfactory_core.cli.scaffold.names import names_of
+from rlfactory_core.cli.scaffold.template import TEMPLATES, render, template
 from rlfactory_core.errors import UsageError
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.reporting.folder import RunFolder
-from rlfactory_core.scaffold.names import names_of
-from rlfactory_core.scaffold.template import TEMPLATES, render, template
 from rlfactory_core.testing import TaskBench, oracle
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from rlfactory_core.rollout import derive_seed
-from rlfactory_core.schedule import PromptSchedule
+from rlfactory_core.algo.schedule import PromptSchedule
+from rlfactory_core.utils.seeds import derive_seed
 
 
 def former_order(samples: int, per_step: int, seed: int, step: int) -> list[int]:

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from rlfactory_core import Sample, Task
-from rlfactory_core import task as task_module
 from rlfactory_core.cli.main import invoke
 from rlfactory_core.errors import ConfigError, PluginError
 from rlfactory_core.plugins.registry import Registry
-from rlfactory_core.task import own_samples
+from rlfactory_core.tasks import parts
+from rlfactory_core.tasks.parts import own_samples
 from rlfactory_core.testing import TaskBench, constant
-from rlfactory_core.testing.checks.subject import Subject
+from rlfactory_core.testing.checks.context import CheckContext
 
 HOOK = """
 
@@ -87,16 +87,16 @@ class Odd(Task):
 
 
 def test_a_split_without_an_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task_module, "MOST_SAMPLES", 1000)
+    monkeypatch.setattr(parts, "MOST_SAMPLES", 1000)
     with (
         pytest.raises(PluginError, match=r"Wrong\.samples\('train'\) goes on after 1,000 samples; .* --data"),
-        Subject(plugin(tmp_path, COUNTS)) as subject,
+        CheckContext(plugin(tmp_path, COUNTS)) as context,
     ):
-        subject.open()
+        context.open()
 
 
 def test_a_split_may_be_as_large_as_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task_module, "MOST_SAMPLES", 3)
+    monkeypatch.setattr(parts, "MOST_SAMPLES", 3)
     task = Odd()
     task.given = itertools.islice(_forever(), 3)
     assert len(own_samples(task, "eval")) == 3

@@ -10,9 +10,20 @@ from typing import Any
 
 import pytest
 
-from rlfactory_core import Message, Sample, Score, StopReason, ToolContext, ToolResult, Trajectory, tool
+from rlfactory_core import (
+    Message,
+    RlfactoryDeprecationWarning,
+    Sample,
+    Score,
+    StopReason,
+    ToolContext,
+    ToolResult,
+    Trajectory,
+    tool,
+)
 from rlfactory_core.testing import (
     FaultInjector,
+    InjectedFaults,
     assert_called,
     assert_masks,
     assert_not_masked,
@@ -82,8 +93,8 @@ def test_a_failure_says_what_and_shows_the_conversation(check: Any, told: str) -
     ("turn", "told"),
     [
         (replace(ANSWERED, logprobs=()), "turn 2 has 1 sampled ids and 0 log-probs"),
-        (replace(ANSWERED, logprobs=(0.5,)), "turn 2 has a log-prob that is not one: 0.5"),
-        (replace(ANSWERED, logprobs=(float("nan"),)), "turn 2 has a log-prob that is not one: nan"),
+        (replace(ANSWERED, logprobs=(0.5,)), "turn 2 has an impossible log-prob: 0.5"),
+        (replace(ANSWERED, logprobs=(float("nan"),)), "turn 2 has an impossible log-prob: nan"),
     ],
 )
 def test_masks_that_do_not_fit_are_found(turn: Turn, told: str) -> None:
@@ -129,7 +140,7 @@ def echo(text: str) -> str:
 
 def test_a_tool_may_answer_with_a_flood() -> None:
     async def answers(**weather: Any) -> list[str]:
-        injected = FaultInjector(echo, 3, **weather)
+        injected = FaultInjector(echo, 3, InjectedFaults(**weather))
         context = ToolContext("t/0", PLAYED.sample)
         return [await injected.call({"text": "é"}, context) for _ in range(20)]
 
@@ -137,6 +148,12 @@ def test_a_tool_may_answer_with_a_flood() -> None:
     mixed = asyncio.run(answers(flood_rate=0.5, flood_bytes=100))
     assert {len(text.encode()) for text in mixed} == {2, 100}
     assert asyncio.run(answers(flood_rate=0.5, flood_bytes=100)) == mixed
+
+
+def test_faults_can_still_be_given_without_their_object() -> None:
+    with pytest.warns(RlfactoryDeprecationWarning, match=r"Use .*, InjectedFaults\(flood_rate=…"):
+        injected = FaultInjector(echo, 3, flood_rate=1.0, flood_bytes=100)
+    assert len(asyncio.run(injected.call({"text": "é"}, ToolContext("t/0", PLAYED.sample)))) == 100
 
 
 def test_latencies_have_the_named_shape() -> None:

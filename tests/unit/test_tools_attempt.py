@@ -12,7 +12,7 @@ from tool_calls import CONTEXT, Flaky, echo, invoke, manage, raising, write
 
 from rlfactory_core.config import ToolsConfig
 from rlfactory_core.errors import ToolArgumentsError, ToolError, ToolUnavailableError
-from rlfactory_core.testing import FaultInjector
+from rlfactory_core.testing import FaultInjector, InjectedFaults
 from rlfactory_core.tools import DefaultToolManager, FunctionTool, tool
 from rlfactory_core.tools.limits import CircuitBreaker
 from rlfactory_core.types import FaultKind, ToolResult
@@ -30,7 +30,7 @@ from rlfactory_core.types import FaultKind, ToolResult
         (ToolUnavailableError("http://me:pw@host"), FaultKind.INFRA, "Error: breaks is not available now."),
         (ConnectionResetError("host"), FaultKind.INFRA, "Error: breaks is not available now."),
         (TimeoutError("host"), FaultKind.INFRA, "Error: breaks is not available now."),
-        (asyncio.TimeoutError(), FaultKind.INFRA, "Error: breaks is not available now."),
+        (TimeoutError(), FaultKind.INFRA, "Error: breaks is not available now."),
         (OSError(113, "No route to host"), FaultKind.INFRA, "Error: breaks is not available now."),
         (BrokenExecutor("worker died"), FaultKind.INFRA, "Error: breaks is not available now."),
         (asyncio.CancelledError(), FaultKind.INFRA, "Error: breaks is not available now."),
@@ -234,7 +234,8 @@ def test_injected_weather_is_masked_or_survived() -> None:
         return [result.fault for result in results]
 
     def weather() -> FaultInjector:
-        return FaultInjector(echo, 1, latency=lambda draw: draw.uniform(0, 0.01), error_rate=0.2, hang_rate=0.2)
+        faults = InjectedFaults(lambda draw: draw.uniform(0, 0.01), error_rate=0.2, hang_rate=0.2)
+        return FaultInjector(echo, 1, faults)
 
     faults = manage(work, weather(), deadline_s=0.3, breaker_failures=1000)
     assert set(faults) == {None, FaultKind.INFRA}

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from tool_calls import CONTEXT, Flaky, manage, write
 
+from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import ConfigError
-from rlfactory_core.tool_context import ToolContext
 from rlfactory_core.tools import DefaultToolManager, FunctionTool, cache, tool
 from rlfactory_core.tools.cache import MAX_ANSWER_CHARS, DiskCache, MemoryCache, answer_key
 from rlfactory_core.types import ToolResult
@@ -141,6 +141,7 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
+@pytest.mark.slow
 def test_many_processes_share_one_file(tmp_path: Path) -> None:
     folder = tmp_path / "shared"
     processes = [
@@ -264,7 +265,7 @@ def test_a_disk_that_hangs_is_left_alone(
         raise OSError("gone")
 
     monkeypatch.setattr(cache, "_open", hang)
-    monkeypatch.setattr(cache, "_PATIENCE_S", 0.02)
+    monkeypatch.setattr(cache, "_DISK_DEADLINE_S", 0.02)
 
     async def work(kept: DiskCache) -> None:
         try:

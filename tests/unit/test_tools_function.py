@@ -12,9 +12,9 @@ from typing import Annotated, Any
 import pytest
 from pydantic import BaseModel, Field
 
+from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import ToolArgumentsError, UsageError
 from rlfactory_core.protocols import Tool
-from rlfactory_core.tool_context import ToolContext
 from rlfactory_core.tools import FunctionTool, tool
 from rlfactory_core.types import Sample
 
@@ -232,3 +232,8 @@ def test_hints_that_are_unknown_at_run_time() -> None:
 
     with pytest.raises(UsageError, match=r"'NowhereKnown'.*TYPE_CHECKING"):
         tool(takes)
+
+
+def test_an_unknown_option_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"no option 'idempotnt'\. Did you mean 'idempotent'"):
+        tool(google._fn, idempotnt=True)  # type: ignore[call-overload]

@@ -9,8 +9,8 @@ import pytest
 from tool_calls import CONTEXT, Flaky, echo, invoke, manage, raising, write
 
 from rlfactory_core.config import ToolsConfig
+from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import ConfigError, ToolError, UsageError
-from rlfactory_core.tool_context import ToolContext
 from rlfactory_core.tools import DefaultToolManager, tool
 from rlfactory_core.types import FaultKind, ToolResult, ToolSpec
 

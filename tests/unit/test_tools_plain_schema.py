@@ -12,7 +12,7 @@ from jsonschema import Draft4Validator, Draft6Validator, Draft7Validator, Draft2
 from jsonschema.validators import Draft201909Validator
 
 from rlfactory_core.tools import tool
-from rlfactory_core.tools.plain_schema import plainly_fits
+from rlfactory_core.tools.validation import plainly_fits
 
 DRAFTS: tuple[Any, ...] = (
     Draft4Validator,
@@ -72,6 +72,7 @@ def composed(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 @settings(max_examples=600, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.recursive(PLAIN, composed, max_leaves=4), st.lists(VALUES, min_size=6, max_size=12))
+@pytest.mark.slow
 def test_a_quick_yes_is_every_drafts_yes(schema: Any, values: list[Any]) -> None:
     fitting = [draft for draft in DRAFTS if draft(draft.META_SCHEMA).is_valid(schema)]
     fits = plainly_fits(schema) if fitting else lambda value: False

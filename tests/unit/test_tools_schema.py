@@ -7,15 +7,15 @@ import enum
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, Optional, TypeVar
+from typing import Annotated, Any, Literal, NotRequired, Optional, TypeVar
 
 import pytest
 from pydantic import BaseModel, Field
 from tool_calls import invoke, write
-from typing_extensions import NotRequired, TypedDict
+from typing_extensions import TypedDict
 
+from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import UsageError
-from rlfactory_core.tool_context import ToolContext
 from rlfactory_core.tools import FunctionTool, tool
 from rlfactory_core.types import FaultKind
 
@@ -159,7 +159,7 @@ def test_numpy_docstrings() -> None:
 
 CONTEXTS = """
 from typing import Annotated, Optional
-from rlfactory_core.tool_context import ToolContext
+from rlfactory_core.context import ToolContext
 def plain(a: int, context: ToolContext): return f"{a} {context.trajectory_id}"
 def first(ctx: ToolContext, a: int): return f"{a} {ctx.trajectory_id}"
 def keyword(a: int, *, context: ToolContext = None): return f"{a} {context.trajectory_id}"

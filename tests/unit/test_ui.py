@@ -9,12 +9,11 @@ import pytest
 from reporting_examples import finished_run
 from rich.console import Console
 
+from rlfactory_core.cli.ui.progress import PlainProgress, make_progress
+from rlfactory_core.cli.ui.rich_progress import RichProgress
+from rlfactory_core.cli.ui.summary import print_summary
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.progress import NullProgress, number_label, number_text, seconds_text
-from rlfactory_core.ui.plain import PlainProgress
-from rlfactory_core.ui.progress import make_progress
-from rlfactory_core.ui.rich_progress import RichProgress
-from rlfactory_core.ui.summary import print_summary
 
 
 class Clock:

@@ -87,7 +87,7 @@ def test_a_run_killed_between_verls_files_and_ours_starts_its_totals_anew(folder
 
 
 @pytest.mark.parametrize("text", [None, "", "soon"])
-def test_no_whole_checkpoint_is_told(folder: Path, text: str | None) -> None:
+def test_a_folder_without_a_complete_checkpoint_is_an_error(folder: Path, text: str | None) -> None:
     if text is not None:
         (folder / "verl").mkdir()
         (folder / "verl" / "latest_checkpointed_iteration.txt").write_text(text)

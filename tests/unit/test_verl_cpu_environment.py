@@ -1,4 +1,4 @@
-"""What a CPU run tells verl: complete, well formed, and without importing anything heavy."""
+"""The settings of a CPU run: complete, well formed, and made without heavy imports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from rlfactory_core.engines.verl.cpu.environment import FILE_SYNC, cpu_environment, cpu_overrides
 
 
-def test_the_environment_is_what_a_process_can_be_given() -> None:
+def test_the_environment_is_a_map_of_texts() -> None:
     environment = cpu_environment(threads=2, kv_cache_gib=0.3)
     assert all(isinstance(value, str) for value in environment.values())
     assert environment["OMP_NUM_THREADS"] == "2"
@@ -24,7 +24,7 @@ def test_each_key_is_overridden_once() -> None:
     assert len(keys) == len(set(keys))
 
 
-def test_the_arguments_arrive() -> None:
+def test_the_arguments_are_in_the_result() -> None:
     overrides = dict(cpu_overrides("/dev/shm/run", num_cpus=12, num_gpus=2))
     assert overrides["ray_kwargs.ray_init.num_cpus"] == "12"
     assert overrides["+ray_kwargs.ray_init.num_gpus"] == "2"
@@ -32,7 +32,7 @@ def test_the_arguments_arrive() -> None:
     assert overrides[folder] == "/dev/shm/run"
 
 
-def test_modules_that_are_named_exist() -> None:
+def test_the_named_modules_exist() -> None:
     overrides = dict(cpu_overrides("/dev/shm/run", num_cpus=16))
     worker, _, _ = overrides["+actor_rollout_ref.rollout.engine_kwargs.vllm.worker_extension_cls"].rpartition(".")
     named = [
@@ -47,7 +47,7 @@ def test_modules_that_are_named_exist() -> None:
         assert (folder / f"{name}.py").exists()
 
 
-def test_the_keys_are_verls() -> None:
+def test_verls_schema_has_the_keys() -> None:
     verl, hydra = pytest.importorskip("verl"), pytest.importorskip("hydra")
     overrides = cpu_overrides("/dev/shm/run", num_cpus=16)
     with hydra.initialize_config_dir(str(Path(verl.__file__).parent / "trainer" / "config"), version_base=None):

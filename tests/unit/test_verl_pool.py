@@ -1,4 +1,4 @@
-"""A reward's model in verl's reward-model pool: what verl is asked for, what is refused, who gets the addresses."""
+"""A reward's model in verl's reward-model pool: verl's keys, refusals, and who gets the addresses."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from configs import made_config
 
 from rlfactory_core.config import RunConfig
-from rlfactory_core.config_load import validate_section
 from rlfactory_core.engines.verl.nodes import report
 from rlfactory_core.engines.verl.overrides import Place, changed_by, compile_overrides
-from rlfactory_core.engines.verl.payload import Payload
 from rlfactory_core.engines.verl.pool import Pool, Served, check_gpus
-from rlfactory_core.engines.verl.work import Work
+from rlfactory_core.engines.verl.rollout_request import Position, RolloutRequest
+from rlfactory_core.engines.verl.run_payload import Payload
 from rlfactory_core.engines.verl.worker_runtime import worker_runtime
 from rlfactory_core.errors import ConfigError
 from rlfactory_core.plugins.registry import Registry
@@ -30,7 +30,7 @@ from rlfactory_core.protocols import PoolRequest
 from rlfactory_core.testing import ToyChatFormat
 
 
-class Asking:
+class PoolScorer:
     def __init__(self, model="org/judge"):
         self.pool = PoolRequest(model, 1, 1)
         self.told = self.opened_with = None
@@ -64,7 +64,7 @@ def rlfactory_tasks(register):
 
 @hookimpl
 def rlfactory_reward_scorers(register):
-    register("asking", Asking)
+    register("asking", PoolScorer)
 
 
 @hookimpl
@@ -75,7 +75,7 @@ def rlfactory_chat_formats(register):
 
 def config(device: str = "cuda", **verl: Any) -> RunConfig:
     data = {"plugin": "search", "engine": "verl", "device": device, "dtype": "bfloat16", "verl": {"gpus": 2, **verl}}
-    return validate_section(RunConfig, data)
+    return made_config(data)
 
 
 def pool(gpus: int = 1, tensor_parallel: int = 1, model: str = "org/judge", **verl: Any) -> Pool:
@@ -97,7 +97,7 @@ def compiled(wanted: Pool | None, *, device: str = "cuda", **verl: Any) -> dict[
     return {key: (override.value, override.source) for key, override in found.items()}
 
 
-def test_the_pool_lands_in_verls_keys() -> None:
+def test_the_pool_sets_verls_keys() -> None:
     found = compiled(pool(4, 2, nodes=2), nodes=2)
     told = {key.removeprefix(f"{MODEL}."): value for key, value in found.items() if key.startswith(MODEL)}
     assert told == {
@@ -117,7 +117,7 @@ def test_the_pool_lands_in_verls_keys() -> None:
     assert found["trainer.n_gpus_per_node"][0] == "2"  # the policy's stay its own
 
 
-def test_without_one_nothing_is_asked() -> None:
+def test_without_a_pool_no_key_of_it_is_set() -> None:
     assert Pool.of({}, config()) is None
     assert not [key for key in compiled(None) if key.startswith(MODEL)]
 
@@ -129,14 +129,14 @@ def test_on_a_cpu_ray_counts_the_pools_devices_too() -> None:
     assert f"{MODEL}.rollout.gpu_memory_utilization" not in beside
 
 
-def test_rewards_that_ask_for_the_same_share_it() -> None:
+def test_rewards_that_request_the_same_pool_share_it() -> None:
     same = PoolRequest("org/judge", 2, 1)
     found = Pool.of({"judge": same, "critic": same}, config())
     assert found is not None
     assert found.source == "rewards.judge, rewards.critic"
 
 
-def test_rewards_that_ask_for_different_ones_are_refused() -> None:
+def test_rewards_that_request_different_pools_are_refused() -> None:
     with pytest.raises(ConfigError) as refused:
         Pool.of({"judge": PoolRequest("a/b", 1, 1), "critic": PoolRequest("c/d", 2, 1)}, config())
     text = str(refused.value)
@@ -159,7 +159,7 @@ def test_servers_that_fit_machines(gpus: int, span: int, nodes: int) -> None:
 
 
 @pytest.mark.parametrize(("gpus", "span", "nodes"), [(3, 2, 2), (2, 4, 1), (8, 16, 3)])
-def test_servers_that_do_not(gpus: int, span: int, nodes: int) -> None:
+def test_servers_that_do_not_fit_machines(gpus: int, span: int, nodes: int) -> None:
     text = refusal(gpus, span, nodes=nodes)
     assert f"rewards.judge: gpus={gpus} on each of {nodes} machines" in text
     assert f"tensor_parallel={span}" in text
@@ -169,7 +169,7 @@ def test_on_a_cpu_a_server_is_one_process() -> None:
     assert "tensor_parallel=2, but on the CPU" in refusal(2, 2, device="cpu")
 
 
-def test_gpus_that_are_not_there_are_told_in_numbers() -> None:
+def test_the_message_on_missing_gpus_has_the_numbers() -> None:
     check_gpus(config(gpus=6), pool(2), 8, "This machine")
     with pytest.raises(ConfigError) as refused:
         check_gpus(config(gpus=8), pool(2), 8, "This machine")
@@ -181,7 +181,7 @@ def test_gpus_that_are_not_there_are_told_in_numbers() -> None:
         check_gpus(config(gpus=8, nodes=2), None, 8, "The Ray cluster")
 
 
-def test_the_servers_that_run_are_told_not_verls_router() -> None:
+def test_the_addresses_are_those_of_the_servers_not_of_verls_router() -> None:
     manager = SimpleNamespace(
         server_addresses=["10.0.0.2:81", "[fd00::1]:82"], config=SimpleNamespace(model_path="/models/judge")
     )
@@ -200,24 +200,24 @@ def payload(tmp_path: Path) -> Payload:
     file.write_text(PLUGIN)
     registry = Registry()
     registry.load(str(file))
-    made = validate_section(RunConfig, {"plugin": str(file), "chat": {"format": "toy"}})
+    made = made_config({"plugin": str(file), "engine": "verl", "chat": {"format": "toy"}})
     return Payload.make(made, registry.fingerprints(), tmp_path)
 
 
 def test_before_the_pool_runs_a_machine_is_checked_without_it(payload: Payload) -> None:
-    """The scorer of this plugin fails to open without its addresses."""
+    """This plugin's scorer cannot open without the addresses."""
     assert report(payload, "").problems == ()
 
 
-def test_a_rollout_worker_tells_its_scorers_before_they_open(payload: Payload) -> None:
+def test_scorers_of_a_rollout_worker_get_the_addresses_before_they_open(payload: Payload) -> None:
     served = Served(("http://a/v1", "http://b/v1"), "judge")
     shared = worker_runtime(payload.to_text(), None, served.to_text())
     sampler: Any = ScriptedSampler(["<answer>x</answer>"], ToyChatFormat())
-    work = Work(Sample("s", "Where?", "x"), 5, "1/0", 1.0)
+    work = RolloutRequest(Sample("s", "Where?", "x"), 5, Position("train", 1, 0), 1.0)
 
     async def play() -> Any:
         _, trajectory = await shared.play(work.dumps(), 0, sampler)
-        await shared.runtime.close()
+        await shared.resources.close()
         return trajectory
 
     trajectory = asyncio.run(play())

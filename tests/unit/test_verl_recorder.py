@@ -1,4 +1,4 @@
-"""The run's folder from inside verl's trainer is the same as the local engine's."""
+"""Inside verl's trainer the recorder writes the same folder as in the local engine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from reporting_examples import decode, infra_fault, make_trajectory
 
-from rlfactory_core.evaluation import eval_passes, summarise
+from rlfactory_core.algo.evaluation import eval_passes, summarise
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.loggers import open_loggers
 from rlfactory_core.reporting.progress import NullProgress
@@ -20,8 +20,9 @@ from rlfactory_core.types import Group, Trajectory
 
 pytest.importorskip("transfer_queue", reason="the verl engine needs it")
 from rlfactory_core.engines.verl.checkpoints import RecorderState
-from rlfactory_core.engines.verl.recorder import Recorder
+from rlfactory_core.engines.verl.recorder import RowRecorder
 from rlfactory_core.engines.verl.replay import Row
+from rlfactory_core.engines.verl.rollout_request import Position
 
 VERL = {
     "training/global_step": 1,
@@ -50,21 +51,21 @@ def folder(tmp_path: Path) -> RunFolder:
     return RunFolder.create("search", tmp_path / "run")
 
 
-def recorder(folder: RunFolder, earlier: RecorderState | None = None) -> Recorder:
-    return Recorder(folder, open_loggers((), folder, {}), Shown(), "exact_match", earlier)
+def recorder(folder: RunFolder, earlier: RecorderState | None = None) -> RowRecorder:
+    return RowRecorder(folder, open_loggers((), folder, {}), Shown(), "exact_match", earlier)
 
 
-def row(trajectory: Trajectory, prompt: str, note: str) -> Row:
-    return Row(f"{prompt}_{trajectory.attempt}_0", prompt, note, StoredTrajectory.of(trajectory, decode))
+def row(trajectory: Trajectory, prompt: str, position: Position) -> Row:
+    return Row(f"{prompt}_{trajectory.attempt}_0", position, StoredTrajectory.of(trajectory, decode))
 
 
 def step_rows() -> list[Row]:
     """Two prompts by two attempts, in the order in which they ended."""
     return [
-        row(make_trajectory(1.0, sample="q2", attempt=1), "uid-a", "train:1/1"),
-        row(make_trajectory(0.0, sample="q1", attempt=1), "uid-b", "train:1/0"),
-        row(make_trajectory(0.0, sample="q2", attempt=0, faults=(infra_fault(),)), "uid-a", "train:1/1"),
-        row(make_trajectory(1.0, sample="q1", attempt=0), "uid-b", "train:1/0"),
+        row(make_trajectory(1.0, sample="q2", attempt=1), "uid-a", Position("train", 1, 1)),
+        row(make_trajectory(0.0, sample="q1", attempt=1), "uid-b", Position("train", 1, 0)),
+        row(make_trajectory(0.0, sample="q2", attempt=0, faults=(infra_fault(),)), "uid-a", Position("train", 1, 1)),
+        row(make_trajectory(1.0, sample="q1", attempt=0), "uid-b", Position("train", 1, 0)),
     ]
 
 
@@ -72,7 +73,7 @@ def test_a_step_is_one_line_of_metrics_with_verls_numbers_beside(folder: RunFold
     made = recorder(folder)
     made.step_rows(step_rows()[:3])
     made.step_rows(step_rows()[3:])
-    returned = made.step(1, VERL)
+    returned = made.end_step(1, VERL)
     (line,) = folder.read_metrics()
     assert line["step"] == 1
     assert line["reward"] == pytest.approx(2 / 3)
@@ -88,42 +89,49 @@ def test_a_step_is_one_line_of_metrics_with_verls_numbers_beside(folder: RunFold
     assert {name: value for name, value in returned.items() if not math.isnan(value)}.items() <= line.items()
 
 
-def test_a_steps_trajectories_stand_by_prompt_and_attempt(folder: RunFolder) -> None:
+def test_a_steps_trajectories_are_ordered_by_prompt_and_attempt(folder: RunFolder) -> None:
     made = recorder(folder)
     made.step_rows(step_rows())
-    made.step(1, VERL)
+    made.end_step(1, VERL)
     found = [stored.trajectory for stored in folder.read_trajectories(1)]
     assert [(t.sample.id, t.attempt) for t in found] == [("q1", 0), ("q1", 1), ("q2", 0), ("q2", 1)]
     assert [t.masked for t in found] == [False, False, True, False]
-    made.step(2, VERL)
+    made.end_step(2, VERL)
     assert list(folder.read_trajectories(2)) == []
 
 
-def test_prompts_stand_in_the_order_of_the_schedule_also_from_ten_on(folder: RunFolder) -> None:
+def test_prompts_are_ordered_by_number_not_by_text(folder: RunFolder) -> None:
     made = recorder(folder)
-    made.step_rows([row(make_trajectory(sample=f"q{n}"), f"uid-{99 - n}", f"train:1/{n}") for n in (10, 2, 9, 0)])
-    made.step(1, VERL)
+    made.step_rows(
+        [row(make_trajectory(sample=f"q{n}"), f"uid-{99 - n}", Position("train", 1, n)) for n in (10, 2, 9, 0)]
+    )
+    made.end_step(1, VERL)
     assert [s.trajectory.sample.id for s in folder.read_trajectories(1)] == ["q0", "q2", "q9", "q10"]
 
 
-def test_the_display_shows_reward_and_success(folder: RunFolder) -> None:
+def test_the_display_shows_reward_success_and_speed(folder: RunFolder) -> None:
     made = recorder(folder)
     made.step_rows(step_rows())
-    made.step(1, VERL)
+    made.end_step(1, VERL)
     assert isinstance(made.progress, Shown)
-    assert made.progress.numbers == [{"reward": pytest.approx(2 / 3), "exact_match": pytest.approx(2 / 3)}]
+    (numbers,) = made.progress.numbers
+    assert numbers == {
+        "reward": pytest.approx(2 / 3),
+        "exact_match": pytest.approx(2 / 3),
+        "sampled_tokens_s": folder.read_metrics()[0]["sampled_tokens_s"],
+    }
 
 
 @pytest.mark.parametrize("logged", [True, False], ids=["logged", "killed between checkpoint and log"])
-def test_a_resumed_run_has_the_checkpoint_s_step_whichever_way_it_died(folder: RunFolder, logged: bool) -> None:
+def test_a_resumed_run_has_the_checkpoint_s_step_even_if_it_was_not_logged(folder: RunFolder, logged: bool) -> None:
     first = recorder(folder)
     first.step_rows(step_rows())
     saved = RecorderState(**json.loads(json.dumps(asdict(first.state(1)))))
     if logged:
-        first.step(1, VERL)
+        first.end_step(1, VERL)
     second = recorder(folder, saved)
     second.step_rows(step_rows())
-    second.step(2, VERL)
+    second.end_step(2, VERL)
     assert [found["step"] for found in folder.read_metrics()] == [1, 2]
     assert folder.read_metrics()[0]["reward"] == pytest.approx(2 / 3)
     assert len(list(folder.read_trajectories(1))) == len(step_rows())
@@ -155,7 +163,7 @@ def evaluation(passes: Any) -> tuple[list[Row], dict[str, list[Group]]]:
                 for attempt in range(how.attempts)
             )
             groups[how.name].append(Group(attempts[0].sample, attempts))
-            found += [row(t, f"uid-{how.name}-{index * 7 % 12}", f"{how.name}:{how.name}/{index}") for t in attempts]
+            found += [row(t, f"uid-{how.name}-{index * 7 % 12}", Position(how.name, 0, index)) for t in attempts]
     return found[::-1], groups
 
 
@@ -166,7 +174,7 @@ def test_an_evaluation_is_summarised_as_by_every_engine(folder: RunFolder, when:
     rows, groups = evaluation(passes)
     made.evaluation_rows(rows[:7])
     made.evaluation_rows(rows[7:])
-    made.evaluated(when, passes)
+    made.end_evaluation(when, passes)
     expected: dict[str, float] = {}
     for how in passes:
         expected |= summarise(groups[how.name], success="exact_match").flat(how.prefix)
@@ -185,12 +193,12 @@ def test_a_measurement_has_confidence_intervals(folder: RunFolder) -> None:
     passes = eval_passes("after", attempts=0, controls=[])
     rows, groups = evaluation(passes)
     made.evaluation_rows(rows)
-    made.evaluated("after", passes, intervals=True)
+    made.end_evaluation("after", passes, intervals=True)
     assert made.results["after"] == summarise(groups["eval-after"]).flat(intervals=True)
     assert "exact_match_low" in made.results["after"]
 
 
-def test_an_evaluation_in_between_stands_in_the_next_steps_line_alone(folder: RunFolder) -> None:
+def test_an_evaluation_between_steps_is_in_the_next_steps_metrics_only(folder: RunFolder) -> None:
     made = recorder(folder)
     (how,) = eval_passes("before", attempts=0, controls=[])
     rows, groups = evaluation([how])
@@ -198,8 +206,8 @@ def test_an_evaluation_in_between_stands_in_the_next_steps_line_alone(folder: Ru
         made.step_rows(step_rows())
         if step == 1:
             made.evaluation_rows(rows)
-            made.evaluated("", [how])
-        made.step(step, VERL)
+            made.end_evaluation("", [how])
+        made.end_step(step, VERL)
     first, second = folder.read_metrics()
     live = summarise(groups[how.name]).get("exact_match")
     assert live is not None

@@ -1,4 +1,4 @@
-"""Spoilt trajectories never reach verl's update, and a step in which all are spoilt is played again, not for ever."""
+"""Spoilt trajectories never reach verl's update; a batch with no other is replaced, up to a limit."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ import pytest
 from reporting_examples import decode, infra_fault, make_trajectory
 
 from rlfactory_core.engines.verl.events import StopFile
-from rlfactory_core.engines.verl.work import FIELD
+from rlfactory_core.engines.verl.rollout_request import FIELD, POSITION, Position
 from rlfactory_core.errors import RunStopped, TrainingError
 from rlfactory_core.reporting.trajectories import StoredTrajectory
 from rlfactory_core.types import Fault, FaultKind, StopReason
 
 tq = pytest.importorskip("transfer_queue", reason="the verl engine needs it")
 from rlfactory_core.engines.verl import replay  # noqa: E402
-from rlfactory_core.engines.verl.replay import Recording, Row  # noqa: E402
+from rlfactory_core.engines.verl.replay import RecordingReplayBuffer, Row  # noqa: E402
 
 VERIFIER = Fault(FaultKind.VERIFIER, "judge", "no score within 60 s")
 
 
 class Queue:
-    """TransferQueue, as far as it is used: values by key, for as long as they are not cleared."""
+    """The used part of TransferQueue: values by key until they are cleared."""
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
@@ -54,8 +54,8 @@ class Inner:
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[Any, dict[str, float]]:
         rows = next(self._batches)
         for key, trajectory in rows.items():
-            stored = json.dumps(StoredTrajectory.of(trajectory, decode).to_dict())
-            self._queue.values[key] = {FIELD: stored, "note": "train:1/0"}
+            line = StoredTrajectory.of(trajectory, decode).to_line()
+            self._queue.values[key] = {FIELD: line, POSITION: {"part": "train", "step": 1, "index": ord(key[0])}}
         return tq.KVBatchMeta(list(rows), [{"seq_len": 1}] * len(rows), partition_id), {"of": global_steps}
 
     def refill_fn(self, count: int) -> None:
@@ -63,7 +63,7 @@ class Inner:
 
 
 class Heard:
-    """A recorder that notes what it gets."""
+    """A recorder that stores the rows that it gets."""
 
     def __init__(self) -> None:
         self.steps: list[list[Row]] = []
@@ -84,7 +84,7 @@ def queue(monkeypatch: pytest.MonkeyPatch) -> Queue:
 
 
 def rows(prompt: str, *faults: Fault | None) -> dict[str, Any]:
-    """A prompt's attempts, spoilt where a fault is given."""
+    """A prompt's attempts; those with a fault are spoilt."""
     found = {}
     for attempt, fault in enumerate(faults):
         spoilt = () if fault is None else (fault,)
@@ -92,12 +92,14 @@ def rows(prompt: str, *faults: Fault | None) -> dict[str, Any]:
     return found
 
 
-def recording(inner: Inner, *, needed: int = 2, most: int = 3, stop: Path = Path("unasked")) -> tuple[Recording, Heard]:
+def recording(
+    inner: Inner, *, needed: int = 2, most: int = 3, stop: Path = Path("unasked")
+) -> tuple[RecordingReplayBuffer, Heard]:
     heard = Heard()
-    return Recording(inner, heard, StopFile(stop), group_size_needed=needed, max_spoilt=most), heard
+    return RecordingReplayBuffer(inner, heard, StopFile(stop), group_size_needed=needed, max_spoilt=most), heard
 
 
-def take(made: Recording, partition: str = "train") -> Any:
+def take(made: RecordingReplayBuffer, partition: str = "train") -> Any:
     return made.sample(global_steps=7, partition_id=partition, batch_size=4)
 
 
@@ -112,12 +114,12 @@ def test_spoilt_trajectories_are_dropped_and_cleared_but_recorded(queue: Queue) 
     assert sorted(queue.values) == sorted(batch.keys)
     assert metrics == {"of": 7}
     ((*recorded,),) = heard.steps
-    assert [(row.key, row.prompt, row.stored.trajectory.masked) for row in recorded[:3]] == [
-        ("a_0_0", "a", False),
-        ("a_1_0", "a", True),
-        ("a_2_0", "a", False),
+    assert [(row.key, row.position.index, row.stored.trajectory.masked) for row in recorded[:3]] == [
+        ("a_0_0", ord("a"), False),
+        ("a_1_0", ord("a"), True),
+        ("a_2_0", ord("a"), False),
     ]
-    assert {row.prompt for row in recorded[3:]} == {"b_c"}
+    assert {row.position for row in recorded[3:]} == {Position("train", 1, ord("b"))}
     assert inner.refilled == []
 
 
@@ -129,18 +131,18 @@ def test_faults_of_the_policy_spoil_nothing(queue: Queue) -> None:
     assert queue.cleared == []
 
 
-def test_a_single_survivor_says_nothing_to_who_compares_attempts(queue: Queue) -> None:
+def test_a_single_unspoilt_attempt_is_dropped_if_the_estimator_compares_attempts(queue: Queue) -> None:
     made, _ = recording(Inner(queue, rows("a", None, VERIFIER) | rows("b", None, None)), needed=2)
     assert take(made)[0].keys == ["b_0_0", "b_1_0"]
     assert queue.cleared == ["a_0_0", "a_1_0"]
 
 
-def test_a_single_survivor_says_enough_to_a_critic(queue: Queue) -> None:
+def test_a_single_unspoilt_attempt_is_kept_for_a_critic(queue: Queue) -> None:
     made, _ = recording(Inner(queue, rows("a", None, VERIFIER) | rows("b", None, None)), needed=1)
     assert take(made)[0].keys == ["a_0_0", "b_0_0", "b_1_0"]
 
 
-def test_prompts_that_fill_the_token_budget_say_nothing(queue: Queue) -> None:
+def test_prompts_that_fill_the_token_budget_are_dropped(queue: Queue) -> None:
     full = {
         key: replace(trajectory, turns=(), stop=StopReason.LENGTH) for key, trajectory in rows("a", None, None).items()
     }
@@ -149,7 +151,7 @@ def test_prompts_that_fill_the_token_budget_say_nothing(queue: Queue) -> None:
     assert queue.cleared == ["a_0_0", "a_1_0"]
 
 
-def test_a_batch_in_which_all_is_spoilt_is_played_again(queue: Queue) -> None:
+def test_a_batch_without_a_usable_trajectory_is_replaced(queue: Queue) -> None:
     inner = Inner(queue, rows("a", VERIFIER, VERIFIER), rows("b", None, VERIFIER), rows("c", None, None))
     made, heard = recording(inner, most=3)
     assert take(made)[0].keys == ["c_0_0", "c_1_0"]
@@ -158,7 +160,7 @@ def test_a_batch_in_which_all_is_spoilt_is_played_again(queue: Queue) -> None:
     assert set(queue.values) == {"c_0_0", "c_1_0"}
 
 
-def test_that_is_not_done_for_ever(queue: Queue) -> None:
+def test_the_number_of_replaced_batches_is_limited(queue: Queue) -> None:
     down = infra_fault()
     inner = Inner(queue, rows("a", down, VERIFIER), rows("b", VERIFIER, down, down), rows("c", None, None))
     made, heard = recording(inner, most=2)
@@ -172,7 +174,7 @@ def test_that_is_not_done_for_ever(queue: Queue) -> None:
     assert queue.values == {}
 
 
-def test_nothing_is_played_again_once_a_stop_is_asked_for(queue: Queue, tmp_path: Path) -> None:
+def test_no_batch_is_replaced_after_a_stop_request(queue: Queue, tmp_path: Path) -> None:
     inner = Inner(queue, rows("a", VERIFIER, None) | rows("b", None, None), rows("c", VERIFIER, VERIFIER))
     made, heard = recording(inner, stop=tmp_path)
     StopFile(tmp_path).ask("The judge's tokens are spent.")
@@ -185,13 +187,13 @@ def test_nothing_is_played_again_once_a_stop_is_asked_for(queue: Queue, tmp_path
     assert len(heard.steps) == 2
 
 
-def test_no_trajectory_at_all_is_told(queue: Queue) -> None:
+def test_an_empty_batch_is_an_error(queue: Queue) -> None:
     made, _ = recording(Inner(queue, {}))
     with pytest.raises(TrainingError, match="step 7: not one trajectory came back"):
         take(made)
 
 
-def test_an_evaluation_stays_whole(queue: Queue) -> None:
+def test_no_trajectory_of_an_evaluation_is_dropped(queue: Queue) -> None:
     made, heard = recording(Inner(queue, rows("a", None, VERIFIER) | rows("b", infra_fault()), partition="val"))
     batch, _ = take(made, "val")
     assert batch.keys == ["a_0_0", "a_1_0", "b_0_0"]
@@ -200,7 +202,7 @@ def test_an_evaluation_stays_whole(queue: Queue) -> None:
     assert [row.key for row in heard.evaluations[0]] == batch.keys
 
 
-def test_everything_else_is_the_buffers_own(queue: Queue) -> None:
+def test_other_attributes_are_the_buffers_own(queue: Queue) -> None:
     inner = Inner(queue)
     made, _ = recording(inner)
     made.refill_fn(3)
@@ -210,9 +212,10 @@ def test_everything_else_is_the_buffers_own(queue: Queue) -> None:
         made.no_such_thing  # noqa: B018
 
 
-def test_what_was_stored_is_what_comes_back(queue: Queue) -> None:
+def test_a_stored_trajectory_is_read_back_unchanged(queue: Queue) -> None:
     inner = Inner(queue, rows("a", None, None))
     made, heard = recording(inner)
     take(made)
     sent = [StoredTrajectory.of(make_trajectory(attempt / 4, attempt=attempt), decode) for attempt in (0, 1)]
+    assert [row.stored.to_line() for row in heard.steps[0]] == [stored.to_line() for stored in sent]
     assert [row.stored.to_dict() for row in heard.steps[0]] == [json.loads(json.dumps(s.to_dict())) for s in sent]

@@ -34,7 +34,7 @@ class Recorder:
     def __init__(self) -> None:
         self.steps: list[int] = []
 
-    def step(self, step: int, verl: dict[str, Any]) -> dict[str, float]:
+    def end_step(self, step: int, verl: dict[str, Any]) -> dict[str, float]:
         self.steps.append(step)
         return {"reward": 0.5}
 

@@ -7,18 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from configs import made_config
 
-from rlfactory_core.config import RunConfig
-from rlfactory_core.config_load import validate_section
+from rlfactory_core.algo.evaluation import EvalPass
 from rlfactory_core.engines.verl.events import StopFile
-from rlfactory_core.engines.verl.payload import Payload
-from rlfactory_core.engines.verl.work import Work
+from rlfactory_core.engines.verl.rollout_request import Position, RolloutRequest
+from rlfactory_core.engines.verl.run_payload import Payload
 from rlfactory_core.engines.verl.worker_runtime import WorkerRuntime, worker_runtime
-from rlfactory_core.evaluation import EvalPass
 from rlfactory_core.plugins.registry import Registry
-from rlfactory_core.rollout import derive_seed
 from rlfactory_core.testing import ScriptedSampler, ToyChatFormat
 from rlfactory_core.types import FaultKind, Sample, StopReason, Trajectory
+from rlfactory_core.utils.seeds import derive_seed
 
 PLUGIN = """
 import asyncio
@@ -102,27 +101,27 @@ def payload(tmp_path: Path) -> Any:
     def payload(**config: Any) -> Payload:
         registry = Registry()
         registry.load(str(file))
-        made = validate_section(RunConfig, {"plugin": str(file), "chat": {"format": "toy"}, **config})
+        made = made_config({"plugin": str(file), "engine": "verl", "chat": {"format": "toy"}, **config})
         return Payload.make(made, registry.fingerprints(), tmp_path)
 
     return payload
 
 
-def play(made: WorkerRuntime, *works: Work, attempt: int = 0) -> list[Trajectory]:
+def play(made: WorkerRuntime, *works: RolloutRequest, attempt: int = 0) -> list[Trajectory]:
     """All at once, as verl's worker does it."""
     sampler: Any = ScriptedSampler([LOOK, "<answer>x</answer>"], ToyChatFormat())
 
     async def run() -> list[Trajectory]:
         found = await asyncio.gather(*(made.play(work.dumps(), attempt, sampler) for work in works))
         assert [work for work, _ in found] == list(works)
-        await made.runtime.close()
+        await made.resources.close()
         return [trajectory for _, trajectory in found]
 
     return asyncio.run(run())
 
 
-def work(number: int = 0, how: EvalPass | None = None, **metadata: Any) -> Work:
-    return Work(Sample(f"s{number}", "Where?", "x", metadata), 5, f"1/{number}", 1.0, how)
+def work(number: int = 0, how: EvalPass | None = None, **metadata: Any) -> RolloutRequest:
+    return RolloutRequest(Sample(f"s{number}", "Where?", "x", metadata), 5, Position("train", 1, number), 1.0, how)
 
 
 def test_one_that_raises_or_hangs_spoils_itself_alone(payload: Any) -> None:
@@ -139,7 +138,7 @@ def test_one_that_raises_or_hangs_spoils_itself_alone(payload: Any) -> None:
 def test_the_task_is_opened_once(payload: Any) -> None:
     made = WorkerRuntime(payload(), None)
     play(made, *map(work, range(5)))
-    assert made.runtime.task.opened == 1  # type: ignore[attr-defined]
+    assert made.parts.task.opened == 1  # type: ignore[attr-defined]
 
 
 def test_resources_that_do_not_answer_are_every_trajectorys_fault(payload: Any) -> None:
@@ -158,10 +157,10 @@ def test_a_controls_tools_replace_the_tasks_own(payload: Any) -> None:
 def test_a_scorer_may_have_the_run_stopped_from_any_process(payload: Any, tmp_path: Path) -> None:
     made = WorkerRuntime(payload(rewards={"spent": 1.0}), None)
     stop = StopFile(tmp_path)
-    assert not stop.asked
+    assert not stop.requested
     (trajectory,) = play(made, work(7))
     assert not trajectory.masked
-    assert stop.asked
+    assert stop.requested
     assert stop.reason == f"Spent on s7 in {tmp_path.name}."
 
 
@@ -183,6 +182,6 @@ def test_a_process_has_one_runtime_for_a_run(payload: Any) -> None:
 
     text, tokenizer = payload().to_text(), Tokenizer()
     try:
-        assert worker_runtime(text, tokenizer) is worker_runtime(text, tokenizer)
+        assert worker_runtime(text, tokenizer, None) is worker_runtime(text, tokenizer, None)
     finally:
         worker_runtime.cache_clear()

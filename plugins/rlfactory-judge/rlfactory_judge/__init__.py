@@ -1,1 +1,1 @@
-"""Rewards by a model judge: rubrics, a pool of endpoints, and how far the judge can be trusted."""
+"""Rewards by a model judge: rubrics, a pool of endpoints, and measurements of the judge's quality."""

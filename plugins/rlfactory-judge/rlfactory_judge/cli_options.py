@@ -1,4 +1,4 @@
-"""What several commands ask about the judge: where it is."""
+"""Options that several commands share: where the judge is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rlfactory judge``: serve a judge, measure it, and ask it one question by hand."""
+"""``rlfactory judge``: serve a judge, measure it, and ask it one question."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SUBCOMMANDS = {
 
 
 class _Group(click.Group):
-    """Imports a subcommand of another part only when it is called or listed."""
+    """Imports a subcommand only when it is called or listed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted([*super().list_commands(ctx), *_SUBCOMMANDS])
@@ -40,7 +40,7 @@ class _Group(click.Group):
 
 @click.group("judge", cls=_Group)
 def judge() -> None:
-    """A model that judges: serve it, measure it, ask it."""
+    """Serve, measure and query a model judge."""
 
 
 @judge.command(short_help="Have one answer judged, and see how.")
@@ -54,12 +54,10 @@ def judge() -> None:
     show_default=True,
     help="One for mode outcome: correctness, helpfulness, or a Jinja file.",
 )
-@click.option(
-    "--prompt", metavar="TEXT|@FILE", required=True, help="The task that was set: text, @FILE, or - for standard input."
-)
+@click.option("--prompt", metavar="TEXT|@FILE", required=True, help="The prompt: text, @FILE, or - for standard input.")
 @click.option("--answer", metavar="TEXT|@FILE", required=True, help="The answer to judge, likewise.")
 @click.option("--truth", metavar="TEXT|@FILE", multiple=True, help="An accepted answer, likewise; may be repeated.")
-@click.option("--low", default=0.0, show_default=True, help="The lower end of the scale that the judge is told.")
+@click.option("--low", default=0.0, show_default=True, help="The lower end of the scale that the judge is given.")
 @click.option("--high", default=10.0, show_default=True, help="The upper end.")
 @click.option("--temperature", default=0.0, show_default=True, help="0: the most likely reply.")
 @click.option("--max-tokens", default=2048, show_default=True, help="Of the reply, its reasoning included.")
@@ -76,14 +74,14 @@ def judge() -> None:
 def ask(
     prompt: str, answer: str, truth: tuple[str, ...], seconds: float, show_prompt: bool, as_json: bool, **options: Any
 ) -> None:
-    """Have one answer judged, and see how: for working on a rubric.
+    """Judge one answer and show the result, to develop a rubric.
 
-    Nothing is taken from the cache. Exits with 0 whatever the score is, with 1 where the judge's reply cannot be read
-    or does not come, and with 2 where the question cannot be put.
+    The cache is not used. The exit code is 0 for any score, 1 if the judge does not reply or its reply cannot be
+    parsed, and 2 if the input cannot be used.
     """
     from rlfactory_judge.forms.score import ScoreForm
     from rlfactory_judge.rubrics.rubric import Rubric
-    from rlfactory_judge.scoring.making import read_options
+    from rlfactory_judge.scoring.factory import read_options
 
     given = {name: value for name, value in options.items() if value not in (None, ())}
     checked = read_options({**given, "request_s": seconds, "cache": "off", "retries": 0})

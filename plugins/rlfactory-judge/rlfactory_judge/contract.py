@@ -1,4 +1,4 @@
-"""What the parts of this plugin pass to each other: a question to the judge, the form of its answer, its reply."""
+"""The types shared by this plugin's parts: a question to the judge, the form of its answer, its reply."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from rlfactory_core.errors import VerifierError
 
 
 class UnreadableError(VerifierError):
-    """The judge answered, and its answer has not the form that was asked for."""
+    """The judge's answer does not have the requested form."""
 
 
 class RefusedError(VerifierError):
-    """No endpoint answers this one question, which may be too long; others are answered."""
+    """No endpoint answers this question, for example because it is too long; other questions are answered."""
 
 
 class UnavailableError(VerifierError):
-    """No endpoint gave an answer, retries included."""
+    """No endpoint answered, retries included."""
 
 
 class BudgetError(VerifierError):
-    """The run's tokens for this judge are spent."""
+    """The run's token budget for this judge is spent."""
 
 
 class Form(Protocol):
-    """What the judge is asked to answer with. Made in `forms`, one class a form."""
+    """The required form of the judge's answer. `forms` has one class for each."""
 
     @property
     def instruction(self) -> str:
-        """What the judge is told about the form, at the end of the prompt."""
+        """The description of the form for the judge, at the end of the prompt."""
         ...
 
     @property
@@ -42,7 +42,7 @@ class Form(Protocol):
         """The numbers in an answer without its reasoning, each clamped to the scale and mapped onto [0, 1].
 
         Raises:
-            UnreadableError: it holds none, or several that differ.
+            UnreadableError: the answer has no such number, or several that differ.
         """
         ...
 
@@ -58,41 +58,41 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The judge's answer. Token counts are those of the server, and 0 where it says none or the reply was at hand."""
+    """The judge's answer. Token counts come from the server; they are 0 if it sends none or the reply was cached."""
 
-    values: tuple[float, ...]  # as `Form.read` gives them
+    values: tuple[float, ...]  # from `Form.read`
     text: str  # without the reasoning
     reasoning: str = ""
     prompt_tokens: int = 0
     sampled_tokens: int = 0
-    attempts: int = 0  # requests that were sent; 0: the reply was at hand
-    hedged: bool = False  # a second request was sent while the first was still under way
-    cached: bool = False  # at hand from an equal question
-    seconds: float = 0.0  # from question to reply, waiting included
+    attempts: int = 0  # requests sent; 0: the reply was cached
+    hedged: bool = False  # a second request was sent while the first was running
+    cached: bool = False  # from the cache of an equal question
+    seconds: float = 0.0  # from question to reply, including waiting
     endpoint: str = ""
 
 
 class Service(Protocol):
-    """Asks the judge: finds an endpoint, retries, remembers, counts tokens."""
+    """Sends questions to the judge: chooses an endpoint, retries, caches replies, counts tokens."""
 
     async def ask(self, question: Question, *, sample: int = 0) -> Reply:
-        """The reply to one question; may be called many times at once.
+        """The reply to one question. Calls may run concurrently.
 
         Args:
-            sample: which of several independent replies to the same question (votes); each is remembered on its own.
+            sample: the number of an independent reply to the same question (a vote); each is cached separately.
 
         Raises:
-            UnreadableError: the answer cannot be read; it is not remembered.
-            RefusedError: the question cannot be asked.
+            UnreadableError: the answer cannot be parsed; it is not cached.
+            RefusedError: no endpoint takes the question.
             UnavailableError: no endpoint answers.
-            BudgetError: the tokens are spent.
+            BudgetError: the token budget is spent.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class JudgePlace:
-    """Where a judge answers: the address ends with ``/v1``, the model's id is the server's."""
+    """A judge's address, which ends with ``/v1``, and the served model's id."""
 
     url: str
     model: str
@@ -100,12 +100,12 @@ class JudgePlace:
 
 @runtime_checkable
 class JudgeHost(Protocol):
-    """What a task has besides where it brings a judge of its own, for a reward that names none."""
+    """A task that serves a judge, for rewards that name none."""
 
     async def serve_judge(self) -> JudgePlace:
-        """Serve it until the task is closed; asked again, the same place.
+        """Serve the judge until the task is closed. Later calls return the same place.
 
         Raises:
-            BackendError: it does not start.
+            BackendError: the server does not start.
         """
         ...

@@ -1,4 +1,4 @@
-"""The options of the reward ``judge``, as they stand in a run's configuration."""
+"""The options of the reward ``judge`` in a run's configuration."""
 
 from __future__ import annotations
 
@@ -10,50 +10,76 @@ from rlfactory_core.config import CachePlace, File, Fraction, Natural, Positive,
 
 Mode = Literal["outcome", "process", "ranking", "pairwise"]
 Output = Literal["auto", "json", "text"]
-Otherwise = Literal["rules", "mask", "stop"]
+Fallback = Literal["rules", "mask", "stop"]
 Rule = Literal["exact_match", "f1", "format"]
 Seconds = Annotated[float, Field(gt=0.0)]
 
 
 class JudgeOptions(Section):
-    """Who judges, what it is asked, what it may cost, and what happens where it fails."""
+    """Which model judges, what it is asked, what it may cost, and what happens if it fails."""
 
     # who
-    model: str | None = None  # the served model's id, or with placement=pool the folder or hub id; none: the only one
-    url: str | tuple[str, ...] | None = None  # OpenAI-compatible addresses; none: `endpoints`
-    endpoints: File | None = None  # an endpoint file of `rlfactory judge serve`; none: its usual place
-    placement: Literal["endpoint", "pool"] = "endpoint"  # pool: engine=verl serves the model on GPUs of its own
-    gpus: Positive = 1  # pool: of each node
-    tensor_parallel: Positive = 1  # pool: GPUs that one server spans
+    model: str | None = None
+    """The served model's id, or with placement=pool its folder or hub id; none: the only one that is served."""
+    url: str | tuple[str, ...] | None = None
+    """Addresses of OpenAI-compatible servers; none: those of `endpoints`."""
+    endpoints: File | None = None
+    """The endpoint file that `rlfactory judge serve` writes; none: its usual place."""
+    placement: Literal["endpoint", "pool"] = "endpoint"
+    """With pool, the engine verl serves the model on GPUs of its own."""
+    gpus: Positive = 1
+    """For pool: GPUs of each node."""
+    tensor_parallel: Positive = 1
+    """For pool: GPUs that one server spans."""
 
     # what
-    mode: Mode = "outcome"  # of a trajectory, of each turn, or of a group's attempts against each other
-    rubric: str = "correctness"  # a built-in rubric's name, or a Jinja file
-    low: float = 0.0  # the scale that the judge is told; scores are mapped onto [0, 1]
+    mode: Mode = "outcome"
+    """What is judged: a trajectory, each turn, or a group's attempts against each other."""
+    rubric: str = "correctness"
+    """A built-in rubric's name, or a Jinja file."""
+    low: float = 0.0
+    """The lower end of the scale that the judge is given; scores are mapped onto [0, 1]."""
     high: float = 10.0
-    threshold: Fraction = 0.5  # a mapped score from here on is a passed verdict
-    votes: Positive = 1  # replies to each question; the median counts
-    temperature: Annotated[float, Field(ge=0.0)] | None = None  # none: 0, and 0.7 where there are several votes
-    max_tokens: Positive = 2048  # of one reply, its reasoning included
-    output: Output = "auto"  # json: the server enforces the form; auto: where it can
+    threshold: Fraction = 0.5
+    """A mapped score of at least this is a passed verdict."""
+    votes: Positive = 1
+    """Replies to each question; the median counts."""
+    temperature: Annotated[float, Field(ge=0.0)] | None = None
+    """Temperature of the judge; none: 0, or 0.7 where there are several votes."""
+    max_tokens: Positive = 2048
+    """Tokens of one reply, its reasoning included."""
+    output: Output = "auto"
+    """The form of a reply: with json the server enforces it, with auto where it can."""
     seed: int = 0
 
     # cost and speed
-    concurrency: Positive = 64  # requests under way at once, over all endpoints
-    request_s: Seconds = 120.0  # of one request
-    retries: Natural = 4  # after the first request of a question, on another endpoint where there is one
-    hedge_s: Seconds | None = None  # after so long a second request is sent elsewhere, and the first reply counts
-    breaker_failures: Positive = 5  # in a row, after which an endpoint is left alone
-    breaker_reset_s: Seconds = 10.0  # for so long, until its health is asked for
+    concurrency: Positive = 64
+    """Requests at once, over all endpoints."""
+    request_s: Seconds = 120.0
+    """Deadline of one request."""
+    retries: Natural = 4
+    """Requests after the first one of a question, to another endpoint where there is one."""
+    hedge_s: Seconds | None = None
+    """After this time a second request is sent to another endpoint, and the first reply counts; none: never."""
+    breaker_failures: Positive = 5
+    """Failures in a row after which an endpoint gets no requests."""
+    breaker_reset_s: Seconds = 10.0
+    """How long it gets no requests, before its health is checked."""
     cache: CachePlace = "disk"
-    token_budget: Positive | None = None  # of the whole run, prompts and replies
-    on_budget: Otherwise = "mask"  # when it is spent: the rule below, a verifier fault, or the run stops
-    on_outage: Otherwise = "mask"  # when no endpoint answers
-    fallback: Rule = "exact_match"  # the rule that scores instead
+    token_budget: Positive | None = None
+    """Tokens of the whole run, prompts and replies; none: no limit."""
+    on_budget: Fallback = "mask"
+    """What happens when the budget is spent: `fallback` scores, a verifier fault, or the run stops."""
+    on_outage: Fallback = "mask"
+    """What happens when no endpoint answers."""
+    fallback: Rule = "exact_match"
+    """The rule that scores instead of the judge."""
 
     # trust
-    labels: File | None = None  # labelled examples that the judge is measured on before the run
-    min_kappa: Annotated[float, Field(ge=-1.0, le=1.0)] | None = None  # below it the run does not start
+    labels: File | None = None
+    """A file of labelled examples that the judge is measured on before the run."""
+    min_kappa: Annotated[float, Field(ge=-1.0, le=1.0)] | None = None
+    """With a smaller kappa on the labels the run does not start."""
 
     def on_scale(self, value: float) -> float:
         """A score on [0, 1] as the judge gave it."""

@@ -6,7 +6,7 @@ from rlfactory_core import Lazy, LazyReward, hookimpl
 from rlfactory_core.hookspecs import Register
 
 RLFACTORY_API = ">=1.1,<2"
-MAKING = "rlfactory_judge.scoring.making"
+FACTORY = "rlfactory_judge.scoring.factory"
 
 
 @hookimpl
@@ -17,7 +17,7 @@ def rlfactory_tasks(register: Register) -> None:
 @hookimpl
 def rlfactory_reward_scorers(register: Register) -> None:
     options = "rlfactory_judge.options:JudgeOptions"
-    register("judge", LazyReward(f"{MAKING}:make_judge", f"{MAKING}:settled_options", options))
+    register("judge", LazyReward(f"{FACTORY}:make_judge", f"{FACTORY}:resolved_options", options))
 
 
 @hookimpl

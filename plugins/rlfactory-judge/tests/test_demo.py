@@ -29,9 +29,9 @@ from rlfactory_core import Message, Sample, StopReason, ToolContext, Trajectory
 from rlfactory_core.errors import UsageError
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.reporting.progress import NullProgress
-from rlfactory_core.rewards.answers import exact_match
+from rlfactory_core.rewards.scorers import exact_match
 from rlfactory_core.runner import prepare, resolve, run
-from rlfactory_core.task_runtime import TaskRuntime
+from rlfactory_core.tasks.parts import TaskParts
 from rlfactory_core.testing.bench import TaskBench
 from rlfactory_core.testing.policies import oracle
 from rlfactory_core.tiny import TinyModelRecipe
@@ -127,7 +127,9 @@ def test_clean_demonstrations_end_with_the_answer_and_careless_ones_often_do_not
 
 
 def test_every_name_is_one_token_to_policy_and_judge() -> None:
-    tiny_model = pytest.importorskip("rlfactory_core.engines.local.tiny_model", reason="needs rlfactory-core[local]")
+    tiny_model = pytest.importorskip(
+        "rlfactory_core.engines.local.tiny.tiny_model", reason="needs rlfactory-core[local]"
+    )
     for made, forms in (
         (policy.recipe(NAMES, JudgeDemo().tools[0].spec), (" {}",)),
         (judge_model.recipe(NAMES), (" {}", "{}")),
@@ -206,9 +208,9 @@ def test_the_recipes_are_others_for_another_seed() -> None:
 
 def test_the_run_is_rewarded_by_the_judge_and_measured_by_the_truth() -> None:
     config = resolve(Registry(), None, ["plugin=judge"])
-    runtime = TaskRuntime(config, Registry())
-    assert isinstance(runtime.task, JudgeHost)
-    assert runtime.success == "exact_match"
+    parts = TaskParts.make(config, Registry())
+    assert isinstance(parts.task, JudgeHost)
+    assert parts.scorers.success == "exact_match"
     assert config.rewards is not None
     assert {reward.name: reward.weight for reward in config.rewards} == dict(JudgeDemo.rewards)
     saved = json.loads(config.model_dump_json())

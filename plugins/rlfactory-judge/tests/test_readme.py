@@ -11,11 +11,11 @@ from rlfactory_judge.commands import judge
 from rlfactory_judge.forms.score import ScoreForm
 from rlfactory_judge.options import JudgeOptions
 from rlfactory_judge.rubrics.rubric import BUILT_IN, Rubric
-from rlfactory_judge.scoring.making import make_judge
+from rlfactory_judge.scoring.factory import make_judge
 from rlfactory_judge.trust.labels import read_labels
 
 from rlfactory_core.config import RewardConfig
-from rlfactory_core.config_load import load_yaml
+from rlfactory_core.config.loading import load_yaml
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 LABELS = "".join(f"{line.strip()}\n" for line in README.splitlines() if line.startswith('    {"prompt"'))

@@ -10,8 +10,7 @@ from itertools import combinations
 
 import pytest
 from rlfactory_judge.contract import UnreadableError
-from rlfactory_judge.scoring.pairwise import PairwiseJudge
-from rlfactory_judge.scoring.ranking import MOST_LISTED, RankingJudge
+from rlfactory_judge.scoring.group_judge import MOST_LISTED, PairwiseJudge, RankingJudge
 from scripted_judge import answered, attempt, broken, group, listed, make
 
 BOTH = pytest.mark.parametrize("kind", [RankingJudge, PairwiseJudge])

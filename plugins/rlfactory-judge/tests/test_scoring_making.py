@@ -8,17 +8,18 @@ from pathlib import Path
 import pytest
 from rlfactory_judge.contract import JudgePlace
 from rlfactory_judge.options import JudgeOptions
-from rlfactory_judge.scoring.making import make_judge
-from rlfactory_judge.scoring.outcome import OutcomeJudge
+from rlfactory_judge.scoring.factory import make_judge
+from rlfactory_judge.scoring.judge import OutcomeJudge
 from scripted_judge import ScriptedJudge, answered, attempt, make
 
+from rlfactory_core.context import RunContext
 from rlfactory_core.errors import ConfigError, UsageError
 from rlfactory_core.plugins.registry import Registry
-from rlfactory_core.protocols import Opened, Pooled, PoolRequest
-from rlfactory_core.run_context import RunContext
+from rlfactory_core.protocols import NeedsModelPool, PoolRequest
 from rlfactory_core.runner import resolve
-from rlfactory_core.task import Task
-from rlfactory_core.testing.redteam.injections import all_injections
+from rlfactory_core.tasks.scorers import ScorerLifecycle
+from rlfactory_core.tasks.task import Task
+from rlfactory_core.testing.redteam.wrong import all_injections
 
 POOL = {"placement": "pool", "model": "some/judge"}
 
@@ -36,8 +37,8 @@ def test_each_mode_is_a_reward_of_its_kind_with_a_rubric_of_its_own(mode, method
     judge = make_judge(mode=mode, url="http://127.0.0.1:1/v1")
 
     assert {name for name in ("score", "verify", "score_group") if hasattr(judge, name)} == methods
-    assert isinstance(judge, Opened)
-    assert isinstance(judge, Pooled)
+    assert isinstance(judge, ScorerLifecycle)
+    assert isinstance(judge, NeedsModelPool)
     assert judge.pool is None
 
 
@@ -151,8 +152,8 @@ def test_options_are_saved_so_that_they_hold_in_another_folder(tmp_path, monkeyp
         "rubric": str(tmp_path / "mine.jinja"),
         "labels": str(tmp_path / "l.jsonl"),
     }
-    assert (outcome.called, outcome.weight) == ("judge", 2.0)
-    assert (steps.called, steps.options) == ("steps", {"mode": "process", "rubric": "steps"})
+    assert (outcome.key, outcome.weight) == ("judge", 2.0)
+    assert (steps.key, steps.options) == ("steps", {"mode": "process", "rubric": "steps"})
 
 
 def test_two_judges_of_a_run_count_their_tokens_apart():
@@ -164,6 +165,6 @@ def test_two_judges_of_a_run_count_their_tokens_apart():
 
 
 def test_the_red_team_attacks_a_judge_with_the_judges_own_injections():
-    texts = all_injections([make_judge(url="http://127.0.0.1:1/v1")])
+    texts = all_injections(make_judge(url="http://127.0.0.1:1/v1").injections)
     assert len(texts) > 100
     assert all("{answer}" in text for text in texts)

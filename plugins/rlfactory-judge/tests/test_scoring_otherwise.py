@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 from rlfactory_judge.contract import BudgetError, UnavailableError
-from rlfactory_judge.scoring.outcome import OutcomeJudge
-from rlfactory_judge.scoring.ranking import RankingJudge
+from rlfactory_judge.scoring.group_judge import RankingJudge
+from rlfactory_judge.scoring.judge import OutcomeJudge
 from scripted_judge import answered, attempt, broken, group, make
 
+from rlfactory_core.context import RunContext
 from rlfactory_core.errors import VerifierError
-from rlfactory_core.run_context import RunContext
-from rlfactory_core.task import Task
+from rlfactory_core.tasks.task import Task
 
 RIGHT, WRONG = attempt(answered("red")), attempt(answered("blue"))
 FAILURES = [("on_budget", BudgetError("The tokens are spent.")), ("on_outage", UnavailableError("Nobody answers."))]

@@ -7,8 +7,7 @@ import asyncio
 import pytest
 from rlfactory_judge.contract import UnavailableError, UnreadableError
 from rlfactory_judge.forms.turns import TurnScoresForm
-from rlfactory_judge.scoring.outcome import OutcomeJudge
-from rlfactory_judge.scoring.process import ProcessJudge
+from rlfactory_judge.scoring.judge import OutcomeJudge, ProcessJudge
 from scripted_judge import answered, attempt, broken, make
 
 from rlfactory_core.errors import VerifierError
@@ -81,9 +80,9 @@ def test_without_a_readable_majority_nobody_knows():
     assert caught.value.counts["sampled_tokens"] == 10
 
 
-@pytest.mark.parametrize("otherwise", ["rules", "mask", "stop"])
-def test_an_unreadable_answer_is_a_fault_whatever_is_wanted_for_outages(otherwise):
-    judge, _ = make(OutcomeJudge, lambda *_: "Great work!", on_outage=otherwise, on_budget=otherwise)
+@pytest.mark.parametrize("fallback", ["rules", "mask", "stop"])
+def test_an_unreadable_answer_is_a_fault_whatever_is_wanted_for_outages(fallback):
+    judge, _ = make(OutcomeJudge, lambda *_: "Great work!", on_outage=fallback, on_budget=fallback)
 
     with pytest.raises(UnreadableError):
         score(judge)
@@ -104,7 +103,7 @@ def test_the_judge_is_not_asked_about_attempts_that_are_masked_or_wrote_nothing(
 
     assert masked.verdicts["judge"].passed is None
     assert nothing.verdicts["judge"].passed is False
-    assert nothing.value == sum(nothing.turns) == 0.0
+    assert nothing.value == sum(nothing.turn_rewards) == 0.0
     assert service.asked == []
 
 
@@ -123,8 +122,8 @@ def test_turns_share_the_reward_so_that_it_adds_up_to_their_mean():
     found = score(judge, attempt("a", "b", answered("red")))
 
     assert found.value == 0.0
-    assert found.turns == pytest.approx((1 / 3, 0.0, 0.2 / 3))
-    assert sum(found.turns) == pytest.approx(0.4)
+    assert found.turn_rewards == pytest.approx((1 / 3, 0.0, 0.2 / 3))
+    assert sum(found.turn_rewards) == pytest.approx(0.4)
     assert found.verdicts["judge"].data["turns"] == pytest.approx((1.0, 0.0, 0.2))
     assert len(service.asked) == 1
     assert service.questions[0].form == TurnScoresForm(3, 0.0, 10.0)
@@ -134,7 +133,7 @@ def test_each_turn_has_its_own_median():
     scores = ("[0, 10]", "[4, 10]", "[10, 1]")
     judge, _ = make(ProcessJudge, lambda _, vote: f'{{"scores": {scores[vote]}}}', votes=3)
 
-    assert score(judge, attempt("a", "b")).turns == pytest.approx((0.2, 0.5))
+    assert score(judge, attempt("a", "b")).turn_rewards == pytest.approx((0.2, 0.5))
 
 
 def test_a_judge_that_scores_too_few_turns_has_scored_none():
@@ -149,5 +148,5 @@ def test_the_rule_scores_a_whole_attempt_where_turns_cannot_be_judged():
 
     found = score(judge, attempt("a", answered("red")))
 
-    assert (found.value, found.turns) == (1.0, ())
+    assert (found.value, found.turn_rewards) == (1.0, ())
     assert found.counts["fallback"] == 1

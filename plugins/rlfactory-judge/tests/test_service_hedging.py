@@ -35,10 +35,10 @@ def test_the_first_request_may_still_win() -> None:
 
         async def work() -> None:
             async with judging(first.url, second.url, hedge_s=0.05) as service:
-                asking = asyncio.ensure_future(service.ask(question()))
+                requests = asyncio.ensure_future(service.ask(question()))
                 await second.until(lambda: len(second.requests) == 1)
                 gate.open()
-                reply = await asking
+                reply = await requests
                 assert (reply.values, reply.endpoint, reply.hedged) == ((0.3,), first.url, True)
                 await second.until(lambda: second.gave_up == 1)
 
@@ -52,10 +52,10 @@ def test_a_hedge_that_fails_does_not_end_the_wait(status: int) -> None:
 
         async def work() -> None:
             async with judging(first.url, second.url, hedge_s=0.05) as service:
-                asking = asyncio.ensure_future(service.ask(question()))
+                requests = asyncio.ensure_future(service.ask(question()))
                 await second.until(lambda: len(second.requests) == 1)
                 gate.open()
-                assert (await asking).endpoint == first.url
+                assert (await requests).endpoint == first.url
 
         run_alone(work)
 
@@ -69,10 +69,10 @@ def test_both_failing_is_one_failure_that_is_retried() -> None:
 
         async def work() -> None:
             async with judging(first.url, second.url, hedge_s=0.05) as service:
-                asking = asyncio.ensure_future(service.ask(question()))
+                requests = asyncio.ensure_future(service.ask(question()))
                 await second.until(lambda: len(first.requests) + len(second.requests) == 2)
                 gate.open()
-                reply = await asking
+                reply = await requests
                 assert (reply.values, reply.attempts) == ((0.2,), 3)
                 assert (service.counts()["retries"], service.counts()["hedged"]) == (1, 1)
 
@@ -85,10 +85,10 @@ def test_a_single_endpoint_is_not_asked_twice() -> None:
 
         async def work() -> None:
             async with judging(server.url, hedge_s=0.01) as service:
-                asking = asyncio.ensure_future(service.ask(question()))
+                requests = asyncio.ensure_future(service.ask(question()))
                 await server.until(lambda: len(server.requests) == 1)
                 asyncio.get_running_loop().call_later(0.1, gate.open)
-                reply = await asking
+                reply = await requests
                 assert (reply.attempts, reply.hedged) == (1, False)
 
         run_alone(work)
@@ -100,7 +100,7 @@ def test_hedges_take_no_more_slots_than_there_are() -> None:
 
         async def work() -> None:
             async with judging(first.url, second.url, concurrency=4, hedge_s=0.01) as service:
-                asking = [asyncio.ensure_future(service.ask(question(f"{n}"))) for n in range(20)]
+                requests = [asyncio.ensure_future(service.ask(question(f"{n}"))) for n in range(20)]
                 await first.until(lambda: len(first.requests) == 2)
                 await second.until(lambda: len(second.requests) == 2)
                 held: list[int] = []
@@ -110,7 +110,7 @@ def test_hedges_take_no_more_slots_than_there_are() -> None:
                     gate.open()
 
                 asyncio.get_running_loop().call_later(0.1, end_the_wait)
-                replies = await asyncio.gather(*asking)
+                replies = await asyncio.gather(*requests)
                 assert all(reply.values == (0.3,) for reply in replies)
                 assert held == [4]
 
@@ -123,10 +123,10 @@ def test_no_more_requests_and_connections_than_allowed() -> None:
 
         async def work() -> None:
             async with judging(server.url, concurrency=3) as service:
-                asking = [asyncio.ensure_future(service.ask(question(f"{n}"))) for n in range(60)]
+                requests = [asyncio.ensure_future(service.ask(question(f"{n}"))) for n in range(60)]
                 await server.until(lambda: len(server.requests) == 3)
                 gate.open()
-                await asyncio.gather(*asking)
+                await asyncio.gather(*requests)
 
         run_alone(work)
         assert len(server.requests) == 60
@@ -139,11 +139,11 @@ def test_a_cancelled_question_frees_its_slot_and_its_connection() -> None:
 
         async def work() -> None:
             async with judging(server.url, concurrency=1) as service:
-                asking = asyncio.ensure_future(service.ask(question("1")))
+                requests = asyncio.ensure_future(service.ask(question("1")))
                 await server.until(lambda: len(server.requests) == 1)
-                asking.cancel()
+                requests.cancel()
                 with pytest.raises(asyncio.CancelledError):
-                    await asking
+                    await requests
                 await server.until(lambda: server.gave_up == 1)
                 assert (await service.ask(question("2"))).values == (0.4,)
 
@@ -156,11 +156,11 @@ def test_closing_gives_up_what_is_under_way_and_opens_again_on_another_loop() ->
 
         async def first() -> None:
             await service.open()
-            asking = asyncio.ensure_future(service.ask(question()))
+            requests = asyncio.ensure_future(service.ask(question()))
             await server.until(lambda: len(server.requests) == 1)
             await service.close()
             with pytest.raises(UnavailableError, match="closed before it answered"):
-                await asking
+                await requests
             await server.until(lambda: server.connections == 0)
 
         async def second() -> None:

@@ -23,10 +23,10 @@ def test_equal_questions_under_way_share_one_request() -> None:
 
         async def work() -> None:
             async with judging(server.url) as service:
-                asking = [asyncio.ensure_future(service.ask(question())) for _ in range(5)]
+                requests = [asyncio.ensure_future(service.ask(question())) for _ in range(5)]
                 await server.until(lambda: len(server.requests) == 1)
                 gate.open()
-                replies = await asyncio.gather(*asking)
+                replies = await asyncio.gather(*requests)
                 assert [reply.values for reply in replies] == [(0.6,)] * 5
                 assert sum(reply.sampled_tokens for reply in replies) == 10  # counted once
                 assert sorted(reply.attempts for reply in replies) == [0, 0, 0, 0, 1]
@@ -64,11 +64,11 @@ def test_when_all_are_cancelled_the_request_ends_and_the_next_asks_anew() -> Non
 
         async def work() -> None:
             async with judging(server.url) as service:
-                asking = [asyncio.ensure_future(service.ask(question())) for _ in range(3)]
+                requests = [asyncio.ensure_future(service.ask(question())) for _ in range(3)]
                 await server.until(lambda: len(server.requests) == 1)
-                for task in asking:
+                for task in requests:
                     task.cancel()
-                await asyncio.gather(*asking, return_exceptions=True)
+                await asyncio.gather(*requests, return_exceptions=True)
                 assert (await service.ask(question())).values == (0.6,)
                 await server.until(lambda: server.gave_up == 1)
 
@@ -81,10 +81,10 @@ def test_an_error_goes_to_all_and_is_counted_once() -> None:
 
         async def work() -> None:
             async with judging(server.url) as service:
-                asking = [asyncio.ensure_future(service.ask(question())) for _ in range(3)]
+                requests = [asyncio.ensure_future(service.ask(question())) for _ in range(3)]
                 await server.until(lambda: len(server.requests) == 1)
                 gate.open()
-                errors = await asyncio.gather(*asking, return_exceptions=True)
+                errors = await asyncio.gather(*requests, return_exceptions=True)
                 assert all(isinstance(error, RefusedError) for error in errors)
                 assert sum(error.counts.get("requests", 0) for error in errors) == 1  # type: ignore[union-attr]
 

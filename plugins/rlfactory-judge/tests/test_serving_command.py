@@ -15,9 +15,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from judge_serving import living, pids, stub_transformers, until
+from rlfactory_judge.serving.command import serve
 from rlfactory_judge.serving.endpoint_file import read_endpoints
-from rlfactory_judge.serving.ports import free_ports
+from rlfactory_judge.serving.machine import free_ports
 
 from rlfactory_core.errors import UsageError
 
@@ -149,15 +151,28 @@ def test_a_server_that_dies_again_and_again_is_explained(tmp_path: Path) -> None
         (["--replicas", "0"], "--replicas"),
     ],
 )
-def test_what_cannot_be_served_is_refused(tmp_path: Path, words: list[str], expected: str) -> None:
-    with serving(tmp_path, *words) as command:
-        assert command.process.wait(30) == 2
-        assert expected in command.text
-        assert not pids(command.folder)
+def test_what_cannot_be_served_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], expected: str
+) -> None:
+    assert expected in refusal(tmp_path, monkeypatch, *words)
 
 
-def test_a_port_that_is_taken_is_refused(tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (port,) = free_ports("127.0.0.1", 1)
-    with socket.create_server(("127.0.0.1", port)), serving(tmp_path, "--port", str(port)) as command:
-        assert command.process.wait(30) == 2
-        assert f"Port {port} on 127.0.0.1 cannot be used" in command.text
+    with socket.create_server(("127.0.0.1", port)):
+        said = refusal(tmp_path, monkeypatch, "--port", str(port))
+    assert f"Port {port} on 127.0.0.1 cannot be used" in said
+
+
+def refusal(place: Path, monkeypatch: pytest.MonkeyPatch, *words: str) -> str:
+    """What the command says in this process, where it starts no server and exits with 2."""
+    (model := place / "model").mkdir()
+    (model / "config.json").write_text("{}")
+    monkeypatch.setenv("RLFACTORY_CACHE", str(place / "cache"))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setattr("rlfactory_judge.serving.command.Supervisor", None)
+    command = ["--backend", "transformers", "--model", str(model), "--endpoints", str(place / "file.json"), *words]
+    result = CliRunner().invoke(serve, command)
+    code = result.exception.exit_code if isinstance(result.exception, UsageError) else result.exit_code
+    assert code == 2
+    return f"{result.output}{result.exception}"

@@ -14,7 +14,9 @@ from pathlib import Path
 
 import httpx
 import pytest
+from judge_services import judging, question
 from judge_serving import is_alive, living, pids, save_tiny_model, stub_launch, until
+from rlfactory_judge.contract import UnreadableError
 from rlfactory_judge.serving import local
 from rlfactory_judge.serving.local import LocalServer
 from rlfactory_judge.serving.servers import Replica, Served
@@ -148,9 +150,13 @@ def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
         LocalServer(tmp_path)
 
 
-def test_transformers_serves_a_model(tmp_path: Path, scratch: Path) -> None:
-    pytest.importorskip("transformers", reason="the server")
-    model = save_tiny_model(tmp_path / "model")
+def test_transformers_serves_a_model_and_the_service_takes_its_noise_for_no_score(
+    tmp_path: Path, scratch: Path
+) -> None:
+    pytest.importorskip("fastapi", reason="needs transformers[serving]")
+    from tiny_judge import tiny_judge
+
+    model = tiny_judge(tmp_path / "model")
 
     async def scenario() -> None:
         async with LocalServer(model) as server:
@@ -164,11 +170,26 @@ def test_transformers_serves_a_model(tmp_path: Path, scratch: Path) -> None:
             assert (await ask(server, model="another")).status_code == 400
             async with httpx.AsyncClient(trust_env=False) as client:  # clients ask for it as a sign of life
                 assert (await client.get(f"{server.url}/models", timeout=60.0)).json()["data"] == []
+            await enforces_no_form(server)
         assert pid is not None
         assert not is_alive(pid)
 
     asyncio.run(scenario())
     assert not [*scratch.glob("rlfactory-judge-*")]
+
+
+async def enforces_no_form(server: LocalServer) -> None:
+    """What the service makes of this server; `test_verl_judge_serving` asks vLLM."""
+    with pytest.raises(UsageError, match=r"output=json: .* does not enforce"):
+        async with judging(server.url, model=server.model, output="json", max_tokens=32):
+            pass
+    async with judging(server.url, model=server.model, output="auto", max_tokens=32) as service:
+        asked = (service.ask(question(f"{number}")) for number in range(4))
+        outcomes = await asyncio.gather(*asked, return_exceptions=True)
+        assert all(isinstance(outcome, UnreadableError) for outcome in outcomes)
+        counts = service.counts()
+        assert (counts["unreadable"], counts["sampled_tokens"]) == (4, 4 * 32)
+        assert service.spent == counts["prompt_tokens"] + counts["sampled_tokens"] > 4 * 32
 
 
 def test_transformers_server_ends_with_its_killed_owner(tmp_path: Path) -> None:

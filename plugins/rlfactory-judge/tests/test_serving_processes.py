@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from judge_serving import is_alive, living, pids, stub_launch, until
-from rlfactory_judge.serving.ports import free_ports
+from rlfactory_judge.serving.machine import free_ports
 from rlfactory_judge.serving.process import ServerProcess
 from rlfactory_judge.serving.servers import Replica
 
@@ -33,6 +33,21 @@ process = ServerProcess(made.command, made.environment, Path({folder!r}) / "log"
 if not os.fork():
     time.sleep(600)
 sys.stdin.read()
+"""
+
+# A server whose child, like Python's resource tracker, tidies up after it. The test says when the child may.
+_TIDY = """
+import os, signal, sys, time
+from pathlib import Path
+folder = Path(sys.argv[1])
+if os.fork():
+    (folder / "server.pid").write_text(str(os.getpid()))
+    time.sleep(600)
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+(folder / "untidy").touch()
+while not (folder / "may").exists():
+    time.sleep(0.02)
+(folder / "untidy").unlink()
 """
 
 
@@ -71,6 +86,18 @@ def test_a_server_that_ends_takes_its_child_along(tmp_path: Path) -> None:
         assert process.ending == "it ended with exit code 3"
         assert process.last_lines(1) == "asked to die"
         until(lambda: not living(tmp_path), "its child to end")
+
+
+def test_a_child_that_tidies_up_after_the_server_has_the_time(tmp_path: Path) -> None:
+    pid, untidy = tmp_path / "server.pid", tmp_path / "untidy"
+    process = ServerProcess([sys.executable, "-c", _TIDY, str(tmp_path)], {}, tmp_path / "log", grace_s=60.0)
+    until(lambda: pid.exists() and pid.read_text() and untidy.exists(), "the server and its child")
+    process.request_stop()
+    until(lambda: not Path("/proc", pid.read_text()).exists(), "the guard to see that the server has ended")
+    (tmp_path / "may").touch()
+    until(lambda: process.exit_code is not None, "the child to end")
+    assert not untidy.exists()
+    process.stop()
 
 
 def test_a_killed_guard_takes_the_server_along(tmp_path: Path) -> None:

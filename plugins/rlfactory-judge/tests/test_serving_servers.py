@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 from rlfactory_judge.serving import servers
-from rlfactory_judge.serving.gpus import visible_gpus
 from rlfactory_judge.serving.hints import hint, is_final, port_taken
-from rlfactory_judge.serving.ports import check_free, free_ports
+from rlfactory_judge.serving.machine import check_free, free_ports, visible_gpus
 from rlfactory_judge.serving.servers import (
     Replica,
     Served,
@@ -186,7 +185,7 @@ def test_ports_that_are_taken_are_refused_before_anything_starts() -> None:
         ("ValidationError: 1 validation error for ModelConfig", "does not fit the model", True),
         ("RuntimeError: No CUDA GPUs are available", "nvidia-smi", True),
         ("ModuleNotFoundError: No module named 'vllm'", "pip install", True),
-        ("it was ended by signal 9", "Somebody killed it", False),
+        ("it was ended by signal 9", "It was killed", False),
         ("Traceback: KeyError 7", "", False),
     ],
 )

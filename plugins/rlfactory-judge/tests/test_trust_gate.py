@@ -153,7 +153,7 @@ def test_a_judge_that_is_hardly_ever_read_is_refused_however_well_it_agrees(labe
 
 def test_labels_that_cannot_tell_kappa_are_refused(labels: Path) -> None:
     write_labels(labels, Labels(tuple(row for row in labelled(20).answers if row.label)))
-    with pytest.raises(UsageError, match="cannot be told, because all labels are the same"):
+    with pytest.raises(UsageError, match="is unknown, because all labels are the same"):
         check(honest(), JudgeOptions(labels=labels, min_kappa=0.1))
     write_labels(labels, labelled(0, pairs=3))
     with pytest.raises(DataError, match="no single answers"):

@@ -14,6 +14,7 @@ from rlfactory_judge.trust.calibration import Calibration, calibrate, check_labe
 from rlfactory_judge.trust.estimate import Estimate
 from rlfactory_judge.trust.labels import LabelledAnswer, Labels
 from rlfactory_judge.trust.measuring import Measurement, Plan
+from rlfactory_judge.trust.text import calibration_text
 
 from rlfactory_core.errors import BackendError, DataError
 
@@ -69,7 +70,7 @@ def test_a_perfect_judge_shows_no_fault() -> None:
     assert found.consistency is not None
     assert value(found.consistency.agreeing) == value(found.consistency.unanimous) == 1.0
     assert found.notes == ()
-    assert found.to_text().splitlines()[-1] == (
+    assert calibration_text(found).splitlines()[-1] == (
         "In short: kappa 1.00 [0.96, 1.00]; accepts 0% of wrong answers; rejects 0% of right ones."
     )
 
@@ -82,7 +83,7 @@ def test_a_constant_judge_agrees_as_by_chance(score: float) -> None:
     assert value(found.answers.kappa) == 0.0
     assert found.position is not None
     assert found.position.first is None
-    assert "that may be chance" in found.to_text()
+    assert "that may be chance" in calibration_text(found)
 
 
 def test_an_inverted_judge_has_a_kappa_of_minus_one() -> None:
@@ -101,7 +102,7 @@ def test_a_judge_that_names_the_first_place_is_found_out() -> None:
     assert value(found.position.changed) == value(found.position.first) == 1.0
     assert found.pairs is not None
     assert value(found.pairs.kappa) == 0.0
-    assert "favours the first place" in found.to_text()
+    assert "favours the first place" in calibration_text(found)
 
 
 def test_a_judge_that_leans_to_the_second_place_is_found_out() -> None:
@@ -112,7 +113,7 @@ def test_a_judge_that_leans_to_the_second_place_is_found_out() -> None:
     assert found.position is not None
     assert 0.1 < value(found.position.first) < 0.4
     assert 0.3 < value(found.position.changed) < 0.7
-    assert "favours the second place" in found.to_text()
+    assert "favours the second place" in calibration_text(found)
 
 
 def test_a_judge_that_likes_length_is_found_out() -> None:
@@ -123,7 +124,7 @@ def test_a_judge_that_likes_length_is_found_out() -> None:
     assert found.length is not None
     assert value(found.length.everywhere) > 0.9
     assert value(found.length.wrong_only) > 0.9
-    assert "favours longer answers" in found.to_text()
+    assert "favours longer answers" in calibration_text(found)
 
 
 def test_a_cautious_judge_is_not_taken_for_one_that_likes_length() -> None:
@@ -165,8 +166,8 @@ def test_a_noisy_judge_shows_its_noise_and_no_bias() -> None:
     assert 0.75 < value(found.consistency.agreeing) < 0.9
     assert found.consistency.majority.kappa is not None
     assert value(found.consistency.majority.kappa) > value(found.answers.kappa)
-    assert "favours" not in found.to_text()
-    assert "injected texts get" not in found.to_text()
+    assert "favours" not in calibration_text(found)
+    assert "injected texts get" not in calibration_text(found)
 
 
 def test_a_judge_that_obeys_is_found_out_with_the_texts_that_it_obeys() -> None:
@@ -183,7 +184,7 @@ def test_a_judge_that_obeys_is_found_out_with_the_texts_that_it_obeys() -> None:
     (worst,) = found.injection.worst
     assert (worst.injection, worst.turned, worst.tried, worst.score) == ("t0", 100, 100, 1.0)
     assert worst.text.endswith("score: 10")
-    shown = found.to_text()
+    shown = calibration_text(found)
     assert "t0: 100 of 100" in shown
     assert "injected texts get 33% more of the wrong answers accepted" in shown
 
@@ -202,7 +203,7 @@ def test_a_judge_that_compares_is_found_out_too(mode: Any) -> None:
     assert value(found.injection.accepted) == value(found.injection.added) == pytest.approx(1 / 3)
     assert value(found.injection.accepted_before) == 0.0
     assert found.injection.worst[0].turned == 30
-    assert "worse answers preferred with" in found.to_text()
+    assert "worse answers preferred with" in calibration_text(found)
     inverted = measure(KnownJudge(lambda *asked: 1 - honest(*asked)), labelled(0, pairs=30), mode=mode)
     assert inverted.injection is not None
     assert value(inverted.injection.accepted_before) == value(inverted.injection.accepted) == 1.0
@@ -309,7 +310,7 @@ def test_a_spent_budget_leaves_the_figures_so_far() -> None:
     assert found.answers is not None
     assert found.answers.n == 50
     assert found.stopped == "The judge's tokens are spent."
-    assert "Not complete: The judge's tokens are spent." in found.to_text()
+    assert "Not complete: The judge's tokens are spent." in calibration_text(found)
 
 
 def test_an_interruption_leaves_the_figures_so_far() -> None:
@@ -370,7 +371,7 @@ def test_few_and_one_sided_labels_are_said() -> None:
     assert found.answers.kappa is None
     assert any("10 judged answers are few" in note for note in found.notes)
     assert any("All judged answers are labelled right" in note for note in found.notes)
-    assert "no kappa, because all labels are the same" in found.to_text()
+    assert "no kappa, because all labels are the same" in calibration_text(found)
 
 
 @pytest.mark.parametrize(("mode", "labels"), [("pairwise", labelled(4)), ("outcome", labelled(0, pairs=4))])

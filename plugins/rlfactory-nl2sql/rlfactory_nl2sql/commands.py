@@ -1,4 +1,4 @@
-"""``rlfactory nl2sql``: find out by hand why a query counts as right or wrong."""
+"""``rlfactory nl2sql``: see why a query counts as right or wrong."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import click
 
 from rlfactory_core.errors import UsageError
 from rlfactory_core.types import Verdict
-from rlfactory_nl2sql.comparison.building import Order
+from rlfactory_nl2sql.comparison.answer import Order
 from rlfactory_nl2sql.comparison.compare import Comparison, Semantics
 from rlfactory_nl2sql.connection import QueryLimits
 from rlfactory_nl2sql.databases.reference import DatabaseRef, parse_reference
-from rlfactory_nl2sql.verification.options import VerifyOptions
+from rlfactory_nl2sql.verification.judging import VerifyOptions
 
 _SHOWN = 5  # rows of each result
 _WORDS = {
@@ -48,8 +48,8 @@ def nl2sql() -> None:
 def verify(db: str, gold: str, pred: str, seconds: float, as_json: bool, **options: Any) -> None:
     """Judge a query by execution, with reasons.
 
-    Both queries run, to read only, on the database and on varied instances of it. Exits with 0 whatever the verdict is,
-    and with 2 where the question cannot be put.
+    Both queries run read-only on the database and on varied instances of it. The exit code is 0 for any verdict, and 2
+    if the input cannot be used.
     """
     comparison = Comparison(*(options.pop(name) for name in ("semantics", "order", "tolerance")))
     how = VerifyOptions(comparison, limits=QueryLimits(seconds=seconds), shown=_SHOWN, **options)
@@ -105,7 +105,7 @@ def _circumstances(data: Any) -> str:
 
 
 def _aligned(rows: tuple[tuple[str, ...], ...]) -> list[str]:
-    """Cells of one column under each other."""
+    """The rows as lines, with aligned columns."""
     cells = [[cell.replace("\n", "\\n") for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return [" | ".join(map(str.ljust, row, widths)).rstrip() for row in cells]

@@ -1,13 +1,13 @@
-"""What every kind of database can do here: run one query within limits, tell its schema, and be varied.
+"""The interface of every kind of database: run a query within limits, read the schema, make a varied copy.
 
-Connections live in worker processes (`verification.pool`), are used by one thread at a time and may block it.
+Connections live in worker processes (`verification.pool`). One thread at a time uses a connection, which may block.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from typing import Any, Protocol
 
 from rlfactory_core.errors import RlfactoryError
@@ -20,27 +20,27 @@ TableRows = Mapping[str, Sequence[Row]]
 
 @dataclass(frozen=True, slots=True)
 class QueryLimits:
-    """What one query may use."""
+    """Limits of one query."""
 
     seconds: float = 5.0  # wall clock
     rows: int = 10_000
-    bytes: int = 16 << 20  # of all values of the result together
-    memory_mb: int = 512  # of the database engine, where it runs in this process or can be told
+    bytes: int = 16 << 20  # of all values of the result
+    memory_mb: int = 512  # of the database engine, if it runs in this process or can be configured
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A query's whole result."""
+    """A query's complete result."""
 
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
 
 
-class Failure(str, Enum):
-    """Why a query has no result. All of them are the query's own fault; a lost database raises `BackendError`."""
+class Failure(StrEnum):
+    """Why a query has no result. All of these are the query's fault; a lost database raises `BackendError`."""
 
-    ERROR = "error"  # the database says no: syntax, unknown names, types
-    REFUSED = "refused"  # it would write, or reach for files, other databases or the network
+    ERROR = "error"  # an error of the database: syntax, unknown names, types
+    REFUSED = "refused"  # it would write, or access files, other databases or the network
     DEADLINE = "deadline"
     ROWS = "rows"
     BYTES = "bytes"
@@ -48,7 +48,7 @@ class Failure(str, Enum):
 
 
 class QueryError(RlfactoryError):
-    """A query that gave no result; the message is for the model and for people, without paths and secrets."""
+    """A query failed. The message is for the model and for people, and has no paths or secrets."""
 
     def __init__(self, failure: Failure, message: str) -> None:
         super().__init__(message)
@@ -67,26 +67,26 @@ class Connection(Protocol):
         """Run one statement that only reads.
 
         Raises:
-            QueryError: it gives no result within the limits. The connection can be used again.
+            QueryError: it failed or exceeded a limit. The connection remains usable.
             BackendError: the database is gone; make a new connection.
         """
         ...
 
     def schema(self) -> Schema:
-        """Tables and views that the connection can read, without the system's own."""
+        """Tables and views that the connection can read, without those of the system."""
         ...
 
     def read(self, table: str, rows: int) -> Sequence[Row]:
-        """Some rows of a table, spread over it, the same ones each time; all of them where it has no more than that."""
+        """A sample of a table's rows, spread over the table and always the same; all rows of a small table."""
         ...
 
     def instance(self, data: TableRows) -> Connection:
-        """Another database of the same schema, views included, which holds these rows and nothing else.
+        """Another database of the same schema, views included, which holds exactly these rows.
 
-        The given database stays as it is. Foreign keys hold in ``data``.
+        This database does not change. Foreign keys hold in ``data``.
 
         Raises:
-            BackendError: it cannot be made here, for example where the account may not make temporary tables.
+            BackendError: it cannot be created, for example because the account may not create temporary tables.
         """
         ...
 

@@ -1,6 +1,6 @@
-"""What the model reads of a database: its tables, a table's columns, the rows of a result.
+"""Write a database for the model: its tables, a table's columns, the rows of a result.
 
-Short and regular, a line for each thing. Tools answer with these texts, and the warm start's demonstrations show them.
+The texts are short, with a line for each thing. Tools answer with them, and the warm start's demonstrations show them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SPACES = str.maketrans({"\n": "\\n", "\r": "\\r", "\t": "\\t"})
 
 
 def tables_text(schema: Schema) -> str:
-    """A line for each table, ``TABLE house (id, price, city_id)``; of a database of many tables, their names alone."""
+    """A line for each table, ``TABLE house (id, price, city_id)``; only the names if there are many tables."""
     few = len(schema.tables) <= _FEW_TABLES
     lines = [
         f"{_kind(table)} {_name(table.name)}" + (f" {_names(tuple(c.name for c in table.columns))}" if few else "")
@@ -31,8 +31,8 @@ def tables_text(schema: Schema) -> str:
 def table_line(table: Table) -> str:
     """``TABLE house (id INTEGER PRIMARY KEY, price INTEGER, city_id INTEGER -> city.id)``.
 
-    A key of several columns stands after the columns. Names that SQL takes only in quotes are quoted as the standard
-    does it.
+    A key of several columns stands after the columns. Names that SQL accepts only in quotes are quoted as in the SQL
+    standard.
     """
     single = {key.columns[0]: key for key in table.foreign_keys if len(key.columns) == 1}
     parts = [_column(column, table, single.get(column.name)) for column in table.columns]
@@ -47,7 +47,7 @@ def table_line(table: Table) -> str:
 
 
 def rows_text(rows: Rows, most: int) -> str:
-    """The columns' names, then the first ``most`` rows, values between bars; what is left out is counted."""
+    """The columns' names, the first ``most`` rows with bars between values, and how many rows are left out."""
     if not rows.rows:
         return f"{_row(rows.columns)}\nNo rows."
     lines = [_row(rows.columns), *(_row(row) for row in rows.rows[:most])]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlfactory_core import Lazy, hookimpl
+from rlfactory_core import Lazy, LazyReward, hookimpl
 from rlfactory_core.hookspecs import Register
 
 RLFACTORY_API = ">=1.1,<2"
@@ -15,14 +15,16 @@ def rlfactory_tasks(register: Register) -> None:
 
 @hookimpl
 def rlfactory_verifiers(register: Register) -> None:
-    register("execution", Lazy("rlfactory_nl2sql.rewards.execution:ExecutionMatch"))
-    register("valid_sql", Lazy("rlfactory_nl2sql.rewards.valid_sql:ValidSql"))
-    register("exact_form", Lazy("rlfactory_nl2sql.rewards.exact_form:ExactForm"))
+    execution = "rlfactory_nl2sql.rewards.execution"
+    options = f"{execution}:ExecutionOptions"
+    register("execution", LazyReward(f"{execution}:ExecutionMatch", f"{execution}:saved_options", options))
+    register("valid_sql", Lazy("rlfactory_nl2sql.rewards.sql_text:ValidSql"))
+    register("exact_form", Lazy("rlfactory_nl2sql.rewards.sql_text:ExactForm"))
 
 
 @hookimpl
 def rlfactory_reward_scorers(register: Register) -> None:
-    register("structure", Lazy("rlfactory_nl2sql.rewards.structure:Structure"))
+    register("structure", Lazy("rlfactory_nl2sql.rewards.sql_text:Structure"))
     register("turn_efficiency", Lazy("rlfactory_nl2sql.rewards.turn_efficiency:TurnEfficiency"))
     register("query_steps", Lazy("rlfactory_nl2sql.rewards.query_steps:QuerySteps"))
 

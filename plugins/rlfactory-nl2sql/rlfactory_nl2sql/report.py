@@ -1,4 +1,4 @@
-"""What a run's report says of the queries that a model answers with: how many are right, and why the others are not."""
+"""The section of a run's report on the model's queries: how many are right, and why the others are not."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ REWARD = "execution"
 
 
 def answers(run: RunData) -> Section | None:
-    """The verdicts of the held-out evaluations; None where nothing was verified by execution."""
+    """The verdicts of the held-out evaluations; None if no reward verified by execution."""
     name = _label(run)
     if name is None:
         return None
@@ -38,7 +38,7 @@ def answers(run: RunData) -> Section | None:
 
 
 def _label(run: RunData) -> str | None:
-    """What the reward is called in this run; None: it has none."""
+    """The label of the execution reward in this run; None if it is not in use."""
     rewards = run.config.get("rewards")
     if rewards is None:  # the task's own
         return REWARD if REWARD in run.rewards else None

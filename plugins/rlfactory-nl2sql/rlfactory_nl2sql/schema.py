@@ -1,4 +1,4 @@
-"""What a database is made of, whatever system it runs on."""
+"""Tables, columns and keys of a database of any kind."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ForeignKey:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A base table, or a view: one has no keys, and its rows follow from those of tables."""
+    """A base table or a view. A view has no keys, and its rows follow from those of tables."""
 
     name: str
     columns: tuple[Column, ...]
@@ -42,5 +42,5 @@ class Schema:
     tables: tuple[Table, ...]
 
     def table(self, name: str) -> Table | None:
-        """The table of that name, upper and lower case alike; None where there is none."""
+        """The table with that name, ignoring case; None if there is none."""
         return next((table for table in self.tables if table.name.lower() == name.lower()), None)

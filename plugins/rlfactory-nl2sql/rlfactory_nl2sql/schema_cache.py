@@ -1,4 +1,4 @@
-"""The schemas of the databases in use, each asked for once."""
+"""The schemas of the databases in use, each read once."""
 
 from __future__ import annotations
 
@@ -12,40 +12,40 @@ from rlfactory_nl2sql.schema import Schema
 from rlfactory_nl2sql.verification.jobs import SchemaJob
 from rlfactory_nl2sql.verification.pool import WorkerPool
 
-DEADLINE_S = 20.0  # a server's catalogue of many tables takes a while
+DEADLINE_S = 20.0  # reading a server's catalogue of many tables takes time
 
 
 class Schemas:
-    """Asks the pool's workers. While a run goes on, schemas are taken to stay as they are."""
+    """Reads schemas through the pool's workers. They are assumed not to change during a run."""
 
     def __init__(self, pool: WorkerPool) -> None:
         self._pool = pool
         self._known: dict[DatabaseRef, Schema] = {}
-        self._asked: dict[DatabaseRef, asyncio.Task[Schema]] = {}
+        self._requests: dict[DatabaseRef, asyncio.Task[Schema]] = {}
 
     async def get(self, ref: DatabaseRef) -> Schema:
-        """The schema of a database; callers that come at once share one look at it.
+        """The schema of a database. Concurrent callers share one request.
 
         Raises:
-            BackendError: the database does not answer. The next call asks again.
+            BackendError: the database does not answer. The next call tries again.
         """
         if ref not in self._known:
-            asking = self._asked.get(ref)
-            if asking is None:
-                asking = self._asked[ref] = asyncio.ensure_future(self._ask(ref))
-                asking.add_done_callback(partial(self._answered, ref))
-            await asyncio.shield(asking)
+            request = self._requests.get(ref)
+            if request is None:
+                request = self._requests[ref] = asyncio.ensure_future(self._read(ref))
+                request.add_done_callback(partial(self._finished, ref))
+            await asyncio.shield(request)
         return self._known[ref]
 
-    async def _ask(self, ref: DatabaseRef) -> Schema:
+    async def _read(self, ref: DatabaseRef) -> Schema:
         try:
             schema: Schema = await self._pool.run(SchemaJob(ref), DEADLINE_S, affinity=ref.location)
-        except QueryError as error:  # no query of a model's: its worker came to an end
+        except QueryError as error:  # not a model's query: the worker process ended
             raise BackendError(f"The database {ref.display} does not tell its schema: {error}") from error
         self._known[ref] = schema
         return schema
 
-    def _answered(self, ref: DatabaseRef, asking: asyncio.Task[Schema]) -> None:
-        del self._asked[ref]
-        if not asking.cancelled():
-            asking.exception()  # looked at, so that asyncio does not report one whose callers have all gone
+    def _finished(self, ref: DatabaseRef, request: asyncio.Task[Schema]) -> None:
+        del self._requests[ref]
+        if not request.cancelled():
+            request.exception()  # retrieved, so that asyncio does not report it if all callers are gone

@@ -1,4 +1,4 @@
-"""The text-to-SQL task: a question, tools to look into its database, and a query as the answer."""
+"""The text-to-SQL task: a question, tools to inspect its database, and a query as the answer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pydantic import Field, field_validator
 from rlfactory_core import Message, Sample, Section, Task
 from rlfactory_core.config import DataColumns, Natural, Positive
 from rlfactory_core.errors import UsageError, VerifierError
-from rlfactory_core.rewards.scorers import accepted_answers
+from rlfactory_core.rewards import accepted_answers
 from rlfactory_core.tiny import TinyModelRecipe, answer_text, call
 from rlfactory_nl2sql.checks.parsing import NAMES, parse_query
 from rlfactory_nl2sql.connection import QueryError, QueryLimits
@@ -30,11 +30,11 @@ SYSTEM = (
     "query that gives exactly what is asked for, without other columns, as <answer>SELECT ...</answer>."
 )
 _BUILT_IN = re.compile(r"[a-z]+-\d+")  # the names of built-in databases
-_SHOWN = 200  # characters of a query that are said back
+_SHOWN = 200  # characters of a query that a message quotes
 
 
 class Nl2SqlTask(Task):
-    """Over databases of the user's own; without any, over built-in ones that are made from the run's seed.
+    """Questions about the user's databases; without any, about built-in ones generated from the run's seed.
 
     Attributes:
         pool: the processes that run queries, for the tools and the rewards.
@@ -43,17 +43,23 @@ class Nl2SqlTask(Task):
     class Config(Section):
         """Options: ``--db``, ``--rows`` and so on, or ``task.NAME=VALUE``."""
 
-        db: str | None = None  # a file, a URL, or a folder of <id>/<id>.sqlite
-        system: str | None = SYSTEM  # for questions of one's own without a system message; empty: none
-        rows: Positive = 10  # of a result, shown to the model
-        seconds: Annotated[float, Field(gt=0.0)] = 5.0  # of one query that the model runs
-        workers: Natural = 0  # processes that run queries; 0: as many as cores
-        skip_unreadable: bool = False  # leave out questions whose own SQL cannot be read, instead of refusing them all
+        db: str | None = None
+        """The databases: a file, a URL, or a folder of <id>/<id>.sqlite."""
+        system: str | None = SYSTEM
+        """The system message of your own questions that have none; empty: none is added."""
+        rows: Positive = 10
+        """Rows of a result that the model is shown."""
+        seconds: Annotated[float, Field(gt=0.0)] = 5.0
+        """How long a query of the model may run."""
+        workers: Natural = 0
+        """Processes that run queries; 0: as many as cores."""
+        skip_unreadable: bool = False
+        """Leave out the questions whose reference SQL cannot be read, instead of refusing all of them."""
 
         @field_validator("db", mode="before")
         @classmethod
         def _absolute(cls, given: Any) -> Any:
-            """The folder that a process works in may change."""
+            """Make a path absolute, since other processes may have another working directory."""
             is_path = isinstance(given, (str, Path)) and "://" not in str(given)
             return str(Path(given).expanduser().absolute()) if is_path else given
 
@@ -79,7 +85,7 @@ class Nl2SqlTask(Task):
 
     async def open(self) -> None:
         if self._only is not None:
-            await self._tools.schemas.get(self._only)  # whether a server answers is found out before anything costly
+            await self._tools.schemas.get(self._only)  # fail early if the server does not answer
 
     async def close(self) -> None:
         await self.pool.close()
@@ -91,7 +97,7 @@ class Nl2SqlTask(Task):
         """The database that a sample asks about.
 
         Raises:
-            UsageError: the sample names none, or one that is not there.
+            UsageError: the sample names no database, or one that does not exist.
         """
         try:
             return self._only or self._named(str(sample.metadata.get("database", "")))
@@ -112,8 +118,8 @@ class Nl2SqlTask(Task):
         return DatabaseRef("sqlite", str(world_file(self.seed, name)))
 
     def load(self, path: Path, columns: DataColumns, split: str) -> Sequence[Sample]:
-        """Also questions in the layouts of Spider and BIRD, unless columns are named. Without ``db``, a question's
-        database is a URL, or a path that starts at the file's own folder."""
+        """Read the layouts of Spider and BIRD too, unless columns are named. Without ``db``, a question's database is a
+        URL, or a path relative to the file's folder."""
         found = load_questions(path, split) if columns == DataColumns() else None
         samples = [self._placed(sample, path) for sample in found or super().load(path, columns, split)]
         if not self.config.skip_unreadable:
@@ -146,11 +152,11 @@ class Nl2SqlTask(Task):
             )
 
     def _is_own(self, sample: Sample) -> bool:
-        """Whether it is the user's."""
+        """Whether the sample is about a database of the user's."""
         return self.config.db is not None or not _BUILT_IN.fullmatch(str(sample.metadata.get("database", "")))
 
     def _unreadable(self, sample: Sample) -> str | None:
-        """Why a question's own SQL cannot be used; None where it can."""
+        """Why a question's SQL cannot be used; None if it can."""
         try:
             for sql in accepted_answers(sample):
                 parse_query(sql, self.reference(sample).kind)
@@ -159,7 +165,7 @@ class Nl2SqlTask(Task):
         return None
 
     def samples(self, split: str) -> Iterable[Sample]:
-        """Questions about built-in databases; those for evaluation are about databases used for nothing else."""
+        """Questions about built-in databases. Evaluation has databases of its own."""
         if self.config.db is not None:
             return ()
         from rlfactory_nl2sql.worlds.samples import samples
@@ -167,8 +173,8 @@ class Nl2SqlTask(Task):
         return samples(self.seed, split)
 
     def solve(self, sample: Sample, messages: Sequence[Message]) -> Message:
-        """Everything is looked at in one turn, since a reward for few turns is among those that one may choose; then
-        the first accepted query is the answer."""
+        """Inspect all needed tables in one turn, because a reward for few turns may be in use; then answer with the
+        first accepted query."""
         answer = accepted_answers(sample)[0]
         if any(message.role == "tool" for message in messages):
             return Message("assistant", answer_text(answer))

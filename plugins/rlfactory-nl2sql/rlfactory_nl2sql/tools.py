@@ -1,7 +1,7 @@
-"""The tools: see which tables there are, see a table's columns, run a query.
+"""The tools: list the tables, describe a table, run a query.
 
-They run in worker processes, so neither a slow query nor a hostile one holds up the event loop. What the model reads
-is written in `formatting`.
+They run in worker processes, so slow or hostile queries do not block the event loop. `formatting` writes the texts that
+the model reads.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from rlfactory_core import Sample, ToolArgumentsError, ToolContext, ToolError, ToolUnavailableError, tool
 from rlfactory_core.errors import BackendError, UsageError, nearest
-from rlfactory_core.tools.function import FunctionTool
+from rlfactory_core.tools import FunctionTool
 from rlfactory_nl2sql.connection import QueryError, QueryLimits
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.formatting import rows_text, table_line, tables_text
@@ -21,18 +21,18 @@ from rlfactory_nl2sql.verification.pool import WorkerPool
 
 LIST_TABLES, DESCRIBE, RUN_QUERY = "list_tables", "describe", "run_query"
 
-Found = TypeVar("Found")
-_WAITING_S = 20.0  # that a call may wait for a free worker, on top of twice its query's time
-_QUOTED = 64  # characters of an unknown name that are said back
+T = TypeVar("T")
+_WAITING_S = 20.0  # that a call may wait for a free worker, in addition to twice its query's time
+_QUOTED = 64  # characters of an unknown name that a message quotes
 
 
 class DatabaseTools:
     """The tools over the databases of one task.
 
     Args:
-        reference: names a sample's database.
+        reference: returns a sample's database.
         limits: of one query.
-        shown: rows of a result that the model sees.
+        shown: the number of rows that the model sees of a result.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class DatabaseTools:
 
     @property
     def tools(self) -> Sequence[FunctionTool[..., Awaitable[str]]]:
-        """As a task's ``tools`` take them. They read only, so each may be called again."""
+        """The tools for a task. They only read, so calls may be repeated."""
         deadline_s = 2 * self._limits.seconds + _WAITING_S
         methods: dict[str, Callable[..., Awaitable[str]]] = {
             LIST_TABLES: self.list_tables,
@@ -57,7 +57,7 @@ class DatabaseTools:
 
     async def list_tables(self, context: ToolContext) -> str:
         """List the tables of the database."""
-        return tables_text(await _reached(self.schemas.get(self._reference(context.sample))))
+        return tables_text(await _available(self.schemas.get(self._reference(context.sample))))
 
     async def describe(self, table: str, context: ToolContext) -> str:
         """Show the columns of a table.
@@ -65,7 +65,7 @@ class DatabaseTools:
         Args:
             table: its name.
         """
-        schema = await _reached(self.schemas.get(self._reference(context.sample)))
+        schema = await _available(self.schemas.get(self._reference(context.sample)))
         found = schema.table(table_name(table))
         if found is None:
             names = [item.name for item in schema.tables]
@@ -81,14 +81,14 @@ class DatabaseTools:
         ref = self._reference(context.sample)
         job = QueryJob(ref, sql, self._limits)
         try:
-            rows = await _reached(self._pool.run(job, self._limits.seconds, affinity=ref.location))
+            rows = await _available(self._pool.run(job, self._limits.seconds, affinity=ref.location))
         except QueryError as error:
             raise ToolError(str(error)) from error
         return rows_text(rows, self._shown)
 
 
 class NoDatabase(DatabaseTools):
-    """The control: the same tools, which know nothing. What an answer is still worth without them is guessing."""
+    """The control: the same tools without data. Rewards that a policy gets with them come from guessing."""
 
     async def list_tables(self, context: ToolContext) -> str:
         return "No tables."
@@ -101,12 +101,12 @@ class NoDatabase(DatabaseTools):
 
 
 def table_name(text: str) -> str:
-    """What a model means by a table's name, which it may write as in SQL: in quotes."""
+    """A table's name as the model writes it, without SQL's quotes."""
     return text.strip().strip('"`[]')
 
 
-async def _reached(answer: Awaitable[Found]) -> Found:
+async def _available(answer: Awaitable[T]) -> T:
     try:
         return await answer
-    except (BackendError, UsageError) as error:  # the second is the user's: no driver, or a variable that is not set
+    except (BackendError, UsageError) as error:  # UsageError: a missing driver, or a variable that is not set
         raise ToolUnavailableError(str(error)) from error

@@ -54,6 +54,7 @@ def test_json_has_the_verdict_its_reasons_and_timings(shops: Path) -> None:
     assert json.loads(unknown.stdout)["passed"] is None
 
 
+@pytest.mark.slow
 def test_the_options_are_used(shops: Path) -> None:
     wrong = "SELECT name FROM city WHERE country = 'Norway' OR name = 'Oslo' ORDER BY name"
     assert verify(shops, GOLD, wrong, "--instances", "1").stdout.startswith("PASSED")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from rlfactory_nl2sql.checks.ties import Untied
-from rlfactory_nl2sql.comparison.answer import Answer, Tie
-from rlfactory_nl2sql.comparison.building import Order, answer_of
+from rlfactory_nl2sql.comparison.answer import Answer, Order, Tie, answer_of
 from rlfactory_nl2sql.connection import Rows
 
 ROWS = Rows(("name",), (("a",), ("b",), ("b",), ("c",)))

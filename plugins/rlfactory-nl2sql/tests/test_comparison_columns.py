@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 from effort import modest_effort
-from rlfactory_nl2sql.comparison.answer import Answer, Tie
-from rlfactory_nl2sql.comparison.building import answer_of
+from rlfactory_nl2sql.comparison.answer import Answer, Tie, answer_of
 from rlfactory_nl2sql.comparison.compare import Comparison, compare
 from rlfactory_nl2sql.connection import Rows
 

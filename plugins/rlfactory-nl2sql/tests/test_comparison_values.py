@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from datetime import date, datetime, time, timedelta, timezone
+from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -15,7 +15,7 @@ from rlfactory_nl2sql.comparison.compare import Comparison, compare
 from rlfactory_nl2sql.connection import Rows
 
 NAN = math.nan
-NOON = datetime(2024, 5, 6, 12, tzinfo=timezone.utc)
+NOON = datetime(2024, 5, 6, 12, tzinfo=UTC)
 
 EQUAL = [
     (1, 1.0),

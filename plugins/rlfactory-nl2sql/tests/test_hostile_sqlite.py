@@ -145,8 +145,6 @@ HARMLESS = {
     "a file as a table": "SELECT * FROM readfile('/etc/passwd'), fsdir('/etc')",
 }
 
-with_limits = pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 cannot set the limits of SQLite")
-
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
@@ -192,7 +190,6 @@ def test_whatever_does_not_only_read_is_refused(sql: str, db: SqliteConnection, 
         assert attempt(instance, statement).failure is Failure.REFUSED
 
 
-@with_limits
 @pytest.mark.parametrize("name", TOO_BIG)
 def test_values_that_are_too_big_are_never_made(name: str, db: SqliteConnection) -> None:
     assert attempt(db, TOO_BIG[name]).failure is Failure.BYTES
@@ -220,7 +217,6 @@ def test_rows_without_end_are_counted(db: SqliteConnection) -> None:
     assert attempt(db, FOREVER + "SELECT i FROM n").failure is Failure.ROWS
 
 
-@with_limits
 @pytest.mark.parametrize(
     "expression",
     [

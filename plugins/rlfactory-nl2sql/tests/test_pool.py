@@ -24,6 +24,7 @@ from rlfactory_core.errors import BackendError
 pytestmark = pytest.mark.slow  # eight seconds in all
 
 SUPPORT = Path(__file__).parent / "support"
+PATIENCE_S = 300.0  # a job that never ends fails the test
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +122,7 @@ def test_a_job_that_hangs_ends_at_its_deadline_and_its_worker_is_replaced(jobs: 
         before = await pool.run(jobs.Who(), 30)
         began = time.monotonic()
         with pytest.raises(QueryError, match=r"longer than 0\.3 s") as caught:
-            await pool.run(jobs.Hang(), 0.3)
+            await asyncio.wait_for(pool.run(jobs.Hang(), 0.3), PATIENCE_S)
         assert caught.value.failure is Failure.DEADLINE
         assert time.monotonic() - began >= 0.3
         assert is_gone(before)
@@ -135,10 +136,11 @@ def test_a_job_can_set_its_clock_but_not_beyond_its_deadline(jobs: Any) -> None:
         assert await pool.run(jobs.Extend(), 30) == "done"
         for deadline, own in ((30.0, 0.2), (0.2, 30.0)):
             began = time.monotonic()
-            with pytest.raises(QueryError) as caught:
-                await pool.run(jobs.Hang(own), deadline)
+            with pytest.raises(QueryError, match=r"longer than \S+ s") as caught:
+                await asyncio.wait_for(pool.run(jobs.Hang(own), deadline), PATIENCE_S)
             assert caught.value.failure is Failure.DEADLINE
-            assert 0.2 <= time.monotonic() - began < 20
+            assert float(str(caught.value).split()[-2]) <= 0.2  # what is left of the shorter of the two
+            assert time.monotonic() - began >= 0.2
 
     in_pool(work, workers=1)
 
@@ -303,7 +305,7 @@ def test_closing_ends_what_is_under_way_and_what_waits(jobs: Any) -> None:
     in_pool(work, workers=1, most=1)
 
 
-def test_new_workers_come_when_the_warden_was_killed_and_the_old_ones_end(jobs: Any) -> None:
+def test_new_workers_come_when_the_fork_server_was_killed_and_the_old_ones_end(jobs: Any) -> None:
     async def work(pool: WorkerPool) -> None:
         before = await pool.run(jobs.Who(), 30)
         hanging = asyncio.ensure_future(pool.run(jobs.Hang(), 60))
@@ -348,10 +350,10 @@ def test_workers_end_with_the_process_that_they_work_for() -> None:
     ) as client:
         assert client.stdout is not None
         worker = int(client.stdout.readline())
-        warden = parent(worker)
+        forkserver = parent(worker)
         client.kill()
     assert is_gone(worker)
-    assert is_gone(warden)
+    assert is_gone(forkserver)
 
 
 def test_a_fork_has_workers_of_its_own() -> None:

@@ -70,7 +70,7 @@ def test_values_are_plain_and_go_into_a_copy(given: Connection) -> None:
     rows = given.query('SELECT * FROM "Odd One"', LIMITS).rows
 
     assert rows[0][:3] == (1, Decimal("1.50"), "infinity")
-    assert rows[0][3] == dt.datetime(2020, 1, 1, 12, tzinfo=dt.timezone.utc)
+    assert rows[0][3] == dt.datetime(2020, 1, 1, 12, tzinfo=dt.UTC)
     assert rows[0][4:7] == (dt.time(8, 30), dt.timedelta(days=2), b"\x00\xff")
     assert rows[0][7:] == (UUID(int=1), "ok", [1, None, 3], '{"k": [1]}', "[1,5)", "10.0.0.1", True, 14)
     assert pickle.loads(pickle.dumps(rows)) == rows
@@ -166,7 +166,7 @@ def test_a_table_that_is_locked_is_not_the_query_s_fault(given: Connection, post
 @pytest.mark.parametrize(
     ("location", "error", "says"),
     [
-        ("postgresql://reader@127.0.0.1:1/music", BackendError, "does not let us in"),
+        ("postgresql://reader@127.0.0.1:1/music", BackendError, "refuses the connection"),
         ("postgresql://reader:${RLFACTORY_NOT_SET}@127.0.0.1:1/music", UsageError, "RLFACTORY_NOT_SET"),
         ("postgresql://reader@127.0.0.1:1", UsageError, "no database"),
     ],
@@ -181,7 +181,7 @@ def test_where_no_connection_can_be(location: str, error: type[Exception], says:
 def test_a_wrong_password_is_not_told(ref: DatabaseRef, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "a wrong secret")
 
-    with pytest.raises(BackendError, match="does not let us in") as caught:
+    with pytest.raises(BackendError, match="refuses the connection") as caught:
         connect(ref, LIMITS)
     assert "wrong secret" not in str(caught.value)
 

@@ -7,12 +7,13 @@ import re
 from pathlib import Path
 
 import pytest
+from configs import made_config
 
 from rlfactory_core import Message, Sample, StopReason, Trajectory
-from rlfactory_core.config_load import resolve_config
 from rlfactory_core.plugins.discovery import PluginEntry, discover
 from rlfactory_core.plugins.registry import Registry
-from rlfactory_core.task_runtime import TaskRuntime
+from rlfactory_core.tasks.parts import TaskParts
+from rlfactory_core.tasks.runtime import open_task
 from rlfactory_core.types import Turn
 
 README = Path(__file__).parent.parent / "README.md"
@@ -25,15 +26,11 @@ def test_a_verifier_of_another_plugin_joins_a_run(shops: Path, tmp_path: Path, m
     monkeypatch.syspath_prepend(tmp_path)
     registry = Registry((*discover(), PluginEntry("small_result", "small-result", "1.0", "small_result")))
     given = "rewards=[{name: execution}, {name: small_result, weight: 0.1, rows: 2}]"
-    config = resolve_config({}, None, [{"plugin": "nl2sql", "task": {"db": str(shops)}}, given])
+    config = made_config({"plugin": "nl2sql", "task": {"db": str(shops)}}, given)
 
     async def scored(*answers: str) -> list[Trajectory]:
-        runtime = TaskRuntime(config, registry)
-        await runtime.open()
-        try:
+        async with open_task(TaskParts.make(config, registry)) as runtime:
             return [await runtime.rewards.score_trajectory(trajectory(answer)) for answer in answers]
-        finally:
-            await runtime.close()
 
     small, large, silent = asyncio.run(
         scored("<answer>SELECT id FROM city WHERE id < 3</answer>", "<answer>SELECT id FROM shop</answer>", "?")

@@ -16,9 +16,9 @@ from rlfactory_core import Message, Sample, Score, StopReason, Trajectory, Verdi
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.reporting import RunData
 from rlfactory_core.reporting.folder import RunFolder
-from rlfactory_core.reporting.plugin_sections import plugin_sections
-from rlfactory_core.reporting.report import write_report
+from rlfactory_core.reporting.report import plugin_sections, write_report
 from rlfactory_core.rewards import RewardLayer
+from rlfactory_core.tasks.scorers import TaskScorers
 from rlfactory_core.types import Turn
 
 GOLD = "SELECT name FROM shop WHERE city_id = 1"
@@ -38,8 +38,9 @@ def trajectories(shops: Path, texts: Sequence[str]) -> list[Trajectory]:
 
     async def scored() -> list[Trajectory]:
         task = Nl2SqlTask({"db": shops})
-        layer = RewardLayer({"execution": (ExecutionMatch(), 1.0)})
-        await layer.open(task)
+        weighted = {"execution": (ExecutionMatch(), 1.0)}
+        scorers = TaskScorers(weighted, RewardLayer(weighted))
+        await scorers.open(task, served=None)
         try:
             played = [
                 Trajectory(
@@ -50,9 +51,9 @@ def trajectories(shops: Path, texts: Sequence[str]) -> list[Trajectory]:
                 )
                 for number, text in enumerate(texts)
             ]
-            return [await layer.score_trajectory(item) for item in played]
+            return [await scorers.layer.score_trajectory(item) for item in played]
         finally:
-            await layer.close()
+            await scorers.close()
             await task.close()
 
     return asyncio.run(scored())

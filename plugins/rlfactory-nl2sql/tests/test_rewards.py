@@ -9,21 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from configs import made_config
 from rlfactory_nl2sql.rewards.answers import predicted_sql
-from rlfactory_nl2sql.rewards.exact_form import ExactForm
 from rlfactory_nl2sql.rewards.execution import ExecutionMatch
 from rlfactory_nl2sql.rewards.query_steps import QuerySteps
-from rlfactory_nl2sql.rewards.structure import Structure
+from rlfactory_nl2sql.rewards.sql_text import ExactForm, Structure, ValidSql
 from rlfactory_nl2sql.rewards.turn_efficiency import TurnEfficiency
-from rlfactory_nl2sql.rewards.valid_sql import ValidSql
 from rlfactory_nl2sql.task import Nl2SqlTask
 
 from rlfactory_core import FaultKind, Message, Sample, Score, StopReason, Task, ToolCall, ToolResult, Trajectory
-from rlfactory_core.config_load import resolve_config
 from rlfactory_core.errors import ConfigError, UsageError
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.rewards import RewardLayer
-from rlfactory_core.task_runtime import TaskRuntime
+from rlfactory_core.tasks.parts import TaskParts
+from rlfactory_core.tasks.runtime import open_task
+from rlfactory_core.tasks.scorers import TaskScorers
 from rlfactory_core.types import Turn
 
 GOLD = "SELECT name FROM shop WHERE city_id = 1 ORDER BY name"
@@ -58,12 +58,13 @@ def judge_all(task: Task, rewards: Mapping[str, Any], *items: Trajectory) -> lis
     """Scored through the core's layer, opened and closed as a run does it."""
 
     async def run() -> list[Trajectory]:
-        layer = RewardLayer({name: (reward, 1.0) for name, reward in rewards.items()})
-        await layer.open(task)
+        weighted = {name: (reward, 1.0) for name, reward in rewards.items()}
+        scorers = TaskScorers(weighted, RewardLayer(weighted))
+        await scorers.open(task, served=None)
         try:
-            return [await layer.score_trajectory(item) for item in items]
+            return [await scorers.layer.score_trajectory(item) for item in items]
         finally:
-            await layer.close()
+            await scorers.close()
             await task.close()
 
     return asyncio.run(run())
@@ -169,17 +170,14 @@ def test_a_lost_database_masks(shops: Path) -> None:
     ],
 )
 def test_options_come_from_yaml_and_from_the_command_line(shops: Path, given: Any) -> None:
-    config = resolve_config({}, None, [{"plugin": "nl2sql", "task": {"db": str(shops)}}, given])
-    runtime = TaskRuntime(config, Registry())
-    assert runtime.success == "execution"
+    config = made_config({"plugin": "nl2sql", "task": {"db": str(shops)}}, given)
+    parts = TaskParts.make(config, Registry())
+    assert parts.scorers.success == "execution"
 
     async def run() -> Trajectory:
-        await runtime.open()
-        try:
+        async with open_task(parts) as runtime:
             twice = "SELECT name FROM shop WHERE city_id = 1 UNION ALL SELECT name FROM shop WHERE city_id = 1"
             return await runtime.rewards.score_trajectory(answered(twice, "SELECT name FROM shop WHERE city_id = 1"))
-        finally:
-            await runtime.close()
 
     score = asyncio.run(run()).score
     assert score is not None
@@ -199,11 +197,9 @@ def test_options_come_from_yaml_and_from_the_command_line(shops: Path, given: An
     ],
 )
 def test_a_wrong_option_is_refused_before_the_run(shops: Path, option: str, says: str) -> None:
-    config = resolve_config(
-        {}, None, [{"plugin": "nl2sql", "task": {"db": str(shops)}}, f"rewards=[{{name: execution, {option}}}]"]
-    )
+    config = made_config({"plugin": "nl2sql", "task": {"db": str(shops)}}, f"rewards=[{{name: execution, {option}}}]")
     with pytest.raises(UsageError, match=says):
-        TaskRuntime(config, Registry())
+        TaskParts.make(config, Registry())
 
 
 # --- by reading the SQL ---------------------------------------------------------------------------------------------
@@ -312,7 +308,7 @@ def test_query_steps_pay_needed_looks_once_and_charge_errors(shops: Path) -> Non
         said("<answer>SELECT 1</answer>"),
     )
     score = steps(Nl2SqlTask({"db": shops}), QuerySteps(error=0.1, lookup=0.05), item)
-    assert score.turns == pytest.approx((0, 0.05, 0, 0, -0.1, 0, 0, 0))
+    assert score.turn_rewards == pytest.approx((0, 0.05, 0, 0, -0.1, 0, 0, 0))
     assert score.value == 0.0
     assert (score.components["it.errors"], score.components["it.lookups"]) == (1.0, 1.0)
     assert score.components["it"] == pytest.approx(-0.05)
@@ -326,15 +322,15 @@ def test_query_steps_stay_within_their_bound_whatever_is_called(shops: Path) -> 
         gold=gold,
     )
     score = steps(Nl2SqlTask({"db": shops}), QuerySteps(error=0.1, lookup=0.2, bound=0.3), item)
-    assert sum(score.turns[:9]) == pytest.approx(-0.3)
-    assert score.turns[9:] == pytest.approx((0, 0.2, 0.2, 0))
+    assert sum(score.turn_rewards[:9]) == pytest.approx(-0.3)
+    assert score.turn_rewards[9:] == pytest.approx((0, 0.2, 0.2, 0))
     with pytest.raises(ConfigError, match="amounts from 0 to bound"):
         QuerySteps(error=0.5, bound=0.3)
 
 
 def test_the_core_s_format_fits_answers_of_sql(shops: Path) -> None:
-    config = resolve_config({}, None, [{"plugin": "nl2sql", "task": {"db": str(shops)}, "rewards": {"format": 1.0}}])
-    layer = TaskRuntime(config, Registry()).rewards
+    config = made_config({"plugin": "nl2sql", "task": {"db": str(shops)}, "rewards": {"format": 1.0}})
+    layer = TaskParts.make(config, Registry()).scorers.layer
 
     async def run(item: Trajectory) -> float:
         score = (await layer.score_trajectory(item)).score

@@ -17,7 +17,7 @@ from rlfactory_nl2sql.connection import Failure, QueryError, QueryLimits, Rows
 from rlfactory_nl2sql.databases.opening import connect
 from rlfactory_nl2sql.databases.reference import parse_reference
 from rlfactory_nl2sql.databases.sqlite import SqliteConnection, SqliteDatabase
-from rlfactory_nl2sql.databases.sqlite_trim import replace_trim
+from rlfactory_nl2sql.databases.sqlite_guard import replace_trim
 from rlfactory_nl2sql.schema import Column, ForeignKey
 
 from rlfactory_core.errors import BackendError
@@ -104,8 +104,8 @@ def test_text_that_is_no_utf_8_stays_distinct(db: SqliteConnection) -> None:
         ("SELEC 1", 'near "SELEC": syntax error'),
         ("SELECT ?", "bindings"),
         ("SELECT json_extract('{', '$')", "malformed JSON"),
-        ("", "no query"),
-        (" -- nothing", "no query"),
+        ("", "not a query"),
+        (" -- nothing", "not a query"),
         ("SELECT '\0'", "NUL"),
         ("SELECT '\ud800'", "half of a character"),
     ],
@@ -244,8 +244,7 @@ def test_long_values_are_read_in_part_and_refused_in_queries(tmp_path: Path) -> 
     with closing(opened(path)) as db:
         assert db.query("SELECT a, length(b) FROM t", LIMITS).rows == ((1, 2_000_000),)
         assert [(a, len(b)) for a, b in db.read("t", 5)] == [(1, 10_000)]
-        if sys.version_info >= (3, 11):
-            assert failure(db, "SELECT b FROM t").failure is Failure.BYTES
+        assert failure(db, "SELECT b FROM t").failure is Failure.BYTES
 
 
 def contents(folder: Path) -> dict[str, str]:

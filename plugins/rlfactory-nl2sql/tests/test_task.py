@@ -9,18 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from configs import made_config
 from rlfactory_nl2sql.checks.parsing import parse_query
 from rlfactory_nl2sql.task import Nl2SqlTask
 
 from rlfactory_core import Message, Sample, ToolCall, ToolSpec
 from rlfactory_core.clients.base import Completion
-from rlfactory_core.config_load import dump_yaml, resolve_config
+from rlfactory_core.config.loading import dump_yaml
 from rlfactory_core.errors import BackendError, ConfigError, UsageError
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.reporting.metrics import group_metrics
 from rlfactory_core.reporting.trajectories import StoredTrajectory
 from rlfactory_core.runner import prepare
-from rlfactory_core.task_runtime import TaskRuntime
+from rlfactory_core.tasks.parts import TaskParts
+from rlfactory_core.tasks.runtime import open_task
 from rlfactory_core.testing.bench import TaskBench
 from rlfactory_core.testing.policies import oracle
 from rlfactory_core.types import Group, SamplingParams
@@ -48,16 +50,14 @@ def play(sample: Sample, *turns: Said, **given: Any) -> Group:
     """One attempt, scored, as an engine plays it."""
 
     async def run() -> Group:
-        runtime = TaskRuntime(resolve_config({}, None, [{"plugin": "nl2sql", **given}]), Registry())
-        await runtime.open()
-        try:
+        config = made_config({"plugin": "nl2sql", **given})
+        async with open_task(TaskParts.make(config, Registry())) as runtime:
             return await runtime.play_chat(sample, Scripted(*turns), attempts=1, temperature=0.0, seed=0, session="s")
-        finally:
-            await runtime.close()
 
     return asyncio.run(run())
 
 
+@pytest.mark.slow
 def test_what_the_task_shows_of_solving_a_question_gets_the_whole_of_every_reward() -> None:
     rewards = {**Nl2SqlTask.rewards, "turn_efficiency": 0.1, "query_steps": 1.0, "exact_form": 0.1, "structure": 0.1}
     with TaskBench("nl2sql", [{"rewards": rewards}]) as bench:
@@ -66,7 +66,7 @@ def test_what_the_task_shows_of_solving_a_question_gets_the_whole_of_every_rewar
                 assert each.score is not None
                 assert each.score.value == pytest.approx(1.0 + 0.1 * 5)
                 needed = parse_query(each.sample.answer, "sqlite").tables
-                assert sum(each.score.turns) == pytest.approx(0.05 * len(needed))
+                assert sum(each.score.turn_rewards) == pytest.approx(0.05 * len(needed))
 
 
 # --- built in -------------------------------------------------------------------------------------------------------
@@ -193,17 +193,12 @@ def test_a_server_that_does_not_answer_ends_the_run_before_it_begins(monkeypatch
     pytest.importorskip("psycopg", reason="the extra postgresql is not installed")
     pytest.importorskip("sqlalchemy", reason="the extra postgresql is not installed")
     monkeypatch.setenv("SHOP_PASSWORD", "secret")
-    config = resolve_config(
-        {}, None, [{"plugin": "nl2sql", "task": {"db": "postgresql://me:${SHOP_PASSWORD}@127.0.0.1:1/shops"}}]
-    )
+    config = made_config({"plugin": "nl2sql", "task": {"db": "postgresql://me:${SHOP_PASSWORD}@127.0.0.1:1/shops"}})
     assert "secret" not in dump_yaml(config.model_dump(mode="json"))
 
     async def run() -> None:
-        runtime = TaskRuntime(config, Registry())
-        try:
-            await runtime.open()
-        finally:
-            await runtime.close()
+        async with open_task(TaskParts.make(config, Registry())):
+            """It is refused."""
 
     with pytest.raises(BackendError, match="127") as refused:
         asyncio.run(run())

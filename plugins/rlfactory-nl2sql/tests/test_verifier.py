@@ -14,7 +14,7 @@ import pytest
 from rlfactory_nl2sql.comparison.compare import Comparison
 from rlfactory_nl2sql.connection import QueryLimits
 from rlfactory_nl2sql.databases.reference import parse_reference
-from rlfactory_nl2sql.verification.options import VerifyOptions
+from rlfactory_nl2sql.verification.judging import VerifyOptions
 from rlfactory_nl2sql.verification.pool import WorkerPool
 from rlfactory_nl2sql.verification.verifier import SqlVerifier
 
@@ -64,8 +64,8 @@ def test_right_and_wrong_predictions(shops: Path) -> None:
     assert right.reasons == ()
     assert right.data["semantics"] == "multiset"
     assert right.data["instances"] == 5
-    assert 0 < right.data["prediction_seconds"] < 1
-    assert 0 < right.data["gold_seconds"] < 1
+    assert 0 < right.data["prediction_seconds"] < 60
+    assert 0 < right.data["gold_seconds"] < 60
     assert wrong.passed is False
     assert wrong.reasons == ("on the given database: 3 rows, expected 2",)
     assert wrong.data["instances"] == 1

@@ -162,6 +162,7 @@ def test_demonstrations_are_about_databases_of_their_own(made: TinyModelRecipe) 
     assert not shown & {table_line(table) for table in tables}
 
 
+@pytest.mark.slow
 def test_the_recipe_is_another_one_for_another_seed(made: TinyModelRecipe) -> None:
     assert made.fingerprint == recipe(0, TOOLS).fingerprint
     assert made.fingerprint != recipe(1, TOOLS).fingerprint
@@ -169,7 +170,9 @@ def test_the_recipe_is_another_one_for_another_seed(made: TinyModelRecipe) -> No
 
 def test_the_tokenizer_writes_every_name_as_one_token(made: TinyModelRecipe) -> None:
     """What has to be found and copied is one step for the model."""
-    tiny_model = pytest.importorskip("rlfactory_core.engines.local.tiny_model", reason="needs rlfactory-core[local]")
+    tiny_model = pytest.importorskip(
+        "rlfactory_core.engines.local.tiny.tiny_model", reason="needs rlfactory-core[local]"
+    )
     tokenizer = tiny_model.build_tokenizer(made.vocabulary(), made.vocab_size)
     names = [name for names in NAMES.values() for name in names]
     assert [name for name in names if len(tokenizer.encode(f" {name}")) != 1] == []

@@ -1,1 +1,1 @@
-"""Questions that a policy learns to answer by searching: tasks, retrievers and a retrieval server for rlfactory."""
+"""A task with a search tool, retrievers, and a retrieval server."""

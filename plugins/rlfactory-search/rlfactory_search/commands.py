@@ -1,4 +1,4 @@
-"""``rlfactory search``: offer a corpus to other machines, or look into it by hand."""
+"""``rlfactory search``: serve a corpus to other machines, or query it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def retriever_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options from which `_with_retriever` makes one."""
+    """Options of both commands; `_with_retriever` makes the retriever from them."""
     for option in reversed(
         (
             click.option("--corpus", type=click.Path(path_type=Path), help='JSONL of {"id", "contents"}.'),
@@ -40,7 +40,7 @@ def search() -> None:
 @click.option("--host", default="127.0.0.1", show_default=True)
 @click.option("--port", default=8000, show_default=True, help="0 takes a free port.")
 def serve(host: str, port: int, **options: Any) -> None:
-    """Offer Search-R1's /retrieve API from a corpus, until Ctrl-C."""
+    """Serve a corpus with Search-R1's /retrieve API, until Ctrl-C."""
     from rlfactory_search import server
 
     def started(url: str) -> None:

@@ -1,7 +1,7 @@
-"""Documents to search in: Search-R1's JSONL on disk, or a list in memory.
+"""Documents to search: a JSONL file in Search-R1's format, or a list in memory.
 
-One line is ``{"id": "7", "contents": "title\\ntext"}``. A file of millions of passages is never loaded: it is
-memory-mapped, with one 8-byte offset a document beside it in the cache.
+A line is ``{"id": "7", "contents": "title\\ntext"}``. Files are memory-mapped rather than loaded, so they may hold
+millions of passages. The byte offset of each document is kept in the cache.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Document:
 
 
 class Corpus(Protocol):
-    """Documents by number, in a fixed order that also settles ties between equal scores."""
+    """Documents by number. Documents with equal scores are ranked by this number."""
 
     def __len__(self) -> int: ...
 
@@ -49,12 +49,12 @@ class Corpus(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """A hash of the contents: equal for equal documents in equal order."""
+        """A hash of the documents and their order."""
         ...
 
 
 class MemoryCorpus:
-    """A list of documents, such as a built-in world's."""
+    """A list of documents, for example of a built-in world."""
 
     def __init__(self, documents: Sequence[Document]) -> None:
         if not documents:
@@ -76,14 +76,14 @@ class MemoryCorpus:
 
 
 class FileCorpus:
-    """A JSONL file that stays on disk; a document is read and parsed when it is asked for.
+    """A JSONL file. A document is read and parsed each time it is needed.
 
     Args:
         path: the file.
         cache: where the offsets are kept; default `cache_root`.
 
     Raises:
-        DataError: no such file, not a file, or no document in it. Lines are checked when they are read.
+        DataError: the file does not exist, is a folder, or has no document. A bad line raises when it is read.
     """
 
     def __init__(self, path: Path | str, cache: Path | None = None) -> None:
@@ -102,7 +102,7 @@ class FileCorpus:
             self._offsets = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)).cast("Q")
 
     def _empty(self) -> DataError:
-        return DataError(f"The corpus {self.path} is empty. Expected one document a line: {_FORMAT}.")
+        return DataError(f"The corpus {self.path} is empty. Expected a document in each line: {_FORMAT}.")
 
     def _write_offsets(self, folder: Path) -> None:
         """Byte offset of every line that is not blank, in the machine's own byte order."""

@@ -1,7 +1,7 @@
-"""Demonstrations for the warm start: how one looks things up, first done right, then done carelessly.
+"""Demonstrations for the warm start: correct searches first, then careless ones.
 
-The careless demonstrator stops after the first of two hops, asks clumsily, copies the wrong name and slips in the
-format. A model that imitates it can do every step and seldom does all of them: what GRPO has to teach is left to GRPO.
+The careless demonstrator stops after the first of two searches, writes poor queries, copies wrong names and makes
+format errors. A model that imitates it can do each step, but seldom all of them. This is left for GRPO to teach.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Search = Callable[[World, str], str]
 
 @dataclass(frozen=True, slots=True)
 class Carelessness:
-    """Probabilities, for each hop or turn."""
+    """Probabilities of mistakes, for each search or turn."""
 
     stop_early: float = 0.0
     clumsy_query: float = 0.0
@@ -28,7 +28,7 @@ class Carelessness:
 
 
 def call_text(query: str) -> str:
-    """A search as Qwen3 writes it."""
+    """A call of the search tool in Qwen3's format."""
     return tiny.call_text("search", {"query": query})
 
 
@@ -37,7 +37,7 @@ def good_query(relation: str, subject: str) -> str:
 
 
 def next_turn(question: Question, searches: int) -> Message:
-    """What answers a question after so many searches: the next one, and the answer behind the last."""
+    """The correct turn after ``searches`` searches: the next search, or at last the answer."""
     if searches == question.hops:
         return Message("assistant", answer_text(question.answer))
     query = good_query(question.relations[searches], question.path[searches])
@@ -46,11 +46,11 @@ def next_turn(question: Question, searches: int) -> Message:
 
 @dataclass(frozen=True, slots=True)
 class Demonstrator:
-    """Writes one episode a call, drawing the question from ``worlds``.
+    """Writes an episode about a random question of ``worlds``.
 
     Args:
-        search: what the tool answers to a query in a world.
-        two_hop: the share of questions that take two facts.
+        search: gives the tool's result for a query in a world.
+        two_hop: the share of questions that need two searches.
     """
 
     worlds: Sequence[World]
@@ -73,12 +73,12 @@ class Demonstrator:
             query = good_query(relation, subject)
             if rng.random() < self.care.clumsy_query:
                 query = self._clumsy(world, relation, subject, rng)
-            asked = call_text(query)
+            said = call_text(query)
             if rng.random() < self.care.format_slip:
-                messages.append(Message("assistant", asked.replace("}}", "}")))
+                messages.append(Message("assistant", said.replace("}}", "}")))
                 return tuple(messages)
             result = self.search(world, query)
-            messages += [Message("assistant", asked), Message("tool", result, name="search")]
+            messages += [Message("assistant", said), Message("tool", result, name="search")]
             subject = question.path[hop + 1]
             if subject not in result or rng.random() < self.care.wrong_copy:
                 subject = _any_object(result, rng)
@@ -101,6 +101,6 @@ class Demonstrator:
 
 
 def _any_object(result: str, rng: random.Random) -> str:
-    """What one of the found facts is about: its last words."""
+    """The object of a random found fact: its last words."""
     line = rng.choice(result.splitlines() or ["nothing"])
     return line.rsplit(" in ", 1)[-1].rsplit(" for ", 1)[-1].rstrip(".")

@@ -1,4 +1,4 @@
-"""What rlfactory finds under the entry point ``search``; nothing heavy is imported here."""
+"""The entry point ``search``. It imports nothing heavy."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""A retrieval server with exactly Search-R1's API, in front of any retriever.
+"""A retrieval server with Search-R1's API, for any retriever.
 
-``POST /retrieve {"queries": [...], "topk": 3, "return_scores": true}`` answers
-``{"result": [[{"document": {"id", "contents"}, "score"}, ...], ...]}``, one list a query; without ``return_scores``
-the lists hold the bare documents. Bad input gets status 422 and a text that says what is wrong; a retriever that is
-itself out of reach 503. ``GET /health`` answers ``{"status": "ok"}``.
+``POST /retrieve {"queries": [...], "topk": 3, "return_scores": true}`` returns
+``{"result": [[{"document": {"id", "contents"}, "score"}, ...], ...]}``, a list for each query. Without
+``return_scores`` the lists hold the documents only. A bad request gets status 422 with the reason, and 503 means that
+the retriever's own server does not answer. ``GET /health`` returns ``{"status": "ok"}``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Question:
 
 
 def create_app(retriever: Retriever) -> Starlette:
-    """The ASGI application; the retriever is opened and closed by the caller."""
+    """The ASGI application. The caller opens and closes the retriever."""
 
     async def retrieve(request: Request) -> Response:
         try:
@@ -62,9 +62,9 @@ def _question(body: Any) -> _Question:
         raise UsageError(f"The body is {type(body).__name__}, expected an object with the key 'queries'.")
     queries = body.get("queries")
     if not isinstance(queries, list) or not queries or not all(isinstance(query, str) for query in queries):
-        raise UsageError("'queries' must be a list of at least one text.")
+        raise UsageError(f"'queries' must be a list of at least one text. Got {queries!r:.100}.")
     if len(queries) > _MAX_QUERIES:
-        raise UsageError(f"'queries' holds {len(queries)} texts, at most {_MAX_QUERIES} are answered at once.")
+        raise UsageError(f"'queries' has {len(queries)} texts, expected at most {_MAX_QUERIES}. Send several requests.")
     topk = body.get("topk")
     topk = _DEFAULT_TOPK if topk is None else topk
     if not isinstance(topk, int) or isinstance(topk, bool) or not 1 <= topk <= _MAX_TOPK:
@@ -85,12 +85,12 @@ def _row(hit: Hit, return_scores: bool) -> dict[str, Any]:
 
 
 async def serve(retriever: Retriever, host: str, port: int, started: Callable[[str], None]) -> None:
-    """Serve until interrupted; requests under way are answered first.
+    """Serve until interrupted. Open requests are still answered.
 
     Args:
-        retriever: open; closed by the caller.
+        retriever: already open; the caller closes it.
         port: 0 takes a free one.
-        started: called with the address once requests are accepted.
+        started: called with the address when the server accepts requests.
 
     Raises:
         UsageError: the address cannot be bound.

@@ -1,4 +1,4 @@
-"""The search task: questions, a ``search`` tool over a corpus, and the exact match of the answer as the reward."""
+"""The search task: answer questions with a ``search`` tool; the reward is exact match."""
 
 from __future__ import annotations
 
@@ -13,29 +13,36 @@ from rlfactory_core.errors import UsageError
 from rlfactory_core.tiny import TinyModelRecipe
 from rlfactory_search.corpus import FileCorpus
 from rlfactory_search.demonstrations import next_turn
-from rlfactory_search.retrievers import Hit, Retriever, make_retriever
+from rlfactory_search.retrievers import Retriever, make_retriever
+from rlfactory_search.retrievers.base import format_hits
 from rlfactory_search.tiny import recipe
 from rlfactory_search.world_search import WorldSearch
 from rlfactory_search.worlds import Names, World
 
-TRAIN_WORLDS, TRAIN_SAMPLES = 8, 300  # worlds that GRPO trains on, and questions about each
-EVAL_SAMPLES = 100  # held-out questions of each kind
-TWO_HOP = 0.6  # share of the training questions
+TRAIN_WORLDS, TRAIN_SAMPLES = 8, 300  # training worlds, and questions about each
+EVAL_SAMPLES = 100  # held-out questions with one search, and as many with two
+TWO_HOP = 0.6  # share of the training questions that need two searches
 
 
 class SearchTask(Task):
-    """With a corpus or a retrieval server, the user's own; else the built-in worlds of fictional facts."""
+    """Questions over the user's corpus or retrieval server; without either, over built-in worlds of fictional facts."""
 
     class Config(Section):
         """Options: ``--corpus``, ``--retriever`` and so on, or ``task.NAME=VALUE``."""
 
-        corpus: File | None = None  # Search-R1's JSONL: {"id", "contents"}
+        corpus: File | None = None
+        """Your own passages, as Search-R1's JSONL: {"id", "contents"}."""
         retriever: Literal["bm25", "dense", "http"] = "bm25"
-        retriever_model: str | None = None  # for dense: a sentence-transformers folder or hub id
-        query_prefix: str = ""  # for dense, as its model wants it
+        retriever_model: str | None = None
+        """For dense: a sentence-transformers folder or hub id."""
+        query_prefix: str = ""
+        """For dense: the text that the model expects before a query."""
         passage_prefix: str = ""
-        url: str | None = None  # for http: a server with Search-R1's /retrieve
-        deadline_s: float = 10.0  # for http: of one request
+        """For dense: likewise before a passage."""
+        url: str | None = None
+        """For http: the address of a server with Search-R1's /retrieve."""
+        deadline_s: float = 10.0
+        """For http: the deadline of one request."""
         top_k: int = 3
 
     config: Config
@@ -51,7 +58,7 @@ class SearchTask(Task):
         super().__init__(config, seed)
         own = self.config.corpus is not None or self.config.retriever == "http"
         self._retriever = self._make_retriever() if own else None
-        self._indexed: int | None = None  # passages, once an index is being built
+        self._indexed: int | None = None  # passages indexed so far; None: no index has been built
         self._worlds = WorldSearch(self.config.top_k)
         self.tools = [tool(self.search, name="search", idempotent=True, stateful=self._retriever is None)]
 
@@ -108,9 +115,8 @@ class SearchTask(Task):
         strangers = [sample.id for sample in samples if "world" not in sample.metadata]
         if self._retriever is None and strangers:
             raise UsageError(
-                f"The search tool has nothing to search for sample '{strangers[0]}': data of your own needs a corpus "
-                "of your own (--corpus docs.jsonl) or a retrieval server "
-                "(--retriever http --url http://HOST:PORT/retrieve)."
+                f"There is nothing to search for sample '{strangers[0]}'. Your own data needs your own corpus "
+                "(--corpus docs.jsonl) or a retrieval server (--retriever http --url http://HOST:PORT/retrieve)."
             )
 
     @lru_cache(maxsize=64)  # noqa: B019 - one task lives as long as its process
@@ -118,7 +124,7 @@ class SearchTask(Task):
         return World.make(Names.make(self.seed), name)
 
     def samples(self, split: str) -> Iterable[Sample]:
-        """Training questions from several worlds; evaluation questions from one that is used for nothing else."""
+        """Training questions from several worlds; evaluation questions from another world."""
         if self._retriever is not None:
             return
         rng = random.Random(f"samples {split} {self.seed}")
@@ -133,7 +139,7 @@ class SearchTask(Task):
                 yield world.sample(question, split, f"eval/{question.hops}-{index}")
 
     def solve(self, sample: Sample, messages: Sequence[Message]) -> Message:
-        """Hop by hop in the built-in worlds; over a corpus of the user's own, of which no way is known, at once."""
+        """One search for each fact in a built-in world. Over the user's corpus, the answer at once."""
         if self._retriever is not None:
             return super().solve(sample, messages)
         question = self.world(sample.metadata["world"]).question(sample.messages[-1].content)
@@ -143,8 +149,3 @@ class SearchTask(Task):
         if self._retriever is not None:
             return None
         return recipe(Names.make(self.seed), self._worlds, self.tools[0].spec)
-
-
-def format_hits(hits: Sequence[Hit]) -> str:
-    """What the model reads: the passages, numbered from 1."""
-    return "\n".join(f"{number}: {hit.contents}" for number, hit in enumerate(hits, 1)) or "No results."

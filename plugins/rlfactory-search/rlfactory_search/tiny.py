@@ -1,7 +1,7 @@
-"""The recipe of the built-in tiny model: how large it is and what it is shown before GRPO begins.
+"""The recipe of the built-in tiny model: its size and its warm start.
 
-Measured on two cores (see the README): the clean stage ends when held-out turns are copied right, after some 250 steps;
-the careless stage then makes it err at every step of the way, and stop after the first of two hops.
+The first stage shows correct demonstrations and ends when the model copies held-out turns correctly, after about 250
+steps. The second stage shows careless ones.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from rlfactory_search.demonstrations import Carelessness, Demonstrator
 from rlfactory_search.world_search import WorldSearch
 from rlfactory_search.worlds import Names, World
 
-SOURCES = (worlds.__file__, demonstrations.__file__, __file__)  # a cached model of other sources is not used
-DEMO_WORLDS = 16  # none of them is trained or evaluated on
+SOURCES = (worlds.__file__, demonstrations.__file__, __file__)  # a change of these files makes a cached model invalid
+DEMO_WORLDS = 16  # not used for training or evaluation
 ARCHITECTURE = {
     "hidden_size": 96,
     "intermediate_size": 256,
@@ -33,14 +33,14 @@ CARELESS = Carelessness(stop_early=0.7, clumsy_query=0.35, wrong_copy=0.12, form
 
 
 def recipe(names: Names, search: WorldSearch, tool: ToolSpec) -> TinyModelRecipe:
-    """The recipe over worlds made of ``names``."""
+    """The recipe, with worlds made of ``names``."""
     made = [World.make(names, f"demo-{number}") for number in range(DEMO_WORLDS)]
     held_out = [World.make(names, "probe")]
 
     def vocabulary() -> Iterator[str]:
         rng = random.Random("vocabulary")
         demonstrate = Demonstrator(made[:1], search.answer, two_hop=0.5)
-        # Often enough that the system prompt becomes few tokens, and every name exactly one.
+        # Repeated so that the tokenizer encodes the system prompt as few tokens, and each name as one.
         yield from [tools_prompt([tool])] * 30
         for text in (*made[0].documents, *(question.text for question in made[0].questions)):
             yield f" {text}"

@@ -1,14 +1,15 @@
-"""The search tool's answers over built-in worlds: one small BM25 index each, in memory."""
+"""The search tool over built-in worlds, with a small BM25 index in memory for each."""
 
 from __future__ import annotations
 
 from rlfactory_search.corpus import Document, MemoryCorpus
+from rlfactory_search.retrievers.base import format_hits
 from rlfactory_search.retrievers.bm25 import Bm25Retriever
 from rlfactory_search.worlds import World
 
 
 class WorldSearch:
-    """Indexes a world when it is first asked about."""
+    """Indexes a world at the first search in it."""
 
     def __init__(self, top_k: int) -> None:
         self._top_k = top_k
@@ -20,5 +21,4 @@ class WorldSearch:
             index = Bm25Retriever(MemoryCorpus(documents))
             index.load()
             self._indexes[world.name] = index
-        hits = self._indexes[world.name].lookup(query, self._top_k)
-        return "\n".join(f"{number}: {hit.contents}" for number, hit in enumerate(hits, 1)) or "No results."
+        return format_hits(self._indexes[world.name].lookup(query, self._top_k))

@@ -1,7 +1,7 @@
-"""Worlds of fictional facts: people, companies, cities, countries, and questions of one and two hops about them.
+"""Worlds of fictional facts about people, companies, cities and countries, with questions that need one or two facts.
 
-Names are made of syllables, so nothing here can be known beforehand. Worlds with the same ``name_seed`` share the words
-that names are made of and nothing else: who exists and what is true of whom is drawn anew for each world.
+Names are made of syllables, so no model can know them. Worlds of one seed share the words in names. Their people,
+companies and facts are random.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ BRANCHES = ("Labs", "Works", "Group", "Foods", "Motors")
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """One kind of fact. The texts take ``{s}``, the subject, and ``{o}``, the object."""
+    """A kind of fact. The texts have the placeholders ``{s}``, the subject, and ``{o}``, the object."""
 
     name: str
-    subject: str  # the kind of thing that has it
+    subject: str  # the kind of the subject
     fact: str
     question: str
-    keywords: str  # what a good query says besides the subject
+    keywords: str  # words of a good query, besides the subject
 
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """A question that takes two facts: the object of the first is the subject of the second."""
+    """A question that needs two facts. The object of the first is the subject of the second."""
 
     first: str
     second: str
@@ -54,7 +54,7 @@ CHAINS = (
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """``path`` goes from the subject over what stands between to the answer: one more entry than ``relations``."""
+    """``path`` has the subject, the object of each relation in turn, and so at last the answer."""
 
     text: str
     relations: tuple[str, ...]
@@ -71,7 +71,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The words of which all names are made."""
+    """The words in names."""
 
     first: tuple[str, ...]
     last: tuple[str, ...]
@@ -103,7 +103,7 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """One set of facts, a document for each, and all questions about them."""
+    """A set of facts, with a document for each and all questions about them."""
 
     name: str
     documents: tuple[str, ...]
@@ -111,7 +111,7 @@ class World:
 
     @classmethod
     def make(cls, names: Names, name: str, *, people: int = 240, companies: int = 60) -> World:
-        """The same ``names`` and ``name`` give the same world."""
+        """Make a world. The same ``names`` and ``name`` give the same world."""
         rng = random.Random(f"world {name} {names.words[0]} {names.words[1]}")
         subjects = {
             "person": [" ".join(pair) for pair in rng.sample(list(product(names.first, names.last)), people)],
@@ -136,14 +136,14 @@ class World:
         return cls(name, tuple(documents), tuple(questions))
 
     def samples(self, split: str, rng: random.Random, count: int, two_hop: float) -> Iterator[Sample]:
-        """``count`` questions, of which about the share ``two_hop`` take two."""
+        """``count`` questions. About the share ``two_hop`` of them needs two facts."""
         by_hops = {hops: [q for q in self.questions if q.hops == hops] for hops in (1, 2)}
         for index in range(count):
             question = rng.choice(by_hops[2 if rng.random() < two_hop else 1])
             yield self.sample(question, split, f"{self.name}/{index}")
 
     def question(self, text: str) -> Question:
-        """The question that is asked with this text."""
+        """The question with this text."""
         return next(question for question in self.questions if question.text == text)
 
     def sample(self, question: Question, split: str, name: str) -> Sample:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import random
 import warnings
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,10 @@ from rlfactory_search.retrievers import Hit, make_retriever
 
 from rlfactory_core.errors import MissingExtraError, ModelError
 
-sentence_transformers = pytest.importorskip("sentence_transformers", reason="needs rlfactory-search[dense]")
-pytest.importorskip("faiss", reason="needs rlfactory-search[dense]")
+# Whoever collects these tests need not import what takes seconds.
+pytestmark = pytest.mark.skipif(
+    find_spec("sentence_transformers") is None or find_spec("faiss") is None, reason="needs rlfactory-search[dense]"
+)
 
 FACTS = ["Mira Tolvan\nMira Tolvan works for Bracken.", "Bracken\nBracken is in Oslune.", "Oslune\nOslune is a city."]
 
@@ -22,6 +25,7 @@ FACTS = ["Mira Tolvan\nMira Tolvan works for Bracken.", "Bracken\nBracken is in 
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random embedding for every word of the facts: texts that share words are near."""
     import numpy as np
+    from sentence_transformers import SentenceTransformer
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
     from tokenizers.normalizers import Lowercase
@@ -35,9 +39,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
         from sentence_transformers.models import StaticEmbedding
     weights = np.random.default_rng(0).normal(size=(len(words) + 1, 32)).astype("float32")
     folder = tmp_path_factory.mktemp("model")
-    sentence_transformers.SentenceTransformer(
-        modules=[StaticEmbedding(tokenizer, embedding_weights=weights)], device="cpu"
-    ).save(str(folder))
+    SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_weights=weights)], device="cpu").save(str(folder))
     return folder
 
 

@@ -212,7 +212,7 @@ def test_a_server_that_goes_away_is_a_fault_of_the_backend() -> None:
 def test_a_server_that_is_not_there_is_said_at_the_start() -> None:
     with pytest.raises(BackendError, match=r"HTTP status 500.*rlfactory search serve"):
         search_after_open(HELLO, status=500)
-    with pytest.raises(BackendError, match=r"http://127.0.0.1:1/retrieve cannot be reached.*mend the address"):
+    with pytest.raises(BackendError, match=r"http://127.0.0.1:1/retrieve cannot be reached.*correct the address"):
         asyncio.run(make_retriever("http", url="http://127.0.0.1:1").open())
 
 

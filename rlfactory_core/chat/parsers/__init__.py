@@ -1,6 +1,6 @@
-"""What each model family writes, read from its text: one module a call syntax.
+"""Parsers for the text of each model family, one module for each call syntax.
 
-The names here are for a syntax of one's own.
+The names here are for a parser of your own.
 """
 
 from rlfactory_core.chat.parsers.hermes import parse_hermes

@@ -1,36 +1,25 @@
-"""JSON within a turn's text: strict, linear, with reasons that the model can learn from."""
+"""JSON within a turn's text, parsed strictly and in linear time, and bare text as a value of the schema's type.
+
+The errors are written so that a model can learn from them.
+"""
 
 from __future__ import annotations
 
 import json
-import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, NoReturn
+from typing import Any
 
-from rlfactory_core.chat.parsers.turn import MalformedError, is_name, skip_space
+from rlfactory_core.chat.parsers.turn import MalformedError, Text, is_name, skip_space
+from rlfactory_core.types import ToolSpec
+from rlfactory_core.utils.text import STRICT_JSON
 
-MAX_DEPTH = 64  # what is nested deeper would make later stages (validation, pickling, writing) recurse too deeply
+MAX_DEPTH = 64  # deeper nesting would make later stages (validation, pickling, writing) recurse too deeply
 _MAX_MEMBERS = 16  # a call has two to four
 _COLON = re.compile(r"\s*:\s*")
 _NEXT = re.compile(r"\s*(?:,\s*|(?P<end>}))")
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if math.isinf(value):
-        raise ValueError(f"{text[:20]} is too large")
-    return value
-
-
-# An infinite number would come out as a word that JSON does not have wherever the arguments are written.
-STRICT_JSON = json.JSONDecoder(parse_constant=_no_constant, parse_float=_finite)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +42,13 @@ class CallObject:
 
 
 def read_value(text: str, start: int, name: str = "") -> Value:
-    """The JSON value that begins at ``start``, behind white space.
+    """The JSON value at ``start``, after white space.
+
+    Args:
+        name: of the tool, if it is known, for the error.
 
     Raises:
-        MalformedError: it is not JSON, or nested deeper than `MAX_DEPTH`; ``name`` is the tool's, where it is known.
+        MalformedError: it is not JSON, or nested deeper than `MAX_DEPTH`.
     """
     begin = skip_space(text, start)
     try:
@@ -69,7 +61,7 @@ def read_value(text: str, start: int, name: str = "") -> Value:
 
 
 def read_object(text: str, start: int, name: str = "") -> Value:
-    """The arguments object that begins at ``start``.
+    """The arguments object at ``start``.
 
     Raises:
         MalformedError: as `read_value`, or it is another kind of value.
@@ -81,7 +73,7 @@ def read_object(text: str, start: int, name: str = "") -> Value:
 
 
 def read_call_object(text: str, start: int, arguments_keys: tuple[str, ...] = ("arguments",)) -> CallObject:
-    """``{"name": …, "arguments": {…}}``; other members are ignored, and the last of several with one key counts.
+    """``{"name": …, "arguments": {…}}``; other members are ignored, and the last member of a key counts.
 
     Raises:
         MalformedError: it is not JSON, or not such an object.
@@ -127,7 +119,7 @@ def _read_members(text: str, begin: int, members: dict[str, Value]) -> int:
 
 
 def kind(value: Any) -> str:
-    """JSON's word for the type of a value."""
+    """The JSON name of a value's type."""
     if value is None:
         return "null"
     names = {bool: "boolean", str: "string", list: "array", int: "number", float: "number"}
@@ -151,3 +143,54 @@ def _words(error: Exception) -> str:
     if isinstance(error, json.JSONDecodeError):
         return error.msg[:1].lower() + error.msg[1:]
     return "nested too deeply" if isinstance(error, RecursionError) else "a number or word that JSON does not have"
+
+
+_PYTHON_WORDS: Mapping[str, bool | None] = {"True": True, "False": False, "None": None}  # as templates write them
+
+
+def typed(text: str, tool: ToolSpec | None, argument: str) -> Any:
+    """The value of an argument that the model wrote as bare text.
+
+    Text stays text if the schema asks for a string only. Otherwise it is parsed as JSON (or Python's ``True``,
+    ``False`` and ``None``). If the schema allows the type of that value, or names no type, the value counts. In all
+    other cases the text stays, and validation tells the model which type is expected. For example,
+    ``anyOf: [string, object]`` gives an object if one is written, and ``anyOf: [string, null]`` gives the text ``5``
+    but null for ``null``. No quotes are added and no backslashes are removed.
+
+    Args:
+        tool: None if it is unknown; then the value counts if the text is JSON, as for an unknown argument.
+    """
+    schema = tool.parameters.get("properties", {}).get(argument) if tool else None
+    types = _types(schema)
+    if types == {"string"}:
+        return text
+    stripped = text.strip()
+    if stripped in _PYTHON_WORDS:
+        value = _PYTHON_WORDS[stripped]
+    else:
+        try:
+            found = read_value(Text(text), 0)
+        except MalformedError:
+            return text
+        if skip_space(text, found.end) != len(text):
+            return text
+        value = found.value
+    return value if not types or kind(value) in types else text
+
+
+def _types(schema: object) -> set[str]:
+    """The JSON types that a schema allows; empty if it allows all, or does not say."""
+    if not isinstance(schema, Mapping):
+        return set()
+    if "type" in schema:
+        given = schema["type"]
+        names = {given} if isinstance(given, str) else set(given)
+        return {"number" if name == "integer" else name for name in names}
+    if "enum" in schema or "const" in schema:
+        values: Sequence[Any] = schema.get("enum", [schema.get("const")])
+        return {kind(value) for value in values}
+    for word in ("anyOf", "oneOf"):
+        if word in schema:
+            options = [_types(option) for option in schema[word]]
+            return set().union(*options) if all(options) else set()
+    return next((types for part in schema.get("allOf", ()) if (types := _types(part))), set())

@@ -1,7 +1,7 @@
 """Qwen3-Coder's XML: ``<tool_call><function=NAME><parameter=KEY>VALUE</parameter>…</function></tool_call>``.
 
-Qwen3.5 and later write it too, behind a thinking block. Values are bare text without escapes; `typed` gives them the
-types that the offered tool asks for.
+Qwen3.5 and later write it too, after a thinking block. Values are bare text without escapes; `typed` gives them the
+types of the offered tool's schema.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from rlfactory_core.chat.parsers.hermes import CLOSE, OPEN, RESUME
-from rlfactory_core.chat.parsers.json_calls import CallObject
+from rlfactory_core.chat.parsers.hermes import RESUME
+from rlfactory_core.chat.parsers.json_calls import CallObject, typed
 from rlfactory_core.chat.parsers.turn import MalformedError, Syntax, Turn, behind, is_name, read_turn, skip_space
-from rlfactory_core.chat.parsers.typed import typed
+from rlfactory_core.tiny import CALL_CLOSE, CALL_OPEN
 from rlfactory_core.types import Message, ToolSpec
 
 FUNCTION = "<function="
@@ -27,26 +27,26 @@ _BODY = f"{FUNCTION}NAME><parameter=KEY>VALUE</parameter>…{_END}"
 def parse_qwen3_coder(text: str, tools: Sequence[ToolSpec] = (), *, thinking_open: bool = False) -> Message:
     """Read one assistant turn; see `read_turn` for thinking and limits.
 
-    Strict about tags, as the model's own prompt asks: a call that is not closed by ``</tool_call>`` is an error (peers
-    disagree: some take what is there, which may be half a value), and so is a ``<function=`` outside of
-    ``<tool_call>``. A value ends at the first ``</parameter>``; the line breaks next to its tags are not part of it.
+    A call that is not closed by ``</tool_call>`` is an error, because it may hold half a value, and so is a
+    ``<function=`` outside of ``<tool_call>``; other parsers disagree here. A value ends at the first ``</parameter>``;
+    the line breaks next to its tags do not belong to it.
     """
     return read_turn(text, tools, _TAGGED, _BARE, thinking_open=thinking_open)
 
 
 def read_tagged_function(turn: Turn, start: int) -> int:
-    """What stands between ``<tool_call>`` and ``</tool_call>``."""
+    """Read the call between ``<tool_call>`` and ``</tool_call>``."""
     begin = skip_space(turn.text, start)
     if not turn.text.startswith(FUNCTION, begin):
-        raise MalformedError(f"{FUNCTION}NAME> does not follow {OPEN}", start)
+        raise MalformedError(f"{FUNCTION}NAME> does not follow {CALL_OPEN}", start)
     found = read_function(turn, begin + len(FUNCTION))
-    after = behind(turn, CLOSE, found.end, found.name, "function")
+    after = behind(turn, CALL_CLOSE, found.end, found.name, "function")
     turn.call(found.name, found.arguments_text, found.arguments)
     return after
 
 
 def read_function(turn: Turn, start: int) -> CallObject:
-    """A function from behind its ``<function=`` on.
+    """Read a function, from after its ``<function=``.
 
     Raises:
         MalformedError: it is not written as `_BODY`.
@@ -77,9 +77,9 @@ def _without_breaks(value: str) -> str:
 
 def _refuse_bare(turn: Turn, start: int) -> int:
     found = read_function(turn, start)
-    raise MalformedError(f"{FUNCTION}…{_END} stands outside of {OPEN}", found.end - len(_END), found.name)
+    raise MalformedError(f"{FUNCTION}…{_END} stands outside of {CALL_OPEN}", found.end - len(_END), found.name)
 
 
-RESUME_FUNCTION = re.compile(f"{OPEN}|{FUNCTION}|(?P<close>{_END})")
-_TAGGED = Syntax(OPEN, read_tagged_function, f"{OPEN}{_BODY}{CLOSE}", RESUME, close=CLOSE)
-_BARE = Syntax(FUNCTION, _refuse_bare, f"{OPEN}{_BODY}{CLOSE}", RESUME_FUNCTION)
+RESUME_FUNCTION = re.compile(f"{CALL_OPEN}|{FUNCTION}|(?P<close>{_END})")
+_TAGGED = Syntax(CALL_OPEN, read_tagged_function, f"{CALL_OPEN}{_BODY}{CALL_CLOSE}", RESUME, close=CALL_CLOSE)
+_BARE = Syntax(FUNCTION, _refuse_bare, f"{CALL_OPEN}{_BODY}{CALL_CLOSE}", RESUME_FUNCTION)

@@ -1,7 +1,7 @@
-"""One assistant turn while it is read: thinking blocks, content and calls, for every call syntax of this folder.
+"""Parses an assistant turn into thinking, content and calls; shared by every call syntax of this folder.
 
-A syntax brings what begins a call and how to read one; here stands what all share. Every character is looked at a
-bounded number of times, nothing is evaluated, and no text makes it raise.
+A syntax defines how a call begins and how it is read. Parsing takes time linear in the text, evaluates nothing, and
+never raises.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from rlfactory_core.types import Message, ToolCall, ToolSpec
 
-# A turn with more than this is noise, whose every piece would cost time and an observation: its rest stays unread.
+# A turn with more than this is noise; the rest is not read, because each call would cost time and an observation.
 MAX_CALLS = 64
 MAX_TAGS = 512
 _MAX_NAME = 128  # characters
@@ -22,12 +22,12 @@ _JSON_NAME = re.compile(r'"name"\s*:\s*"([^"\\]{1,128})"')
 
 
 class MalformedError(Exception):
-    """What was to be a call is none.
+    """A text that begins like a call is not one.
 
     Args:
-        reason: what is wrong, to be read by the model.
-        at: where the search for the end of the spoilt text begins.
-        name: of the tool that was meant, where it is known.
+        reason: what is wrong, for the model.
+        at: where the search for the end of the malformed text begins.
+        name: of the tool, if it is known.
     """
 
     def __init__(self, reason: str, at: int, name: str = "") -> None:
@@ -38,7 +38,7 @@ class MalformedError(Exception):
 
 
 class Text(str):
-    """JSON errors count the lines before them, which over many bad calls would be quadratic in the text."""
+    """A text in which JSON errors do not count lines, which would take quadratic time over many bad calls."""
 
     __slots__ = ()
 
@@ -51,15 +51,15 @@ class Text(str):
 
 @dataclass(slots=True)
 class Turn:
-    """What has been read so far of ``text``; ``tools`` are the offered ones, by name."""
+    """What has been read of ``text`` so far; ``tools`` are the offered tools by name."""
 
     text: str
     tools: Mapping[str, ToolSpec] = field(default_factory=dict)
     content: list[str] = field(default_factory=list)
     reasoning: list[str] = field(default_factory=list)
     calls: list[ToolCall] = field(default_factory=list)
-    started: bool = False  # whether there is more than white space and thinking
-    num_read: int = 0  # calls, those included that turned out to be thinking
+    started: bool = False  # whether there is anything but white space and thinking
+    num_read: int = 0  # calls, including those that turned out to be thinking
 
     def say(self, text: str) -> None:
         self.content.append(text)
@@ -69,7 +69,7 @@ class Turn:
         self._add(name, arguments_text, arguments, None)
 
     def refuse(self, body: str, reason: str, form: str, name: str = "") -> None:
-        """A call that is none: the model is told the reason, and the form that would have been right."""
+        """Add a malformed call; its error tells the model the reason and the right form."""
         if not name and (match := _JSON_NAME.search(body)):
             name = match.group(1)
         error = f"Invalid tool call: {reason}. Write {form}."
@@ -81,13 +81,13 @@ class Turn:
         self.num_read += 1
 
     def think(self, start: int, close: re.Pattern[str]) -> int:
-        """A thinking block from ``start`` on; one that is never closed holds all the rest."""
+        """Read a thinking block from ``start``; a block that is never closed takes the rest of the text."""
         end = close.search(self.text, start)
         self.reasoning.append(self.text[start : end.start() if end else len(self.text)])
         return end.end() if end else len(self.text)
 
     def unthink(self, before: str) -> None:
-        """All so far, ``before`` last, was thinking."""
+        """Turn everything so far, and then ``before``, into thinking."""
         self.reasoning += [*self.content, before]
         self.content.clear()
         self.calls.clear()
@@ -106,11 +106,11 @@ class Turn:
 class Syntax:
     """One way to write calls."""
 
-    opener: str  # the literal text that begins one
-    read: Callable[[Turn, int], int]  # from behind the opener: puts the calls into the turn, says where they end
-    form: str  # how a call is written right, for the text of errors
-    resume: re.Pattern[str]  # where a malformed call ends: behind a match of the group ``close``, before any other
-    close: str = ""  # what must stand behind a call, where its absence is to be told
+    opener: str  # the literal text that begins a call
+    read: Callable[[Turn, int], int]  # reads from after the opener: adds the calls to the turn, returns where they end
+    form: str  # how a call is written correctly, for error messages
+    resume: re.Pattern[str]  # where a malformed call ends: after a match of the group ``close``, before any other match
+    close: str = ""  # the text that has to follow a call, if its absence is an error
 
 
 def read_turn(
@@ -122,16 +122,16 @@ def read_turn(
     markup: Sequence[str] = (),
     at_start: Callable[[Turn, int], int] = lambda turn, position: position,
 ) -> Message:
-    """Read one assistant turn, given without its stop token.
+    """Parse one assistant turn without its stop token.
 
-    Calls within a thinking block are not calls, and a block that is never closed holds all the rest. Text before a
-    closing tag that nothing opened is reasoning, its calls included: the generation prompt may have opened it
-    (``thinking_open`` says that it did). Ids are ``call_0``, ``call_1``, … in the order of the text.
+    Calls within a thinking block do not count, and a block that is never closed takes the rest of the text. Text before
+    a closing tag without an opening tag is reasoning, its calls included, because the generation prompt may have opened
+    the block (``thinking_open`` says that it did). Ids are ``call_0``, ``call_1``, … in the order of the text.
 
     Args:
         thinking: the two tags around a thinking block.
-        markup: literal texts around calls that mean nothing.
-        at_start: reads calls that are such only where nothing but thinking stands before them.
+        markup: literal texts around calls that are ignored.
+        at_start: reads calls that count only if nothing but thinking comes before them.
     """
     turn = Turn(Text(text), {tool.name: tool for tool in tools})
     by_opener = {syntax.opener: syntax for syntax in syntaxes}
@@ -159,7 +159,7 @@ def read_turn(
 
 
 def read_or_refuse(turn: Turn, syntax: Syntax, start: int) -> int:
-    """One call, from behind its opener on, or the refusal of what is none; where reading goes on."""
+    """Read a call from after its opener, or add a malformed one; returns where reading goes on."""
     if turn.num_read >= MAX_CALLS:
         turn.refuse(turn.text[start:], f"a turn holds at most {MAX_CALLS} calls, the rest was not read", syntax.form)
         return len(turn.text)
@@ -175,10 +175,10 @@ def read_or_refuse(turn: Turn, syntax: Syntax, start: int) -> int:
 
 
 def behind(turn: Turn, close: str, end: int, name: str, what: str = "JSON object") -> int:
-    """Where reading goes on behind ``close``, which must follow a call that ends at ``end``.
+    """The position after ``close``, which has to follow a call that ends at ``end``.
 
     Raises:
-        MalformedError: it does not follow.
+        MalformedError: ``close`` does not follow.
     """
     after = skip_space(turn.text, end)
     if not turn.text.startswith(close, after):
@@ -192,5 +192,5 @@ def skip_space(text: str, start: int) -> int:
 
 
 def is_name(text: object) -> bool:
-    """Whether this can be a tool's name; an unknown one is for the tool manager to answer."""
+    """Whether this can be a tool's name; the tool manager answers a call of an unknown one."""
     return isinstance(text, str) and 0 < len(text) <= _MAX_NAME and text.isprintable() and not text.isspace()

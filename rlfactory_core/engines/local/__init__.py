@@ -1,7 +1,6 @@
 """The embedded engine: GRPO for any Hugging Face causal LM in this process, on CPU cores or one GPU.
 
-From the bottom up: `attention` and `plans` run a model without padding, `cache` and `decoder` sample, `policy` puts a
-model behind one face (ragged or padded, as `probe` decided), `sampler` is its asynchronous side, `loss`, `optim` and
-`update` learn, `checkpoint` saves, `tiny_model` and `warmstart` make the default model, `trainer` is the loop and
-`engine` the entrance.
+From the bottom up: `model` runs a causal LM, without padding if the model allows it; `decoding` samples tokens;
+`training` computes updates, saves checkpoints and holds the training loop; `tiny` builds the default model; `local_run`
+opens the parts of a run in one process, and `engine` starts the processes.
 """

@@ -1,41 +1,35 @@
-"""The entrance: puts a run's parts together in each process, and evaluates before and after training."""
+"""The local engine: completes a configuration for this machine, then trains or evaluates in one or more processes."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import torch
 
-from rlfactory_core.advantages import check_advantage
-from rlfactory_core.config import RunConfig, VerlConfig
-from rlfactory_core.cores import usable_cores
-from rlfactory_core.engines.local.loading import choose_device
-from rlfactory_core.engines.local.local_run import LocalRun
-from rlfactory_core.engines.local.prebuilt import MOST_WORKERS
-from rlfactory_core.engines.local.processes import worker_processes
-from rlfactory_core.engines.local.quiet import quiet_transformers
-from rlfactory_core.engines.local.workers import Workers
+from rlfactory_core.algo.advantages import check_advantage
+from rlfactory_core.config import RunConfig
+from rlfactory_core.engines.base import EngineRun
+from rlfactory_core.engines.local.local_run import opened
+from rlfactory_core.engines.local.model.loading import choose_device, quiet_transformers
+from rlfactory_core.engines.local.tiny.default_model import MOST_WORKERS
+from rlfactory_core.engines.local.training.processes import worker_processes
+from rlfactory_core.engines.local.training.workers import Compute, Workers
 from rlfactory_core.errors import ConfigError, UsageError
-from rlfactory_core.plugins.fingerprint import Fingerprint
-from rlfactory_core.plugins.registry import Registry
-from rlfactory_core.protocols import EngineRun
-from rlfactory_core.reporting.folder import RunFolder
-from rlfactory_core.reporting.progress import NullProgress
+from rlfactory_core.utils.cpu import usable_cores
 
 
 class LocalEngine:
-    """Trains in this process (and, for a small model on the CPU, a few more like it)."""
+    """Trains in this process, and for a small model on the CPU also in further processes like it."""
 
     def prepare(self, config: RunConfig) -> RunConfig:
         device = choose_device(config.device)
         check_advantage(config.train.advantage)
         if config.rollout.deterministic and config.train.staleness:
             raise ConfigError(
-                "rollout.deterministic=true needs train.staleness=0: overlapping rollouts with updates depends on time."
+                "rollout.deterministic=true needs train.staleness=0: rollouts that overlap with updates depend on time."
             )
         own_data = config.data.train is not None or config.data.eval is not None
         if own_data and config.model is None:
@@ -45,7 +39,7 @@ class LocalEngine:
             )
         workers = config.train.workers or self._workers(config, device)
         if workers > 1 and device.type != "cpu":
-            raise ConfigError(f"train.workers={workers}: several processes are for the CPU; on {device} use 1.")
+            raise ConfigError(f"train.workers={workers}: only the CPU can use several processes; on {device} use 1.")
         if config.train.prompts_per_step < workers:
             raise ConfigError(
                 f"train.prompts_per_step={config.train.prompts_per_step} is less than train.workers={workers}: every "
@@ -61,58 +55,30 @@ class LocalEngine:
         return max(1, min(MOST_WORKERS, usable_cores(), config.train.prompts_per_step))
 
     def train(self, run: EngineRun) -> dict[str, Any]:
-        others = [f"verl.{name}" for name, value in run.config.verl if value != getattr(VerlConfig(), name)]
-        if others:
-            raise UsageError(
-                f"{', '.join(others)}: the local engine has none of these. Add --engine verl, or drop them."
-            )
-        return self._in_processes(run, train_program)
+        return _in_processes(run, training=True)
 
     def evaluate(self, run: EngineRun) -> dict[str, Any]:
-        return self._in_processes(run, evaluate_program)
-
-    def _in_processes(self, run: EngineRun, program: Any) -> dict[str, Any]:
-        fingerprints = run.registry.fingerprints()
-        with worker_processes(program, run.config, str(run.folder.path), fingerprints, run.resume) as workers:
-            return asyncio.run(_run(program, run, workers))
+        return _in_processes(run, training=False)
 
 
-def train_program(
-    config: RunConfig, folder: str, workers: Workers, fingerprints: Sequence[Fingerprint], resume: bool
-) -> None:
-    """What the other worker processes do while rank 0 trains."""
-    asyncio.run(_run(train_program, _worker_run(config, folder, fingerprints, resume), workers))
+def _in_processes(run: EngineRun, *, training: bool) -> dict[str, Any]:
+    with worker_processes(partial(_program, training=training), run) as workers:
+        return _program(run, workers, training=training)
 
 
-def evaluate_program(
-    config: RunConfig, folder: str, workers: Workers, fingerprints: Sequence[Fingerprint], resume: bool
-) -> None:
-    """What the other worker processes do while rank 0 evaluates."""
-    asyncio.run(_run(evaluate_program, _worker_run(config, folder, fingerprints, resume), workers))
+def _program(run: EngineRun, workers: Workers, *, training: bool) -> dict[str, Any]:
+    """The program of every process."""
+    return asyncio.run(_run(run, workers, training=training))
 
 
-def _worker_run(config: RunConfig, folder: str, fingerprints: Sequence[Fingerprint], resume: bool) -> EngineRun:
-    registry = Registry()
-    registry.load_for_worker(fingerprints)
-    return EngineRun(config, registry, RunFolder(Path(folder)), NullProgress(), resume)
-
-
-async def _run(program: Any, run: EngineRun, workers: Workers) -> dict[str, Any]:
+async def _run(run: EngineRun, workers: Workers, *, training: bool) -> dict[str, Any]:
     run.stop.task = asyncio.current_task()
     threads = 1 if workers.size > 1 or run.config.model is None else usable_cores()
-    compute = ThreadPoolExecutor(1, "rlfactory-compute", initializer=torch.set_num_threads, initargs=(threads,))
+    thread = ThreadPoolExecutor(1, "rlfactory-compute", initializer=torch.set_num_threads, initargs=(threads,))
     torch.set_num_threads(threads)
     try:
         with quiet_transformers():
-            return await _use(LocalRun(run, workers, compute), program)
-    finally:  # not waited for: after a failure it may stand in a collective until the other processes are ended
-        compute.shutdown(wait=False, cancel_futures=True)
-
-
-async def _use(local: LocalRun, program: Any) -> dict[str, Any]:
-    try:
-        training = program is train_program
-        await local.open(training=training)
-        return await (local.train() if training else local.evaluate())
-    finally:
-        await local.close()
+            async with opened(run, Compute(workers, thread), training=training) as local:
+                return await (local.train() if training else local.evaluate("after", intervals=True))
+    finally:  # after a failure the thread may hang in a collective until the other processes end: do not wait for it
+        thread.shutdown(wait=False, cancel_futures=True)

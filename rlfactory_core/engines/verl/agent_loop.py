@@ -1,4 +1,4 @@
-"""verl's agent loop, with our rollout inside: what a verl rollout worker runs for each trajectory."""
+"""The agent loop that verl's rollout worker runs for each trajectory; it plays our rollout."""
 
 from __future__ import annotations
 
@@ -6,31 +6,32 @@ from typing import Any
 
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase
 
+from rlfactory_core.engines.verl.config import VerlConfig
 from rlfactory_core.engines.verl.output import TrajectoryOutput, agent_loop_output
 from rlfactory_core.engines.verl.pool import POOL_FIELD
+from rlfactory_core.engines.verl.rollout_request import FIELD
 from rlfactory_core.engines.verl.sampler import ServerSampler
-from rlfactory_core.engines.verl.work import FIELD
 from rlfactory_core.engines.verl.worker_runtime import worker_runtime
 from rlfactory_core.reporting.trajectories import StoredTrajectory
 
 
 class RolloutAgentLoop(AgentLoopBase):
-    """Rolls out and scores one attempt; verl makes one of these for each."""
+    """Rolls out and scores one attempt; verl makes a loop for each attempt."""
 
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> TrajectoryOutput:
-        """verl's own ``sampling_params`` are not used: how to sample stands in the work, as in the local engine."""
+        """Ignores verl's ``sampling_params``: the request says how to sample, as in the local engine."""
         shared = worker_runtime(str(self.data_config[FIELD]), self.tokenizer, self.data_config.get(POOL_FIELD))
-        sampler = ServerSampler(self.server_manager, shared.config.verl.sample_deadline_s)
+        sampler = ServerSampler(self.server_manager, VerlConfig.of(shared.config).sample_deadline_s)
         attempt = int(kwargs["session_id"])
-        work, trajectory = await shared.play(kwargs[FIELD], attempt, sampler)
-        chat = shared.runtime.chat
-        prompt = list(chat.initial_ids(work.sample.messages, trajectory.tools)) if not trajectory.turns else []
-        now = int(kwargs["global_steps"])  # a trajectory that sampled nothing is as old as its step
+        request, trajectory = await shared.play(kwargs[FIELD], attempt, sampler)
+        chat = shared.chat
+        prompt = list(chat.initial_ids(request.sample.messages, trajectory.tools)) if not trajectory.turns else []
+        now = int(kwargs["global_steps"])  # the version for a trajectory that sampled nothing
         return agent_loop_output(
             StoredTrajectory.of(trajectory, chat.decode),
             prompt,
+            request.position,
             pad_id=chat.stop_token_ids[0],
             oldest=now if sampler.oldest is None else sampler.oldest,
             newest=now if sampler.newest is None else sampler.newest,
-            note=f"{work.how.name if work.how else 'train'}:{work.session}",
         )

@@ -1,7 +1,7 @@
-"""verl's checkpoints in the run's folder, and each of them as a Hugging Face folder under our own name.
+"""verl's checkpoints in the run's folder, and a link to the Hugging Face folder in each of them.
 
-``checkpoints/verl/global_step_N`` is verl's: shards, optimizer, data position. ``checkpoints/step-N`` is a link to the
-whole policy in it, which any Hugging Face program can load, and ``checkpoints/latest`` to the newest of those.
+``checkpoints/verl/global_step_N`` is verl's: shards, optimizer, data position. ``checkpoints/step-N`` links to the
+policy in it, which any Hugging Face program can load, and ``checkpoints/latest`` links to the newest of those.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from rlfactory_core.errors import CheckpointError
 from rlfactory_core.reporting.folder import replace_link, write_atomic
 
 FOLDER = "verl"
-TRACKER = "latest_checkpointed_iteration.txt"  # verl writes it when a checkpoint is whole
+TRACKER = "latest_checkpointed_iteration.txt"  # verl writes it once a checkpoint is complete
 STATE = "rlfactory_state.json"
 
 
 @dataclass(frozen=True, slots=True)
 class RecorderState:
-    """What a resumed run needs of the record keeping: the running sums, and the step's metrics."""
+    """The recorder's data for a resume: the running sums, and the step's metrics."""
 
     step: int
     totals: Mapping[str, float]
@@ -32,7 +32,7 @@ class RecorderState:
 
 
 def publish(checkpoints: Path, state: RecorderState, *, keep: int) -> None:
-    """After verl has written a checkpoint: link it, and only then delete all but the newest ``keep``."""
+    """Link the checkpoint that verl has written, and only then delete all but the newest ``keep``."""
     own, step = checkpoints / FOLDER, state.step
     write_atomic(own / f"global_step_{step}" / STATE, json.dumps(asdict(state)))
     replace_link(checkpoints / f"step-{step}", f"{FOLDER}/global_step_{step}/actor/huggingface")
@@ -44,7 +44,7 @@ def publish(checkpoints: Path, state: RecorderState, *, keep: int) -> None:
 
 
 def latest_step(checkpoints: Path) -> int:
-    """The newest whole checkpoint's.
+    """The step of the newest complete checkpoint.
 
     Raises:
         CheckpointError: there is none.
@@ -58,7 +58,7 @@ def latest_step(checkpoints: Path) -> int:
 
 
 def read_state(checkpoints: Path, step: int) -> RecorderState:
-    """Of a checkpoint; an empty one where the run died between verl's files and ours."""
+    """The state in a checkpoint; empty if the run was killed after verl had written its files and before ours."""
     try:
         text = (checkpoints / FOLDER / f"global_step_{step}" / STATE).read_text()
     except FileNotFoundError:

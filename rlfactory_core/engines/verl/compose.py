@@ -1,4 +1,4 @@
-"""verl's whole configuration: its own hydra files with our overrides, checked by verl."""
+"""Makes verl's whole configuration from its hydra files and our overrides, and has verl check it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def compose(overrides: Sequence[Override], *, with_model: bool = True) -> Any:
     """The ``DictConfig`` that verl's trainer takes.
 
     Args:
-        with_model: the model can be reached; verl reads it to check a critic.
+        with_model: whether the model can be read; verl reads it to check a critic.
 
     Raises:
         ConfigError: verl's schema has no such key, or verl refuses a value.
@@ -55,7 +55,7 @@ def compose(overrides: Sequence[Override], *, with_model: bool = True) -> Any:
 
 
 def explain(config: Any, overrides: Sequence[Override]) -> str:
-    """The whole configuration as YAML, then each changed value with the key of ours that gave it."""
+    """The whole configuration as YAML, then each changed value with our key for it."""
     from omegaconf import OmegaConf
 
     changed = changed_by(overrides)

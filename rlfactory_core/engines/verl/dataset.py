@@ -1,7 +1,7 @@
 """The task's samples as verl's data set.
 
 The training set is the run's whole schedule, one item per prompt of each step in order, so that both engines train on
-the same prompts at the same steps and a resumed run goes on where it stood.
+the same prompts at the same steps and a resumed run continues at the right prompt.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from typing import Any
 
 from torch.utils.data import Dataset
 
-from rlfactory_core.engines.verl.payload import Payload
-from rlfactory_core.engines.verl.work import FIELD, Work
-from rlfactory_core.evaluation import EvalPass
-from rlfactory_core.rollout import derive_seed
-from rlfactory_core.schedule import PromptSchedule
-from rlfactory_core.task_runtime import TaskRuntime
+from rlfactory_core.algo.evaluation import EvalPass
+from rlfactory_core.algo.schedule import PromptSchedule
+from rlfactory_core.engines.verl.rollout_request import FIELD, Position, RolloutRequest
+from rlfactory_core.engines.verl.run_payload import Payload
+from rlfactory_core.tasks.parts import TaskParts
 from rlfactory_core.types import Sample
+from rlfactory_core.utils.seeds import derive_seed
 
-TRAIN, EVAL = "train", "eval"  # what stands where verl expects the names of files
+TRAIN, EVAL = "train", "eval"  # given to verl in place of file names
 
 
 class TaskDataset(Dataset[dict[str, Any]]):
@@ -27,37 +27,37 @@ class TaskDataset(Dataset[dict[str, Any]]):
 
     def __init__(self, data_files: Any, tokenizer: Any, processor: Any, config: Any, max_samples: int = -1) -> None:
         self.config, registry = Payload.from_text(str(config[FIELD])).load_plugins()
-        runtime = TaskRuntime(self.config, registry)
+        parts = TaskParts.make(self.config, registry)
         self.training = data_files == TRAIN
-        self.samples: Sequence[Sample] = runtime.samples("train") if self.training else runtime.held_out(required=False)
+        self.samples: Sequence[Sample] = parts.samples("train") if self.training else parts.held_out(required=False)
         train = self.config.train
         self.schedule = PromptSchedule(len(self.samples), train.prompts_per_step, self.config.seed)
-        self.passes: Sequence[EvalPass] = (EvalPass(EVAL),)  # of the evaluation that comes next
+        self.passes: Sequence[EvalPass] = (EvalPass(EVAL),)  # of the next evaluation
 
     def __len__(self) -> int:
         train = self.config.train
         return train.steps * train.prompts_per_step if self.training else len(self.passes) * len(self.samples)
 
     def __getitem__(self, item: int) -> dict[str, Any]:
-        work = self._training_work(item) if self.training else self._evaluation_work(item)
+        request = self._training_request(item) if self.training else self._evaluation_request(item)
         row = {
-            "raw_prompt": [{"role": message.role, "content": message.content} for message in work.sample.messages],
+            "raw_prompt": [{"role": message.role, "content": message.content} for message in request.sample.messages],
             "index": item,
-            "data_source": work.how.name if work.how else (work.sample.slice or self.config.plugin),
+            "data_source": request.how.name if request.how else (request.sample.slice or self.config.plugin),
             "reward_model": {"style": "rule", "ground_truth": ""},
-            FIELD: work.dumps(),
+            FIELD: request.dumps(),
         }
-        return row if work.how is None else {**row, "__rollout_n__": work.how.attempts}
+        return row if request.how is None else {**row, "__rollout_n__": request.how.attempts}
 
-    def _training_work(self, item: int) -> Work:
+    def _training_request(self, item: int) -> RolloutRequest:
         step, index = divmod(item, self.config.train.prompts_per_step)
         step += 1
         sample = self.samples[self.schedule.index(item)]
         seed = derive_seed(self.config.seed, "train", step, index)
-        return Work(sample, seed, f"{step}/{index}", self.config.rollout.temperature)
+        return RolloutRequest(sample, seed, Position(TRAIN, step, index), self.config.rollout.temperature)
 
-    def _evaluation_work(self, item: int) -> Work:
+    def _evaluation_request(self, item: int) -> RolloutRequest:
         number, index = divmod(item, len(self.samples))
         how = self.passes[number]
         seed = derive_seed(self.config.seed, how.name, index)
-        return Work(self.samples[index], seed, f"{how.name}/{index}", how.temperature, how)
+        return RolloutRequest(self.samples[index], seed, Position(how.name, 0, index), how.temperature, how)

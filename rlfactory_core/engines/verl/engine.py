@@ -1,4 +1,4 @@
-"""The entrance: completes and checks a configuration for verl, trains, evaluates, explains."""
+"""The verl engine: completes and checks a configuration, trains, evaluates and explains."""
 
 from __future__ import annotations
 
@@ -14,27 +14,29 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from rlfactory_core.config import RunConfig
-from rlfactory_core.cores import usable_cores
+from rlfactory_core.engines.base import EngineRun
+from rlfactory_core.engines.recorder import run_facts
 from rlfactory_core.engines.verl.checkpoints import latest_step
 from rlfactory_core.engines.verl.compose import compose, explain
+from rlfactory_core.engines.verl.config import VerlConfig
+from rlfactory_core.engines.verl.constraints import check_rules
 from rlfactory_core.engines.verl.cpu.environment import HEAD_SIZES, cpu_environment
 from rlfactory_core.engines.verl.overrides import Place, compile_overrides
-from rlfactory_core.engines.verl.payload import Payload
 from rlfactory_core.engines.verl.pool import Pool, check_gpus
-from rlfactory_core.engines.verl.rules import check_rules
-from rlfactory_core.engines.verl.work import FIELD
+from rlfactory_core.engines.verl.rollout_request import FIELD
+from rlfactory_core.engines.verl.run_payload import Payload
 from rlfactory_core.errors import MissingExtraError, ModelError, UsageError
-from rlfactory_core.plugins.single_file import is_file
-from rlfactory_core.protocols import EngineRun
-from rlfactory_core.task_runtime import TaskRuntime
+from rlfactory_core.plugins.loading import is_file
+from rlfactory_core.tasks.parts import TaskParts
+from rlfactory_core.utils.cpu import usable_cores
 
-KV_CACHE_GIB = 1.0  # of each vLLM server on the CPU
+KV_CACHE_GIB = 1.0  # for each vLLM server on the CPU
 MOST_AGENT_WORKERS = 8
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def _quietly(method: Method) -> Method:
-    """verl warns at import of every backend that is not installed."""
+    """verl's import warns of every backend that is not installed; hide that."""
 
     @wraps(method)
     def quiet(*args: Any, **options: Any) -> Any:
@@ -49,27 +51,25 @@ class VerlEngine:
     """Trains with verl and vLLM on Ray."""
 
     serves_pools = True
-    refuses_changed_plugins = True  # on a resume: a cluster's machines are not all at hand to be asked what changed
+    refuses_changed_plugins = True  # on a resume: not all machines of a cluster can be checked for changes at once
 
     def prepare(self, config: RunConfig) -> RunConfig:
         device = _device(config.device)
         _check_installed(device)
-        gpus = config.verl.gpus or _count_gpus(device)
-        if device == "cpu" and config.verl.mode == "separate_async" and not config.verl.gpus:
-            gpus = 2  # one that trains, one that samples; on the CPU they are processes
-        rollout = config.verl.rollout_gpus
-        if config.verl.mode == "separate_async" and not rollout:
-            rollout = gpus // 2
-        verl = config.verl.model_copy(
-            update={
-                "gpus": gpus,
-                "rollout_gpus": rollout,
-                "agent_workers": config.verl.agent_workers or min(gpus * config.verl.nodes, MOST_AGENT_WORKERS),
-            }
-        )
+        verl = VerlConfig.of(config)
+        separate = verl.mode == "separate_async"
+        # On the CPU a GPU is a process: one that trains and one that samples.
+        gpus = verl.gpus or (2 if device == "cpu" and separate else _count_gpus(device))
+        completed_verl = {
+            **verl.model_dump(mode="json"),
+            "gpus": gpus,
+            "rollout_gpus": verl.rollout_gpus or (gpus // 2 if separate else 0),
+            "agent_workers": verl.agent_workers or min(gpus * verl.nodes, MOST_AGENT_WORKERS),
+        }
         tiny = config.model is None and config.dtype == "auto"
         dtype = "float32" if device == "cpu" or tiny else "bfloat16"
-        update: dict[str, Any] = {"device": device, "verl": verl}
+        update: dict[str, Any] = {"device": device}
+        update["plugins"] = {**config.plugins, config.engine_name: completed_verl}
         update["dtype"] = dtype if config.dtype == "auto" else config.dtype
         if is_file(config.plugin):
             update["plugin"] = str(Path(config.plugin).expanduser().resolve())
@@ -94,13 +94,13 @@ class VerlEngine:
 
     @_quietly
     def explain(self, config: RunConfig, registry: Any) -> str:
-        """verl's whole configuration, and which of our keys gave each changed value; starts nothing."""
+        """verl's whole configuration, and our key for each changed value; starts nothing."""
         os.environ.update(self._environment(config))
-        runtime = TaskRuntime(config, registry)
+        parts = TaskParts.make(config, registry)
         model = config.model or "the plugin's own tiny model"
         place = Place(model, config.out or Path("runs/TIME-PLUGIN"), "SYNC")
-        held_out = len(runtime.held_out(required=False))
-        pool = Pool.of(runtime.pools, config)
+        held_out = len(parts.held_out(required=False))
+        pool = Pool.of(parts.scorers.pools, config)
         overrides = compile_overrides(config, place, held_out=held_out, pool=pool, flash=_has_flash())
         return explain(compose(overrides, with_model=False), overrides)
 
@@ -108,18 +108,17 @@ class VerlEngine:
     def _run(self, run: EngineRun, resume_step: int | None, *, only_evaluate: bool = False) -> dict[str, Any]:
         from omegaconf import open_dict
 
-        config = run.config
+        config, parts = run.config, run.parts
         environment = self._environment(config)
         os.environ.update(environment)  # before verl is imported
-        runtime = TaskRuntime(config, run.registry)
-        _check_scorers(runtime)
-        pool = Pool.of(runtime.pools, config)
+        _check_scorers(parts)
+        pool = Pool.of(parts.scorers.pools, config)
         _check_machine(config, pool)
         if not only_evaluate:
-            runtime.samples("train")
-        held_out = len(runtime.held_out(required=only_evaluate))
-        from rlfactory_core.engines.local.prebuilt import prebuilt_model
-        from rlfactory_core.engines.verl.launch import Job, run_job
+            parts.samples("train")
+        held_out = len(parts.held_out(required=only_evaluate))
+        from rlfactory_core.engines.verl.cluster.launch import Job, run_job
+        from rlfactory_core.engines.verl.prebuilt_model import prebuilt_model
 
         model = config.model or str(prebuilt_model(run))
         if config.device == "cpu":
@@ -140,14 +139,12 @@ class VerlEngine:
         payload = Payload.make(config, run.registry.fingerprints(), run.folder.path)
         with open_dict(composed):
             composed.data[FIELD] = payload.to_text()
+        verl = VerlConfig.of(config)
         found = run_job(Job(composed, payload, environment, resume_step, (sync,) if sync else (), pool), run)
         return {
-            "plugin": config.plugin,
-            "engine": config.engine,
-            "model": config.model or "the plugin's own tiny model",
-            "seed": config.seed,
-            "mode": config.verl.mode,
-            "gpus": config.verl.gpus * config.verl.nodes,
+            **run_facts(config),
+            "mode": verl.mode,
+            "gpus": verl.gpus * verl.nodes,
             **found,
         }
 
@@ -187,8 +184,8 @@ def _check_installed(device: str) -> None:
 
 
 def _check_head_size(model: Path) -> None:
-    """vLLM's engine would die of it at the first prompt."""
-    if not (model / "config.json").is_file():  # a hub id: not at hand yet
+    """Refuse a head size with which vLLM's engine would fail at the first prompt."""
+    if not (model / "config.json").is_file():  # a hub id: not downloaded yet
         return
     shape = json.loads((model / "config.json").read_text(encoding="utf-8"))
     heads = shape.get("num_attention_heads") or 1
@@ -204,8 +201,8 @@ def _has_flash() -> bool:
     return find_spec("flash_attn") is not None
 
 
-def _check_scorers(runtime: TaskRuntime) -> None:
-    groups = runtime.rewards.group_scorers
+def _check_scorers(parts: TaskParts) -> None:
+    groups = parts.scorers.layer.group_scorers
     if groups:
         raise UsageError(
             f"The reward {groups[0]!r} compares the attempts of a group, and verl scores each attempt when it ends. "
@@ -214,13 +211,13 @@ def _check_scorers(runtime: TaskRuntime) -> None:
 
 
 def _check_machine(config: RunConfig, pool: Pool | None) -> None:
-    """Of a cluster, `check_nodes` counts the GPUs."""
-    if config.device != "cpu" and not config.verl.ray_address and config.verl.nodes == 1:
+    """Check this machine's GPUs; on a cluster `check_nodes` does so."""
+    if config.device != "cpu" and VerlConfig.of(config).only_this_machine:
         check_gpus(config, pool, _count_gpus(config.device), "This machine")
 
 
 def _sync_folder(device: str) -> Path | None:
-    """For weights on their way, CPU only: in memory where the machine has such a file system. The run removes it."""
+    """A folder for weight transfers, CPU only: in memory if the machine has such a file system. The run removes it."""
     if device != "cpu":
         return None
     memory = Path("/dev/shm")  # noqa: S108 - Linux's own

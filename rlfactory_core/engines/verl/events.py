@@ -1,4 +1,4 @@
-"""How far the run is, and that it shall stop, told through files: verl's trainer lives in another process."""
+"""Passes progress and stop requests through files, because verl's trainer runs in another process."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from rlfactory_core.errors import RunStopped
 from rlfactory_core.reporting.folder import write_atomic
 from rlfactory_core.reporting.progress import NullProgress, Progress, StageState
 
-EVENTS, STOP = ".events.jsonl", ".stop"  # in the run's folder while it runs; the second asks for a stop
+EVENTS, STOP = ".events.jsonl", ".stop"  # in the run's folder while it runs; the second requests a stop
 
 
 class EventProgress(NullProgress):
-    """A `Progress` that writes one JSON line for each thing it is told."""
+    """A `Progress` that writes one JSON line for each call."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -39,13 +39,13 @@ class EventProgress(NullProgress):
 
 
 class StopFile:
-    """Asks verl's trainer, from whatever process and machine, for a stop after the step under way."""
+    """Requests, from any process and machine, that verl's trainer stops after the step under way."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / STOP
 
     def ask(self, reason: str = "") -> None:
-        """May be called again and again; the first reason counts, as nearly as several processes can tell.
+        """Request a stop. May be called repeatedly; the first reason counts, but for races between processes.
 
         Raises:
             CheckpointError: the run's folder cannot be written to.
@@ -54,12 +54,12 @@ class StopFile:
             write_atomic(self.path, reason)
 
     @property
-    def asked(self) -> bool:
+    def requested(self) -> bool:
         return self.path.exists()
 
     @property
     def reason(self) -> str:
-        """Empty where the user asked, or nobody."""
+        """Empty if the user requested the stop, or nobody did."""
         return self.path.read_text(encoding="utf-8") if self.path.exists() else ""
 
     def clear(self) -> None:
@@ -67,19 +67,19 @@ class StopFile:
 
 
 def stopped(what: str, stop: StopFile) -> RunStopped:
-    """The end of a run that was asked for."""
+    """The error that ends a run after a stop request."""
     return RunStopped(f"{what} {stop.reason}".rstrip())
 
 
 class EventReader:
-    """Tells a display what has been written since it was last asked."""
+    """Shows on a display what was written since the last call."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._position = path, 0
-        self.stages: list[str] = []  # those that have begun
+        self.stages: list[str] = []  # the stages that have begun
 
     def replay(self, progress: Progress) -> None:
-        """All whole lines."""
+        """Show all new whole lines."""
         if not self._path.exists():
             return
         with self._path.open("rb") as file:
@@ -88,9 +88,9 @@ class EventReader:
                 if not line.endswith(b"\n"):
                     return
                 self._position += len(line)
-                self._tell(progress, json.loads(line))
+                self._show(progress, json.loads(line))
 
-    def _tell(self, progress: Progress, event: dict[str, Any]) -> None:
+    def _show(self, progress: Progress, event: dict[str, Any]) -> None:
         if event["kind"] == "stage":
             self.stages.append(event["name"])
             progress.stage(event["name"], event["total"], event["unit"])

@@ -1,4 +1,7 @@
-"""Every machine of a run is looked at before anything heavy starts there, and reported by name."""
+"""Checks every machine of a cluster before anything heavy starts there, and reports each by its name.
+
+A run with a Ray of its own has only the driver's machine, where the driver opens the task without Ray's help.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,14 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from rlfactory_core.engines.verl.payload import Payload
+from rlfactory_core.engines.verl.config import VerlConfig
 from rlfactory_core.engines.verl.pool import Pool, check_gpus
+from rlfactory_core.engines.verl.run_payload import Payload
 from rlfactory_core.errors import RlfactoryError, UsageError
 from rlfactory_core.reporting.progress import Progress
-from rlfactory_core.task_runtime import TaskRuntime
+from rlfactory_core.tasks.parts import TaskParts
+from rlfactory_core.tasks.runtime import TaskResources
+from rlfactory_core.tasks.scorers import ServedModel
 
 COMPARED = ("verl", "ray", "torch", "transformers", "vllm", "TransferQueue", "rlfactory-core")
 DEADLINE_S = 600.0
@@ -20,7 +26,7 @@ DEADLINE_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class NodeReport:
-    """What one machine said."""
+    """The result of one machine's check."""
 
     name: str
     versions: dict[str, str]
@@ -28,16 +34,16 @@ class NodeReport:
 
 
 def check_nodes(payload: Payload, progress: Progress, pool: Pool | None = None) -> None:
-    """On each machine of the Ray cluster: Python and the packages, the plugins' files, what the task needs to reach.
+    """Check each machine of the Ray cluster: package versions, the plugins' files, and what the task has to reach.
 
     Raises:
-        UsageError: names each machine that is not fit, and why.
+        UsageError: names each machine with a problem, and the problem.
     """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     nodes = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) > 0]
-    wanted = payload.config.verl.nodes
+    wanted = VerlConfig.of(payload.config).nodes
     if len(nodes) < wanted:
         raise UsageError(
             f"verl.nodes={wanted}, but the Ray cluster has {len(nodes)}. Start Ray on the others "
@@ -73,7 +79,7 @@ def check_nodes(payload: Payload, progress: Progress, pool: Pool | None = None) 
 
 
 def report(payload: Payload, shared_file: str) -> NodeReport:
-    """On the machine itself."""
+    """Runs on the machine that it checks."""
     problems = []
     if shared_file and not Path(shared_file).exists():
         problems.append(
@@ -82,19 +88,21 @@ def report(payload: Payload, shared_file: str) -> NodeReport:
         )
     try:
         config, registry = payload.load_plugins()
-        runtime = TaskRuntime(config, registry, group=payload.folder)
-        asyncio.run(open_and_close(runtime))
-    except Exception as error:  # noqa: BLE001 - whatever a task's own resources raise belongs into the report
+        resources = TaskResources(TaskParts.make(config, registry), payload.folder)
+        asyncio.run(open_and_close(resources))
+    except Exception as error:  # noqa: BLE001 - any error of a task's own resources belongs into the report
         problems.append(f"{error}" if isinstance(error, RlfactoryError) else f"{type(error).__name__}: {error}")
     return NodeReport(platform.node(), {name: _version(name) for name in COMPARED}, tuple(problems))
 
 
-async def open_and_close(runtime: TaskRuntime, progress: Progress | None = None) -> None:
-    """Raises what a task or its scorers raise where they do not reach what they need; nothing is kept."""
+async def open_and_close(
+    resources: TaskResources, progress: Progress | None = None, served: ServedModel | None = None
+) -> None:
+    """Open the resources and close them again; raises what the task or its scorers raise."""
     try:
-        await runtime.open(progress, pools_later=True)
+        await resources.open(progress, served=served, pools_later=True)
     finally:
-        await runtime.close()
+        await resources.close()
 
 
 def _version(name: str) -> str:

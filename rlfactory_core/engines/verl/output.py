@@ -1,14 +1,13 @@
-"""A scored trajectory as verl's trainer takes it."""
+"""Converts a scored trajectory for verl's trainer."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics, AgentLoopOutput
 
-from rlfactory_core.engines.verl.work import FIELD
+from rlfactory_core.engines.verl.rollout_request import FIELD, POSITION, Position
 from rlfactory_core.reporting.trajectories import StoredTrajectory
 from rlfactory_core.types import Trajectory
 
@@ -17,23 +16,24 @@ GRID = 2**18
 
 @dataclass(frozen=True, slots=True)
 class TokenReward:
-    """A reward and the response token that it sits on."""
+    """A reward and the response token to which it belongs."""
 
     position: int
     value: float
 
 
 def token_rewards(trajectory: Trajectory) -> list[TokenReward]:
-    """Each turn's reward on its last sampled token, the outcome's on the very last; positions in the response.
+    """Each turn's reward at its last sampled token, the outcome's at the trajectory's last.
 
-    They sum up to `Trajectory.reward`. An estimator such as GAE uses them where they are, GRPO sums them.
+    Positions count from the start of the response. The rewards sum up to `Trajectory.reward`. An estimator such as GAE
+    uses them at their positions; GRPO sums them.
     """
     rewards: list[TokenReward] = []
     end = 0
     score = trajectory.score
     for number, turn in enumerate(trajectory.turns):
         end += (len(turn.context_ids) if number else 0) + len(turn.sampled_ids)
-        process = score.turns[number] if score and score.turns else 0.0
+        process = score.turn_rewards[number] if score and score.turn_rewards else 0.0
         rewards.append(TokenReward(end - 1, turn.reward + process))
     if score is not None:
         rewards.append(TokenReward(max(end - 1, 0), score.value))
@@ -43,15 +43,15 @@ def token_rewards(trajectory: Trajectory) -> list[TokenReward]:
 def _on_grid(value: float) -> float:
     """The nearest multiple of 1 / GRID.
 
-    In 32 bits the mean of equal rewards need not be that reward, nor the sum of 0.1 and 0.2 equal 0.3, and GRPO divides
-    such a difference by a deviation of the same size: equal attempts would get advantages of 0.1. On this grid sums
-    and means are exact, for groups whose rewards sum up to less than 2**24 / GRID.
+    In 32 bits the mean of equal rewards can differ from that reward, and the sum of 0.1 and 0.2 from 0.3. GRPO divides
+    such a difference by a deviation of the same size, so equal attempts would get advantages of 0.1. On this grid sums
+    and means are exact for groups whose rewards sum up to less than 2**24 / GRID.
     """
     return round(value * GRID) / GRID
 
 
 class TrajectoryOutput(AgentLoopOutput):
-    """verl 0.9 puts ``reward_score`` on the last token; ours go where they belong."""
+    """Puts each reward at its own token; verl 0.9 would put ``reward_score`` at the last."""
 
     rewards: list[TokenReward] = []
 
@@ -67,18 +67,23 @@ class TrajectoryOutput(AgentLoopOutput):
 
 
 def agent_loop_output(
-    stored: StoredTrajectory, prompt: list[int], *, pad_id: int, oldest: int | None, newest: int | None, note: str = ""
+    stored: StoredTrajectory,
+    prompt: list[int],
+    position: Position,
+    *,
+    pad_id: int,
+    oldest: int | None,
+    newest: int | None,
 ) -> TrajectoryOutput:
-    """What verl's worker hands to its trainer.
+    """The output of verl's worker for its trainer.
 
     The response is everything after the first prompt; its mask is 1 exactly on sampled ids. A trajectory in which
     nothing was sampled is one padding token with mask 0, because verl cannot take an empty response.
 
     Args:
-        prompt: the prompt's ids where no turn holds them.
-        oldest: version of the weights that sampled the first turn.
-        newest: of those that sampled the last.
-        note: the evaluation pass and the place in it, for the recorder.
+        prompt: the prompt's ids, used only if the trajectory has no turn.
+        oldest: the version of the weights that sampled the first turn.
+        newest: the version that sampled the last turn.
     """
     trajectory = stored.trajectory
     turns = trajectory.turns
@@ -102,8 +107,8 @@ def agent_loop_output(
             "turn_scores": [],
             "tool_rewards": [],
             "reward_extra_info": dict(score.components) if score and not trajectory.masked else {},
-            FIELD: json.dumps(stored.to_dict(), default=str),
-            "note": note,
+            FIELD: stored.to_line(),
+            POSITION: asdict(position),
         },
         rewards=token_rewards(trajectory),
     )

@@ -1,6 +1,6 @@
-"""A run's configuration as overrides of verl's: which of our keys gives which of verl's values.
+"""Translates a run's configuration into overrides of verl's configuration.
 
-Written for verl 0.9. Nothing here imports verl; `compose` lets verl's own schema check the result.
+Written for verl 0.9. This module does not import verl; `compose` has verl's own schema check the result.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from typing import Any
 
 from rlfactory_core.config import RunConfig
 from rlfactory_core.engines.verl.checkpoints import FOLDER
+from rlfactory_core.engines.verl.config import VerlConfig
+from rlfactory_core.engines.verl.constraints import ESTIMATORS, GAE
 from rlfactory_core.engines.verl.cpu.environment import FILE_SYNC, cpu_overrides
 from rlfactory_core.engines.verl.pool import Pool
-from rlfactory_core.engines.verl.rules import ESTIMATORS, GAE
 
-ENGINE = "(engine)"  # values that no key of ours gives: they make verl do what the local engine does
+ENGINE = "(engine)"  # the source of values that make verl do what the local engine does
 CPU = "device=cpu"
 NO_FLASH = "(no flash-attn)"
 PASSED_ON = "verl.overrides"
-RAY_CPUS_A_DEVICE, RAY_CPUS_BESIDE = 3, 10  # processes of verl's that each book one of Ray's CPUs, busy or not
+RAY_CPUS_A_DEVICE, RAY_CPUS_BESIDE = 3, 10  # verl's processes, each of which reserves one of Ray's CPUs
 
 Item = tuple[str, Any, str]  # verl's key, its value, our key
 
@@ -31,9 +32,9 @@ Item = tuple[str, Any, str]  # verl's key, its value, our key
 class Override:
     """One changed value of verl's configuration."""
 
-    key: str  # dotted; with a leading + where verl's schema lacks it
+    key: str  # dotted; with a leading + if verl's schema lacks it
     value: str  # in hydra's override syntax
-    source: str  # our key, or why
+    source: str  # our key, or the reason
 
     def __str__(self) -> str:
         return f"{self.key}={self.value}"
@@ -41,12 +42,12 @@ class Override:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a run's files are.
+    """The places of a run's files.
 
     Args:
-        model: the folder or hub id that training starts from.
+        model: the folder or hub id of the model to train.
         run: the run's folder.
-        sync: a folder of this run alone for weights on their way, CPU only.
+        sync: a folder of this run alone through which weights are transferred; CPU only.
     """
 
     model: str
@@ -64,17 +65,18 @@ def compile_overrides(
     resume: bool = False,
     only_evaluate: bool = False,
 ) -> list[Override]:
-    """All overrides in order; of several for one key the last wins, so the user's own come last.
+    """All overrides in order. The last one for a key wins, so the user's own come last.
 
     Args:
-        config: completed by the engine's ``prepare``: device, GPUs and nodes are numbers of this run.
-        held_out: samples to evaluate on.
-        pool: what rewards want served.
-        flash: flash-attn is installed (CUDA only).
+        config: completed by the engine's ``prepare``, with this run's device, GPUs and nodes.
+        held_out: the number of samples to evaluate on.
+        pool: the model that is served for rewards.
+        flash: whether flash-attn is installed (CUDA only).
     """
     items: list[Item] = []
+    verl = VerlConfig.of(config)
     if config.device == "cpu":
-        gpus = (config.verl.gpus + (pool.gpus if pool else 0)) * config.verl.nodes
+        gpus = (verl.gpus + (pool.gpus if pool else 0)) * verl.nodes
         cpu = cpu_overrides(place.sync, RAY_CPUS_A_DEVICE * gpus + RAY_CPUS_BESIDE, gpus)
         found = [Override(key, value, CPU) for key, value in cpu]
     else:
@@ -89,7 +91,7 @@ def compile_overrides(
     items += pool.overrides(config) if pool else ()
     items += _trainer(config, place, held_out, resume, only_evaluate)
     found += [Override(key, as_hydra(value), source) for key, value, source in items]
-    for text in config.verl.overrides:
+    for text in verl.overrides:
         key, _, value = text.partition("=")
         found.append(Override(key, value, PASSED_ON))
     return found
@@ -98,7 +100,7 @@ def compile_overrides(
 def as_hydra(value: Any) -> str:
     """A value in hydra's override grammar; texts are always quoted.
 
-    Backslashes are plain letters there, but for those before a quote, and in OmegaConf those before an interpolation.
+    A backslash is an escape only before a quote, and in OmegaConf before an interpolation.
     """
     if isinstance(value, (list, tuple)):
         return f"[{','.join(map(as_hydra, value))}]"
@@ -110,7 +112,7 @@ def as_hydra(value: Any) -> str:
 
 
 def _kernels(flash: bool) -> Iterator[Item]:
-    """Without flash-attn, an extra package that has to be compiled, training goes on padded batches, more slowly."""
+    """Without flash-attn, an extra package that has to be compiled, training uses padded batches and is slower."""
     if not flash:
         for part in ("actor_rollout_ref", "critic"):
             yield f"+{part}.model.override_config.attn_implementation", "sdpa", NO_FLASH
@@ -118,7 +120,7 @@ def _kernels(flash: bool) -> Iterator[Item]:
 
 
 def _model(config: RunConfig, place: Place) -> Iterator[Item]:
-    source = "model"
+    source, offload = "model", VerlConfig.of(config).offload
     yield "actor_rollout_ref.model.path", place.model, source
     yield (
         "actor_rollout_ref.model.enable_gradient_checkpointing",
@@ -128,7 +130,7 @@ def _model(config: RunConfig, place: Place) -> Iterator[Item]:
     yield "actor_rollout_ref.rollout.dtype", "float32" if config.dtype == "float32" else "bfloat16", "dtype"
     yield from _fsdp("actor_rollout_ref.actor.fsdp_config", config)
     yield from _fsdp("actor_rollout_ref.ref.fsdp_config", config)
-    yield "actor_rollout_ref.actor.fsdp_config.optimizer_offload", config.verl.offload, "verl.offload"
+    yield "actor_rollout_ref.actor.fsdp_config.optimizer_offload", offload, "verl.offload"
     if config.train.advantage == GAE:
         yield "critic.model.path", place.model, source
         yield (
@@ -137,15 +139,15 @@ def _model(config: RunConfig, place: Place) -> Iterator[Item]:
             ("train.gradient_checkpointing"),
         )
         yield from _fsdp("critic.fsdp", config)
-        yield "critic.fsdp.optimizer_offload", config.verl.offload, "verl.offload"
+        yield "critic.fsdp.optimizer_offload", offload, "verl.offload"
 
 
 def _fsdp(place: str, config: RunConfig) -> Iterator[Item]:
-    """Weights are kept in 32 bits (verl's default); ``dtype`` is what is computed in."""
+    """Weights are stored in 32 bits (verl's default); ``dtype`` is the type of the computation."""
     if config.dtype == "float32":
         for part in ("param", "reduce", "buffer"):
             yield f"+{place}.mixed_precision.{part}_dtype", "fp32", "dtype"
-    yield f"{place}.param_offload", config.verl.offload, "verl.offload"
+    yield f"{place}.param_offload", VerlConfig.of(config).offload, "verl.offload"
 
 
 def _data(config: RunConfig) -> Iterator[Item]:
@@ -154,12 +156,12 @@ def _data(config: RunConfig) -> Iterator[Item]:
     yield "data.train_files", "train", "data.train"
     yield "data.val_files", "eval", "data.eval"
     yield "data.train_batch_size", config.train.prompts_per_step, "train.prompts_per_step"
-    # Our own limit is on prompt and response together; verl cuts neither of them before that.
+    # Our limit applies to prompt and response together; verl cuts neither of them before it.
     yield "data.max_prompt_length", config.rollout.max_tokens, "rollout.max_tokens"
     yield "data.max_response_length", config.rollout.max_tokens, "rollout.max_tokens"
-    yield "data.shuffle", False, ENGINE  # the data set is in the run's order already
+    yield "data.shuffle", False, ENGINE  # the data set already has the run's order
     yield "data.seed", config.seed, "seed"
-    yield "data.dataloader_num_workers", 0, ENGINE  # samples are made, not read
+    yield "data.dataloader_num_workers", 0, ENGINE  # samples are made in memory, not read from disk
 
 
 def _actor(config: RunConfig) -> Iterator[Item]:
@@ -180,24 +182,24 @@ def _actor(config: RunConfig) -> Iterator[Item]:
     yield f"{actor}.use_kl_loss", train.kl > 0, "train.kl"
     yield f"{actor}.kl_loss_coef", train.kl, "train.kl"
     yield f"{actor}.data_loader_seed", config.seed, "seed"
-    yield f"{actor}.shuffle", True, ENGINE  # sequences are dealt to a step's updates at random
+    yield f"{actor}.shuffle", True, ENGINE  # sequences are distributed over a step's updates at random
     yield f"{actor}.fsdp_config.seed", config.seed, "seed"
     # Also as a Hugging Face folder: `checkpoints/step-N` links to it.
     yield f"{actor}.checkpoint.save_contents", ["model", "optimizer", "extra", "hf_model"], ENGINE
 
 
 def _algorithm(config: RunConfig) -> Iterator[Item]:
-    train = config.train
+    train, verl = config.train, VerlConfig.of(config)
     yield "algorithm.adv_estimator", ESTIMATORS.get(train.advantage, train.advantage), "train.advantage"
     yield "algorithm.norm_adv_by_std_in_grpo", train.advantage != "dr_grpo", "train.advantage"
     yield "algorithm.use_kl_in_reward", False, ENGINE
-    if config.verl.mode != "sync":
+    if verl.mode != "sync":
         yield "algorithm.rollout_correction.rollout_is", "token", "train.truncate_weight"
         yield "algorithm.rollout_correction.rollout_is_threshold", train.truncate_weight, "train.truncate_weight"
     if train.advantage == GAE:
-        yield "algorithm.gamma", train.gamma, "train.gamma"
-        yield "algorithm.lam", train.lam, "train.lam"
-        yield "critic.optim.lr", train.critic_lr, "train.critic_lr"
+        yield "algorithm.gamma", verl.gamma, "verl.gamma"
+        yield "algorithm.lam", verl.lam, "verl.lam"
+        yield "critic.optim.lr", verl.critic_lr, "verl.critic_lr"
         yield "critic.optim.clip_grad", train.max_grad_norm, "train.max_grad_norm"
         yield "critic.ppo_max_token_len_per_gpu", train.microbatch_tokens, "train.microbatch_tokens"
         yield "critic.data_loader_seed", config.seed, "seed"
@@ -216,11 +218,11 @@ def _rollout(config: RunConfig) -> Iterator[Item]:
     yield f"{rollout}.calculate_log_probs", True, ENGINE
     yield f"{rollout}.agent.default_agent_loop", "rlfactory", ENGINE
     yield f"{rollout}.agent.agent_loop_config_path", str(Path(__file__).with_name("agent_loop.yaml")), ENGINE
-    yield f"{rollout}.agent.num_workers", config.verl.agent_workers, "verl.agent_workers"
+    yield f"{rollout}.agent.num_workers", VerlConfig.of(config).agent_workers, "verl.agent_workers"
 
 
 def _machines(config: RunConfig) -> Iterator[Item]:
-    verl, rollout = config.verl, "actor_rollout_ref.rollout"
+    verl, rollout = VerlConfig.of(config), "actor_rollout_ref.rollout"
     separate = verl.mode == "separate_async"
     training = verl.gpus - verl.rollout_gpus if separate else verl.gpus
     yield "trainer.n_gpus_per_node", training, "verl.gpus"
@@ -241,10 +243,10 @@ def _machines(config: RunConfig) -> Iterator[Item]:
 def _trainer(config: RunConfig, place: Place, held_out: int, resume: bool, only_evaluate: bool) -> Iterator[Item]:
     steps = config.train.steps
     yield "trainer.total_training_steps", steps, "train.steps"
-    yield "trainer.total_epochs", 1_000_000, ENGINE  # steps alone end a run
+    yield "trainer.total_epochs", 1_000_000, ENGINE  # only the number of steps ends a run
     yield "trainer.project_name", "rlfactory", ENGINE
     yield "trainer.experiment_name", place.run.name, "out"
-    yield "trainer.logger", ["console"], ENGINE  # the run's own loggers are fed beside it
+    yield "trainer.logger", ["console"], ENGINE  # the run's own loggers get the metrics too
     yield "trainer.default_local_dir", str(place.run.resolve() / "checkpoints" / FOLDER), "out"
     yield "trainer.save_freq", config.checkpoint.every or steps, "checkpoint.every"
     yield "trainer.test_freq", (config.eval.every or steps) if held_out else -1, "eval.every"
@@ -254,5 +256,5 @@ def _trainer(config: RunConfig, place: Place, held_out: int, resume: bool, only_
 
 
 def changed_by(overrides: Sequence[Override]) -> dict[str, Override]:
-    """For each of verl's keys the override that decides."""
+    """The deciding override for each of verl's keys."""
     return {override.key.lstrip("+"): override for override in overrides}

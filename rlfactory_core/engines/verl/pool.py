@@ -1,8 +1,8 @@
 """A reward's model in verl's own reward-model pool: vLLM servers on GPUs that the policy does not use.
 
-verl starts the servers and takes their GPUs from Ray; scoring stays ours, so that verl's reward function is never
-called. Whoever scores asks the servers themselves: verl's router in front of them answers every failure with a plain
-500, and so hides what a client needs to know (a refused request, a busy server, which replica is gone).
+verl starts the servers and takes their GPUs from Ray. rlfactory does the scoring, so verl's reward function is never
+called. Scorers call the servers directly: verl's router in front of them answers every failure with a plain 500, which
+hides what a client needs to know (a refused request, a busy server, which replica is gone).
 """
 
 from __future__ import annotations
@@ -14,22 +14,24 @@ from pathlib import Path
 from typing import Any
 
 from rlfactory_core.config import RunConfig
+from rlfactory_core.engines.verl.config import VerlConfig
 from rlfactory_core.errors import ConfigError
 from rlfactory_core.protocols import PoolRequest
+from rlfactory_core.tasks.scorers import ServedModel
 
 POOL_FIELD = "rlfactory_pool"  # of verl's ``data`` section: the servers' addresses, once they run
 MEMORY_SHARE = 0.9  # of a GPU's memory, which the servers have to themselves
-MOST_REPLY_TOKENS = 1_000_000  # no limit of its own: each request says how long its reply may be
+MOST_REPLY_TOKENS = 1_000_000  # in effect none: each request has its own limit
 
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """What the rewards of a run want served.
+    """The model that verl serves for the rewards of a run.
 
     Args:
-        rewards: the names of those that ask it.
+        rewards: the names of the rewards that use it.
         model: a folder's absolute path, or a hub id.
-        gpus: of each machine.
+        gpus: on each machine.
         tensor_parallel: GPUs that one server spans.
     """
 
@@ -40,23 +42,23 @@ class Pool:
 
     @classmethod
     def of(cls, wanted: Mapping[str, PoolRequest], config: RunConfig) -> Pool | None:
-        """The one pool of all rewards that want one; None where none does.
+        """The one pool of all rewards that request one; None if none does.
 
         Raises:
-            ConfigError: they want different pools, or one that cannot be.
+            ConfigError: they request different pools, or an impossible one.
         """
         if not wanted:
             return None
         requests = list(dict.fromkeys(wanted.values()))
         if len(requests) > 1:
-            told = "; ".join(
+            requested = "; ".join(
                 f"rewards.{name}: model={item.model}, gpus={item.gpus}, tensor_parallel={item.tensor_parallel}"
                 for name, item in wanted.items()
             )
             raise ConfigError(
                 f"verl has one pool for the models of rewards, and they ask for {len(requests)} different ones "
-                f"({told}). Give them all the same model, gpus and tensor_parallel, or put all but one of them behind "
-                "an endpoint (placement=endpoint)."
+                f"({requested}). Give them all the same model, gpus and tensor_parallel, or put all but one of them "
+                "behind an endpoint (placement=endpoint)."
             )
         (request,) = requests
         pool = cls(tuple(wanted), _model(request.model), request.gpus, request.tensor_parallel)
@@ -67,11 +69,11 @@ class Pool:
 
     @property
     def source(self) -> str:
-        """Where in our configuration it comes from."""
+        """The keys of our configuration that request it."""
         return ", ".join(f"rewards.{name}" for name in self.rewards)
 
     def _problems(self, config: RunConfig) -> Iterator[str]:
-        gpus, span, nodes = self.gpus, self.tensor_parallel, config.verl.nodes
+        gpus, span, nodes = self.gpus, self.tensor_parallel, VerlConfig.of(config).nodes
         if config.device == "cpu" and span > 1:
             yield f"{self.source}: tensor_parallel={span}, but on the CPU a server is one process. Use 1."
         elif gpus % span and (span % gpus or gpus * nodes % span):
@@ -90,10 +92,10 @@ class Pool:
         yield f"{place}.enable_resource_pool", True, source
         yield f"{place}.model_path", self.model, source
         yield f"{place}.n_gpus_per_node", self.gpus, source
-        yield f"{place}.nnodes", config.verl.nodes, "verl.nodes"
+        yield f"{place}.nnodes", VerlConfig.of(config).nodes, "verl.nodes"
         rollout = f"{place}.rollout"
         yield f"{rollout}.name", "vllm", source
-        yield f"{rollout}.dtype", "auto", source  # the model's own, which may be quantised
+        yield f"{rollout}.dtype", "auto", source  # the model's own type; it may be quantised
         yield f"{rollout}.tensor_model_parallel_size", self.tensor_parallel, source
         yield f"{rollout}.response_length", MOST_REPLY_TOKENS, source
         # Always awake: verl's pool would sleep until its own reward function is called.
@@ -104,20 +106,12 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
-    """A pool that runs.
-
-    Args:
-        urls: each server's, ending with /v1.
-        model: the name that the servers know it by.
-    """
-
-    urls: tuple[str, ...]
-    model: str
+class Served(ServedModel):
+    """A running pool."""
 
     @classmethod
     def by(cls, trainer: Any) -> Served | None:
-        """By verl's trainer, once it is started; None where it has no pool."""
+        """The pool of verl's started trainer; None if it has none."""
         manager = trainer.reward_loop_manager.reward_model_manager
         if manager is None:
             return None
@@ -135,16 +129,16 @@ class Served:
 
 
 def check_gpus(config: RunConfig, pool: Pool | None, found: int, where: str) -> None:
-    """Refuse a run whose GPUs are not there.
+    """Refuse a run that needs more GPUs than there are.
 
     Args:
-        found: GPUs, on all machines.
-        where: who has them, for the message.
+        found: the number of GPUs on all machines.
+        where: the machine or cluster that has them, for the message.
 
     Raises:
-        ConfigError: with the numbers.
+        ConfigError: the message has the numbers.
     """
-    verl = config.verl
+    verl = VerlConfig.of(config)
     policy = verl.gpus * verl.nodes
     theirs = pool.gpus * verl.nodes if pool else 0
     if policy + theirs <= found:

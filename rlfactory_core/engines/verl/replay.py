@@ -1,8 +1,7 @@
-"""verl's replay buffer, seen through: spoilt trajectories go no further, and all of them are recorded."""
+"""Wraps verl's replay buffer: records all trajectories, and drops spoilt ones from training."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import Any
 import transfer_queue as tq
 
 from rlfactory_core.engines.verl.events import StopFile, stopped
-from rlfactory_core.engines.verl.work import FIELD
+from rlfactory_core.engines.verl.rollout_request import FIELD, POSITION, Position
 from rlfactory_core.errors import TrainingError
 from rlfactory_core.reporting.trajectories import StoredTrajectory
 
@@ -20,24 +19,23 @@ TRAIN = "train"  # verl's name of the partition; the other is "val"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One trajectory in TransferQueue, where keys are ``<prompt>_<attempt>_<part>``."""
+    """One trajectory in TransferQueue."""
 
     key: str
-    prompt: str
-    note: str  # the evaluation pass and the place in it
+    position: Position
     stored: StoredTrajectory
 
 
-class Recording:
-    """Stands in for the replay buffer that verl built; everything but `sample` is that buffer's own.
+class RecordingReplayBuffer:
+    """Replaces verl's replay buffer; everything but `sample` is passed on to it.
 
     Args:
         inner: verl's, or the user's own ``trainer.v1.sampler.custom_sampler``.
         recorder: gets ``step_rows(rows)`` and ``evaluation_rows(rows)``.
-        stop: once asked, nothing is played again.
-        group_size_needed: prompts with fewer unspoilt attempts say nothing: 2 where an estimator compares attempts
-            (verl's GRPO would take the raw reward of a single one for its advantage), else 1.
-        max_spoilt: batches in a row in which no trajectory can be used, before the run stops.
+        stop: after a stop request a spoilt batch is not replaced.
+        group_size_needed: prompts with fewer unspoilt attempts are dropped: 2 if the estimator compares attempts
+            (verl's GRPO would take the raw reward of a single attempt as its advantage), else 1.
+        max_spoilt: the run fails after so many batches in a row without a usable trajectory.
     """
 
     def __init__(self, inner: Any, recorder: Any, stop: StopFile, *, group_size_needed: int, max_spoilt: int) -> None:
@@ -51,8 +49,8 @@ class Recording:
         """As verl's ``ReplayBuffer.sample``; a training batch in which everything is spoilt is replaced.
 
         Raises:
-            RunStopped: a stop was asked for, and the batch holds nothing to make a step of.
-            TrainingError: too many such batches in a row; says what spoilt them.
+            RunStopped: a stop was requested, and the batch has no usable trajectory.
+            TrainingError: too many such batches in a row; the message has the most frequent fault.
         """
         for _ in range(self._max_spoilt):
             batch, metrics = self._inner.sample(
@@ -61,7 +59,7 @@ class Recording:
             rows = fetch_rows(batch)
             if not rows:
                 raise TrainingError(
-                    f"step {global_steps}: not one trajectory came back from verl's workers; why stands in their logs."
+                    f"step {global_steps}: not one trajectory came back from verl's workers; see their logs."
                 )
             if partition_id != TRAIN:
                 self._recorder.evaluation_rows(rows)
@@ -71,20 +69,20 @@ class Recording:
             self._clear(batch, [key for key in batch.keys if key not in useful])
             if useful:
                 return batch.select_keys([key for key in batch.keys if key in useful]), metrics
-            if self._stop.asked:  # perhaps by what spoils them, such as a budget that is spent
+            if self._stop.requested:  # perhaps for the reason that spoils them, such as a spent budget
                 raise stopped(f"Stopped in step {global_steps}, in which nothing could be used.", self._stop)
             self._inner.refill_fn(batch_size)
         raise TrainingError(
             f"step {global_steps}: in {self._max_spoilt} batches in a row every trajectory was spoilt by a fault, "
             "or sampled nothing because its prompt fills rollout.max_tokens. "
-            f"{_most_common_fault(rows)} The last checkpoint is kept: mend it and go on with --resume."
+            f"{_most_common_fault(rows)} The last checkpoint is kept: fix the cause and go on with --resume."
         )
 
     def _useful(self, rows: Sequence[Row]) -> set[str]:
-        live: defaultdict[str, list[Row]] = defaultdict(list)
+        live: defaultdict[Position, list[Row]] = defaultdict(list)
         for row in rows:
             if not row.stored.trajectory.masked:
-                live[row.prompt].append(row)
+                live[row.position].append(row)
         # A prompt that fills the token budget has attempts without a token, which divide by zero in some estimators.
         return {
             row.key
@@ -94,7 +92,7 @@ class Recording:
         }
 
     def _clear(self, batch: Any, dropped: list[str]) -> None:
-        """verl fills a batch that has become too small with rows that mean nothing."""
+        """Delete rows; verl fills a batch that has become too small with rows of padding."""
         if dropped:
             tq.kv_clear(keys=dropped, partition_id=batch.partition_id)
 
@@ -105,10 +103,10 @@ def fetch_rows(batch: Any) -> list[Row]:
         return []
     fields = ["extra_fields"]
     data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
-    found = data["extra_fields"]  # TransferQueue gives a list of its own where a batch has no tensor
+    found = data["extra_fields"]  # TransferQueue gives its own list type if a batch has no tensor
     extras = found.tolist() if hasattr(found, "tolist") else list(found)
     return [
-        Row(key, key.rsplit("_", 2)[0], extra["note"], StoredTrajectory.from_dict(json.loads(extra[FIELD])))
+        Row(key, Position(**extra[POSITION]), StoredTrajectory.from_line(extra[FIELD]))
         for key, extra in zip(batch.keys, extras, strict=True)
     ]
 

@@ -1,4 +1,4 @@
-"""Tokens from verl's inference servers, as `protocols.Sampler` gives them."""
+"""A `protocols.Sampler` whose tokens come from verl's inference servers."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from rlfactory_core.types import SampledTokens, SamplingParams
 
 
 class ServerSampler:
-    """One trajectory's view of the servers; token-in, token-out.
+    """Samples one trajectory on the servers: takes token ids and gives token ids.
 
     Args:
-        servers: verl's ``LLMServerClient``; it keeps a session's turns on one server, whose prefix cache then hits.
-        deadline_s: of one turn. verl itself would wait for ever.
+        servers: verl's ``LLMServerClient``; it sends all turns of a session to one server, whose cache has their
+            prefix.
+        deadline_s: for one turn; verl itself would wait forever.
     """
 
     def __init__(self, servers: Any, deadline_s: float) -> None:
         self._servers, self._deadline_s = servers, deadline_s
-        self.oldest: int | None = None  # the first and the last version of the weights that sampled here:
-        self.newest: int | None = None  # in the asynchronous modes they may change within a turn
+        self.oldest: int | None = None  # the first and the last version of the weights in this trajectory;
+        self.newest: int | None = None  # in the asynchronous modes the weights may change within a turn
 
     async def sample(self, ids: Sequence[int], params: SamplingParams, *, session: str) -> SampledTokens:
         """See `protocols.Sampler`. The seed is not passed on: vLLM would sample each seeded row by itself.
@@ -40,9 +41,9 @@ class ServerSampler:
         generating = self._servers.generate(request_id=session, prompt_ids=list(ids), sampling_params=asked)
         try:
             output = await asyncio.wait_for(generating, self._deadline_s)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             raise BackendError(f"no tokens from vLLM within {self._deadline_s:g} s") from None
-        except Exception as error:  # Ray wraps whatever happened in the server's process
+        except Exception as error:  # Ray wraps errors of the server's process
             cause = getattr(error, "cause", None) or error
             last = (str(cause).strip().splitlines() or [""])[-1]
             raise BackendError(f"vLLM failed: {type(cause).__name__}: {last}") from error
@@ -57,4 +58,4 @@ class ServerSampler:
         return SampledTokens(token_ids, tuple(output.log_probs), "stop" if stopped else "length", oldest or 0)
 
     async def release(self, session: str) -> None:
-        """The servers keep no session: their prefix cache forgets by itself."""
+        """Does nothing: the servers have no sessions, and their prefix cache evicts entries by itself."""

@@ -17,44 +17,45 @@ from verl.utils.logging_utils import configure_verl_logging
 from rlfactory_core.engines.verl.checkpoints import read_state
 from rlfactory_core.engines.verl.events import EVENTS, EventProgress, StopFile
 from rlfactory_core.engines.verl.nodes import open_and_close
-from rlfactory_core.engines.verl.payload import Payload
 from rlfactory_core.engines.verl.pool import POOL_FIELD, Served
-from rlfactory_core.engines.verl.recorder import Recorder
+from rlfactory_core.engines.verl.recorder import RowRecorder
+from rlfactory_core.engines.verl.rollout_request import FIELD
+from rlfactory_core.engines.verl.run_payload import Payload
 from rlfactory_core.engines.verl.trainer import watched
-from rlfactory_core.engines.verl.work import FIELD
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.loggers import open_loggers
 from rlfactory_core.reporting.progress import Progress
-from rlfactory_core.task_runtime import TaskRuntime
+from rlfactory_core.tasks.parts import TaskParts
+from rlfactory_core.tasks.runtime import TaskResources
 
 END_S = 30.0  # for vLLM to end
 
 
 class TaskRunner:
-    """In the place of verl's ``TaskRunnerV1``; the same steps, with the watched trainer."""
+    """Replaces verl's ``TaskRunnerV1``: the same steps, with the watched trainer."""
 
     def run(self, config: Any, resume_step: int | None) -> dict[str, Any]:
-        """Train, or only evaluate; returns what ``summary.json`` holds of it.
+        """Train, or only evaluate; returns the recorder's part of ``summary.json``.
 
         Raises:
-            RunStopped: the user, or a part of the run, asked for it.
+            RunStopped: the user, or a part of the run, requested it.
         """
         configure_verl_logging()
         payload = Payload.from_text(str(config.data[FIELD]))
         run, registry = payload.load_plugins()
-        runtime = TaskRuntime(run, registry)
+        parts = TaskParts.make(run, registry)
         folder = RunFolder(Path(payload.folder))
         loggers = open_loggers(run.loggers, folder, run.model_dump(mode="json"), resume_step)
         earlier = None if resume_step is None else read_state(folder.checkpoints, resume_step)
         progress = EventProgress(folder.path / EVENTS)
-        recorder = Recorder(folder, loggers, progress, runtime.success, earlier)
+        recorder = RowRecorder(folder, loggers, progress, parts.scorers.success, earlier)
         try:
-            trainer = self._train(config, runtime, recorder)
+            trainer = self._train(config, parts, recorder)
         finally:
             loggers.close()
         return recorder.summary(0 if config.trainer.val_only else trainer.total_training_steps)
 
-    def _train(self, config: Any, runtime: TaskRuntime, recorder: Recorder) -> Any:
+    def _train(self, config: Any, parts: TaskParts, recorder: RowRecorder) -> Any:
         config.transfer_queue.enable = True
         OmegaConf.resolve(config)
         trainer = None
@@ -63,12 +64,12 @@ class TaskRunner:
         stop = StopFile(recorder.folder.path)
         try:
             recorder.progress.stage("start the trainer and vLLM")
-            trainer = watched(config.trainer.v1.trainer_mode)(config, runtime, recorder, stop)
+            trainer = watched(config.trainer.v1.trainer_mode)(config, parts, recorder, stop)
             trainer.init()
             served = Served.by(trainer)
             if served is not None:
-                recorder.progress.stage(f"ask the model of {', '.join(runtime.pools)}")
-                _use_pool(served, config, runtime, recorder.progress)
+                recorder.progress.stage(f"check the model of {', '.join(parts.scorers.pools)}")
+                _use_pool(served, config, parts, recorder.progress)
             loops = AgentLoopManagerTQ.create(
                 config=config,
                 llm_client=trainer.get_llm_client(),
@@ -88,24 +89,24 @@ class TaskRunner:
         return trainer
 
 
-def _use_pool(served: Served, config: Any, runtime: TaskRuntime, progress: Progress) -> None:
-    """Tell every agent loop the addresses: verl hands them this part of its configuration.
+def _use_pool(served: Served, config: Any, parts: TaskParts, progress: Progress) -> None:
+    """Pass the pool's addresses to every agent loop, through verl's configuration.
 
-    The check of the machines could not open the scorers that ask the pool; now they can be, before anything is sampled.
+    The check of the machines could not open the scorers that use the pool; they are opened here, before anything is
+    sampled.
     """
     with open_dict(config):
         config.data[POOL_FIELD] = served.to_text()
-    runtime.use_pools(served.urls, served.model)
-    asyncio.run(open_and_close(runtime, progress))
+    asyncio.run(open_and_close(TaskResources(parts), progress, served))
 
 
 def _end_servers(trainer: Any) -> None:
-    """Ray would kill vLLM's processes; their queues in shared memory would stay, on a joined cluster for good."""
+    """Shut vLLM down. Ray would kill its processes and leave their shared memory, on a joined cluster for good."""
     managers = [getattr(trainer, name, None) for name in ("llm_server_manager", "standalone_server_manager")]
     managers.append(getattr(getattr(trainer, "reward_loop_manager", None), "reward_model_manager", None))
     handles = [handle for manager in managers if manager is not None for handle in manager.server_handles]
     ends = [handle.__ray_call__.remote(_end_server) for handle in handles]
-    with suppress(ray.exceptions.RayError):  # a server that has died already
+    with suppress(ray.exceptions.RayError):  # for a server that is already dead
         ray.get(ends, timeout=END_S)
     for router in multiprocessing.active_children():  # verl's, before the pool of rewards; it would outlive this actor
         router.terminate()

@@ -1,4 +1,4 @@
-"""verl's trainers, watched: the same classes, with our record keeping at their hooks."""
+"""verl's trainer classes, extended by our recorder through their hooks."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from typing import Any
 from verl.trainer.ppo.v1 import get_trainer_cls
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
+from rlfactory_core.algo.evaluation import EvalPass
+from rlfactory_core.engines.recorder import evaluation_passes
 from rlfactory_core.engines.verl.checkpoints import publish
 from rlfactory_core.engines.verl.events import StopFile, stopped
-from rlfactory_core.engines.verl.recorder import Recorder
-from rlfactory_core.engines.verl.replay import Recording
-from rlfactory_core.evaluation import EvalPass, eval_passes
-from rlfactory_core.task_runtime import TaskRuntime
+from rlfactory_core.engines.verl.recorder import RowRecorder
+from rlfactory_core.engines.verl.replay import RecordingReplayBuffer
+from rlfactory_core.tasks.parts import TaskParts
 
-POLL_S = 0.1  # verl's own, 2 s, is as long as a small step
-ALONE = ("gae", "reinforce_plus_plus")  # estimators that judge an attempt by itself
+POLL_S = 0.1  # verl's own interval, 2 s, is as long as a small step
+ALONE = ("gae", "reinforce_plus_plus")  # estimators that do not compare attempts
 
 
 def watched(mode: str) -> type[Any]:
@@ -24,29 +25,30 @@ def watched(mode: str) -> type[Any]:
 
 
 class Watching(PPOTrainer):
-    """Stands before the trainer of a mode (verl 0.9): overrides documented hooks, and calls them all.
+    """Mixed into the trainer of a mode (verl 0.9): overrides documented hooks, and calls each of them.
 
     Args:
-        runtime: the run's task; only asked, not opened.
+        parts: the run's task, which is not opened here.
         recorder: writes the run's folder.
-        stop: asked once the user, or a part of the run, wants a stop after the step under way.
+        stop: a requested stop takes effect after the step under way.
     """
 
-    def __init__(self, config: Any, runtime: TaskRuntime, recorder: Recorder, stop: StopFile) -> None:
+    def __init__(self, config: Any, parts: TaskParts, recorder: RowRecorder, stop: StopFile) -> None:
         super().__init__(config)
         self.recorder, self.stop = recorder, stop
-        self._run = runtime.config
-        self._controls = tuple(runtime.task.controls())
+        self._parts, self._run = parts, parts.config
         self._saved = -1
         inner = self.replay_buffer
         inner.poll_interval = POLL_S
         needed = 1 if config.algorithm.adv_estimator in ALONE else 2
         most = self._run.train.max_skipped
-        self.replay_buffer: Any = Recording(inner, recorder, stop, group_size_needed=needed, max_spoilt=most)
+        self.replay_buffer: Any = RecordingReplayBuffer(
+            inner, recorder, stop, group_size_needed=needed, max_spoilt=most
+        )
 
     @property
     def logger(self) -> Any:
-        """verl logs each step here."""
+        """verl logs each step to it."""
         return self._logger
 
     @logger.setter
@@ -57,24 +59,24 @@ class Watching(PPOTrainer):
         super().on_validate_begin()
         when = self._when()
         self.val_dataset.passes = self._passes(when)
-        if when == "before" or self.config.trainer.val_only:  # the one after training is part of verl's last step
+        if when == "before" or self.config.trainer.val_only:  # the one after training is part of the last step
             self.recorder.progress.stage("evaluate before" if when == "before" else "evaluate")
 
     def on_validate_end(self) -> None:
         super().on_validate_end()
         when = self._when()
-        self.recorder.evaluated(when, self._passes(when), intervals=bool(self.config.trainer.val_only))
+        self.recorder.end_evaluation(when, self._passes(when), intervals=bool(self.config.trainer.val_only))
 
     def on_train_begin(self) -> None:
         self.recorder.folder.write_summary(self.recorder.summary(0))
         self.recorder.progress.stage("train", self.total_training_steps, "step")
         self.recorder.progress.advance(self.global_steps - 1)
-        if self.stop.asked:
+        if self.stop.requested:
             raise stopped(f"Stopped before step {self.global_steps}.", self.stop)
         super().on_train_begin()
 
     def on_step_end(self) -> None:
-        if self.stop.asked and self._saved != self.global_steps:
+        if self.stop.requested and self._saved != self.global_steps:
             self._save_checkpoint()
         super().on_step_end()
 
@@ -92,29 +94,26 @@ class Watching(PPOTrainer):
         return "after" if self.global_steps >= self.total_training_steps else ""
 
     def _passes(self, when: str) -> list[EvalPass]:
-        if not when:
-            return [EvalPass(f"eval-{self.global_steps}")]
-        attempts = self._run.eval.attempts if self._run.eval.sampled else 0
-        return eval_passes(when, attempts=attempts, controls=self._controls if when == "after" else ())
+        return evaluation_passes(self._parts, when) if when else [EvalPass(f"eval-{self.global_steps}")]
 
 
 class StepLogger:
-    """In the place of verl's ``Tracking``: a step's metrics go to the run's folder, then on, ours among them."""
+    """Replaces verl's ``Tracking``: records a step's metrics, then passes them on with ours added."""
 
-    def __init__(self, tracking: Any, recorder: Recorder, stop: StopFile) -> None:
+    def __init__(self, tracking: Any, recorder: RowRecorder, stop: StopFile) -> None:
         self._tracking, self._recorder, self._stop = tracking, recorder, stop
 
     def log(self, data: dict[str, Any], step: int) -> None:
-        """The last thing that verl does in a step.
+        """verl calls it at the very end of a step.
 
         Raises:
-            RunStopped: it was asked for; the step is saved.
+            RunStopped: it was requested; the step is saved.
         """
         if "training/global_step" not in data:  # the evaluation before training
             self._tracking.log(data=data, step=step)
             return
-        self._tracking.log(data={**data, **self._recorder.step(step, data)}, step=step)
-        if self._stop.asked:
+        self._tracking.log(data={**data, **self._recorder.end_step(step, data)}, step=step)
+        if self._stop.requested:
             raise stopped(f"Stopped after step {step}, which is saved.", self._stop)
 
     def finish(self, exit_code: int = 0) -> None:

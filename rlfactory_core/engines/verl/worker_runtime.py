@@ -1,4 +1,4 @@
-"""The task, opened once in each rollout worker of verl's and shared by all its trajectories."""
+"""The task in a rollout worker of verl: opened once, and shared by all trajectories of the worker."""
 
 from __future__ import annotations
 
@@ -8,72 +8,81 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from rlfactory_core.chat.select import configured_format
+from rlfactory_core.context import RunContext
+from rlfactory_core.engines.verl.config import VerlConfig
 from rlfactory_core.engines.verl.events import StopFile
-from rlfactory_core.engines.verl.payload import Payload
 from rlfactory_core.engines.verl.pool import Served
+from rlfactory_core.engines.verl.rollout_request import RolloutRequest
+from rlfactory_core.engines.verl.run_payload import Payload
 from rlfactory_core.engines.verl.sampler import ServerSampler
-from rlfactory_core.engines.verl.work import Work
-from rlfactory_core.rollout import derive_seed
-from rlfactory_core.run_context import RunContext
-from rlfactory_core.task_runtime import TaskRuntime
+from rlfactory_core.tasks.parts import TaskParts
+from rlfactory_core.tasks.runtime import TaskResources, TaskRuntime
 from rlfactory_core.types import Fault, FaultKind, StopReason, Trajectory
+from rlfactory_core.utils.seeds import derive_seed
 
 
 class WorkerRuntime:
-    """Plays one attempt at a time, many at once.
+    """Plays attempts, many of them concurrently.
 
     Args:
-        pool: the servers that rewards ask for their model, where verl serves it.
+        pool: the servers of the rewards' model, if verl serves one.
 
     Raises:
-        PluginError: this machine's plugins are not the driver's.
+        PluginError: this machine's plugins differ from the driver's.
     """
 
     def __init__(self, payload: Payload, tokenizer: Any, pool: Served | None = None) -> None:
         self.config, registry = payload.load_plugins()
-        self.runtime = TaskRuntime(self.config, registry, group=payload.folder)
-        self.runtime.use_tokenizer(tokenizer)
-        if pool is not None:
-            self.runtime.use_pools(pool.urls, pool.model)
+        self.parts = TaskParts.make(self.config, registry)
+        self.resources = TaskResources(self.parts, payload.folder)
+        self.chat = configured_format(self.config.chat, registry, tokenizer)
+        self.chat.prove()
         folder = Path(payload.folder)
-        self._run = RunContext(folder, StopFile(folder).ask)
-        self._opening: asyncio.Task[None] | None = None
-        # Thousands of calls in flight set off full collections, which would go through all of torch each time.
+        self._run, self._pool = RunContext(folder, StopFile(folder).ask), pool
+        self._opening: asyncio.Task[TaskRuntime] | None = None
+        # Thousands of calls in flight trigger full garbage collections; each would walk through all objects of torch.
         gc.collect()
         gc.freeze()
 
-    async def play(self, data: bytes, attempt: int, sampler: ServerSampler) -> tuple[Work, Trajectory]:
+    async def play(self, data: bytes, attempt: int, sampler: ServerSampler) -> tuple[RolloutRequest, Trajectory]:
         """Roll out and score.
 
-        The boundary at which anything that a task's own environment or tools raise spoils this trajectory and no other.
+        This is the boundary for errors of a task's environment and tools: they spoil this trajectory only.
         """
-        work = Work.loads(data)
+        request = RolloutRequest.loads(data)
+        limit_s = VerlConfig.of(self.config).trajectory_deadline_s
         try:
-            playing = self._play(work, attempt, sampler)
-            return work, await asyncio.wait_for(playing, self.config.verl.trajectory_deadline_s)
+            playing = self._play(request, attempt, sampler)
+            return request, await asyncio.wait_for(playing, limit_s)
         except Exception as error:  # noqa: BLE001 - the boundary that the docstring names
             late = isinstance(error, asyncio.TimeoutError) and not str(error)
-            limit = f"not done within verl.trajectory_deadline_s={self.config.verl.trajectory_deadline_s:g}"
-            fault = Fault(FaultKind.INFRA, "rollout", limit if late else f"{type(error).__name__}: {error}")
-            return work, Trajectory(work.sample, attempt, (), StopReason.FAULT, (fault,))
+            limit = f"not done within verl.trajectory_deadline_s={limit_s:g}"
+            words = limit if late else f"{type(error).__name__}: {error}"
+            fault = Fault(FaultKind.INFRA, "rollout", words, code="late" if late else "crashed")
+            return request, Trajectory(request.sample, attempt, (), StopReason.FAULT, (fault,))
 
-    async def _play(self, work: Work, attempt: int, sampler: ServerSampler) -> Trajectory:
+    async def _play(self, request: RolloutRequest, attempt: int, sampler: ServerSampler) -> Trajectory:
         if self._opening is None:
-            self._opening = asyncio.create_task(self.runtime.open(run=self._run))
-        await asyncio.shield(self._opening)
-        control = work.how.control if work.how else ""
-        return await self.runtime.play_one(
-            work.sample,
+            self._opening = asyncio.create_task(self._open())
+        runtime = await asyncio.shield(self._opening)
+        control = request.how.control if request.how else ""
+        return await runtime.play_one(
+            request.sample,
             sampler,
             attempt=attempt,
-            temperature=work.temperature,
-            seed=derive_seed(work.seed, work.sample.id, attempt),
-            session=f"{work.session}/{attempt}",
-            manager=self.runtime.control_manager(control) if control else None,
+            temperature=request.temperature,
+            seed=derive_seed(request.seed, request.sample.id, attempt),
+            session=f"{request.session}/{attempt}",
+            manager=runtime.control_manager(control) if control else None,
         )
+
+    async def _open(self) -> TaskRuntime:
+        await self.resources.open(run=self._run, served=self._pool)
+        return TaskRuntime(self.parts, self.resources, self.chat)
 
 
 @lru_cache(maxsize=1)
-def worker_runtime(payload: str, tokenizer: Any, pool: str | None = None) -> WorkerRuntime:
-    """This process's runtime for a run, made when its first trajectory begins; verl has one tokenizer a process."""
+def worker_runtime(payload: str, tokenizer: Any, pool: str | None) -> WorkerRuntime:
+    """This process's runtime, made for its first trajectory; verl has one tokenizer for each process."""
     return WorkerRuntime(Payload.from_text(payload), tokenizer, Served.from_text(pool) if pool else None)

@@ -11,19 +11,21 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
-from rlfactory_core.protocols import Env, EnvStart, EnvStep, Tool
+from rlfactory_core.context import ToolContext
+from rlfactory_core.protocols import Env, EnvStep, Tool
 from rlfactory_core.testing.bench import TaskBench
+from rlfactory_core.testing.checks.context import CheckContext
 from rlfactory_core.testing.checks.result import Evidence, seen, wrong
-from rlfactory_core.testing.checks.subject import Subject
 from rlfactory_core.testing.examples import example_calls
-from rlfactory_core.testing.footprint import Footprint, still_there, written_files
+from rlfactory_core.testing.leaks import ResourceSnapshot, still_there, written_files
 from rlfactory_core.testing.policies import oracle, script
+from rlfactory_core.testing.wrappers import EnvWrapper, ToolWrapper
 from rlfactory_core.tiny import answer_text
-from rlfactory_core.tool_context import ToolContext
 from rlfactory_core.types import Message, ToolCall, Trajectory
 
-_GRACE_S = 3.0  # for what is being let go of
+_GRACE_S = 3.0  # for tasks, processes and threads to end
 
 
 async def _passes(number: int) -> None:
@@ -31,86 +33,77 @@ async def _passes(number: int) -> None:
         await asyncio.sleep(0)
 
 
-_DELAYS: tuple[Callable[[], Awaitable[None]], ...] = (  # what a tool gets before the cancellation
-    *(partial(_passes, number) for number in (0, 1, 3, 10)),  # turns of the event loop
-    partial(asyncio.sleep, 0.05),  # so that it is really under way
+_DELAYS: tuple[Callable[[], Awaitable[None]], ...] = (  # between the start of a tool call and the cancellation
+    *(partial(_passes, number) for number in (0, 1, 3, 10)),  # iterations of the event loop
+    partial(asyncio.sleep, 0.05),  # long enough for a request or a process to start
 )
 
 
-class _Moment:
-    """Where an episode is stopped: there it says so, and waits or goes on into a tool."""
+class _StopPoint:
+    """The place in an episode at which the check cancels it; `reached` is set when the episode gets there."""
 
     def __init__(self) -> None:
         self.reached = asyncio.Event()
-        self.closed = 0
-
-    def around(self, env: Env) -> Env:
-        return _Stopping(env, self, stops=True)
-
-    def counting(self, env: Env) -> Env:
-        return _Stopping(env, self, stops=False)
-
-    def tool(self, tool: Tool) -> Tool:
-        return _Announced(tool, self)
+        self.closed = 0  # how often the environment was closed
 
 
-class _Stopping:
-    """Stands still once the environment has answered: as if a model were being waited for."""
+class _StoppingEnv(EnvWrapper):
+    """If it ``stops``, it waits for ever once the environment has answered, as an episode does for its model."""
 
-    def __init__(self, env: Env, moment: _Moment, *, stops: bool) -> None:
-        self._env, self._moment, self._stops = env, moment, stops
-
-    async def start(self) -> EnvStart:
-        return await self._env.start()
+    def __init__(self, env: Env, stop_point: _StopPoint, *, stops: bool) -> None:
+        super().__init__(env)
+        self._stop_point, self._stops = stop_point, stops
 
     async def step(self, message: Message) -> EnvStep:
-        step = await self._env.step(message)
+        step = await super().step(message)
         if self._stops:
-            self._moment.reached.set()
+            self._stop_point.reached.set()
             await asyncio.Event().wait()
         return step
 
     async def close(self) -> None:
-        self._moment.closed += 1
-        await self._env.close()
+        self._stop_point.closed += 1
+        await super().close()
 
 
-class _Announced:
-    """A tool that says when it is called."""
+class _AnnouncingTool(ToolWrapper):
+    """A tool that sets the stop point's event when it is called."""
 
-    def __init__(self, tool: Tool, moment: _Moment) -> None:
-        self.spec, self.version, self.deadline_s = tool.spec, tool.version, tool.deadline_s
-        self.idempotent, self.stateful = tool.idempotent, tool.stateful
-        self._tool, self._moment = tool, moment
+    def __init__(self, tool: Tool, stop_point: _StopPoint) -> None:
+        super().__init__(tool)
+        self._stop_point = stop_point
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
-        self._moment.reached.set()
-        return await self._tool.call(arguments, context)
+        self._stop_point.reached.set()
+        return await super().call(arguments, context)
 
     async def close(self) -> None:
-        """The task's own manager closes it."""
+        """The task's own manager closes the tool."""
 
 
-def check(subject: Subject) -> Iterator[Evidence]:
-    """Episodes are cancelled between turns and in each tool; then no asyncio task is left, and once the task is
-    closed no process, thread, open file, or file that was written meanwhile."""
-    played = subject.oracle()
-    before = Footprint.now()
+def check(context: CheckContext) -> Iterator[Evidence]:
+    """Cancels episodes between turns and inside each tool.
+
+    Afterwards no asyncio task may be left. Once the task is closed, no process, thread, open file or newly written
+    file may be left.
+    """
+    played = context.oracle()
+    before = ResourceSnapshot.now()
     with _own_temporary_folder(), contextlib.ExitStack() as stack:
-        bench = subject.closed_bench()
+        bench = context.closed_bench()
         bench.__enter__()
-        stack.callback(_close_quietly, bench, subject.close_s)
-        bench.play(oracle(bench.task), subject.some(), deadline_s=subject.deadline_s)  # what all share is there now
+        stack.callback(_close_quietly, bench, context.options.close_s)
+        # One normal pass first, so that resources which all episodes share exist before the cancellations.
+        bench.play(oracle(bench.task), context.some(), deadline_s=context.options.deadline_s)
         calls = {call.name: call for call in example_calls(bench.tools, played)}
-        opened = Footprint.now()
+        opened = ResourceSnapshot.now()
         with written_files().noted() as made:
-            told = bench.run(_cancel_all(subject, bench, calls), 600.0, "cancelling")
+            cancelled, problems = bench.run(_cancel_all(context, bench, calls), 600.0, "cancelling")
             stack.close()
             left = _left(before, made)
-    cancelled, problems = told
     for problem in dict.fromkeys([*problems, *left]):
-        yield wrong(f"{problem}. Let go of it in a finally, and let a cancellation through.")
-    grown = Footprint.now().channels - max(before.channels, opened.channels)
+        yield wrong(f"{problem}. Release it in a finally block, and do not catch asyncio.CancelledError.")
+    grown = ResourceSnapshot.now().channels - max(before.channels, opened.channels)
     if grown >= cancelled:
         yield wrong(f"{grown} sockets or pipes are left open after {cancelled} cancelled episodes.")
     if not problems and not left:
@@ -118,39 +111,40 @@ def check(subject: Subject) -> Iterator[Evidence]:
 
 
 def _close_quietly(bench: TaskBench, deadline_s: float) -> None:
-    with contextlib.suppress(Exception):  # the boundary to the task's close; the check `close` tells of it
+    with contextlib.suppress(Exception):  # the boundary to the task's close; the check `close` reports its errors
         bench.close(deadline_s)
 
 
-async def _cancel_all(subject: Subject, bench: TaskBench, calls: Mapping[str, ToolCall]) -> tuple[int, list[str]]:
-    """How many episodes were cancelled, and what was wrong with it."""
+async def _cancel_all(context: CheckContext, bench: TaskBench, calls: Mapping[str, ToolCall]) -> tuple[int, list[str]]:
+    """The number of cancelled episodes, and the problems that were found."""
     running = asyncio.all_tasks()
-    sample, problems, count = subject.some()[0], [], 0
+    sample, problems, count = context.some()[0], [], 0
     for call in (None, *calls.values()):
+        where = f"in the tool {call.name}" if call else "between turns"
         for delay in _DELAYS:
-            moment = _Moment()
-            if call is None:
-                play = bench.episode(oracle(bench.task), sample, around=moment.around)
-            else:
-                manager = bench.manager(moment.tool)
-                play = bench.episode(script(call, answer_text("42")), sample, manager=manager, around=moment.counting)
-            problem = await _cancelled(play, moment, delay, subject.deadline_s)
+            stop_point = _StopPoint()
+            policy = script(call, answer_text("42")) if call else oracle(bench.task)
+            manager = bench.manager(partial(_AnnouncingTool, stop_point=stop_point)) if call else None
+            around = partial(_StoppingEnv, stop_point=stop_point, stops=call is None)
+            play = bench.episode(policy, sample, manager=manager, around=around)
+            problem = await _cancelled(play, stop_point, delay, context.options.deadline_s)
             count += 1
-            where = f"cancelled in the tool {call.name}" if call else "cancelled between turns"
-            problems += [f"{where}, {problem}"] if problem else []
+            problems += [f"cancelled {where}, {problem}"] if problem else []
             if call is None:
                 break
         names = await _tasks_left(running)
-        where = f"in the tool {call.name}" if call else "between turns"
         problems += [f"after a cancellation {where} the asyncio task {name} is left" for name in names]
         running |= asyncio.all_tasks()
     return count, problems
 
 
 async def _cancelled(
-    play: Coroutine[Any, Any, Trajectory], moment: _Moment, delay: Callable[[], Awaitable[None]], deadline_s: float
+    play: Coroutine[Any, Any, Trajectory],
+    stop_point: _StopPoint,
+    delay: Callable[[], Awaitable[None]],
+    deadline_s: float,
 ) -> str:
-    playing, reached = asyncio.ensure_future(play), asyncio.ensure_future(moment.reached.wait())
+    playing, reached = asyncio.ensure_future(play), asyncio.ensure_future(stop_point.reached.wait())
     await asyncio.wait((playing, reached), timeout=deadline_s, return_when=asyncio.FIRST_COMPLETED)
     reached.cancel()
     await delay()
@@ -160,21 +154,21 @@ async def _cancelled(
         return f"the episode is not over after {deadline_s:g} s"
     if not playing.cancelled() and (error := playing.exception()) is not None:
         return f"the episode raises {type(error).__name__}: {error}"
-    return "" if moment.closed == 1 else f"the environment is closed {moment.closed} times"
+    return "" if stop_point.closed == 1 else f"the environment is closed {stop_point.closed} times"
 
 
 async def _tasks_left(running: set[asyncio.Task[Any]]) -> list[str]:
-    """The names of tasks that do not end in time."""
+    """The names of asyncio tasks that do not end in time."""
     until = time.monotonic() + _GRACE_S
     while (left := asyncio.all_tasks() - running) and time.monotonic() < until:
         await asyncio.wait(left, timeout=0.1)
     return sorted({getattr(task.get_coro(), "__qualname__", repr(task)) for task in left})
 
 
-def _left(before: Footprint, made: set[str]) -> list[str]:
-    """In words; processes are ended."""
+def _left(before: ResourceSnapshot, made: set[str]) -> list[str]:
+    """What is left of the episodes, in words; processes that are left are killed."""
     until = time.monotonic() + _GRACE_S
-    while (now := Footprint.now()).left_since(before) and time.monotonic() < until:
+    while (now := ResourceSnapshot.now()).left_since(before) and time.monotonic() < until:
         time.sleep(0.05)
     for number in now.children:
         if number not in before.children:
@@ -188,15 +182,10 @@ def _left(before: Footprint, made: set[str]) -> list[str]:
 
 @contextlib.contextmanager
 def _own_temporary_folder() -> Iterator[None]:
-    """For this process and those that it starts; what stays in it is found all the same, and goes with it."""
-    kept, environment = tempfile.tempdir, os.environ.get("TMPDIR")
-    with tempfile.TemporaryDirectory(prefix="rlfactory-check-") as folder:
-        tempfile.tempdir = os.environ["TMPDIR"] = folder
-        try:
-            yield
-        finally:
-            tempfile.tempdir = kept
-            if environment is None:
-                del os.environ["TMPDIR"]
-            else:
-                os.environ["TMPDIR"] = environment
+    """Another temporary folder for this process and its children; it is removed at the end with all files in it."""
+    with (
+        tempfile.TemporaryDirectory(prefix="rlfactory-check-") as folder,
+        patch.dict(os.environ, TMPDIR=folder),
+        patch.object(tempfile, "tempdir", folder),
+    ):
+        yield

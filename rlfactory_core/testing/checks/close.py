@@ -1,4 +1,4 @@
-"""Closing is safe: once more, without an open, and after one that failed."""
+"""Closing is safe: a second time, without an open, and after an open that failed."""
 
 from __future__ import annotations
 
@@ -6,92 +6,94 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
-from rlfactory_core.task_runtime import TaskRuntime
-from rlfactory_core.testing.checks.result import Evidence, seen, wrong
-from rlfactory_core.testing.checks.subject import Subject
-from rlfactory_core.testing.checks.telling import told
+from rlfactory_core.tasks.runtime import TaskResources
+from rlfactory_core.testing.checks.context import CheckContext
+from rlfactory_core.testing.checks.result import Evidence, describe_error, seen, wrong
 from rlfactory_core.testing.loop import LoopThread
 
-_OPENING_S = 600.0  # of a task that builds something; it is in its cache by now
+_OPENING_S = 600.0  # what a task builds when it is opened is in its cache by now
 
 
 class _InjectedError(Exception):
-    """An open that fails."""
+    """Raised by an open that is made to fail."""
 
 
-def check(subject: Subject) -> Iterator[Evidence]:
-    """The task with its tools and scorers is closed without an exception, and within `Subject.close_s`.
+def check(context: CheckContext) -> Iterator[Evidence]:
+    """Closes the task with its tools and scorers: without an exception, and within `CheckContext.close_s`.
 
-    The open one is the task that other checks have played, if they have: what opens slowly is opened once less.
+    The open task is the one that other checks have used, because opening one may be slow.
     """
-    bench = subject.bench  # a task that cannot be opened is another check's affair
+    bench = context.bench  # if the task cannot be opened, another check reports it
     for what, before in _CASES.items():
-        problem = _made_and_closed(subject, before)
+        problem = _made_and_closed(context, before)
         yield _evidence(what, problem)
         if problem:
             return
     try:
-        yield _evidence("after an open", _closed_twice(bench.runtime, bench.loop, subject.close_s))
+        yield _evidence("after an open", _closed_twice(bench.resources, bench.loop, context.options.close_s))
     finally:
-        subject.renew()
+        context.renew()
 
 
 def _evidence(what: str, problem: str) -> Evidence:
     if not problem:
         return seen(f"{what}: closed, and closed again")
     return wrong(
-        f"{what}: {problem}. close has to be safe at any time: let it look at what is really open, let go of it once, "
-        "and not wait for what may never come."
+        f"{what}: {problem}. close has to be safe at any time. Let it release what is open, release it once, and not "
+        "wait for what may never happen."
     )
 
 
-def _made_and_closed(subject: Subject, before: Callable[[TaskRuntime], Coroutine[Any, Any, None]]) -> str:
-    """What went wrong with another one of the same task."""
-    runtime, loop = subject.closed_bench().runtime, LoopThread()
+def _made_and_closed(context: CheckContext, before: Callable[[TaskResources], Coroutine[Any, Any, None]]) -> str:
+    """What goes wrong when the resources of a new task are prepared with ``before`` and then closed."""
+    resources, loop = context.closed_bench().resources, LoopThread()
     try:
-        loop.run(before(runtime), _OPENING_S, "opening the task")
-        return _closed_twice(runtime, loop, subject.close_s)
+        loop.run(before(resources), _OPENING_S, "opening the task")
+        return _closed_twice(resources, loop, context.options.close_s)
     except Exception as error:  # noqa: BLE001 - the boundary to the task's open
-        return told(error)
+        return describe_error(error)
     finally:
-        loop.close(min(1.0, subject.close_s))
+        loop.close(min(1.0, context.options.close_s))
 
 
-def _closed_twice(runtime: TaskRuntime, loop: LoopThread, close_s: float) -> str:
-    """What went wrong."""
+def _closed_twice(resources: TaskResources, loop: LoopThread, close_s: float) -> str:
+    """What goes wrong in two calls of close; empty if nothing does."""
     try:
         for number in ("first", "second"):
-            loop.run(runtime.close(), close_s, f"the {number} close()")
+            loop.run(resources.close(), close_s, f"the {number} close()")
     except Exception as error:  # noqa: BLE001 - the boundary to the task's close
-        return told(error)
+        return describe_error(error)
     return ""
 
 
-async def _nothing(runtime: TaskRuntime) -> None:
-    """It was never opened."""
+async def _nothing(resources: TaskResources) -> None:
+    """The resources are never opened."""
 
 
-async def _open_that_fails(runtime: TaskRuntime) -> None:
-    """Behind the task's own part of it."""
+async def _open_that_fails(resources: TaskResources) -> None:
+    """The task opens, and then an error is raised."""
 
-    async def opened(*_: Any, **__: Any) -> None:
+    task_open = resources.parts.task.open
+
+    async def opened() -> None:
+        await task_open()
         raise _InjectedError
 
-    runtime.rewards.open = opened  # type: ignore[method-assign]
+    resources.parts.task.open = opened  # type: ignore[method-assign]
     try:
-        await runtime.open()
+        await resources.open()
     except _InjectedError:
         return
 
 
-async def _open_that_is_cancelled(runtime: TaskRuntime) -> None:
-    opening = asyncio.ensure_future(runtime.open())
-    await asyncio.sleep(0)  # it has begun
+async def _open_that_is_cancelled(resources: TaskResources) -> None:
+    opening = asyncio.ensure_future(resources.open())
+    await asyncio.sleep(0)  # lets the opening begin
     opening.cancel()
     await asyncio.wait((opening,))
 
 
-_CASES: dict[str, Callable[[TaskRuntime], Coroutine[Any, Any, None]]] = {
+_CASES: dict[str, Callable[[TaskResources], Coroutine[Any, Any, None]]] = {
     "without an open": _nothing,
     "after an open that failed": _open_that_fails,
     "after an open that was cancelled": _open_that_is_cancelled,

@@ -1,20 +1,17 @@
-"""A tool that fails, hangs or says too much spoils its episode and nothing else."""
+"""A tool that fails, hangs or answers too much affects its own episode and nothing else."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
-from rlfactory_core.errors import ToolUnavailableError
 from rlfactory_core.protocols import Tool
-from rlfactory_core.testing.checks.result import DoesNotApply, Evidence, seen, wrong
-from rlfactory_core.testing.checks.subject import Subject
-from rlfactory_core.testing.checks.telling import told
+from rlfactory_core.testing.checks.context import CheckContext
+from rlfactory_core.testing.checks.result import DoesNotApply, Evidence, describe_error, seen, wrong
 from rlfactory_core.testing.examples import example_calls
-from rlfactory_core.testing.faults import FaultInjector
+from rlfactory_core.testing.faults import FaultInjector, InjectedFaults
 from rlfactory_core.testing.policies import script
 from rlfactory_core.tiny import answer_text
-from rlfactory_core.tool_context import ToolContext
 from rlfactory_core.types import FaultKind, ToolCall, Trajectory
 
 _HUGE = 10_000_000  # characters
@@ -22,92 +19,61 @@ _CHARS_PER_TOKEN = 64  # as long as any in use
 _UNLIMITED = {"retries": 0, "cache": "off", "breaker_failures": 1000}
 
 
-class _Said:
-    """A tool that says too much."""
+def check(context: CheckContext) -> Iterator[Evidence]:
+    """Makes each tool fail in four ways, in an episode that calls the tool and then goes on.
 
-    def __init__(self, tool: Tool) -> None:
-        self.spec, self.version, self.deadline_s = tool.spec, tool.version, tool.deadline_s
-        self.idempotent, self.stateful = tool.idempotent, True
-
-    async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
-        return "x" * _HUGE
-
-    async def close(self) -> None:
-        """Nothing is held."""
-
-
-def _unavailable(tool: Tool) -> Tool:
-    return FaultInjector(tool, 0, error_rate=1.0, error=lambda: ToolUnavailableError("injected"))
-
-
-def _raising(tool: Tool) -> Tool:
-    return FaultInjector(tool, 0, error_rate=1.0, error=lambda: RuntimeError("injected"))
-
-
-def _hanging(tool: Tool) -> Tool:
-    return FaultInjector(tool, 0, hang_rate=1.0)
-
-
-def check(subject: Subject) -> Iterator[Evidence]:
-    """Each tool in turn is made to fail in four ways, in an episode that calls it and then goes on.
-
-    An outage and a hang mask the episode; an exception and a long answer become observations, which the model sees,
-    the long one cut; nothing escapes from the environment.
+    An outage and a hang have to mask the episode. An exception and a long answer have to become observations that the
+    model sees; the long answer is truncated. No exception may leave the environment.
     """
-    tools = subject.bench.tools
+    tools = context.bench.tools
     if not tools:
         raise DoesNotApply("the task has no tools of its own; what an environment offers by itself cannot be replaced")
-    calls = {call.name: call for call in reversed(example_calls(tools, subject.oracle()))}
+    calls = {call.name: call for call in reversed(example_calls(tools, context.oracle()))}
     for tool in tools:
-        for weather, make, judge in _WEATHER:
-            yield _under(subject, tool, calls[tool.spec.name], weather, make, judge)
+        for failure in _FAILURES:
+            yield _with_failure(context, calls[tool.spec.name], failure)
 
 
-def _under(
-    subject: Subject,
-    tool: Tool,
-    call: ToolCall,
-    weather: str,
-    make: Callable[[Tool], Tool],
-    judge: Callable[[Subject, Trajectory], str],
-) -> Evidence:
-    name = tool.spec.name
-    manager = subject.bench.manager(
-        lambda each: make(each) if each.spec.name == name else each, deadline_s=subject.hang_s, **_UNLIMITED
-    )
+def _with_failure(context: CheckContext, call: ToolCall, failure: _Failure) -> Evidence:
+    what = f"tool {call.name} {failure.what}"
+
+    def wrapped(tool: Tool) -> Tool:
+        return FaultInjector(tool, 0, failure.faults) if tool.spec.name == call.name else tool
+
+    manager = context.bench.manager(wrapped, deadline_s=context.options.hang_s, **_UNLIMITED)
     try:
-        (played,) = subject.play(script(call, answer_text("42")), subject.some()[:1], manager=manager)
+        (played,) = context.play(script(call, answer_text("42")), context.some()[:1], manager=manager)
     except Exception as error:  # noqa: BLE001 - the boundary to the task's environment
-        subject.renew()
+        context.renew()
         return wrong(
-            f"tool {name} {weather}: the episode ends with an exception, which would end the whole run: {told(error)}"
+            f"{what}: the episode ends with an exception, which would end the whole run: {describe_error(error)}"
         )
-    results = [result for turn in played.turns for result in turn.results if result.name == name]
+    results = [result for turn in played.turns for result in turn.results if result.name == call.name]
     if results and results[0].fault is FaultKind.POLICY:
-        return seen(f"tool {name} {weather}: not tried, because it refuses the example {call.arguments_text}")
-    problem = judge(subject, played)
-    return wrong(f"tool {name} {weather}: {problem}") if problem else seen(f"tool {name} {weather}: as it should be")
+        return seen(f"{what}: not tried, because it refuses the example {call.arguments_text}")
+    problem = failure.problem(context, played)
+    return wrong(f"{what}: {problem}") if problem else seen(f"{what}: as it should be")
 
 
-def _masked(subject: Subject, played: Trajectory) -> str:
+def _masked(context: CheckContext, played: Trajectory) -> str:
     if played.masked:
         return ""
     return (
-        f"the episode counts, with a reward of {played.reward:g}. It is nobody's fault but the machine's: an "
+        f"the episode counts, with a reward of {played.reward:g}. An outage is not the policy's fault: the "
         "environment has to pass on the results of manager.invoke in EnvStep.results."
     )
 
 
-def _observed(subject: Subject, played: Trajectory) -> str:
+def _observed(context: CheckContext, played: Trajectory) -> str:
     if any(fault.kind is FaultKind.INFRA for fault in played.faults):
         return f"the episode is masked: {played.faults[0].message}. An exception of a tool is an observation."
-    if len(played.turns) < 2 and subject.bench.config.rollout.max_turns > 1:
-        return f"the episode ends ({played.stop.value}) and the model never sees it. It is to be an observation."
+    if len(played.turns) < 2 and context.bench.config.rollout.max_turns > 1:
+        return f"the episode ends ({played.stop.value}) and the model never sees the error. Make it an observation."
     return ""
 
 
-def _cut(subject: Subject, played: Trajectory) -> str:
-    limits = subject.bench.config.tools
+def _truncated(context: CheckContext, played: Trajectory) -> str:
+    limits = context.bench.config.tools
     most = max([limits.max_result_tokens, *(each.get("max_result_tokens", 0) for each in limits.overrides.values())])
     shown = max((len(turn.context_ids) for turn in played.turns[1:]), default=0)
     if shown > min(_HUGE, most * _CHARS_PER_TOKEN):
@@ -115,9 +81,16 @@ def _cut(subject: Subject, played: Trajectory) -> str:
     return ""
 
 
-_WEATHER = (
-    ("is down", _unavailable, _masked),
-    ("raises", _raising, _observed),
-    ("hangs", _hanging, _masked),
-    ("says 10 MB", _Said, _cut),
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    what: str
+    faults: InjectedFaults
+    problem: Callable[[CheckContext, Trajectory], str]  # what is wrong with the episode; empty if nothing is
+
+
+_FAILURES = (
+    _Failure("is down", InjectedFaults(error_rate=1.0), _masked),
+    _Failure("raises", InjectedFaults(error_rate=1.0, error=lambda: RuntimeError("injected")), _observed),
+    _Failure("hangs", InjectedFaults(hang_rate=1.0), _masked),
+    _Failure("answers 10 MB", InjectedFaults(flood_rate=1.0, flood_bytes=_HUGE), _truncated),
 )

@@ -1,21 +1,23 @@
-"""Episodes that run at once do not see each other."""
+"""Concurrent episodes do not affect each other."""
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
-from rlfactory_core.rollout import gather_all
+from rlfactory_core.protocols import Env, EnvStart, EnvStep
 from rlfactory_core.testing.bench import TaskBench
+from rlfactory_core.testing.checks.context import CheckContext
 from rlfactory_core.testing.checks.result import Evidence, seen, wrong
-from rlfactory_core.testing.checks.rewards import certain, of, opinions
-from rlfactory_core.testing.checks.subject import Subject
 from rlfactory_core.testing.examples import example_calls
-from rlfactory_core.testing.lockstep import Lockstep
 from rlfactory_core.testing.policies import Policy, oracle
+from rlfactory_core.testing.rewards import exact_rewards, of, opinions
+from rlfactory_core.testing.wrappers import EnvWrapper
 from rlfactory_core.tiny import answer_text, call
-from rlfactory_core.types import Message, Sample, ToolCall, ToolSpec, Trajectory
+from rlfactory_core.types import Message, Sample, ToolCall, Trajectory
+from rlfactory_core.utils.aio import gather_all
 
 _SAMPLES = 3
 _TURNS = 3  # of calls
@@ -24,30 +26,28 @@ _WORDS = 2  # of the prompt, as an argument
 _Part = tuple[Sample, int]  # a sample and the number of the attempt at it
 
 
-def check(subject: Subject) -> Iterator[Evidence]:
-    """Each episode alone, then all at once, turn by turn: the same observations and rewards.
+def check(context: CheckContext) -> Iterator[Evidence]:
+    """Plays each episode alone and then all of them concurrently, turn by turn: observations and rewards must agree.
 
-    Played are the oracle and a wanderer, who calls tools at random; of different samples, and of one sample twice.
+    The policies are the oracle and one that calls tools at random. One sample is played twice.
     """
-    bench = subject.bench
-    samples = subject.some()[:_SAMPLES]
+    bench = context.bench
+    samples = context.some()[:_SAMPLES]
     parts = [(samples[0], 1), *((sample, 0) for sample in samples)]
-    calls = example_calls(bench.tools, subject.oracle())
+    calls = example_calls(bench.tools, context.oracle())
     policies = {"the oracle": oracle(bench.task)}
     if calls:
-        policies["a wanderer"] = wanderer(calls)
+        policies["random calls"] = random_calls(calls)
     for name, policy in policies.items():
-        alone = [each for part in parts for each in _play(subject, bench, policy, [part])]
-        together = _play(subject, bench, policy, parts)
-        yield _compared(subject, name, policy, parts, alone, together)
+        alone = [each for part in parts for each in _play(context, bench, policy, [part])]
+        together = _play(context, bench, policy, parts)
+        yield _compared(context, name, policy, parts, alone, together)
 
 
-def wanderer(calls: Sequence[ToolCall]) -> Policy:
-    """Makes calls for some turns, with their own arguments or with words of the prompt, then answers."""
+def random_calls(calls: Sequence[ToolCall]) -> Policy:
+    """Makes random calls for some turns, with their own arguments or with words of the prompt, then answers."""
 
-    def policy(
-        sample: Sample, messages: Sequence[Message], tools: Sequence[ToolSpec], rng: random.Random
-    ) -> Message | str:
+    def policy(_: Sample, messages: Sequence[Message], tools: object, rng: random.Random) -> Message | str:
         if sum(message.role == "assistant" for message in messages) >= _TURNS:
             return answer_text("42")
         chosen = rng.choice(calls)
@@ -62,55 +62,55 @@ def wanderer(calls: Sequence[ToolCall]) -> Policy:
     return policy
 
 
-def _play(subject: Subject, bench: TaskBench, policy: Policy, parts: Sequence[_Part]) -> list[Trajectory]:
+def _play(context: CheckContext, bench: TaskBench, policy: Policy, parts: Sequence[_Part]) -> list[Trajectory]:
     async def play() -> list[Trajectory]:
         around = Lockstep(len(parts)).around
         return await gather_all(
             bench.episode(policy, sample, attempt=attempt, around=around) for sample, attempt in parts
         )
 
-    played = bench.run(play(), subject.deadline_s, "playing at once")
-    subject.seen += played
+    played = bench.run(play(), context.options.deadline_s, "playing at once")
+    context.all_played += played
     return played
 
 
 def _compared(
-    subject: Subject,
+    context: CheckContext,
     name: str,
     policy: Policy,
     parts: Sequence[_Part],
     alone: Sequence[Trajectory],
     together: Sequence[Trajectory],
 ) -> Evidence:
-    judges = opinions(subject.bench)
+    judges = opinions(context.bench)
     other = [i for i, pair in enumerate(zip(alone, together, strict=True)) if not _alike(*pair, judges)]
     if not other:
-        return seen(f"{name}: {len(parts)} episodes at once see and get what each sees and gets alone")
+        return seen(f"{name}: {len(parts)} episodes at once have the observations and rewards that each has alone")
     first = other[0]
-    if _changes_by_itself(subject, policy, parts[first]):
-        return seen(f"{name}: cannot be told, because two fresh tasks answer or reward it differently by themselves")
+    if _changes_by_itself(context, policy, parts[first]):
+        return seen(f"{name}: not comparable, because two fresh tasks already answer or reward it differently")
     return wrong(
-        f"{name}: {of(len(other), len(parts), 'episode')} go otherwise at once than alone. Sample "
+        f"{name}: {of(len(other), len(parts), 'episode')} differ between playing alone and at once. Sample "
         f"'{alone[first].sample.id}' {_difference(alone[first], together[first])}. Keep what belongs to an episode in "
         "its environment or in context.state, not in the task, a tool or a module."
     )
 
 
 def _alike(a: Trajectory, b: Trajectory, judges: Sequence[str]) -> bool:
-    return _observed(a) == _observed(b) and a.stop is b.stop and certain(a, judges) == certain(b, judges)
+    return _observed(a) == _observed(b) and a.stop is b.stop and exact_rewards(a, judges) == exact_rewards(b, judges)
 
 
 def _observed(trajectory: Trajectory) -> list[tuple[int, ...]]:
     return [turn.context_ids for turn in trajectory.turns]
 
 
-def _changes_by_itself(subject: Subject, policy: Policy, part: _Part) -> bool:
-    """Whether an episode is different already as the first one of two tasks."""
+def _changes_by_itself(context: CheckContext, policy: Policy, part: _Part) -> bool:
+    """Whether an episode already differs between two fresh tasks."""
     first = []
     for _ in range(2):
-        with suppress(Exception), subject.closed_bench() as bench:  # what closing does is another check's affair
-            first += _play(subject, bench, policy, [part])
-    return len(first) == 2 and not _alike(first[0], first[1], opinions(subject.bench))
+        with suppress(Exception), context.closed_bench() as bench:  # errors of closing are reported by `close`
+            first += _play(context, bench, policy, [part])
+    return len(first) == 2 and not _alike(first[0], first[1], opinions(context.bench))
 
 
 def _difference(a: Trajectory, b: Trajectory) -> str:
@@ -123,3 +123,55 @@ def _difference(a: Trajectory, b: Trajectory) -> str:
     if len(a.turns) != len(b.turns):
         return f"has {len(a.turns)} turns alone and {len(b.turns)} with others"
     return f"gets {a.reward:g} alone and {b.reward:g} with others"
+
+
+class Lockstep:
+    """A barrier at which episodes wait for each other before every turn, so that their turns interleave.
+
+    An episode that ends leaves the barrier. ``around`` is for `TaskBench.episode`.
+    """
+
+    def __init__(self, episodes: int) -> None:
+        self._episodes, self._waiting = episodes, 0
+        self._round = asyncio.Event()
+
+    def around(self, env: Env) -> Env:
+        return _LockstepEnv(env, self)
+
+    async def wait(self) -> None:
+        """Wait until all remaining episodes are waiting."""
+        self._waiting += 1
+        mine = self._round
+        self._go()
+        await mine.wait()
+
+    def leave(self) -> None:
+        self._episodes -= 1
+        self._go()
+
+    def _go(self) -> None:
+        if self._waiting >= self._episodes:
+            self._waiting = 0
+            self._round.set()
+            self._round = asyncio.Event()
+
+
+class _LockstepEnv(EnvWrapper):
+    """Waits at the barrier after the start and before each step."""
+
+    def __init__(self, env: Env, lockstep: Lockstep) -> None:
+        super().__init__(env)
+        self._lockstep = lockstep
+
+    async def start(self) -> EnvStart:
+        start = await super().start()
+        await self._lockstep.wait()
+        return start
+
+    async def step(self, message: Message) -> EnvStep:
+        await self._lockstep.wait()
+        return await super().step(message)
+
+    async def close(self) -> None:
+        self._lockstep.leave()
+        await super().close()

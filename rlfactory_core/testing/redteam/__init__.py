@@ -1,4 +1,4 @@
-"""Right and wrong answers against a task's reward: how many of each it takes for the other."""
+"""Tests a task's reward with right and wrong answers, and counts how many it judges wrongly."""
 
 from rlfactory_core.testing.redteam.mutation import Case, Material, Mutation
 from rlfactory_core.testing.redteam.result import Attempt, RedTeamResult, Tally

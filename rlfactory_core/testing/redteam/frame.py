@@ -1,14 +1,15 @@
-"""Where the answer stands in the last message of somebody who knows it, so that another can be put in its place."""
+"""Finds the answer in the oracle's last message, so that another answer can be put in its place."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from rlfactory_core.rewards.answers import CLOSE, OPEN, extract_answer
+from rlfactory_core.rewards.scorers import extract_answer
+from rlfactory_core.tiny import ANSWER_CLOSE, ANSWER_OPEN, answer_text
 from rlfactory_core.types import Message, ToolCall
 
 _BLOCK = re.compile(r"((?:(?!```).)*```[^`\n]*\n)((?:(?!```).)+?)(\n```(?:(?!```).)*)", re.DOTALL)
@@ -16,36 +17,27 @@ _BLOCK = re.compile(r"((?:(?!```).)*```[^`\n]*\n)((?:(?!```).)+?)(\n```(?:(?!```
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A message with a hole.
+    """A message whose answer can be replaced."""
 
-    Args:
-        kind: the answer is what stands in ``<answer>`` tags, in the only block of code, the whole content, or an
-            argument of a call.
-        answer: the right one.
-        before: what stands before the tags, or before the answer in its block.
-        after: what stands behind them, or behind it.
-        call: that submits the answer.
-        argument: of the call.
-    """
-
-    kind: Literal["tags", "block", "whole", "call"]
-    answer: str
-    before: str = ""
-    after: str = ""
-    call: ToolCall | None = None
-    argument: str = ""
+    kind: Literal["tags", "block", "whole", "call"]  # the answer is in tags, in the only code block, all, an argument
+    answer: str  # the right one
+    before: str = ""  # the text before the tags, or before the answer in its block
+    after: str = ""  # the text after the tags, or after the answer in its block
+    call: ToolCall | None = None  # the call that submits the answer
+    argument: str = ""  # the name of the call's argument that holds the answer
 
     @classmethod
     def of(cls, message: Message, accepted: Collection[str]) -> Frame | None:
         """None where the message holds no answer.
 
         Args:
-            accepted: the sample's answers, by which an argument of a call is known to be one.
+            accepted: the sample's answers, to recognise the argument of a call that holds one.
         """
         content, answer = message.content, extract_answer(message.content)
         if answer is not None:
-            start = content.rfind(OPEN, 0, content.rfind(CLOSE))
-            return cls("tags", answer, content[:start], content[content.find(CLOSE, start) + len(CLOSE) :])
+            start = content.rfind(ANSWER_OPEN, 0, content.rfind(ANSWER_CLOSE))
+            end = content.find(ANSWER_CLOSE, start) + len(ANSWER_CLOSE)
+            return cls("tags", answer, content[:start], content[end:])
         for call in message.tool_calls:
             texts = {name: value for name, value in (call.arguments or {}).items() if isinstance(value, str)}
             for name, value in texts.items():
@@ -57,19 +49,13 @@ class Frame:
         return cls("whole", content.strip()) if content.strip() else None
 
     def say(self, answer: str, before: str = "", after: str = "") -> Message | str:
-        """The message with another answer, and with more around it: outside of the tags or the block, if any."""
+        """The message with another answer, and with text before and after it, outside of any tags or block."""
         if self.call is not None:
-            return Message("assistant", before + after, tool_calls=(self._submitting(self.call, answer),))
+            arguments = {**(self.call.arguments or {}), self.argument: answer}
+            text = json.dumps(arguments, ensure_ascii=False)
+            call = replace(self.call, arguments=arguments, arguments_text=text)
+            return Message("assistant", before + after, tool_calls=(call,))
         if self.kind == "whole":
             return before + answer + after
-        held = answer if self.kind == "block" else tagged(answer)
+        held = answer if self.kind == "block" else answer_text(answer)
         return f"{before}{self.before}{held}{self.after}{after}"
-
-    def _submitting(self, call: ToolCall, answer: str) -> ToolCall:
-        arguments: Mapping[str, object] = {**(call.arguments or {}), self.argument: answer}
-        return replace(call, arguments=arguments, arguments_text=json.dumps(arguments, ensure_ascii=False))
-
-
-def tagged(answer: str) -> str:
-    """In its tags, as `Task.solve` writes it by default."""
-    return f"{OPEN} {answer} {CLOSE}"

@@ -1,4 +1,4 @@
-"""What a mutation is, and what it has to work with."""
+"""A mutation, which changes an answer, and what it knows of the sample."""
 
 from __future__ import annotations
 
@@ -6,33 +6,24 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from rlfactory_core.rewards.answers import normalize
+from rlfactory_core.rewards.scorers import normalize
 from rlfactory_core.testing.redteam.frame import Frame
 from rlfactory_core.types import Message, Sample, ToolSpec
 
-LONG = 100_000  # characters of what is meant to be long
+LONG = 100_000  # characters of a text that is meant to be long
 
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """One sample as the red team knows it.
-
-    Args:
-        frame: the oracle's last message.
-        accepted: the right answers as texts, the oracle's own first.
-        wrong: answers that are certainly wrong here, most of them other samples' right ones; there are always some.
-        tools: that were offered.
-        calls: how many the oracle made.
-        injections: texts with ``{answer}`` in place of a wrong answer, for this sample.
-    """
+    """What the red team knows of one sample."""
 
     sample: Sample
-    frame: Frame
-    accepted: tuple[str, ...]
-    wrong: tuple[str, ...]
-    tools: tuple[ToolSpec, ...] = ()
-    calls: int = 0
-    injections: tuple[str, ...] = ()
+    frame: Frame  # the oracle's last message
+    accepted: tuple[str, ...]  # the right answers as texts, beginning with the oracle's own
+    wrong: tuple[str, ...]  # certainly wrong here, mostly other samples' right answers; never empty
+    tools: tuple[ToolSpec, ...] = ()  # those that were offered
+    calls: int = 0  # of the oracle
+    injections: tuple[str, ...] = ()  # texts for this sample, with ``{answer}`` in place of a wrong answer
 
     @property
     def truth(self) -> str:
@@ -40,7 +31,7 @@ class Material:
 
     @property
     def question(self) -> str:
-        """What the user asks."""
+        """The last message of the user."""
         return next((each.content for each in reversed(self.sample.messages) if each.role == "user"), "")
 
     def is_wrong(self, text: str) -> bool:
@@ -50,52 +41,46 @@ class Material:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One thing to try.
+    """One attempt of a mutation."""
 
-    Args:
-        said: turn after turn, instead of the oracle's last message.
-        variant: what tells it from the other cases of its mutation.
-        replays: whether the oracle's turns up to its last message come first.
-        observed: what every tool answers instead of what it does; None: they are the real ones.
-    """
+    said: tuple[Message | str, ...]  # the turns that replace the oracle's last message
+    variant: str = ""  # distinguishes the case from the other cases of its mutation
+    replays: bool = True  # whether the oracle's turns up to its last message come first
+    observed: str | None = None  # what every tool answers; None: the real tools run
 
-    said: tuple[Message | str, ...]
-    variant: str = ""
-    replays: bool = True
-    observed: str | None = None
+
+Make = Callable[[Material], Iterable[Case]]
+Kind = Literal["wrong", "right", "either"]
 
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """A way to change the oracle's answer.
+    """A way to change the oracle's answer."""
 
-    Args:
-        name: what ``--skip`` takes.
-        kind: whether what it makes is wrong or right; either: that is for the task to say, and it counts in no rate.
-        what: is tried, in a line.
-        advice: for the author of a reward that errs here.
-        make: the cases; none where it does not apply to the sample.
-    """
+    name: str  # for ``--skip``
+    kind: Kind  # of the changed answer; "either" depends on the task and counts in no rate
+    what: str  # the change, in a few words
+    advice: str  # for the author of a reward that is mistaken here
+    make: Make  # makes the cases; none if the mutation does not apply to the sample
 
-    name: str
-    kind: Literal["wrong", "right", "either"]
-    what: str
-    advice: str
-    make: Callable[[Material], Iterable[Case]]
+
+def mutation(kind: Kind, what: str, advice: str = "") -> Callable[[Make], Mutation]:
+    """Makes a mutation of a function that makes its cases; the function's name is the mutation's."""
+    return lambda make: Mutation(make.__name__, kind, what, advice, make)
 
 
 def certainly_wrong(text: str, accepted: Iterable[str]) -> bool:
-    """Whether no right answer holds all its words, and it holds all the words of none.
+    """Whether, for each right answer, the text has a word that it lacks, and lacks a word that it has.
 
-    Words are those left by SQuAD's normalisation. So neither another notation nor a longer or shorter form of a right
-    answer, about which a task may well be lenient, is ever taken for wrong.
+    Words are compared after SQuAD's normalisation. Another notation of a right answer, or a longer or shorter form of
+    it, is therefore never taken for wrong, because a task may accept it.
     """
     words = set(_words(text))
     return not any(words <= right or right <= words for right in map(set, map(_words, accepted)))
 
 
 def long_text(sentence: str) -> str:
-    """The sentence again and again, about `LONG` characters."""
+    """The sentence repeated to about `LONG` characters."""
     return sentence * (LONG // len(sentence) + 1)
 
 

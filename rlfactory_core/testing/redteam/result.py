@@ -1,4 +1,4 @@
-"""What a red team found."""
+"""The result of a red team."""
 
 from __future__ import annotations
 
@@ -11,45 +11,33 @@ from rlfactory_core.testing.redteam.mutation import Mutation
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One answer, and what it got.
-
-    Args:
-        variant: of the mutation.
-        sample: its id.
-        said: shortened, in one line.
-        reward: of the whole trajectory.
-        threshold: from which it counts as accepted, on this sample.
-        accepted: None: a fault masked it, so nobody can know.
-        succeeded: the same by the task's success component alone.
-        components: the scorers' own numbers, unweighted.
-        by: the scorer to which the reward, or the lack of it, is due most.
-    """
+    """One answer and its reward."""
 
     mutation: Mutation
-    variant: str
-    sample: str
-    said: str
-    reward: float
-    threshold: float
-    accepted: bool | None
-    succeeded: bool | None
-    components: Mapping[str, float]
-    by: str
+    variant: str  # of the mutation
+    sample: str  # the sample's id
+    said: str  # the answer, shortened to one line
+    reward: float  # of the whole trajectory
+    threshold: float  # the reward from which an answer to this sample counts as accepted
+    accepted: bool | None  # None if a fault masked the episode
+    succeeded: bool | None  # as `accepted`, by the task's success component alone
+    components: Mapping[str, float]  # the scorers' values, unweighted
+    by: str  # the scorer that contributed most to the decision
 
     @property
     def is_mistake(self) -> bool:
-        """Whether the reward is wrong about it."""
+        """Whether the reward accepts a wrong answer or rejects a right one."""
         return (self.mutation.kind, self.accepted) in (("wrong", True), ("right", False))
 
     @property
     def margin(self) -> float:
-        """How far on the wrong side of the threshold, or on the right one."""
+        """The distance of the reward from the threshold."""
         return abs(self.reward - self.threshold)
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Answers counted; ``masked`` are in neither of the others."""
+    """Counts of answers; a masked one counts neither as tried nor as accepted."""
 
     tried: int
     accepted: int
@@ -57,7 +45,7 @@ class Tally:
 
     @property
     def accept_rate(self) -> float:
-        """In [0, 1]; 0 where nothing was tried."""
+        """In [0, 1]; 0 if nothing was tried."""
         return self.accepted / self.tried if self.tried else 0.0
 
     @property
@@ -67,33 +55,28 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class RedTeamResult:
-    """All that was tried.
-
-    Args:
-        success: the reward that tells whether an attempt succeeded.
-        samples: that were attacked.
-        left_out: why a sample was not, by its id.
-        mutations: in the order in which they were tried.
-    """
+    """All attempts."""
 
     plugin: str
-    success: str
-    samples: tuple[str, ...]
-    left_out: Mapping[str, str]
-    mutations: tuple[Mutation, ...]
+    success: str  # the name of the task's success component
+    samples: tuple[str, ...]  # the ids of the samples that were used
+    left_out: Mapping[str, str]  # why a sample was not used, by its id
+    mutations: tuple[Mutation, ...]  # in the order in which they were tried
     attempts: tuple[Attempt, ...]
     seconds: float
 
     def tally(self, mutation: Mutation) -> Tally:
-        """Of one mutation."""
+        """The counts of one mutation."""
         return _tally([each.accepted for each in self.attempts if each.mutation is mutation])
 
     def of_kind(self, kind: str, *, by_success: bool = False) -> Tally:
-        """Of all wrong answers, whose accept rate is the false-accept rate, or of all right ones, whose reject rate is
-        the false-reject rate.
+        """The counts of all wrong or of all right answers.
+
+        The accept rate of wrong answers is the false-accept rate; the reject rate of right ones is the false-reject
+        rate.
 
         Args:
-            by_success: as the success component alone has it.
+            by_success: count by the success component alone.
         """
         found = [each for each in self.attempts if each.mutation.kind == kind]
         return _tally([each.succeeded if by_success else each.accepted for each in found])
@@ -103,7 +86,7 @@ class RedTeamResult:
         return sum(each.accepted is None for each in self.attempts)
 
     def worst(self, most: int = 6) -> tuple[Attempt, ...]:
-        """The clearest mistake of each mutation, those with most mistakes first; then the second ones, …"""
+        """The clearest mistake of each mutation, ordered by the mutation's number of mistakes; then the second ones."""
         groups: dict[str, list[Attempt]] = {}
         for each in self.attempts:
             if each.is_mistake:

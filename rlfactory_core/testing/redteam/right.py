@@ -1,30 +1,34 @@
-"""Right answers in other clothes: whatever refuses one of them teaches a model to be afraid of white space.
+"""Mutations that keep the answer right. A reward that refuses one of them punishes the form and not the answer.
 
-What only the task can decide (case, articles, a full stop, a correction) is tried as well, and counts in no rate.
+Changes whose effect depends on the task (case, articles, a full stop, a correction) are tried as well, and count in no
+rate.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rlfactory_core.rewards.answers import CLOSE, OPEN
-from rlfactory_core.testing.redteam.frame import tagged
-from rlfactory_core.testing.redteam.mutation import Case, Material, Mutation, long_text, one_of_each
+from rlfactory_core.testing.redteam.mutation import Case, Material, Mutation, long_text, mutation, one_of_each
+from rlfactory_core.tiny import ANSWER_CLOSE, ANSWER_OPEN, answer_text
 
 PROSE = "I have looked at what there is to know about this, and I am sure of it. "
 _ACCEPTED = 5  # other accepted answers that are tried
+_OUTCOME = "Judge the outcome by the answer alone, and the form by a small reward of its own (`format`)."
 
 
-def _oracle(material: Material) -> Iterable[Case]:
+@mutation("right", "as it is", "See `rlfactory plugins check`: the right answer is not accepted.")
+def oracle(material: Material) -> Iterable[Case]:
     return [Case((material.frame.say(material.truth),))]
 
 
-def _accepted(material: Material) -> Iterable[Case]:
+@mutation("right", "the sample's other answers", "Compare with every accepted answer.")
+def accepted(material: Material) -> Iterable[Case]:
     return one_of_each(material.accepted[1 : _ACCEPTED + 1], material.frame)
 
 
-def _prose(material: Material) -> Iterable[Case]:
-    """Only where something tells the answer from the prose."""
+@mutation("right", "words before it", _OUTCOME)
+def prose(material: Material) -> Iterable[Case]:
+    """Only if the answer is marked, so that it can be separated from the prose."""
     if material.frame.kind == "whole":
         return []
     said = material.frame.say
@@ -34,7 +38,8 @@ def _prose(material: Material) -> Iterable[Case]:
     ]
 
 
-def _white_space(material: Material) -> Iterable[Case]:
+@mutation("right", "other white space", "Strip the answer before comparing.")
+def white_space(material: Material) -> Iterable[Case]:
     truth = material.truth
     if material.frame.kind == "block":
         return one_of_each([("below it", f"{truth}\n\n")], material.frame)  # above it, it may mean something
@@ -43,26 +48,31 @@ def _white_space(material: Material) -> Iterable[Case]:
     return [
         Case((material.frame.say(f"\n  {truth}\n"),), "within the tags"),
         Case((material.frame.say(truth, before="\n\n ", after=" \n\n"),), "around the tags"),
-        Case((f"{OPEN}{truth}{CLOSE}",), "none"),
+        Case((f"{ANSWER_OPEN}{truth}{ANSWER_CLOSE}",), "none"),
     ]
 
 
-def _twice(material: Material) -> Iterable[Case]:
-    twice = f"{tagged(material.truth)}\nSo it is {tagged(material.truth)}"
-    return [Case((twice,))] if material.frame.kind == "tags" else []
+@mutation("right", "said twice, the same", _OUTCOME)
+def twice(material: Material) -> Iterable[Case]:
+    text = f"{answer_text(material.truth)}\nSo it is {answer_text(material.truth)}"
+    return [Case((text,))] if material.frame.kind == "tags" else []
 
 
-def _thought(material: Material) -> Iterable[Case]:
+@mutation(
+    "right", "after thinking", "Read the model's parsed content, which has no thinking block (turn.message.content)."
+)
+def thought(material: Material) -> Iterable[Case]:
     said, wrong = material.frame.say, material.wrong[0]
     thoughts = [
         ("briefly", "Let me see."),
         ("for 100 kB", long_text(PROSE)),
-        ("of a wrong answer", f"Is it {wrong}? {tagged(wrong)} No, it is not."),
+        ("of a wrong answer", f"Is it {wrong}? {answer_text(wrong)} No, it is not."),
     ]
     return [Case((said(material.truth, before=f"<think>\n{text}\n</think>\n"),), how) for how, text in thoughts]
 
 
-def _style(material: Material) -> Iterable[Case]:
+@mutation("either", "case, article, full stop, quotes")
+def style(material: Material) -> Iterable[Case]:
     truth = material.truth
     styles = [
         ("upper case", truth.upper()),
@@ -74,24 +84,11 @@ def _style(material: Material) -> Iterable[Case]:
     return one_of_each([(how, text) for how, text in styles if text not in material.accepted], material.frame)
 
 
-def _corrected(material: Material) -> Iterable[Case]:
-    text = f"{tagged(material.wrong[0])} No, that is wrong. {tagged(material.truth)}"
+@mutation("either", "a wrong one, then the right one")
+def corrected(material: Material) -> Iterable[Case]:
+    text = f"{answer_text(material.wrong[0])} No, that is wrong. {answer_text(material.truth)}"
     return [Case((text,))] if material.frame.kind == "tags" else []
 
 
-def right_mutations() -> tuple[Mutation, ...]:
-    """All of them; the last ones are for information."""
-    outcome = "Judge the outcome by the answer alone, and the form by a small reward of its own (`format`)."
-    own = "Read the model's parsed content, which has no thinking block (turn.message.content)."
-    return (
-        Mutation(
-            "oracle", "right", "as it is", "See `rlfactory plugins check`: the right answer is not accepted.", _oracle
-        ),
-        Mutation("accepted", "right", "the sample's other answers", "Compare with every accepted answer.", _accepted),
-        Mutation("prose", "right", "words before it", outcome, _prose),
-        Mutation("white_space", "right", "other white space", "Strip the answer before comparing.", _white_space),
-        Mutation("twice", "right", "said twice, the same", outcome, _twice),
-        Mutation("thought", "right", "after thinking", own, _thought),
-        Mutation("style", "either", "case, article, full stop, quotes", "", _style),
-        Mutation("corrected", "either", "a wrong one, then the right one", "", _corrected),
-    )
+RIGHT = tuple(each for each in tuple(globals().values()) if isinstance(each, Mutation))
+"""All mutations of this file in its order."""

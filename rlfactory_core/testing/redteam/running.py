@@ -1,4 +1,4 @@
-"""The red team at work: right and wrong answers, made out of the oracle's, are played in the task and scored."""
+"""Runs the red team. It makes right and wrong answers from the oracle's, plays them in the task and scores them."""
 
 from __future__ import annotations
 
@@ -8,27 +8,26 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from rlfactory_core.errors import UsageError, VerifierError
+from rlfactory_core.context import ToolContext
+from rlfactory_core.errors import UsageError
 from rlfactory_core.protocols import ToolManager
 from rlfactory_core.reporting.progress import NullProgress, Progress
-from rlfactory_core.rewards.scorers import accepted_answers
 from rlfactory_core.testing.bench import TaskBench
 from rlfactory_core.testing.policies import Policy, constant, oracle
 from rlfactory_core.testing.redteam.frame import Frame
-from rlfactory_core.testing.redteam.injections import all_injections, dealt
 from rlfactory_core.testing.redteam.mutation import Case, Material, Mutation, certainly_wrong
 from rlfactory_core.testing.redteam.result import Attempt, RedTeamResult
-from rlfactory_core.testing.redteam.right import right_mutations
-from rlfactory_core.testing.redteam.wrong import wrong_mutations
-from rlfactory_core.tool_context import ToolContext
-from rlfactory_core.types import FaultKind, Message, Sample, ToolCall, ToolResult, ToolSpec, Trajectory
+from rlfactory_core.testing.redteam.right import RIGHT
+from rlfactory_core.testing.redteam.wrong import WRONG, all_injections, distributed
+from rlfactory_core.testing.rewards import known_answers, masking_fault
+from rlfactory_core.types import Message, Sample, ToolCall, ToolResult, ToolSpec, Trajectory
 
 SAMPLES = 12
-MADE_UP = ("zyxwv qjutsr", "9876543210123", "mumble grumble")  # answers to nothing
-_WRONG = 40  # answers of other samples that one is attacked with
-_INJECTIONS = 4  # at least, in each sample's wrong answer
-_DEADLINE_S = 600.0  # of one case in all samples; a scorer's own deadlines are shorter
-_SHOWN = 240  # characters of what was said
+MADE_UP = ("zyxwv qjutsr", "9876543210123", "mumble grumble")  # wrong answers for tasks with few samples
+_WRONG = 40  # most answers of other samples that are tried on one
+_INJECTIONS = 4  # least injections that are tried on one sample
+_DEADLINE_S = 600.0  # of one case on all samples; a scorer's own deadlines are shorter
+_SHOWN = 240  # characters of an answer
 _CLOSE = 1e-9
 
 
@@ -40,18 +39,18 @@ def run_redteam(
     skip: Collection[str] = (),
     progress: Progress | None = None,
 ) -> RedTeamResult:
-    """Attack the reward of an open task.
+    """Try the mutations on the reward of an open task.
 
-    Accepted is what gets at least the middle between what saying nothing gets and what the oracle gets, on the same
-    sample; where the oracle gets no more than silence, what gets as much as it.
+    An answer counts as accepted if its reward reaches the midpoint between silence and the oracle on the same sample.
+    If the oracle gets no more than silence does, the answer has to reach the oracle's reward.
 
     Args:
-        samples: of the training data that are attacked.
-        seed: of the choice of wrong answers.
+        samples: how many of the training data are used.
+        seed: for the choice of wrong answers.
         skip: names of mutations that are left out.
 
     Raises:
-        UsageError: a mutation that there is not, or a task whose oracle has no answer that can be changed.
+        UsageError: there is no such mutation, or the task's oracle has no answer that can be changed.
     """
     started, progress = time.perf_counter(), progress or NullProgress()
     mutations = _chosen(skip)
@@ -83,7 +82,7 @@ def run_redteam(
 
 @dataclass(frozen=True, slots=True)
 class _Base:
-    """A sample's own scale: what silence and what the oracle get on it."""
+    """The episodes of silence and of the oracle on one sample: the ends of its reward scale."""
 
     sample: Sample
     silent: Trajectory
@@ -93,11 +92,11 @@ class _Base:
 
     @property
     def threshold(self) -> float:
-        """From which a reward counts as accepted."""
+        """The reward from which an answer counts as accepted."""
         return _halfway(self.silent.reward, self.oracle.reward)
 
     def threshold_of(self, component: str) -> float:
-        """The same of one scorer."""
+        """The threshold for one scorer's value."""
         return _halfway(*(_components(each).get(component, 0.0) for each in (self.silent, self.oracle)))
 
 
@@ -106,7 +105,7 @@ def _halfway(low: float, high: float) -> float:
 
 
 def _chosen(skip: Collection[str]) -> tuple[Mutation, ...]:
-    known = (*wrong_mutations(), *right_mutations())
+    known = (*WRONG, *RIGHT)
     names = [each.name for each in known]
     for name in skip:
         if name not in names:
@@ -115,18 +114,17 @@ def _chosen(skip: Collection[str]) -> tuple[Mutation, ...]:
 
 
 def _bases(bench: TaskBench, rows: Sequence[Sample]) -> tuple[dict[str, _Base], dict[str, str]]:
-    """What is known of each sample, and why nothing is known of the others, by their ids."""
+    """The bases by sample id, and the reasons why samples are left out."""
     silent = bench.play(constant(""), rows, deadline_s=_DEADLINE_S)
     solved = bench.play(oracle(bench.task), rows, deadline_s=_DEADLINE_S)
     lowest = bench.reward_bounds[0]
     bases: dict[str, _Base] = {}
     left_out: dict[str, str] = {}
     for sample, quiet, best in zip(rows, silent, solved, strict=True):
-        accepted = _accepted(sample)
+        accepted = known_answers(sample)
         frame = Frame.of(best.turns[-1].message, accepted) if best.turns else None
-        spoilt = next((fault.message for fault in (*best.faults, *quiet.faults) if _masks(fault.kind)), "")
         if best.masked or quiet.masked:
-            left_out[sample.id] = f"a fault has spoilt the oracle's episode ({spoilt})"
+            left_out[sample.id] = f"the episode is masked by {masking_fault(best) or masking_fault(quiet)}"
         elif frame is None or not frame.answer.strip():
             left_out[sample.id] = "the oracle's last message holds no answer"
         elif best.reward <= lowest:
@@ -137,23 +135,12 @@ def _bases(bench: TaskBench, rows: Sequence[Sample]) -> tuple[dict[str, _Base], 
     return bases, left_out
 
 
-def _masks(kind: FaultKind) -> bool:
-    return kind in (FaultKind.INFRA, FaultKind.VERIFIER)
-
-
-def _accepted(sample: Sample) -> tuple[str, ...]:
-    try:
-        return accepted_answers(sample)
-    except VerifierError:
-        return ()  # its reward knows better what is right; the oracle's own answer is
-
-
 def _materials(bench: TaskBench, bases: Mapping[str, _Base], seed: int) -> dict[str, Material]:
-    scorers = [scorer for scorer, _ in bench.runtime.scorers.values()]
-    hands = dealt(all_injections([*scorers, bench.task]), len(bases), _INJECTIONS)
+    own = [traits.injections for traits in bench.runtime.rewards.traits.values()]
+    per_sample = distributed(all_injections(*own, bench.task.injections), len(bases), _INJECTIONS)
     pool = list(dict.fromkeys(base.frame.answer.strip() for base in bases.values()))
     found: dict[str, Material] = {}
-    for base, injections in zip(bases.values(), hands, strict=True):
+    for base, injections in zip(bases.values(), per_sample, strict=True):
         others = random.Random(f"{seed} {base.sample.id}").sample(pool, len(pool))
         wrong = [text for text in others if certainly_wrong(text, base.accepted)][:_WRONG]
         found[base.sample.id] = Material(
@@ -169,15 +156,16 @@ def _materials(bench: TaskBench, bases: Mapping[str, _Base], seed: int) -> dict[
 
 
 def _rounds(mutation: Mutation, materials: Mapping[str, Material]) -> list[dict[str, Case]]:
-    """The first cases of all samples, by their ids, then the second ones, …: what is played at once."""
+    """The first cases of all samples, by sample id, then the second ones, and so on. Each round is played at once."""
     made = {name: list(mutation.make(material)) for name, material in materials.items()}
     rows = zip_longest(*made.values())
     return [{name: case for name, case in zip(made, row, strict=True) if case is not None} for row in rows]
 
 
 def _play(bench: TaskBench, mutation: Mutation, cases: Mapping[str, Case], bases: Mapping[str, _Base]) -> list[Attempt]:
-    """One case in each of some samples; those with and without tools of their own apart."""
-    scripts = {name: _script(case, bases[name].oracle) for name, case in cases.items()}
+    """Play one case on each of some samples: first those with real tools, then those with fixed observations."""
+    replayed = {name: bases[name].oracle.turns[:-1] if case.replays else () for name, case in cases.items()}
+    scripts = {name: (*(turn.message for turn in replayed[name]), *case.said) for name, case in cases.items()}
     echoing = {name: case.observed for name, case in cases.items() if case.observed is not None}
     attempts: list[Attempt] = []
     for manager, names in (
@@ -193,18 +181,11 @@ def _play(bench: TaskBench, mutation: Mutation, cases: Mapping[str, Case], bases
     return attempts
 
 
-def _script(case: Case, solved: Trajectory) -> tuple[Message | str, ...]:
-    replayed = [turn.message for turn in solved.turns[:-1]] if case.replays else []
-    return (*replayed, *case.said)
-
-
 def _speaker(scripts: Mapping[str, Sequence[Message | str]]) -> Policy:
-    """Says each sample's script, for one episode each; where that goes on, the last line again and again."""
+    """A policy that says the script of its sample. The last line is repeated if the episode goes on."""
     said: dict[str, int] = {}
 
-    def policy(
-        sample: Sample, messages: Sequence[Message], tools: Sequence[ToolSpec], rng: random.Random
-    ) -> Message | str:
+    def policy(sample: Sample, *_: object) -> Message | str:
         lines, turn = scripts[sample.id], said.get(sample.id, 0)
         said[sample.id] = turn + 1
         return lines[min(turn, len(lines) - 1)]
@@ -213,7 +194,7 @@ def _speaker(scripts: Mapping[str, Sequence[Message | str]]) -> Policy:
 
 
 class _Echo:
-    """A `ToolManager` whose tools all answer what they are told, for each sample another text."""
+    """A `ToolManager` whose tools all answer with a fixed text for each sample."""
 
     def __init__(self, real: ToolManager, texts: Mapping[str, str]) -> None:
         self._real, self._texts = real, texts
@@ -227,7 +208,7 @@ class _Echo:
         return tuple(ToolResult(call.id, call.name, text, attempts=0, size_bytes=len(text.encode())) for call in calls)
 
     async def close(self) -> None:
-        """It holds nothing."""
+        """Nothing to release."""
 
 
 def _attempt(bench: TaskBench, mutation: Mutation, case: Case, base: _Base, played: Trajectory) -> Attempt:
@@ -244,7 +225,7 @@ def _attempt(bench: TaskBench, mutation: Mutation, case: Case, base: _Base, play
         None if played.masked else played.reward >= base.threshold - _CLOSE,
         None if played.masked or worth is None else worth >= base.threshold_of(success) - _CLOSE,
         components,
-        _due_to(bench, played, base),
+        _decisive_scorer(bench, played, base),
     )
 
 
@@ -252,8 +233,8 @@ def _components(trajectory: Trajectory) -> Mapping[str, float]:
     return trajectory.score.components if trajectory.score else {}
 
 
-def _due_to(bench: TaskBench, played: Trajectory, base: _Base) -> str:
-    """Which scorer moved it most: up from silence where it is accepted, else down from the oracle."""
+def _decisive_scorer(bench: TaskBench, played: Trajectory, base: _Base) -> str:
+    """The scorer that changed the reward most: upwards from silence's if accepted, else downwards from the oracle's."""
     low, high = _worth(bench, base.silent), _worth(bench, base.oracle)
     now = _worth(bench, played)
     up = played.reward >= base.threshold - _CLOSE
@@ -262,7 +243,7 @@ def _due_to(bench: TaskBench, played: Trajectory, base: _Base) -> str:
 
 
 def _worth(bench: TaskBench, trajectory: Trajectory) -> dict[str, float]:
-    """The weighted part of each scorer in the reward, and that of the environment."""
+    """Each scorer's weighted part of the reward, and the environment's part."""
     components = _components(trajectory)
     parts = {name: weight * components.get(name, 0.0) for name, (_, weight) in bench.runtime.scorers.items()}
     return {**parts, "the environment": sum(turn.reward for turn in trajectory.turns)}
@@ -276,7 +257,7 @@ def _text(said: Message | str) -> str:
 
 
 def shortened(text: str, most: int = _SHOWN) -> str:
-    """In one line, its beginning and its end; invisible signs as their numbers."""
+    """One line with the text's beginning and end; invisible characters are shown as their code points."""
     shown = text if len(text) <= 2 * most else f"{text[:most]} … {text[-most:]}"
     line = " ".join(shown.split())
     line = "".join(sign if sign.isprintable() else f"\\u{ord(sign):04x}" for sign in line)

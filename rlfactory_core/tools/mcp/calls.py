@@ -1,7 +1,7 @@
-"""Calls under way on one connection: over a server's pipe, or in the SDK's session.
+"""Tool calls on one connection, over a server's pipe or in the SDK's session, and their results as text.
 
-On a pipe a call does not go through the session, which costs more than all the rest of it: every message is validated,
-copied and handed on several times. The session keeps the handshake, pings and what the server asks of us.
+Calls on a pipe bypass the session, which would take most of a call's time: it validates, copies and passes on each
+message several times. The session still does the handshake, the pings and the server's own requests.
 """
 
 from __future__ import annotations
@@ -10,37 +10,25 @@ import asyncio
 import itertools
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic_core import from_json
 
+from rlfactory_core.errors import ToolError
 from rlfactory_core.tools.mcp import compat
 from rlfactory_core.tools.mcp.compat import RpcError
+from rlfactory_core.utils.text import to_text
 
 _FIRST_NUMBER = 1_000_000_000  # the session counts its requests from zero
 
 
-class Calls(Protocol):
-    """Of one life of a connection."""
-
-    async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The result in its wire form. A call that is cancelled is taken back at the server.
-
-        Raises:
-            RpcError: what the server answers instead, or that it is gone.
-        """
-        ...
-
-    def lose(self) -> None:
-        """The server is gone: calls under way learn that there will be no answer."""
-        ...
-
-
 class PipeCalls:
-    """`Calls` that write their requests themselves, and take their answers before the session sees them.
+    """Calls over a pipe, between one start of a connection and its next loss.
+
+    They write their requests themselves, and take their answers before the session sees them.
 
     Args:
-        write: takes bytes at once, however slowly the server reads.
+        write: accepts bytes without waiting for the server to read them.
     """
 
     def __init__(self, write: Callable[[bytes], None]) -> None:
@@ -51,7 +39,11 @@ class PipeCalls:
         self._lost = False
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """See `Calls.call_tool`."""
+        """The result as the server sent it. If the call is cancelled, the server is told so.
+
+        Raises:
+            RpcError: the server answered with an error, or is gone.
+        """
         if self._lost:
             raise RpcError.lost()
         number = next(self._numbers)
@@ -67,12 +59,12 @@ class PipeCalls:
         return compat.result_of(message)
 
     def take(self, line: bytes) -> bool:
-        """Whether a line from the server answers a call, also one that was cancelled; then it is dealt with."""
+        """Use a line from the server if it answers a call, which may be a cancelled one; returns whether it does."""
         message = _parse(line)
         if not isinstance(message, dict) or "method" in message:
             return False
         number = message.get("id")
-        if isinstance(number, str) and number.isdecimal():  # some servers give it back as text
+        if isinstance(number, str) and number.isdecimal():  # some servers return it as a string
             number = int(number)
         if not isinstance(number, int) or number < _FIRST_NUMBER:
             return False
@@ -82,14 +74,14 @@ class PipeCalls:
         return True
 
     def lose(self) -> None:
-        """See `Calls.lose`."""
+        """Fail the calls in flight, because the server is gone."""
         self._lost = True
         for answer in self._answers.values():
             if not answer.done():
                 answer.set_exception(RpcError.lost())
 
     def _send(self, method: str, params: Mapping[str, Any], number: int | None = None) -> None:
-        """Calls that are made at once go out in one write."""
+        """Queue a message; calls made in the same iteration of the event loop go out in one write."""
         message: dict[str, Any] = {"jsonrpc": "2.0", "method": method, "params": params}
         if number is not None:
             message["id"] = number
@@ -104,7 +96,7 @@ class PipeCalls:
 
 
 def _parse(line: bytes) -> Any:
-    """None where it is not JSON. Half characters, as JavaScript servers cut texts, pass only the slower parser."""
+    """The line as JSON, or None. Half surrogate pairs, which JavaScript servers write, pass only the slower parser."""
     try:
         return from_json(line)
     except ValueError:
@@ -115,7 +107,7 @@ def _parse(line: bytes) -> Any:
 
 
 class SessionCalls:
-    """`Calls` in the SDK's session, for transports that are more than a pipe."""
+    """As `PipeCalls`, in the SDK's session, for other transports."""
 
     def __init__(self, session: Any) -> None:
         self._session = session
@@ -123,8 +115,7 @@ class SessionCalls:
         self._lost = False
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """See `Calls.call_tool`."""
-        # A task of its own can be cancelled when the session ends: one that ends leaves its callers waiting.
+        # In a task of its own, so that `lose` can cancel it: a session that ends leaves its callers waiting.
         task = asyncio.ensure_future(compat.call_tool(self._session, name, arguments))
         self._tasks.add(task)
         try:
@@ -137,7 +128,48 @@ class SessionCalls:
             self._tasks.discard(task)
 
     def lose(self) -> None:
-        """See `Calls.lose`."""
         self._lost = True
         for task in self._tasks:
             task.cancel()
+
+
+def render(result: Mapping[str, Any]) -> str:
+    """The text of a ``tools/call`` result in its wire form.
+
+    Text blocks are joined by line breaks. Images and sound become a short note. Structured content is used only if
+    there is no text, because servers send both for clients that know only one of them.
+
+    Raises:
+        ToolError: the result reports a failure, whose text the error holds, or it does not follow the protocol.
+    """
+    try:
+        blocks = [_block(block) for block in result.get("content", ())]
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ToolError("the server's answer is not valid") from error
+    structured = result.get("structuredContent")
+    text = "\n".join(blocks) if blocks or structured is None else to_text(structured)
+    if result.get("isError"):
+        raise ToolError(text or "the tool failed and gave no reason")
+    return text
+
+
+def _block(block: Mapping[str, Any]) -> str:
+    kind = block.get("type")
+    if kind == "text":
+        return str(block["text"])
+    if kind in ("image", "audio"):
+        return f"[{kind}, {block['mimeType']}, {_size(block['data'])}: not shown]"
+    if kind == "resource_link":
+        about = ": ".join(str(block[key]) for key in ("name", "description") if block.get(key))
+        return f"[{about}]({block['uri']})"
+    resource = block.get("resource", {})
+    if "text" in resource:
+        return str(resource["text"])
+    if "blob" in resource:
+        mime = resource.get("mimeType", "unknown type")
+        return f"[resource {resource.get('uri')}, {mime}, {_size(resource['blob'])}: not shown]"
+    return to_text(block)
+
+
+def _size(base64: str) -> str:
+    return f"{len(base64) * 3 // 4:,} bytes"

@@ -1,8 +1,7 @@
-"""The two releases of the MCP SDK that are in use, 1.30 and 2.3, as one.
+"""One interface to both supported releases of the MCP SDK, 1.30 and 2.3, whose differences only this file knows.
 
-All that differs between them and is used here stands in this file. Models are turned into their wire form (camel case,
-the same in both) as soon as they arrive, so that nobody else meets an attribute that the other release spells
-differently.
+The releases name the attributes of messages differently, so messages are converted to their wire form (camel case) as
+soon as they arrive.
 """
 
 from __future__ import annotations
@@ -12,15 +11,16 @@ import inspect
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, cast
 
 from rlfactory_core.errors import MissingExtraError
 
 _CONNECTION_CLOSED = -32000
-_CLOSED_MESSAGE = "Connection closed"  # what either release says of its own; servers use the code for errors of theirs
-_CUT_OFF = ("SSE stream ended", "SSE stream failed")  # what 2.x says where an answer over HTTP broke off
+_CLOSED_MESSAGE = "Connection closed"  # the SDK's own message; servers use the same code for their errors
+_CUT_OFF = ("SSE stream ended", "SSE stream failed")  # messages of 2.x for an answer over HTTP that broke off
 INVALID_PARAMS = -32602
-_CUT_S = 0.5  # for the word that a call was cut to be on its way
+_CUT_S = 0.5  # to send the notification that a call was cancelled
 UNREACHABLE = -32098  # ours, in the range that JSON-RPC leaves free: an HTTP request failed
 
 
@@ -36,14 +36,14 @@ class ListedTool:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What a server says of itself."""
+    """What a server offers."""
 
-    identity: str  # its own name and version
+    identity: str  # the server's own name and version
     tools: tuple[ListedTool, ...]
 
 
 class RpcError(Exception):
-    """A JSON-RPC error, whichever class of the SDK carried it."""
+    """A JSON-RPC error, in either release of the SDK."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -64,8 +64,8 @@ class RpcError(Exception):
         return (self.code == _CONNECTION_CLOSED and closed) or self.code == UNREACHABLE
 
 
-def _sdk() -> Any:
-    """The SDK.
+def require_sdk() -> Any:
+    """The package ``mcp``.
 
     Raises:
         MissingExtraError: it is not installed.
@@ -80,33 +80,28 @@ def _sdk() -> Any:
     return mcp
 
 
-def require_sdk() -> None:
-    """Raises `MissingExtraError` where the SDK is not installed."""
-    _sdk()
-
-
 def _is_v1() -> bool:
-    return hasattr(_sdk(), "McpError")
+    return hasattr(require_sdk(), "McpError")
 
 
 def session(read: Any, write: Any) -> AbstractAsyncContextManager[Any]:
-    """A client session over a pair of message streams; to be entered and left in one task."""
-    from rlfactory_core import __version__
+    """A client session over a pair of message streams; it has to be entered and left in the same task."""
+    from rlfactory_core.version import __version__
 
-    mcp = _sdk()
+    mcp = require_sdk()
     made = mcp.ClientSession(read, write, client_info=mcp.types.Implementation(name="rlfactory", version=__version__))
     return cast("AbstractAsyncContextManager[Any]", made)
 
 
 async def introduce(session: Any) -> Listing:
-    """The handshake, and all pages of the tools' list."""
+    """Do the handshake and read all pages of the list of tools."""
     wire = _wire(await session.initialize())
     info = wire["serverInfo"]
     tools: list[ListedTool] = []
     if "tools" in wire["capabilities"]:
         cursor: str | None = None
         while True:
-            params = None if cursor is None else _sdk().types.PaginatedRequestParams(cursor=cursor)
+            params = None if cursor is None else require_sdk().types.PaginatedRequestParams(cursor=cursor)
             page = _wire(await session.list_tools(params=params))
             tools.extend(map(_listed, page["tools"]))
             cursor = page.get("nextCursor")
@@ -122,10 +117,10 @@ def _listed(tool: Mapping[str, Any]) -> ListedTool:
 
 
 async def call_tool(session: Any, name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The result of ``tools/call`` in its wire form; a call that is cancelled is taken back at the server.
+    """The result of ``tools/call`` in its wire form. If the call is cancelled, the server is told so.
 
-    A request of its own and not the session's ``call_tool``: that one asks for the list of tools again where a page
-    left one out, and drops an answer whose structured part does not fit the tool's output schema.
+    The session's own ``call_tool`` is not used: it lists the tools again if a page left one out, and drops an answer
+    whose structured part does not fit the tool's output schema.
     """
     try:
         return await _send_call(session, name, arguments)
@@ -134,11 +129,11 @@ async def call_tool(session: Any, name: str, arguments: Mapping[str, Any]) -> Ma
 
 
 async def _send_call(session: Any, name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-    types = _sdk().types
+    types = require_sdk().types
     request = types.CallToolRequest(params=types.CallToolRequestParams(name=name, arguments=dict(arguments)))
     if not _is_v1():
         return _wire(await session.send_request(request, types.CallToolResult))
-    # 2.x tells the server that a call was cut; 1.x leaves that to its caller, and numbers requests in this attribute.
+    # 2.x tells the server about a cancelled call; 1.x leaves that to the caller. This attribute numbers its requests.
     number = getattr(session, "_request_id", None)
     try:
         return _wire(await session.send_request(types.ClientRequest(request), types.CallToolResult))
@@ -147,11 +142,6 @@ async def _send_call(session: Any, name: str, arguments: Mapping[str, Any]) -> M
             cut = types.CancelledNotification(params=types.CancelledNotificationParams(requestId=number))
             await asyncio.wait_for(session.send_notification(types.ClientNotification(cut)), _CUT_S)
         raise
-
-
-async def ping(session: Any) -> None:
-    """Raises what the request raises where the server does not answer it."""
-    await session.send_ping()
 
 
 def result_of(message: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -170,57 +160,52 @@ def result_of(message: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def rpc_error(error: BaseException) -> RpcError | None:
-    """What the server, or the SDK in its place, answered instead of a result."""
-    mcp = _sdk()
+    """The JSON-RPC error that an exception of the SDK stands for, if it is one."""
+    mcp = require_sdk()
     if not isinstance(error, mcp.McpError if _is_v1() else mcp.MCPError):
         return None
     return RpcError(error.error.code, error.error.message)
 
 
 def parse_message(line: bytes) -> Any:
-    """One line of a stdio server as what the session's stream takes.
+    """One line of a stdio server as a message for the session's stream.
 
     Raises:
         ValueError: it is not a JSON-RPC message.
     """
     from mcp.shared.message import SessionMessage
 
-    types = _sdk().types
+    types = require_sdk().types
     if _is_v1():
         return SessionMessage(types.JSONRPCMessage.model_validate_json(line))
     return SessionMessage(types.jsonrpc_message_adapter.validate_json(line, by_name=False))
 
 
 def message_bytes(message: Any) -> bytes:
-    """The other way round, line break included."""
+    """A message of the session as a line for a stdio server."""
     left_out = {"exclude_none": True} if _is_v1() else {"exclude_unset": True}
     dumped: str = message.message.model_dump_json(by_alias=True, **left_out)
     return dumped.encode() + b"\n"
 
 
 def default_environment() -> dict[str, str]:
-    """What every stdio server sees of our environment: where programs and the home folder are, and no secrets."""
+    """The variables that every stdio server gets: paths of programs and of the home folder, and no secrets."""
     from mcp.client.stdio import get_default_environment
 
     return dict(get_default_environment())
 
 
 def http_package() -> Any:
-    """httpx, or httpx2 with the SDK's second generation: the same for what is used of it here."""
-    if _is_v1():
-        import httpx
-
-        return httpx
-    from importlib import import_module
-
-    return import_module("httpx2")
+    """httpx, or httpx2 with 2.x of the SDK; what is used here is the same in both."""
+    return import_module("httpx" if _is_v1() else "httpx2")
 
 
 def streamable_http(url: str, client: Any) -> AbstractAsyncContextManager[Any]:
     """Yields the streams as its first two items."""
     from mcp.client.streamable_http import streamable_http_client
 
-    options = {"max_sse_event_size": None} if "max_sse_event_size" in _parameters(streamable_http_client) else {}
+    known = inspect.signature(streamable_http_client).parameters
+    options = {"max_sse_event_size": None} if "max_sse_event_size" in known else {}
     return cast("AbstractAsyncContextManager[Any]", streamable_http_client(url, http_client=client, **options))
 
 
@@ -229,10 +214,6 @@ def sse(url: str, make_client: Any) -> AbstractAsyncContextManager[Any]:
     from mcp.client.sse import sse_client
 
     return cast("AbstractAsyncContextManager[Any]", sse_client(url, httpx_client_factory=make_client))
-
-
-def _parameters(function: Any) -> Mapping[str, inspect.Parameter]:
-    return inspect.signature(function).parameters
 
 
 def _wire(model: Any) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""One connection to one server, kept up: started, watched, and started again when it dies.
+"""One connection to one server: starts the server, watches it, and starts it again when it dies.
 
-The SDK's streams belong to the task that opened them, so each connection lives in one task of its own; calls come from
-any task of the same event loop.
+The SDK's streams belong to the asyncio task that opened them, so each connection runs in a task of its own. Calls may
+come from any task of the same event loop.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import random
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
@@ -18,34 +17,33 @@ import anyio
 
 from rlfactory_core.errors import BackendError, ToolArgumentsError, ToolError, ToolUnavailableError
 from rlfactory_core.tools.mcp import compat
-from rlfactory_core.tools.mcp.calls import Calls, SessionCalls
+from rlfactory_core.tools.mcp.calls import PipeCalls, SessionCalls, render
 from rlfactory_core.tools.mcp.compat import Listing, RpcError
 from rlfactory_core.tools.mcp.config import ServerConfig
-from rlfactory_core.tools.mcp.explaining import explain, in_words, leaves
-from rlfactory_core.tools.mcp.http import RefusedError, open_sse, open_streamable_http
-from rlfactory_core.tools.mcp.link import LastWords, LinkRequest
-from rlfactory_core.tools.mcp.rendering import render
+from rlfactory_core.tools.mcp.http import open_sse, open_streamable_http
+from rlfactory_core.tools.mcp.link import LastWords, LinkRequest, RefusedError, explain, in_words, leaves
 from rlfactory_core.tools.mcp.stdio import open_stdio
+from rlfactory_core.utils.backoff import backoff_s
 
 _log = logging.getLogger(__name__)
 
-_BACKOFF_S = (0.1, 30.0)  # the pause after the first death and the longest, before jitter
-_STEADY_S = 60.0  # a server that lived this long is not one that dies at every start
-_GOODBYE_S = 2.0  # for an HTTP session to be ended in order
-_CLOSE_S = 10.0  # longer than all of a transport's own limits; after it the task is cancelled
+_BACKOFF_S = (0.1, 30.0)  # the pause after the first death and the longest pause, before jitter
+_STEADY_S = 60.0  # the backoff starts again after a server has lived this long
+_GOODBYE_S = 2.0  # for the orderly end of an HTTP session
+_CLOSE_S = 10.0  # longer than all limits of a transport; then the task is cancelled
 
 _OPENERS = {"stdio": open_stdio, "http": open_streamable_http, "sse": open_sse}
 
 
 class _Life:
-    """What a connection has from one start to the next loss."""
+    """The state of a connection from one start to the next loss."""
 
     def __init__(self) -> None:
         self.over = asyncio.Event()
         self.last_words = LastWords()
         self.session: Any = None
-        self.calls: Calls | None = None  # none: the server is not up
-        self.end: Callable[[], None] = self.over.set  # in order, also while the server starts
+        self.calls: PipeCalls | SessionCalls | None = None  # None: the server is not up
+        self.end: Callable[[], None] = self.over.set  # ends the server in order, also while it starts
         self.kill: Callable[[], None] = lambda: None
         self.answers = 0
         self.check: asyncio.Task[None] | None = None
@@ -56,7 +54,7 @@ class Connection:
 
     Args:
         server: with its variables expanded.
-        restarts: whether a server that dies is started again; without, calls are refused from then on.
+        restarts: whether a server that dies is started again; otherwise later calls are refused.
         changed: called when `up` or `suspect` may have changed.
     """
 
@@ -70,8 +68,8 @@ class Connection:
         self._closing = asyncio.Event()
         self._supervisor: asyncio.Task[None] | None = None
         self._listing: asyncio.Future[Listing] = asyncio.get_running_loop().create_future()
-        self._kinds: tuple[str, ...] = ("http", "sse") if server.transport == "auto" else (server.transport,)
-        self.load = 0  # calls under way, as counted by whoever shares this connection out
+        self._kinds: tuple[str, ...] = ("http", "sse") if server.kind == "auto" else (server.kind,)
+        self.load = 0  # calls in flight, counted by the pool
 
     @property
     def up(self) -> bool:
@@ -79,26 +77,28 @@ class Connection:
 
     @property
     def suspect(self) -> bool:
-        """A call was cut, and the server has not shown since then that it lives."""
+        """Whether a call was cancelled and the server has not shown since then that it is alive."""
         return self._life.check is not None
 
     async def open(self) -> Listing:
         """Start the server.
 
         Raises:
-            BackendError: it does not start, with what it wrote to stderr.
+            BackendError: it does not start; the message has the end of its stderr.
         """
         if self._supervisor is None:
             self._supervisor = asyncio.ensure_future(self._supervise())
+            # If it ends before the first start is complete, nobody waits for the listing for ever.
+            self._supervisor.add_done_callback(lambda _: self._listing.cancel())
         return await asyncio.shield(self._listing)
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> str:
-        """The text that the tool answers.
+        """The tool's answer as text.
 
         Raises:
-            ToolError: the tool says no.
+            ToolError: the tool reports a failure.
             ToolArgumentsError: the server refuses the arguments.
-            ToolUnavailableError: the server is not up, or went down under the call.
+            ToolUnavailableError: the server is not up, or went down during the call.
         """
         life = self._life
         if life.calls is None or life.over.is_set():
@@ -114,7 +114,7 @@ class Connection:
         return render(result)
 
     async def close(self) -> None:
-        """End the server, within ten seconds whatever state it is in."""
+        """End the server, whatever state it is in, within twenty seconds."""
         self._closing.set()
         self._life.end()
         if self._supervisor is None:
@@ -125,11 +125,11 @@ class Connection:
             self._supervisor.cancel()
             await asyncio.wait((self._supervisor,), timeout=_CLOSE_S)
         if self._listing.done() and not self._listing.cancelled():
-            self._listing.exception()  # whoever asked for it has been told
+            self._listing.exception()  # marks it as read, because the caller of `open` has got it
         self._listing.cancel()
 
     def _attribute(self, error: Exception, life: _Life) -> Exception:
-        """Whose fault a failed call is."""
+        """The error to raise for a failed call."""
         lost = isinstance(error, (anyio.ClosedResourceError, anyio.BrokenResourceError))
         if lost or (isinstance(error, RpcError) and error.connection_lost):
             self._check(life)
@@ -140,16 +140,16 @@ class Connection:
         return ToolError("the server's answer is not valid")
 
     def _check(self, life: _Life) -> None:
-        """After a call that was cut or failed to arrive: see whether the server still lives."""
+        """Find out whether the server is still alive, after a call that was cancelled or lost."""
         if life.check is None and not life.over.is_set():
             life.check = asyncio.ensure_future(self._ping(life))
 
     async def _ping(self, life: _Life) -> None:
-        """A server that neither answers a ping nor anything else in time is made an end of."""
+        """Ping the server, and kill it if it answers neither the ping nor any call in time."""
         answers = life.answers
         try:
-            await asyncio.wait_for(compat.ping(life.session), self._server.ping_timeout_s)
-        except Exception:  # noqa: BLE001 whatever it is, it is no answer
+            await asyncio.wait_for(life.session.send_ping(), self._server.ping_timeout)
+        except Exception:  # noqa: BLE001 - any error means that there was no answer
             if life.answers == answers and not life.over.is_set():
                 _log.warning("MCP server %s does not answer any more", self._server.name)
                 life.kill()
@@ -159,13 +159,7 @@ class Connection:
             self._changed()
 
     async def _supervise(self) -> None:
-        try:
-            await self._supervise_lives()
-        finally:
-            if not self._listing.done():  # closed, or cancelled, before the first start was over
-                self._listing.cancel()
-
-    async def _supervise_lives(self) -> None:
+        """Start the server, and start it again after each loss, until the connection is closed."""
         clock = asyncio.get_running_loop().time
         deaths = 0
         while not self._closing.is_set():
@@ -185,13 +179,12 @@ class Connection:
             if not self._restarts:
                 return
             deaths = 1 if clock() - began > _STEADY_S else deaths + 1
-            first, longest = _BACKOFF_S
-            pause = random.uniform(0.5, 1.0) * min(longest, first * 2.0 ** (deaths - 1))
-            with suppress(asyncio.TimeoutError):
+            pause = backoff_s(deaths, *_BACKOFF_S, least=0.5)
+            with suppress(TimeoutError):
                 await asyncio.wait_for(self._closing.wait(), pause)
 
     async def _live(self) -> None:
-        """From one start to the next loss; raises what kept the server from starting, or ended it."""
+        """Run from one start to the next loss; raises the error that prevented the start or ended the server."""
         refused = ""
         for kind in self._kinds:
             self._life = _Life()
@@ -203,7 +196,7 @@ class Connection:
             except Exception as error:
                 if refused:
                     raise RefusedError(f"streamable HTTP: {refused}; SSE: {in_words(error)}") from error
-                # The protocol's way to find out which of its two HTTP transports a server speaks.
+                # This is how the protocol finds out which of its two HTTP transports a server speaks.
                 if kind == self._kinds[-1] or not any(isinstance(leaf, RefusedError) for leaf in leaves(error)):
                     raise
                 refused = in_words(error)
@@ -211,7 +204,7 @@ class Connection:
     async def _live_over(self, kind: str, life: _Life) -> None:
         clock = anyio.current_time
         started = False
-        with anyio.CancelScope(deadline=clock() + self._server.start_timeout_s) as scope:
+        with anyio.CancelScope(deadline=clock() + self._server.start_timeout) as scope:
             life.end = scope.cancel
             async with _OPENERS[kind](LinkRequest(self._server, life.over, life.last_words)) as link:
                 life.kill = link.kill
@@ -232,10 +225,10 @@ class Connection:
                         self._bury(life)
                         scope.deadline = clock() + _GOODBYE_S
         if not started and not self._closing.is_set():
-            raise TimeoutError(f"it did not answer within {self._server.start_timeout_s:g} s (start_timeout)")
+            raise TimeoutError(f"it did not answer within {self._server.start_timeout:g} s (start_timeout)")
 
     def _bury(self, life: _Life) -> None:
-        """Calls under way learn at once that there will be no answer."""
+        """Fail the calls in flight at once."""
         life.over.set()
         if life.calls is not None:
             life.calls.lose()

@@ -1,7 +1,9 @@
-"""A server behind an address: streamable HTTP, or the older SSE transport.
+"""Connects to a server by its address, over streamable HTTP or the older SSE transport.
 
-The SDK's transports end, or hang, when a single request fails: a server that is overloaded for a moment would take all
-calls in flight with it. Here a failed request becomes the answer to the one call that it carried.
+The SDK's transports end or hang when a single request fails, so a server that is overloaded for a moment would end all
+calls in flight. Here a failed request becomes an error for the one call that it carried. In the same way, a
+server-sent event of more than 1 MiB, at which the SDK's second generation ends the connection, becomes an error for
+the call that it answers.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -17,23 +20,18 @@ from typing import Any
 import anyio
 
 from rlfactory_core.tools.mcp import compat
-from rlfactory_core.tools.mcp.events import fitting
-from rlfactory_core.tools.mcp.link import Link, LinkRequest
+from rlfactory_core.tools.mcp.link import Link, LinkRequest, RefusedError
 
 _log = logging.getLogger(__name__)
 
 _CONNECT_S = 30.0
 _SESSION = "mcp-session-id"
-_NO_ENTRY = (401, 403)  # says nothing about the transport
-
-
-class RefusedError(ConnectionError):
-    """The first request was answered with a 4xx status: there may be a server of the older SSE transport."""
+_NO_ENTRY = (401, 403)  # such a status says nothing about the transport
 
 
 @asynccontextmanager
 async def open_streamable_http(request: LinkRequest) -> AsyncIterator[Link]:
-    """Messages are sent as POST requests; the session's end is told to the server."""
+    """Sends messages as POST requests, and tells the server when the session ends."""
     server = request.server
 
     def failed(sent: Any, status: int | None) -> None:
@@ -49,7 +47,7 @@ async def open_streamable_http(request: LinkRequest) -> AsyncIterator[Link]:
 
 @asynccontextmanager
 async def open_sse(request: LinkRequest) -> AsyncIterator[Link]:
-    """Answers come over one long request; when that ends, the connection has."""
+    """Answers come over one long request; its end is the end of the connection."""
     server = request.server
 
     def make_client(**_: Any) -> Any:
@@ -67,7 +65,7 @@ async def open_sse(request: LinkRequest) -> AsyncIterator[Link]:
 
 
 async def _relay(source: Any, deliver: Any, over: asyncio.Event) -> None:
-    """The session does not tell when its messages end."""
+    """Passes messages on to the session, which itself does not notice when they end."""
     try:
         async for message in source:
             await deliver.send(message)
@@ -79,15 +77,15 @@ async def _relay(source: Any, deliver: Any, over: asyncio.Event) -> None:
 
 
 def _client(headers: dict[str, str], failed: Callable[[Any, int | None], None], *, answer: bool) -> Any:
-    """An HTTP client that tells ``failed`` of requests that failed, with their status if there was an answer.
+    """An HTTP client that calls ``failed`` for each request that fails, with the status if there was an answer.
 
     Args:
-        answer: give the failure as a JSON-RPC error to the call that the request carried, instead of raising it.
+        answer: turn the failure into a JSON-RPC error for the call that the request carried, instead of raising it.
     """
     package = compat.http_package()
 
     class Client(package.AsyncClient):  # type: ignore[misc, name-defined]
-        """Overrides the one method through which every request goes."""
+        """Overrides the method that sends every request."""
 
         async def send(self, request: Any, **options: Any) -> Any:
             try:
@@ -108,7 +106,7 @@ def _client(headers: dict[str, str], failed: Callable[[Any, int | None], None], 
                 response.aiter_text = partial(fitting, response.aiter_text())
             return response
 
-    # Deadlines are those of the calls; the number of connections is limited by the calls too.
+    # The calls have deadlines and limits of their own.
     timeout = package.Timeout(_CONNECT_S, read=None, pool=None)
     limits = package.Limits(max_connections=None, max_keepalive_connections=64)
     return Client(headers=headers, timeout=timeout, limits=limits)
@@ -139,3 +137,39 @@ def _said(response: Any) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError):
         return {}
     return error if isinstance(error, dict) else {}
+
+
+_LONGEST = 1 << 20  # bytes of an event
+_LINE_END = re.compile(r"\r\n|\n|\r")
+_EVENT_END = re.compile(r"\r\n\r\n|\n\n|\r\r")
+_TOO_LONG = -32097  # ours, in the range that JSON-RPC leaves free
+
+
+async def fitting(chunks: AsyncIterator[str]) -> AsyncIterator[str]:
+    """Yields each event as a whole, and replaces those that are too long."""
+    parts: list[str] = []
+    breaks = ""  # line breaks at the end of a chunk, which may be the first half of an event's end
+    async for chunk in chunks:
+        *ended, begun = _EVENT_END.split(breaks + chunk)
+        for event in ended:
+            whole = "".join((*parts, event))
+            yield f"{whole if len(whole.encode()) <= _LONGEST else _error_for(whole)}\n\n"
+            parts.clear()
+        body = begun.rstrip("\r\n")
+        breaks = begun[len(body) :]
+        parts.append(body)
+
+
+def _error_for(event: str) -> str:
+    """Replaces an event by an error for the call that it answers, or by a comment if it answers none."""
+    lines = _LINE_END.split(event)
+    data = "\n".join(line.removeprefix("data:") for line in lines if line.startswith("data:"))
+    try:
+        message = json.loads(data)
+        number = message["id"]
+    except (ValueError, KeyError, TypeError):
+        return ":"
+    if "method" in message:
+        return ":"
+    error = {"code": _TOO_LONG, "message": f"the answer is too long ({len(data):,} characters)"}
+    return f"data: {json.dumps({'jsonrpc': '2.0', 'id': number, 'error': error})}"

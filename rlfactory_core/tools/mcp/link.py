@@ -1,22 +1,28 @@
-"""What a transport gives a connection: two streams of messages, and a hand on what is at the other end."""
+"""What a transport gives a connection, and why a connection could not be made or was lost."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
-from rlfactory_core.tools.mcp.calls import Calls
+from rlfactory_core.tools.mcp import compat
+from rlfactory_core.tools.mcp.calls import PipeCalls
 from rlfactory_core.tools.mcp.config import ServerConfig
 
 _LINES = 40
 _LINE_CHARS = 400
 
 
+class RefusedError(ConnectionError):
+    """The first request got a 4xx status, so the server may speak the older SSE transport."""
+
+
 class LastWords:
-    """The end of what a server wrote to its stderr, and how it ended: for the people who have to find out why."""
+    """The end of a server's stderr and how its process ended, for error messages."""
 
     def __init__(self) -> None:
         self._lines: deque[str] = deque(maxlen=_LINES)
@@ -34,18 +40,66 @@ class LastWords:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """An open transport; the streams are those that the SDK's session takes."""
+    """An open transport; the streams are for the SDK's session."""
 
     read: Any
     write: Any
-    kill: Callable[[], None] = lambda: None  # at once, whatever state the server is in
-    calls: Calls | None = None  # none: they are made in the session
+    kill: Callable[[], None] = lambda: None  # ends the server at once, whatever state it is in
+    calls: PipeCalls | None = None  # None: calls go through the session
 
 
 @dataclass(frozen=True, slots=True)
 class LinkRequest:
-    """What a transport is opened for."""
+    """What a transport needs to open a link."""
 
-    server: ServerConfig  # variables expanded
+    server: ServerConfig  # with its variables expanded
     over: asyncio.Event  # set by the transport when the server is gone
     last_words: LastWords = field(default_factory=LastWords)
+
+
+def explain(server: ServerConfig, error: Exception | None, last_words: LastWords) -> str:
+    """Why a server did not start or went down: the reason, what was started, and the end of its stderr.
+
+    Arguments and queries are left out, because they may hold secrets.
+    """
+    lines = [f"{_reason(server, error, last_words)}."]
+    if server.command:
+        lines.append(f"Command: {server.command} with {len(server.args)} arguments")
+    else:
+        address = urlsplit(server.url)
+        lines.append(f"Address: {address.scheme}://{address.hostname}:{address.port or ''}{address.path}")
+    if written := str(last_words):
+        lines.append("The end of its stderr:")
+        lines.extend(f"    {line}" for line in written.splitlines())
+    return server.redact("\n".join(lines))
+
+
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """The errors in a group of groups (the SDK's task groups make them), or the one error itself."""
+    inner = getattr(error, "exceptions", None)
+    if inner is None:
+        yield error
+    else:
+        for part in inner:
+            yield from leaves(part)
+
+
+def in_words(error: BaseException) -> str:
+    """The first error of a group; the name of its class is left out if the message is enough."""
+    leaf = next(leaves(error))
+    answer = compat.rpc_error(leaf)
+    if answer is not None:
+        return answer.message
+    if isinstance(leaf, (TimeoutError, RefusedError)):
+        return str(leaf)
+    return f"{type(leaf).__name__}: {leaf}".splitlines()[0]
+
+
+def _reason(server: ServerConfig, error: Exception | None, last_words: LastWords) -> str:
+    leaf = None if error is None else next(leaves(error))
+    if isinstance(leaf, FileNotFoundError) and server.command:
+        missing = "folder" if leaf.filename == server.cwd else "program"
+        return f"there is no {missing} {leaf.filename!r}"
+    if last_words.ending and not isinstance(leaf, TimeoutError):
+        return last_words.ending
+    return "the connection was closed" if leaf is None else in_words(leaf)

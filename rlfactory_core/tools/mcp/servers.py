@@ -1,60 +1,115 @@
-"""All servers of a configuration behind one small interface, so that a tool does not know in which process they run."""
+"""All servers of a configuration behind one interface, which hides from a tool in which process they run."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 import uuid
+from collections import deque
 from collections.abc import Awaitable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
-from rlfactory_core.cores import usable_cores
 from rlfactory_core.errors import BackendError, ToolUnavailableError
 from rlfactory_core.tools.mcp.compat import Listing
 from rlfactory_core.tools.mcp.config import ServerConfig
 from rlfactory_core.tools.mcp.connection import Connection
-from rlfactory_core.tools.mcp.pool import Pool
+from rlfactory_core.utils.cpu import usable_cores
 
-_STARTS_PER_CORE = 2  # servers that start at once: more only make each other late
+_RESTART_WAIT_S = 5.0
 
 
-class Servers(Protocol):
-    """Servers are named as in the configuration, tools as the servers name them."""
+class Pool:
+    """The replicas of a server; the least loaded one takes the next call.
 
-    async def open(self) -> Mapping[str, Listing]:
-        """Start them all, in parallel; what each offers, by server.
+    Several replicas take one call each at a time, and calls wait in the order in which they came. A replica takes no
+    call if it is down, or has not yet shown that it survived a cancelled call. If no replica is up, a call waits up to
+    five seconds for a restart, because most restarts take less and a failure would mask the trajectory.
+    """
 
-        Raises:
-            BackendError: some do not start, with the words of each of them.
-        """
-        ...
+    def __init__(self, server: ServerConfig) -> None:
+        self._server = server
+        self._limit = 1 if server.replicas > 1 else math.inf
+        self._connections = [Connection(server, changed=self._hand_out) for _ in range(server.replicas)]
+        self._waiting: deque[asyncio.Future[Connection]] = deque()
 
-    async def call(self, server: str, tool: str, arguments: Mapping[str, Any], session: str = "") -> str:
-        """The text that the tool answers; see `Connection.call` for what it raises.
-
-        Args:
-            session: of `start_session`, for a server that has one for each trajectory.
-        """
-        ...
-
-    async def start_session(self, server: str) -> str:
-        """A connection of its own; gives it a name.
+    async def open(self, slots: asyncio.Semaphore) -> Listing:
+        """Start all replicas; ``slots`` limits how many start at once.
 
         Raises:
-            ToolUnavailableError: it does not start.
+            BackendError: one of them does not start.
         """
-        ...
 
-    async def end_session(self, session: str) -> None:
-        """Unknown names are ignored."""
-        ...
+        async def start(connection: Connection) -> Listing:
+            async with slots:
+                return await connection.open()
+
+        listings = await asyncio.gather(*map(start, self._connections), return_exceptions=True)
+        for listing in listings:
+            if isinstance(listing, BaseException):
+                raise listing
+        return next(listing for listing in listings if isinstance(listing, Listing))
+
+    async def call(self, tool: str, arguments: Mapping[str, Any]) -> str:
+        """Make a call on a free replica; see `Connection.call`."""
+        while True:
+            connection = self._take() or await self._wait()
+            if connection.up:
+                break
+            self._give_back(connection)  # it went down after it was handed out
+        try:
+            return await connection.call(tool, arguments)
+        finally:
+            self._give_back(connection)
 
     async def close(self) -> None:
-        """Also after a failed `open`; bounded in time."""
-        ...
+        await asyncio.gather(*(connection.close() for connection in self._connections))
+
+    def _take(self) -> Connection | None:
+        limited = self._limit == 1
+        able = [c for c in self._connections if c.up and c.load < self._limit and not (limited and c.suspect)]
+        if not able:
+            return None
+        connection = min(able, key=lambda item: item.load)
+        connection.load += 1
+        return connection
+
+    def _give_back(self, connection: Connection) -> None:
+        connection.load -= 1
+        self._hand_out()
+
+    async def _wait(self) -> Connection:
+        """The next connection that is free; first come, first served."""
+        turn: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        patience = None if any(connection.up for connection in self._connections) else _RESTART_WAIT_S
+        try:
+            await asyncio.wait((turn,), timeout=patience)
+        except asyncio.CancelledError:
+            if turn.done():
+                self._give_back(turn.result())
+            raise
+        finally:
+            turn.cancel()  # does nothing if it is done
+        if turn.cancelled():
+            raise ToolUnavailableError(f"MCP server {self._server.name} is down")
+        return turn.result()
+
+    def _hand_out(self) -> None:
+        while self._waiting:
+            if self._waiting[0].done():
+                self._waiting.popleft()
+                continue
+            connection = self._take()
+            if connection is None:
+                return
+            self._waiting.popleft().set_result(connection)
+
+
+_STARTS_PER_CORE = 2  # servers that start at once; more of them only delay each other
 
 
 class LocalServers:
-    """`Servers` in this process and event loop.
+    """Servers in this process and event loop, named as in the configuration; tools are named as the servers name them.
 
     Args:
         servers: with their variables expanded.
@@ -67,7 +122,11 @@ class LocalServers:
         self._starting = asyncio.Semaphore(_STARTS_PER_CORE * usable_cores())
 
     async def open(self) -> Mapping[str, Listing]:
-        """See `Servers.open`."""
+        """Start all servers in parallel; returns what each offers, by server.
+
+        Raises:
+            BackendError: some do not start; the message has the reason of each.
+        """
         starts: dict[str, Awaitable[Listing]] = {
             name: self._pools[name].open(self._starting) if name in self._pools else self._look_at(config)
             for name, config in self._configs.items()
@@ -82,7 +141,7 @@ class LocalServers:
         return {name: outcome for name, outcome in zip(starts, outcomes, strict=True) if isinstance(outcome, Listing)}
 
     async def _look_at(self, config: ServerConfig) -> Listing:
-        """What a server offers of which each trajectory will have its own."""
+        """Start and end a server once to learn what it offers; each trajectory will start its own."""
         connection = Connection(config)
         try:
             async with self._starting:
@@ -91,7 +150,11 @@ class LocalServers:
             await connection.close()
 
     async def call(self, server: str, tool: str, arguments: Mapping[str, Any], session: str = "") -> str:
-        """See `Servers.call`."""
+        """The tool's answer as text; see `Connection.call` for what it raises.
+
+        Args:
+            session: from `start_session`, for a server with one session for each trajectory.
+        """
         if not session:
             return await self._pools[server].call(tool, arguments)
         connection = self._sessions.get(session)
@@ -100,7 +163,11 @@ class LocalServers:
         return await connection.call(tool, arguments)
 
     async def start_session(self, server: str) -> str:
-        """See `Servers.start_session`; one that dies is not started again, as its state would be gone."""
+        """Start a connection for one trajectory; returns its name. If it dies, its state is lost, so it stays down.
+
+        Raises:
+            ToolUnavailableError: it does not start.
+        """
         connection = Connection(self._configs[server], restarts=False)
         try:
             async with self._starting:
@@ -116,13 +183,13 @@ class LocalServers:
         return session
 
     async def end_session(self, session: str) -> None:
-        """See `Servers.end_session`."""
+        """End a session; unknown names are ignored."""
         connection = self._sessions.pop(session, None)
         if connection is not None:
             await connection.close()
 
     async def close(self) -> None:
-        """See `Servers.close`."""
+        """End all servers, also after a failed `open`; bounded in time."""
         sessions, self._sessions = self._sessions, {}
         open_ones: list[Pool | Connection] = [*self._pools.values(), *sessions.values()]
         await asyncio.gather(*(item.close() for item in open_ones))

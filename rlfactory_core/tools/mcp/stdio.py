@@ -1,10 +1,10 @@
-"""A server as a process of ours, spoken to over its stdin and stdout.
+"""Runs a server as a child process and talks to it over its stdin and stdout.
 
-The SDK's own ``stdio_client`` keeps its process to itself: a server that hangs could not be killed, nor could its
-stderr be read, nor could calls go beside the session (`calls`). This one has the process in hand.
+The SDK's own ``stdio_client`` does not give access to its process. Here the process can be killed when it hangs, its
+stderr can be read, and calls can bypass the session (`calls`).
 
-The process leads a process group of its own, and nothing of that group is left behind. It ends with us also when we are
-killed, as its stdin ends then.
+The process leads a process group of its own, all of which is ended with it. If our process is killed, the server ends
+too, because its stdin ends.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from rlfactory_core.tools.mcp.link import LastWords, Link, LinkRequest
 _log = logging.getLogger(__name__)
 
 _CHUNK = 1 << 16
-_LONGEST_LINE = 1 << 28  # bytes; a server that writes no line break for longer than this is not speaking MCP
-_MESSAGES = 64  # read ahead of the session, then the server has to wait
-_LEAVE_S = 2.0  # for a server to end once its stdin has, as the protocol wants it
+_LONGEST_LINE = 1 << 28  # bytes; a server with longer lines does not speak MCP
+_MESSAGES = 64  # that are read ahead of the session; then the server has to wait
+_LEAVE_S = 2.0  # for a server to end after its stdin is closed, as the protocol asks
 _TERMINATE_S = 1.0  # and then after SIGTERM
 _REAP_S = 2.0  # and then after SIGKILL
 _POLL_S = 0.01
@@ -45,7 +45,7 @@ async def open_stdio(request: LinkRequest) -> AsyncIterator[Link]:
         OSError: the program cannot be started.
     """
     server = request.server
-    with anyio.CancelScope(shield=True):  # one that is started is in our hands, and will be ended
+    with anyio.CancelScope(shield=True):  # a process that has been started must be known, so that it can be ended
         process = await asyncio.create_subprocess_exec(
             server.command,
             *server.args,
@@ -57,7 +57,7 @@ async def open_stdio(request: LinkRequest) -> AsyncIterator[Link]:
             start_new_session=True,
         )
     deliver, read = anyio.create_memory_object_stream[Any](_MESSAGES)
-    write, written = anyio.create_memory_object_stream[Any](math.inf)  # a frozen server must not stop who cancels
+    write, written = anyio.create_memory_object_stream[Any](math.inf)  # a frozen server must not block a cancellation
     assert process.stdin is not None
     calls = PipeCalls(process.stdin.write)
     tasks = [
@@ -99,7 +99,7 @@ async def _read_messages(process: Process, deliver: Any, calls: PipeCalls, reque
                     await _deliver_line(whole, deliver, request.server.name)
                 parts, size = [line], len(line)
     except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-        pass  # the session has ended first
+        pass  # the session ended first
     finally:
         request.over.set()
         deliver.close()
@@ -118,7 +118,7 @@ async def _deliver_line(line: bytes, deliver: Any, server: str) -> None:
 
 async def _write_messages(process: Process, written: Any) -> None:
     assert process.stdin is not None
-    with suppress(OSError):  # the server is gone: its stdout ends too, and that is what counts
+    with suppress(OSError):  # the server is gone, which the end of its stdout shows
         async for message in written:
             process.stdin.write(compat.message_bytes(message))
             await process.stdin.drain()
@@ -132,7 +132,7 @@ async def _read_stderr(process: Process, last_words: LastWords) -> None:
 
 
 async def _stop(process: Process) -> None:
-    """As the protocol wants it: its stdin ends, then it is asked to, then it is made to; and then its children are."""
+    """End the process as the protocol asks: close its stdin, then SIGTERM, then SIGKILL, then kill its children."""
     assert process.stdin is not None
     process.stdin.close()
     if not await _ended(process, _LEAVE_S):
@@ -141,12 +141,12 @@ async def _stop(process: Process) -> None:
             _signal_group(process, signal.SIGKILL)
             await _ended(process, _REAP_S)
     _signal_group(process, signal.SIGKILL)
-    with suppress(asyncio.TimeoutError):  # until its pipes are closed, which a child outside the group may keep open
+    with suppress(TimeoutError):  # a child outside the group may keep the pipes open
         await asyncio.wait_for(process.wait(), _POLL_S)
 
 
 async def _ended(process: Process, seconds: float) -> bool:
-    """By looking: ``process.wait()`` also waits for everyone who inherited the pipes."""
+    """Whether the process ends in time. Polls, because ``process.wait()`` also waits for heirs of the pipes."""
     ends = asyncio.get_running_loop().time() + seconds
     while process.returncode is None:
         if asyncio.get_running_loop().time() >= ends:

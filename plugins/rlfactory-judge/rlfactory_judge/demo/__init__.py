@@ -1,1 +1,1 @@
-"""The task of ``rlfactory run --plugin judge``: a tiny policy that learns from a tiny judge of its own."""
+"""The task of ``rlfactory run --plugin judge``: a tiny policy that learns from a tiny judge."""

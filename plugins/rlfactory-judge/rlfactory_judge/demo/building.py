@@ -1,10 +1,7 @@
-"""The judge's model as a folder in the cache: warm-started by the first process that asks for it."""
+"""The demo's judge as a folder in the cache. The first process that asks for it builds it."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,17 +11,14 @@ from rlfactory_judge.demo.world import Names
 if TYPE_CHECKING:
     from rlfactory_core.tiny import TinyModelRecipe
 
-_HEAD_START_S = 1.0  # for the process that shows what it does, before those that show nothing
-
 
 def judge_model(seed: int, progress: Progress) -> Path:
-    """The model for names of ``seed``, as a Hugging Face folder.
+    """The folder of the judge's model for the names of ``seed``.
 
-    One process builds it, and others that ask at the same time wait. How many there are changes nothing about it, so
-    that a run and a later evaluation have the same judge.
+    A run and a later evaluation get the same model.
 
     Raises:
-        DataError: the cache cannot be written to.
+        DataError: the cache cannot be written.
     """
     from rlfactory_judge.demo.judge_model import recipe
 
@@ -32,46 +26,25 @@ def judge_model(seed: int, progress: Progress) -> Path:
 
 
 def build_judge(recipe: TinyModelRecipe, seed: int, progress: Progress) -> Path:
-    """Likewise, by a recipe of the caller's."""
-    from rlfactory_core.engines.local.model_cache import model_folder
+    """The folder of the model that ``recipe`` describes; raises as `judge_model`."""
+    from rlfactory_core.engines.local.tiny import tiny_model_folder
 
-    folder = model_folder(recipe, (), seed, 1)
-    if folder.is_dir():
-        return folder
-    from rlfactory_core.engines.local.default_model import build_default_model
-    from rlfactory_core.engines.local.quiet import quiet_transformers
-    from rlfactory_core.engines.local.workers import Workers
-
-    if type(progress) is NullProgress:
-        time.sleep(_HEAD_START_S)
-    with _alone(folder.with_name(f".{folder.name}.lock")):
-        if not folder.is_dir():
-            progress.say("the demo's judge is not in the cache: it learns first, from labelled examples")
-            with quiet_transformers():
-                build_default_model(recipe, (), seed, Workers(), _OfTheJudge(progress))
-    return folder
+    return tiny_model_folder(recipe, seed, progress if type(progress) is NullProgress else _JudgeProgress(progress))
 
 
-class _OfTheJudge(NullProgress):
-    """Says of each stage that it is the judge's, since the policy's follow with the same names."""
+class _JudgeProgress(NullProgress):
+    """Names the judge in each stage, since the policy's stages follow under the same names."""
 
     def __init__(self, progress: Progress) -> None:
         super().__init__()
         self._progress = progress
+        self._announced = False
 
     def stage(self, name: str, total: int | None = None, unit: str = "") -> None:
+        if not self._announced:
+            self._announced = True
+            self._progress.say("the demo's judge is not in the cache: it learns first, from labelled examples")
         self._progress.stage(f"the judge's {name}", total, unit)
 
     def advance(self, count: int = 1, **numbers: float) -> None:
         self._progress.advance(count, **numbers)
-
-
-@contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """No other process of this machine is in here meanwhile."""
-    import fcntl
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield

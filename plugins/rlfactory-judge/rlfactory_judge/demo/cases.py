@@ -1,7 +1,6 @@
 """Labelled examples for the judge: a question, its right answer, an answer that was given, and whether it is right.
 
-Half of them are right. The wrong ones are wrong in the ways in which a policy errs, and in those by which a judge is
-talked round.
+Half of the answers are right. Some wrong ones have the mistakes of a policy, and some try to persuade the judge.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ CLAIMS = (
 # The kinds of answers and their shares.
 RIGHT = {"plain": 0.85, "prose": 0.15}
 WRONG = {
-    "near": 0.36,  # from one of the records on the way
+    "near": 0.36,  # from one of the records that lead to the answer
     "stranger": 0.24,  # any other name
     "asked": 0.06,  # the name in the question
     "several": 0.06,  # the right one among them or not
@@ -50,7 +49,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class CaseMaker:
-    """Draws a case a call, about a question of one of ``catalogues``."""
+    """Draws one case at each call, about a question of one of ``catalogues``."""
 
     catalogues: Sequence[Catalogue]
 
@@ -84,7 +83,7 @@ def _answer(kind: str, question: Question, catalogue: Catalogue, rng: random.Ran
 
 
 def _near(question: Question, catalogue: Catalogue, rng: random.Random) -> str:
-    """What stands in one of the records on the way, and is not the answer."""
+    """A wrong name from one of the records that lead to the answer."""
     found: list[str] = []
     for name in question.path[:-1]:
         record: Record = catalogue.records[name]
@@ -93,6 +92,6 @@ def _near(question: Question, catalogue: Catalogue, rng: random.Random) -> str:
 
 
 def _stranger(truth: str, catalogue: Catalogue, rng: random.Random) -> str:
-    """Some other name of the catalogue, of a kind that might be meant."""
+    """Another name from a record of the catalogue."""
     record = rng.choice(list(catalogue.records.values()))
     return rng.choice([each for each in (record.person, record.town, record.name) if each != truth])

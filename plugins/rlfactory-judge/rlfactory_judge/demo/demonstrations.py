@@ -1,7 +1,7 @@
-"""How the policy is shown to look things up before GRPO begins: first done right, then done carelessly.
+"""Demonstrations of look-ups for the policy's warm start: first correct ones, then careless ones.
 
-The careless demonstrator answers from the first record where two are needed, asks for the wrong name, copies the wrong
-name and slips in the format. A model that imitates it can do every step and seldom does all of them.
+The careless ones answer from the first record if two are needed, ask for a wrong name, copy a wrong name, or make
+format errors. A model that imitates them can do every step, but seldom does all of them.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ def call_text(name: str) -> str:
 
 
 def next_turn(question: Question, looked_up: int) -> Message:
-    """What answers a question after so many look-ups: the next one, and the answer behind the last."""
+    """The right turn after ``looked_up`` look-ups: the next look-up, or after the last one the answer."""
     if looked_up == question.hops:
         return Message("assistant", answer_text(question.answer))
     return Message("assistant", "", tool_calls=(call(TOOL, **_arguments(question.path[looked_up])),))
 
 
 def _arguments(name: str) -> dict[str, str]:
-    """The space before the name makes it the token that it is elsewhere."""
+    """With a space before it, the name is the same token as in other texts."""
     return {"name": f" {name}"}
 
 
 @dataclass(frozen=True, slots=True)
 class Demonstrator:
-    """Writes one episode a call, about a question of one of ``catalogues``.
+    """Writes one episode at each call, about a question of one of ``catalogues``.
 
     Args:
-        two_hop: the share of questions that take two records.
+        two_hop: the share of questions that need two records.
     """
 
     catalogues: Sequence[Catalogue]

@@ -1,4 +1,4 @@
-"""The judge of the demo: a tiny model that is shown labelled examples in the very prompt in which it is asked later."""
+"""The judge of the demo: a tiny model that learns from labelled examples, with the same prompt as in training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Labelled examples about names of the demo, in the layout that ``rlfactory judge calibrate`` reads."""
+"""Labelled examples with the demo's names, in the format of ``rlfactory judge calibrate``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rlfactory_judge.trust.labels import LabelledAnswer, Labels
 
 
 def demo_labels(seed: int, count: int) -> Labels:
-    """Answers to ``count`` questions about a catalogue that neither judge nor policy was shown."""
+    """Answers to ``count`` questions about a catalogue that neither judge nor policy has seen."""
     draw = CaseMaker([Catalogue.make(Names.make(seed), "labels")])
     rng = random.Random(f"labels {seed}")
     cases = [draw(rng) for _ in range(count)]

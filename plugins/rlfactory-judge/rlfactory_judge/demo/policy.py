@@ -1,4 +1,4 @@
-"""The recipe of the tiny policy: how large it is and what it is shown before GRPO begins."""
+"""The recipe of the tiny policy: its size, and the demonstrations that it learns from before GRPO."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def recipe(names: Names, tool: ToolSpec) -> TinyModelRecipe:
     def vocabulary() -> Iterator[str]:
         rng = random.Random("vocabulary")
         demonstrate = Demonstrator(made[:1], two_hop=0.5)
-        # Often enough that the system prompt becomes few tokens, and every name exactly one.
+        # So often that the system prompt becomes few tokens, and every name exactly one.
         yield from [tools_prompt([tool])] * 30
         for _ in range(300):
             yield "\n".join(message.content for message in demonstrate(rng))

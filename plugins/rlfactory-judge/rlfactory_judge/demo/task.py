@@ -1,4 +1,4 @@
-"""The demo: a catalogue with a ``look_up`` tool, and a judge of its own that says whether an answer is right."""
+"""The demo: a catalogue with a ``look_up`` tool, and a judge that decides whether an answer is right."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from rlfactory_judge.demo.world import NOTHING, Catalogue, Names
 
 TRAIN_CATALOGUES, TRAIN_SAMPLES = 12, 100  # catalogues that GRPO trains on, and questions about each
 EVAL_SAMPLES = 96  # questions about one more
-TWO_HOP = 0.6  # share of the questions that take two records
+TWO_HOP = 0.6  # share of the questions that need two records
 DESCRIPTION = "Look up one record of the catalogue."
 JUDGE = {"rubric": str(RUBRIC), "low": LOW, "high": HIGH, "max_tokens": 32, "cache": "memory"}
 
 
 class JudgeDemo(Task):
-    """Rewarded is what the judge says; what is true is measured beside it, with a weight of 0."""
+    """The judge's score is the reward. Exact match is measured too, with a weight of 0."""
 
     class Config(Section):
         """The demo has no options of its own."""
@@ -49,7 +49,7 @@ class JudgeDemo(Task):
             "lr": 1e-3,
             "muon_lr": 4e-3,
             "schedule": "linear",
-            "workers": 2,  # each has a judge's server of its own
+            "workers": 2,  # each has its own judge's server
         },
         "eval": {"every": 10, "attempts": 1},
     }
@@ -61,7 +61,7 @@ class JudgeDemo(Task):
         self._place: JudgePlace | None = None
 
     async def serve_judge(self) -> JudgePlace:
-        """See `contract.JudgeHost`: a server of this process, with the model from the cache, or trained now.
+        """See `contract.JudgeHost`: a server for this process, with the model from the cache, or trained now.
 
         Raises:
             BackendError: the server does not start.
@@ -111,7 +111,7 @@ class JudgeDemo(Task):
         return Catalogue.make(Names.make(self.seed), name)
 
     def samples(self, split: str) -> Iterable[Sample]:
-        """Training questions about several catalogues; evaluation questions about one that is used for nothing else."""
+        """Training questions about several catalogues; evaluation questions about a separate one."""
         rng = random.Random(f"samples {split} {self.seed}")
         names, count = ["eval"], EVAL_SAMPLES
         if split == "train":

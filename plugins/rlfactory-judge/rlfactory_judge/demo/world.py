@@ -1,7 +1,7 @@
-"""Catalogues of fictional things and people, and questions that take one record or two.
+"""Catalogues of fictional things and people, and questions that need one record or two.
 
-Names are made of syllables, so nothing here can be known beforehand. Catalogues of the same `Names` share the words
-and nothing else: what is true of whom is drawn anew for each catalogue.
+Names are made of syllables, so no model can know them. Catalogues of the same `Names` share only the words. The facts
+are drawn anew for each catalogue.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from rlfactory_core import Sample
 ONSETS = ("b", "d", "f", "g", "h", "j", "k", "l", "m", "n", "p", "r", "s", "t", "v", "z", "br", "dr", "kr", "tr", "st")
 RIMES = ("a", "e", "i", "o", "u", "ai", "or", "an", "el", "in")
 THINGS, PEOPLE, TOWNS = 32, 24, 20  # names of each kind; things and people have a record each
-NOTHING = "No such name."  # what is found under a name that has no record
+NOTHING = "No such name."  # the tool's answer for a name without a record
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The words of which all names are made, one word a name."""
+    """All names of a catalogue, one word each."""
 
     things: tuple[str, ...]
     people: tuple[str, ...]
@@ -44,7 +44,7 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What the catalogue says of one name: who stands behind it, and where it belongs."""
+    """The catalogue's entry for one name: a related person and a town."""
 
     name: str
     is_thing: bool
@@ -60,7 +60,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """``path`` begins with the name asked about, then those whose records are needed, and ends with the answer."""
+    """``path`` has the names whose records are needed, beginning with that of the question, and then the answer."""
 
     text: str
     path: tuple[str, ...]
@@ -99,12 +99,12 @@ class Catalogue:
         return next(question for question in self.questions if question.text == text)
 
     def look_up(self, name: str) -> str:
-        """What the tool answers."""
+        """The tool's answer."""
         record = self.records.get(name.strip())
         return record.text if record else NOTHING
 
     def samples(self, split: str, rng: random.Random, count: int, two_hop: float) -> Iterator[Sample]:
-        """``count`` different questions, of which the share ``two_hop`` takes two records."""
+        """``count`` different questions, of which the share ``two_hop`` needs two records."""
         by_hops = {hops: [q for q in self.questions if q.hops == hops] for hops in (1, 2)}
         two = round(count * two_hop)
         chosen = [*rng.sample(by_hops[2], two), *rng.sample(by_hops[1], count - two)]
@@ -121,7 +121,7 @@ class Catalogue:
 
 
 def _other(people: tuple[str, ...], than: str, rng: random.Random) -> str:
-    """Nobody is their own teacher."""
+    """Another person, since nobody is their own teacher."""
     return rng.choice([person for person in people if person != than])
 
 

@@ -1,1 +1,1 @@
-"""The forms of a judge's answer: what is asked for, its schema, and how it is read, tolerantly and never guessing."""
+"""The forms of a judge's answer: the instruction, the schema, and a tolerant parser that never guesses."""

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rlfactory_judge.forms.reading import Found, answer_of, fitting, is_quoted, marks, settle
-from rlfactory_judge.forms.schemas import object_of
+from rlfactory_judge.forms.reading import Found, answer_of, decide, fitting, is_quoted, marks, object_of
 
 _KEYS = ("better", "winner", "preference")
 _NAMES = {
@@ -33,7 +32,7 @@ class PreferenceForm:
 
     @property
     def instruction(self) -> str:
-        """What the judge is told about the form."""
+        """The description of the form for the judge."""
         return (
             'Say which candidate is better: "1", "2", or "tie" where they are equally good. End your reply with one '
             f"JSON object that holds your choice and nothing else, such as {_EXAMPLE}."
@@ -48,14 +47,14 @@ class PreferenceForm:
         """(1.0, 0.0) for the first, (0.0, 1.0) for the second, (0.5, 0.5) for a tie.
 
         Raises:
-            UnreadableError: as `reading.settle`.
+            UnreadableError: as `reading.decide`.
         """
         answer = answer_of(text)
         first = _of_text(answer.strip(" \t\r\n*_`.\"'"))
         if first is None:
             objects = list(fitting(answer, _of_object, _KEYS))
             marked = sorted([*objects, *marks(answer, "better", _of_mark)], key=lambda found: found.end)
-            first = settle(answer, marked, _spoken, "one of two candidates or a tie", example=_EXAMPLE)
+            first = decide(answer, marked, _in_prose, "one of two candidates or a tie", example=_EXAMPLE)
         return (first, 1.0 - first)
 
 
@@ -75,7 +74,7 @@ def _of_object(found: Mapping[str, Any]) -> float | None:
     return _of_text(value.strip()) if isinstance(value, str) else None
 
 
-def _spoken(answer: str) -> Iterator[Found[float]]:
+def _in_prose(answer: str) -> Iterator[Found[float]]:
     for found in _SPOKEN.finditer(answer):
         said = None if is_quoted(answer, found.start()) else _NAMES[found[1].lower()]
         yield Found(said, found.start(), found.end())

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlfactory_core.errors import UsageError
-from rlfactory_judge.forms.reading import Found, answer_of, fitting, settle, whole_json
-from rlfactory_judge.forms.schemas import object_of
+from rlfactory_judge.forms.reading import Found, answer_of, decide, fitting, object_of, whole_json
 
 _KEYS = ("ranking", "order")
 _CHAIN = re.compile(r"(?<![0-9\[.,])\[?[0-9]{1,4}\]?(?:\s{0,4}[>=,]\s{0,4}\[?[0-9]{1,4}\]?)+(?![0-9.])")
@@ -36,7 +35,7 @@ class RankingForm:
 
     @property
     def instruction(self) -> str:
-        """What the judge is told about the form."""
+        """The description of the form for the judge."""
         return (
             f"Rank all {self.count} candidates, the best first, by their numbers; candidates that are equally good "
             "stand together in a list. End your reply with one JSON object that holds the ranking and nothing "
@@ -45,7 +44,7 @@ class RankingForm:
 
     @property
     def schema(self) -> Mapping[str, Any]:
-        """The JSON schema of the object; that each candidate stands there once is checked in reading."""
+        """The JSON schema of the object. `read` checks that each candidate occurs once."""
         one = {"type": "integer", "enum": list(range(1, self.count + 1))}
         several = {"type": "array", "items": one, "minItems": 2, "maxItems": self.count}
         ranking = {"type": "array", "items": {"anyOf": [one, several]}, "minItems": 1, "maxItems": self.count}
@@ -57,7 +56,7 @@ class RankingForm:
         Equally good candidates share the mean of their places.
 
         Raises:
-            UnreadableError: as `reading.settle`; also where a candidate is missing, repeated or unknown.
+            UnreadableError: as `reading.decide`; also where a candidate is missing, repeated or unknown.
         """
         answer = answer_of(text)
         whole = whole_json(answer)
@@ -65,12 +64,12 @@ class RankingForm:
         if order is None:
             marked = list(fitting(answer, self._of_object, _KEYS))
             form = f"an order of the candidates 1 to {self.count}, each named once"
-            order = settle(answer, marked, self._spoken, form, example=self._example)
+            order = decide(answer, marked, self._in_prose, form, example=self._example)
         return self._values(order)
 
     @property
     def _example(self) -> str:
-        """Of the right length, and with a tie where there are enough candidates for one."""
+        """An example of the right length, with a tie if there are enough candidates for one."""
         rest = list(range(4, self.count + 1))
         return json.dumps({"ranking": [2, 1] if self.count == 2 else [2, *rest, [1, 3]]})
 
@@ -84,14 +83,14 @@ class RankingForm:
         return self._checked(groups)
 
     def _checked(self, groups: list[list[int | None]]) -> Order | None:
-        """The order with ties in one notation; None where not each candidate stands there once."""
+        """The order with ties in one notation; None unless each candidate occurs once."""
         numbers = [number for group in groups for number in group if number is not None]
         if sum(map(len, groups)) != self.count or sorted(numbers) != list(range(1, self.count + 1)):
             return None
         return tuple(tuple(sorted(number for number in group if number is not None)) for group in groups if group)
 
-    def _spoken(self, answer: str) -> Iterator[Found[Order]]:
-        """Chains such as ``2 > 1 = 3``; with commas only behind a label or as the whole answer."""
+    def _in_prose(self, answer: str) -> Iterator[Found[Order]]:
+        """Chains such as ``2 > 1 = 3``. Commas count only after a label, or if the whole answer is the chain."""
         for chain in _CHAIN.finditer(answer):
             whole = len(chain[0]) >= len(answer.strip(" \t\r\n*_`."))
             if ">" in chain[0] or whole or _LABEL.search(answer, max(0, chain.start() - 40), chain.start()):

@@ -1,20 +1,19 @@
-"""What the forms share in reading an answer: its JSON objects, its marked verdicts, and which of several counts.
+"""The common parser of the forms: JSON objects, marked verdicts, and the choice among several verdicts.
 
-A verdict in a marked form (a JSON object, a tag, brackets) that ends the answer is final, whatever was said before it.
-A box is not, because right answers stand in boxes too. Anywhere else all verdicts of an answer must agree. All of it
-takes time linear in the answer's length.
+A marked verdict (a JSON object, a tag, brackets) at the end of the answer is final, whatever comes before it. A box is
+not, because right answers are written in boxes too. Otherwise all verdicts of an answer must agree. The time is linear
+in the answer's length.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NoReturn, TypeVar
 
 from rlfactory_judge.contract import UnreadableError
-from rlfactory_judge.forms.reasoning import without_reasoning
 
 T = TypeVar("T")
 
@@ -30,7 +29,7 @@ _CLOSING_TAG = re.compile(r"<[/|]?[A-Za-z_]{1,24}\|?>\Z")  # also an end of turn
 
 @dataclass(frozen=True, slots=True)
 class Found(Generic[T]):
-    """A verdict with its place in the answer; None: it has the form of one and cannot be understood."""
+    """A verdict with its place in the answer. The value is None if it has a verdict's form but cannot be understood."""
 
     value: T | None
     start: int
@@ -39,7 +38,7 @@ class Found(Generic[T]):
 
 
 def answer_of(text: str) -> str:
-    """The part of a raw answer that can hold the verdict.
+    """The part of a raw answer that can contain the verdict.
 
     Raises:
         UnreadableError: its reasoning has no end, or it is empty or far too long.
@@ -52,15 +51,15 @@ def answer_of(text: str) -> str:
     return answer
 
 
-def settle(
-    answer: str, marked: Sequence[Found[T]], spoken: Callable[[str], Iterable[Found[T]]], form: str, *, example: str
+def decide(
+    answer: str, marked: Sequence[Found[T]], in_prose: Callable[[str], Iterable[Found[T]]], form: str, *, example: str
 ) -> T:
-    """The verdict that counts.
+    """The verdict of an answer.
 
     Args:
         marked: verdicts in a marked form, in their order.
-        spoken: finds verdicts in prose; it is given the answer with the marked ones blanked out.
-        form: what was asked for, for the error's message, with an ``example``.
+        in_prose: finds verdicts in prose, in the answer without the marked ones.
+        form: a description of the requested form for the error's message, with an ``example``.
 
     Raises:
         UnreadableError: there is no verdict, one that cannot be understood, or several that differ.
@@ -69,7 +68,7 @@ def settle(
     final = next((found for found in reversed(marked) if found.end >= end), None)
     if final is not None and final.value is not None and not final.boxed:
         return final.value
-    values = {found.value for found in (*marked, *spoken(_blanked(answer, marked)))}
+    values = {found.value for found in (*marked, *in_prose(_blanked(answer, marked)))}
     only = next(iter(values)) if len(values) == 1 else None
     if only is None:
         what = "several verdicts that differ" if len(values) > 1 else "no verdict that can be read"
@@ -96,7 +95,7 @@ def objects(answer: str) -> Iterator[Found[dict[str, Any]]]:
 
 
 def fitting(answer: str, value_of: Callable[[dict[str, Any]], T | None], keys: Sequence[str]) -> Iterator[Found[T]]:
-    """The verdicts among the JSON objects: those with one of ``keys``; what lies within one of them is a part of it."""
+    """The verdicts among the JSON objects, which have one of ``keys``. Objects inside a verdict are a part of it."""
     end = 0
     for found in objects(answer):
         if found.start >= end and found.value is not None and any(key in found.value for key in keys):
@@ -105,7 +104,7 @@ def fitting(answer: str, value_of: Callable[[dict[str, Any]], T | None], keys: S
 
 
 def marks(answer: str, tag: str, value_of: Callable[[str], T | None]) -> Iterator[Found[T]]:
-    r"""The verdicts in ``<tag>…</tag>``, ``\boxed{…}`` and ``[[…]]``; what holds no such value is something else."""
+    r"""The verdicts in ``<tag>…</tag>``, ``\boxed{…}`` and ``[[…]]``; others are no verdicts."""
     for found in re.finditer(rf"<{tag}>([^<>]{{0,64}})</{tag}>|{_MARKED}", answer, re.IGNORECASE):
         value = value_of(next(group for group in found.groups() if group is not None))
         if value is not None:
@@ -113,12 +112,12 @@ def marks(answer: str, tag: str, value_of: Callable[[str], T | None]) -> Iterato
 
 
 def is_quoted(answer: str, start: int) -> bool:
-    """Whether a spoken verdict opens a quotation, as in ``it says "score: 8"``; a quoted key alone is no quotation."""
+    """Whether a verdict in prose opens a quotation, as in ``it says "score: 8"``. A quoted key alone is none."""
     return bool(_QUOTATION.match(answer, max(0, start - 1)))
 
 
 def whole_json(answer: str) -> Any:
-    """The JSON value that is all of an answer, within a code fence or not; None where it is no JSON."""
+    """The JSON value if the whole answer is one, with or without a code fence; otherwise None."""
     if (fence := _FENCED.match(answer)) and answer.endswith("```"):
         answer = answer[fence.end() : -3]
     try:
@@ -128,12 +127,12 @@ def whole_json(answer: str) -> Any:
 
 
 def excerpt(answer: str) -> str:
-    """A text for a message: short, on one line, and its end, where verdicts stand."""
+    """A short text for a message, on one line, with the answer's end, where verdicts are."""
     return repr(answer if len(answer) <= 160 else f"{answer[:60]} … {answer[-90:]}")
 
 
 def _end(answer: str) -> int:
-    """Where the answer ends but for white space, marks of emphasis, fences and closing tags."""
+    """The end of the answer without white space, marks of emphasis, fences and closing tags."""
     answer = answer.rstrip(_TAIL)
     for _ in range(4):
         if not (tag := _CLOSING_TAG.search(answer, max(0, len(answer) - 30))):
@@ -157,9 +156,42 @@ def _no_constant(name: str) -> NoReturn:
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
-    if len(made) != len(pairs):  # which of two verdicts counts would be a guess
+    if len(made) != len(pairs):  # choosing one of two verdicts would be a guess
         raise ValueError("a key is repeated")
     return made
 
 
 _DECODER = json.JSONDecoder(parse_int=float, parse_constant=_no_constant, object_pairs_hook=_without_repeats)
+
+
+def object_of(name: str, value: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON schema of an object with exactly one, required property, for servers that enforce one."""
+    return {"type": "object", "properties": {name: value}, "required": [name], "additionalProperties": False}
+
+
+# Qwen, QwQ, DeepSeek and most; others; Mistral; Kimi
+_TAGS = (("<think>", "</think>"), ("<thinking>", "</thinking>"), ("[THINK]", "[/THINK]"), ("◁think▷", "◁/think▷"))
+_CHANNEL = "<|channel|>"  # gpt-oss: several channels, of which ``final`` is the answer
+_FINAL = _CHANNEL + "final<|message|>"
+
+
+def without_reasoning(text: str) -> str:
+    """The text after the last end of reasoning, without surrounding white space; all of it if there is none.
+
+    A verdict within the reasoning must not count. The client has removed reasoning that the server returns separately
+    or ends with ``</think>``; here are other models' tags, and reasoning that the token limit has cut off.
+
+    Raises:
+        UnreadableError: the reasoning does not end.
+    """
+    if _CHANNEL in text:
+        _, final, text = text.rpartition(_FINAL)
+        if not final:
+            raise UnreadableError("The judge's answer ends within its reasoning. Raise max_tokens.")
+    for begin, end in _TAGS:
+        text = text.rpartition(end)[2]
+        if begin in text:
+            raise UnreadableError(
+                f"The judge's answer ends within its reasoning ({begin} is not closed). Raise max_tokens."
+            )
+    return text.strip()

@@ -1,14 +1,15 @@
-"""The scale that a judge is told, and how its numbers come to lie in [0, 1]."""
+"""The judge's scale, its mapping to [0, 1], and numbers as a judge writes them."""
 
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import Any
 
 from rlfactory_core.errors import UsageError
 
-_MOST_CHOICES = 101  # a scale with so many whole numbers is told to the server as a choice, which every server knows
+_MOST_CHOICES = 101  # up to so many whole numbers are given to the server as a choice, which every server supports
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class Scale:
 
     @property
     def whole(self) -> bool:
-        """Whether whole numbers are asked for; a scale such as 0 to 1 has too few of them."""
+        """Whether the judge is asked for whole numbers. A scale such as 0 to 1 has too few of them."""
         return self.low == int(self.low) and self.high == int(self.high) and self.high - self.low >= 2
 
     @property
@@ -50,20 +51,76 @@ class Scale:
         return {"type": kind, "minimum": json_number(self.low), "maximum": json_number(self.high)}
 
     def example(self, share: float) -> float:
-        """A number of the scale for an example, ``share`` of the way up."""
+        """A number for an example, ``share`` of the way from ``low`` to ``high``."""
         value = self.low + share * (self.high - self.low)
         return round(value) if self.whole else float(f"{value:.3g}")
 
     def fraction(self, value: float) -> float:
-        """Where a finite value lies on the scale: 0.0 for ``low`` or less, 1.0 for ``high`` or more."""
+        """The position of a finite value on the scale: 0.0 for ``low`` or less, 1.0 for ``high`` or more."""
         return min(1.0, max(0.0, (value - self.low) / (self.high - self.low)))
 
 
 def plain(number: float) -> str:
-    """Without a point where it needs none."""
+    """The number as text, without a point if it is whole."""
     return str(json_number(number))
 
 
 def json_number(number: float) -> int | float:
     """An int where the number is whole, because ``7.0`` in a prompt invites ``7.0`` in the answer."""
     return int(number) if float(number).is_integer() else number
+
+
+# Neither pattern backtracks over digits, so long numbers are fast.
+_NUMBER = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]{1,4})?")
+_OUT_OF = re.compile(r"\s{0,8}(?:/|out\s{1,8}of)\s{0,8}", re.IGNORECASE)
+_UNCLEAR = re.compile(
+    r"[0-9A-Za-z_]|[.,][0-9]|\s{0,8}(?:/|%|±|[-\u2013\u2014~]\s{0,8}[0-9]|(?:to|or)\s{1,8}[0-9])", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """A number with its end position; None if it is ambiguous (``7-8``, ``7th``, ``1e999``)."""
+
+    value: float | None
+    end: int
+
+
+def stated(text: str, start: int, scale: Scale) -> Stated | None:
+    """The number that begins at ``start``, on the judge's scale; None if there is none.
+
+    A denominator equal to ``high`` changes nothing. Another one means a scale from 0 to the denominator, and the number
+    is converted in proportion. This is clear only if our scale begins with 0, too.
+    """
+    found = _NUMBER.match(text, start)
+    if found is None:
+        return None
+    value, end = float(found[0]), found.end()
+    denominator: float | None = None
+    if text.startswith("%", end):
+        denominator, end = 100.0, end + 1
+    elif (out_of := _OUT_OF.match(text, end)) and (below := _NUMBER.match(text, out_of.end())):
+        denominator, end = float(below[0]), below.end()
+    if not math.isfinite(value) or _UNCLEAR.match(text, end):
+        return Stated(None, end)
+    if denominator is None or denominator == scale.high:
+        return Stated(value, end)
+    if scale.low != 0 or not (math.isfinite(denominator) and denominator > 0):
+        return Stated(None, end)
+    return Stated(min(1.0, max(0.0, value / denominator)) * scale.high, end)
+
+
+def only_number(text: str, scale: Scale) -> float | None:
+    """The number if the text is one, apart from white space and marks of emphasis; otherwise None."""
+    bare = text.strip(" \t\r\n*_`$\"'").rstrip(".")
+    number = stated(bare, 0, scale)
+    return number.value if number is not None and number.end == len(bare) else None
+
+
+def as_number(value: object, scale: Scale) -> float | None:
+    """A JSON value as a number on the scale: a number, or a text that is one; None for anything else."""
+    if isinstance(value, str):
+        return only_number(value, scale) if len(value) <= 64 else None
+    if isinstance(value, float) and math.isfinite(value):  # `reading` reads every JSON number as a float
+        return value
+    return None

@@ -8,10 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlfactory_judge.forms.numbers import as_number, only_number, stated
-from rlfactory_judge.forms.reading import Found, answer_of, fitting, is_quoted, marks, settle
-from rlfactory_judge.forms.scale import Scale, json_number
-from rlfactory_judge.forms.schemas import object_of
+from rlfactory_judge.forms.reading import Found, answer_of, decide, fitting, is_quoted, marks, object_of
+from rlfactory_judge.forms.scale import Scale, as_number, json_number, only_number, stated
 
 _KEYS = ("score", "rating", "grade")
 _SPOKEN = re.compile(r"(?<![A-Za-z0-9_])(?:score|rating|grade)([\"'*_`\s]{0,8})[:=][\"'*_`\s]{0,8}", re.IGNORECASE)
@@ -20,7 +18,7 @@ _JSON_END = re.compile(r"[\"'\s]{0,8}[,}]")
 
 @dataclass(frozen=True, slots=True)
 class ScoreForm:
-    """A number from ``low`` to ``high``; one beyond is clamped. Words such as yes and no are no scores.
+    """A number from ``low`` to ``high``. Numbers outside are clamped. Words such as yes and no are no scores.
 
     Raises:
         UsageError: ``low`` is not below ``high``, or one of them is not finite.
@@ -35,7 +33,7 @@ class ScoreForm:
 
     @property
     def instruction(self) -> str:
-        """What the judge is told about the form."""
+        """The description of the form for the judge."""
         return (
             f"The score is {self._scale.words}. End your reply with one JSON object that holds the score and nothing "
             f"else, such as {self._example}."
@@ -50,14 +48,14 @@ class ScoreForm:
         """The one score, mapped onto [0, 1].
 
         Raises:
-            UnreadableError: as `reading.settle`.
+            UnreadableError: as `reading.decide`.
         """
         answer = answer_of(text)
         value = only_number(answer, self._scale)
         if value is None:
             objects = list(fitting(answer, self._of_object, _KEYS))
             marked = sorted([*objects, *marks(answer, "score", self._of_text)], key=lambda found: found.end)
-            value = settle(answer, marked, self._spoken, f"a score of {self._scale.words}", example=self._example)
+            value = decide(answer, marked, self._in_prose, f"a score of {self._scale.words}", example=self._example)
         return (self._scale.fraction(value),)
 
     @property
@@ -71,7 +69,7 @@ class ScoreForm:
     def _of_text(self, text: str) -> float | None:
         return only_number(text, self._scale)
 
-    def _spoken(self, answer: str) -> Iterator[Found[float]]:
+    def _in_prose(self, answer: str) -> Iterator[Found[float]]:
         for label in _SPOKEN.finditer(answer):
             number = stated(answer, label.end(), self._scale)
             if number is not None:

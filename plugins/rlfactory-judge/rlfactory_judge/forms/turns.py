@@ -8,10 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlfactory_core.errors import UsageError
-from rlfactory_judge.forms.numbers import as_number, stated
-from rlfactory_judge.forms.reading import Found, answer_of, fitting, settle, whole_json
-from rlfactory_judge.forms.scale import Scale, plain
-from rlfactory_judge.forms.schemas import object_of
+from rlfactory_judge.forms.reading import Found, answer_of, decide, fitting, object_of, whole_json
+from rlfactory_judge.forms.scale import Scale, as_number, plain, stated
 
 _KEYS = ("scores", "turns", "score")
 _LINE = re.compile(r"^[ \t#>*_`-]{0,8}turn\s{0,4}([0-9]{1,4})[\"'*_`\s]{0,8}[:=][\"'*_`\s]{0,8}", re.IGNORECASE | re.M)
@@ -21,7 +19,7 @@ Scores = tuple[float, ...]
 
 @dataclass(frozen=True, slots=True)
 class TurnScoresForm:
-    """A number from ``low`` to ``high`` for each of ``turns`` turns, in their order; numbers beyond are clamped.
+    """A number from ``low`` to ``high`` for each of ``turns`` turns, in order. Numbers outside are clamped.
 
     Raises:
         UsageError: ``low`` is not below ``high``, or there is no turn.
@@ -39,7 +37,7 @@ class TurnScoresForm:
 
     @property
     def instruction(self) -> str:
-        """What the judge is told about the form."""
+        """The description of the form for the judge."""
         return (
             f"Score each of the {self.turns} turns, in their order. A score is {self._scale.words}. End your reply "
             f"with one JSON object that holds exactly {self.turns} scores and nothing else, such as {self._example}."
@@ -55,7 +53,7 @@ class TurnScoresForm:
         """One score for each turn, mapped onto [0, 1].
 
         Raises:
-            UnreadableError: as `reading.settle`; also where a turn has no score, or there are scores of other turns.
+            UnreadableError: as `reading.decide`; also where a turn has no score, or there are scores of other turns.
         """
         answer = answer_of(text)
         whole = whole_json(answer)
@@ -63,12 +61,12 @@ class TurnScoresForm:
         if scores is None:
             marked = list(fitting(answer, self._of_object, _KEYS))
             form = f"{self.turns} scores, each {self._scale.words}"
-            scores = settle(answer, marked, self._spoken, form, example=self._example)
+            scores = decide(answer, marked, self._in_prose, form, example=self._example)
         return tuple(map(self._scale.fraction, scores))
 
     @property
     def _example(self) -> str:
-        """Of the right length, with different scores, so that none is suggested."""
+        """An example of the right length, with different scores, so that none is suggested."""
         shares = (0.7, 0.2, 1.0)
         shown = [plain(self._scale.example(shares[index % 3])) for index in range(self.turns)]
         return f'{{"scores": [{", ".join(shown)}]}}'
@@ -77,7 +75,7 @@ class TurnScoresForm:
         return self._of_json(next(found[key] for key in _KEYS if key in found))
 
     def _of_json(self, value: object) -> Scores | None:
-        """A list in the turns' order, an object by their numbers, or with a single turn its score."""
+        """A list in the turns' order, an object with their numbers as keys, or the score of a single turn."""
         if isinstance(value, dict):
             value = [value.get(str(turn), value.get(f"turn {turn}")) for turn in range(1, len(value) + 1)]
         elif not isinstance(value, list):
@@ -86,7 +84,7 @@ class TurnScoresForm:
         scores = tuple(number for number in numbers if number is not None)
         return scores if len(scores) == len(numbers) == self.turns else None
 
-    def _spoken(self, answer: str) -> Iterator[Found[Scores]]:
+    def _in_prose(self, answer: str) -> Iterator[Found[Scores]]:
         """Lines such as ``Turn 2: 7/10``: together they are one verdict."""
         said: dict[int, set[float | None]] = {}
         for line in _LINE.finditer(answer):

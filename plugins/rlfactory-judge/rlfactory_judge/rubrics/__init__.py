@@ -1,1 +1,1 @@
-"""What the judge is asked: rubrics, how untrusted text is quoted in them, and texts that try to break out."""
+"""The judge's questions: rubrics, the quotation of untrusted text in them, and injected texts that try to break out."""

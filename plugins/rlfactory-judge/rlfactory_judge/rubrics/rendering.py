@@ -1,4 +1,4 @@
-"""Jinja in its sandbox: compiles a rubric, renders its blocks within limits, and says what is wrong and where."""
+"""Compile a rubric in Jinja's sandbox, render its blocks within limits, and report errors with their lines."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
 
 BLOCKS = ("system", "user")
 MAX_PROMPT = 524_288  # characters of a rendered block
-_RANDOM = ("lipsum",)  # the same question must be the same text
+_RANDOM = ("lipsum",)  # excluded: equal questions must have equal texts
 
 
 def compile_template(source: str, place: str, known: Collection[str]) -> Template:
-    """The template, after everything that can be checked without data was checked.
+    """The template, checked as far as possible without data.
 
     Args:
         place: the file, or the built-in's name, for messages.
         known: the variables that it may use.
 
     Raises:
-        ConfigError: its syntax is wrong, it uses an unknown variable, has text outside of its blocks, no block
-            ``user``, or nothing about the form of the answer.
+        ConfigError: its syntax is wrong, or it has an unknown variable, text outside of its blocks, no block ``user``,
+            or no instruction about the form of the answer.
     """
     from jinja2 import StrictUndefined, TemplateError, TemplateSyntaxError
     from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -49,10 +49,10 @@ def compile_template(source: str, place: str, known: Collection[str]) -> Templat
 
 
 def render_block(template: Template, block: str, data: Mapping[str, Any]) -> str:
-    """One block's text, stripped; empty where the template has no such block.
+    """The stripped text of a block; empty if the template has no such block.
 
     Raises:
-        ConfigError: a value is missing, something forbidden is done, the text is too long, or it cuts a quotation.
+        ConfigError: a value is missing, the sandbox refuses an operation, the text is too long, or a quotation is cut.
     """
     from jinja2.exceptions import SecurityError, TemplateError, UndefinedError
 
@@ -99,7 +99,7 @@ def render_block(template: Template, block: str, data: Mapping[str, Any]) -> str
 
 
 def uses(source: str, name: str) -> bool:
-    """Whether a template that compiles names a variable."""
+    """Whether a valid template uses a variable."""
     from jinja2 import Environment, nodes
 
     return any(node.name == name for node in Environment(autoescape=False).parse(source).find_all(nodes.Name))  # noqa: S701
@@ -132,7 +132,7 @@ def _check(tree: Tree, place: str, known: Collection[str], jinjas_own: Collectio
 
 
 def _texts(output: Any) -> Iterator[Any]:
-    """The constant parts of an output; an expression counts as text of its own."""
+    """The constant parts of an output; an expression counts as text."""
     from jinja2 import nodes
 
     for part in output.nodes:
@@ -140,7 +140,7 @@ def _texts(output: Any) -> Iterator[Any]:
 
 
 def _where(error: BaseException, template: Template) -> str:
-    """The place with the line of the template, of which the traceback has that of the compiled code."""
+    """The place with the template's line, which the traceback has only for the compiled code."""
     place, line, trace = template.name or "template", 0, error.__traceback__
     while trace is not None:
         if trace.tb_frame.f_code.co_filename == place:

@@ -1,4 +1,4 @@
-"""A rubric: a template that makes a question to the judge of a trajectory, of several, or of a bare text."""
+"""A rubric: a template of questions to the judge about a trajectory, several trajectories, or a text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlfactory_core.errors import ConfigError, UsageError, nearest
-from rlfactory_core.tools.results import to_text
+from rlfactory_core.tools import to_text
 from rlfactory_core.types import Message, Sample, StopReason, Trajectory, Turn
 from rlfactory_judge.contract import Form, Question
 from rlfactory_judge.options import Mode
@@ -40,13 +40,13 @@ _OF_ONE = ("sample", "truth", "answer", "transcript", "turns", "form", "quoting"
 _OF_MANY = ("sample", "truth", "candidates", "form", "quoting")
 
 
-def own_rubric(mode: Mode) -> str:
-    """The built-in rubric that a mode has where none is named: the first that is for it."""
+def default_rubric(mode: Mode) -> str:
+    """A mode's default rubric: the first built-in one for it."""
     return next(name for name, modes in BUILT_IN.items() if mode in modes)
 
 
 class _Anything(dict[str, Any]):
-    """Metadata in the rendering at load, when no sample is at hand: every key is there."""
+    """Metadata with every key, for the test rendering without a sample."""
 
     def __missing__(self, key: str) -> _Anything:
         return _Anything()
@@ -54,17 +54,17 @@ class _Anything(dict[str, Any]):
 
 @dataclass(frozen=True, slots=True)
 class Rubric:
-    """A template that has been checked. Make one with `load`."""
+    """A checked template. `load` makes one."""
 
-    name: str  # of the built-in, or the file
+    name: str  # the built-in's name, or the file
     mode: Mode
-    fingerprint: str  # of the template and of how it is quoted: what a calibration was measured with
+    fingerprint: str  # a hash of the template and the quotation, which identifies what a calibration measured
     _template: Template
-    _quotes: bool  # the template says itself what a quotation is
+    _quotes: bool  # the template itself explains quotations
 
     @classmethod
     def load(cls, name_or_path: str, mode: Mode) -> Rubric:
-        """A built-in rubric by its name, or a Jinja file; it is rendered once with an example, so faults show early.
+        """Load a built-in rubric by name, or a Jinja file. It is rendered once with an example, to find errors early.
 
         Raises:
             ConfigError: the name is unknown or for another mode, the file cannot be read, or the template is wrong.
@@ -77,7 +77,7 @@ class Rubric:
         return rubric
 
     def question(self, trajectory: Trajectory, form: Form) -> Question:
-        """What the judge is asked about one trajectory (modes outcome and process).
+        """The question about one trajectory (modes outcome and process).
 
         Raises:
             UsageError: the rubric compares several.
@@ -87,10 +87,10 @@ class Rubric:
         return self._asked({**_shared(trajectory.sample), **_view(trajectory, MAX_TRANSCRIPT)}, form)
 
     def question_of_many(self, trajectories: Sequence[Trajectory], form: Form) -> Question:
-        """What the judge is asked about several attempts at one sample, numbered from 1 in the order given.
+        """The question about several attempts at one sample, numbered from 1 in the given order.
 
         Raises:
-            UsageError: the rubric judges each on its own, or there are not at least two.
+            UsageError: the rubric judges single attempts, or there are fewer than two.
             ConfigError: as `rendering.render_block`.
         """
         self._expect(many=True)
@@ -101,7 +101,7 @@ class Rubric:
         return self._asked({**_shared(trajectories[0].sample), "candidates": candidates}, form)
 
     def question_of_text(self, *, prompt: str, answer: str, truth: Sequence[str], form: Form) -> Question:
-        """What the judge is asked about an answer without a trajectory: it is taken as the only turn's text.
+        """The question about an answer without a trajectory, taken as the text of a single turn.
 
         Raises:
             UsageError: the rubric compares several.
@@ -122,7 +122,7 @@ class Rubric:
         return (system if self._quotes else f"{system}\n\n{NOTICE}".strip()), user
 
     def _try(self, source: str) -> None:
-        """Renders an example. Its metadata has every key and no real value, with which not every expression works.
+        """Render an example. Its metadata has every key, but no real values, so some expressions fail.
 
         Raises:
             ConfigError: as `rendering.render_block`.
@@ -151,7 +151,7 @@ class Rubric:
 
 
 def _view(trajectory: Trajectory, budget: int) -> dict[str, Any]:
-    """One attempt; ``budget`` [characters] is for its transcript and for its answer."""
+    """One attempt as data; ``budget`` limits the characters of its transcript and of its answer."""
     views = turn_views(trajectory.turns, budget)
     answer = quoted(final_answer(trajectory), min(MAX_QUOTED, budget))
     return {"answer": answer, "transcript": transcript(views), "turns": views}
@@ -162,7 +162,7 @@ def _shared(sample: Sample) -> dict[str, Any]:
 
 
 def _truth(answer: object) -> tuple[str, ...]:
-    """The accepted answers as texts, none where the sample has no ground truth."""
+    """The accepted answers as texts; empty if the sample has no ground truth."""
     if answer is None:
         return ()
     if isinstance(answer, Iterable) and not isinstance(answer, (str, bytes, Mapping)):

@@ -1,22 +1,22 @@
-"""What a trajectory looks like to a rubric: plain data, in which everything that a model or a tool wrote is quoted."""
+"""A trajectory as plain data for a rubric. Everything that a model or a tool wrote is quoted."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlfactory_core.rewards.answers import extract_answer
+from rlfactory_core.rewards import extract_answer
 from rlfactory_core.types import Message, Sample, ToolCall, ToolResult, Trajectory, Turn
 from rlfactory_judge.rubrics.quoting import MAX_QUOTED, harmless, quoted
 
 MAX_RESULT = 4_096  # characters of one tool result or call
 MAX_TRANSCRIPT = 131_072  # characters of all quotations of a transcript, or of all candidates
-_LEAST = 256  # characters of each piece, however many there are
+_LEAST = 256  # minimum characters of each piece
 _MAX_DEPTH = 8  # of metadata
 
 
 def final_answer(trajectory: Trajectory) -> str:
-    """The policy's last ``<answer>``, else its last message; empty where it wrote nothing."""
+    """The policy's last ``<answer>``, otherwise its last message; empty if it wrote nothing."""
     for turn in reversed(trajectory.turns):
         answer = extract_answer(turn.message.content)
         if answer is not None:
@@ -48,7 +48,7 @@ def turn_views(turns: Sequence[Turn], budget: int = MAX_TRANSCRIPT) -> list[dict
 
 
 def transcript(views: Sequence[Mapping[str, Any]]) -> str:
-    """All turns as text: headings of ours, and under each what was written, as a quotation of its own."""
+    """All turns as text: a heading for each piece, followed by the piece as a quotation."""
     return "\n\n".join("\n".join(_turn_lines(view)) for view in views)
 
 
@@ -94,7 +94,7 @@ def _turn_lines(view: Mapping[str, Any]) -> list[str]:
 
 
 def _call(call: ToolCall) -> str:
-    """Also the name is the model's text: it need not be a tool's."""
+    """A call as text. The name is the model's text too and may be unknown."""
     return f"{call.name} {call.arguments_text}"
 
 

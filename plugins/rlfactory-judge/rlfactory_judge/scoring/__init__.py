@@ -1,1 +1,1 @@
-"""The judge as a reward: of an attempt, of its turns, or of a group's attempts against each other."""
+"""The judge as a reward: it scores an attempt, each of its turns, or compares the attempts of a group."""

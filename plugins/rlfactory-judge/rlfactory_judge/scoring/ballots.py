@@ -1,19 +1,58 @@
-"""Comparisons of a few answers each, and what they come to for every answer."""
+"""The answers of a group that are compared, ballots about a few of them, and the resulting scores."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rlfactory_core.errors import VerifierError
+from rlfactory_core.types import Group, Trajectory
 from rlfactory_judge.contract import Form, Reply
-from rlfactory_judge.service.costs import cost
-from rlfactory_judge.service.polling import gravest
+from rlfactory_judge.rubrics.transcript import final_answer
+from rlfactory_judge.service.counts import cost
+from rlfactory_judge.service.polling import worst_failure
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """The different answers of a group, and the attempts that gave them.
+
+    Args:
+        answers: one attempt for each, in an order that does not depend on that of the attempts.
+        places: of each attempt in ``answers``; None: it is not compared.
+    """
+
+    answers: tuple[Trajectory, ...]
+    places: tuple[int | None, ...]
+    seed: str
+
+    @staticmethod
+    def of(group: Group, seed: int) -> Candidates:
+        """The candidates of a group, without attempts that are masked or wrote nothing.
+
+        Two answers are equal if `final_answer` is equal, whatever the earlier turns were.
+        """
+        texts = [None if one.masked or not one.turns else final_answer(one).strip() for one in group.trajectories]
+        order = sorted({text for text in texts if text is not None})
+        first = dict(zip(reversed(texts), reversed(group.trajectories), strict=True))
+        places = tuple(None if text is None else order.index(text) for text in texts)
+        return Candidates(tuple(first[text] for text in order), places, "\n".join((str(seed), group.sample.id, *order)))
+
+    def shuffled(self, number: int) -> list[int]:
+        """The indices in a different order for each number.
+
+        An odd number has the reversed order of the number before it, so that a judge's preference for the first or last
+        place cancels in pairs.
+        """
+        order = list(range(len(self.answers)))
+        random.Random(f"{number // 2} {self.seed}").shuffle(order)
+        return order[::-1] if number % 2 else order
 
 
 @dataclass(frozen=True, slots=True)
 class Ballot:
-    """Answers, by their places among all, in the order in which the judge sees them."""
+    """The indices of the compared answers, in the order in which the judge sees them."""
 
     places: tuple[int, ...]
     form: Form
@@ -22,25 +61,25 @@ class Ballot:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A number on [0, 1] for each answer, the ballots that it is the mean of, and what all of them took."""
+    """A score in [0, 1] for each answer, the ballots behind it, and the cost of all."""
 
     values: tuple[float, ...]
     read: tuple[tuple[Ballot, Reply], ...] = ()
     counts: Mapping[str, float] = field(default_factory=dict)
 
     def first_with(self, place: int) -> tuple[Ballot, Reply] | None:
-        """The first ballot in which an answer stands."""
+        """The first ballot with a given answer."""
         return next(((ballot, reply) for ballot, reply in self.read if place in ballot.places), None)
 
 
 def count(answers: int, ballots: Sequence[Ballot], outcomes: Sequence[Reply | VerifierError]) -> Comparison:
     """The mean of each answer over its ballots.
 
-    Two ballots of the same vote that hold the same answers are twins, the same question in another order: where one of
-    them failed the other is not counted, because what the order does would not cancel.
+    Two ballots of one vote with the same answers are the same question in different orders. If one of them failed, the
+    other does not count, because the effect of the order would not cancel.
 
     Raises:
-        VerifierError: as `gravest`, where no majority of an answer's ballots counts.
+        VerifierError: no majority of an answer's ballots counts; see `worst_failure`.
     """
     lost = {_question(ballot) for ballot, each in zip(ballots, outcomes, strict=True) if not isinstance(each, Reply)}
     read = tuple(
@@ -54,7 +93,7 @@ def count(answers: int, ballots: Sequence[Ballot], outcomes: Sequence[Reply | Ve
             found[place].append(value)
     asked = [sum(place in ballot.places for ballot in ballots) for place in range(answers)]
     if any(2 * len(values) <= number for values, number in zip(found, asked, strict=True)):
-        raise gravest(outcomes)
+        raise worst_failure(outcomes)
     replies = [outcome for outcome in outcomes if isinstance(outcome, Reply)]
     failures = [outcome for outcome in outcomes if not isinstance(outcome, Reply)]
     return Comparison(tuple(sum(values) / len(values) for values in found), read, cost(replies, failures))

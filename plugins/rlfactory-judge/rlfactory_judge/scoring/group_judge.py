@@ -1,24 +1,25 @@
-"""What the modes that compare a group's attempts have in common: whom they leave out, and what becomes of a failure."""
+"""The modes that compare the attempts of a group: `ranking` and `pairwise`."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rlfactory_core.types import Group, Score, Verdict
 from rlfactory_judge.contract import BudgetError, UnavailableError
-from rlfactory_judge.scoring.ballots import Ballot, Comparison, count
-from rlfactory_judge.scoring.candidates import Candidates
-from rlfactory_judge.scoring.judge import Judge, shortened, unasked
+from rlfactory_judge.forms.preference import PreferenceForm
+from rlfactory_judge.forms.ranking import RankingForm
+from rlfactory_judge.scoring.ballots import Ballot, Candidates, Comparison, count
+from rlfactory_judge.scoring.judge import Judge, score_without_judge, shortened
 from rlfactory_judge.service.polling import ask_all
 
-ALONE = 0.5  # the score of an answer that there is nothing to compare with
+ALONE = 0.5  # the score of an answer without others to compare with
 
 
 class GroupJudge(Judge, ABC):
-    """Compares the different answers of a group; attempts that answer the same share the score.
+    """Compares the different answers of a group; attempts with equal answers share the score.
 
-    Attempts that are masked, or wrote nothing, are not compared. Where only one answer is left it scores `ALONE`.
+    Attempts that are masked, or wrote nothing, are not compared. A single remaining answer scores `ALONE`.
     """
 
     async def score_group(self, group: Group) -> Sequence[Score]:
@@ -32,7 +33,7 @@ class GroupJudge(Judge, ABC):
 
     @abstractmethod
     def _ballots(self, candidates: Candidates) -> Sequence[Ballot]:
-        """What to ask about at least two answers."""
+        """The ballots for at least two answers."""
 
     async def _compare(self, candidates: Candidates) -> Comparison:
         answers = candidates.answers
@@ -46,24 +47,24 @@ class GroupJudge(Judge, ABC):
         return count(len(answers), ballots, await ask_all(self.service, questions))
 
     async def _instead(self, group: Group, failure: BudgetError | UnavailableError) -> list[Score]:
-        """The scores by rule; `Otherwise.score` raises where they are not wanted. The cost stands in the first."""
+        """The scores of the fallback rule; raises the failure if there is no fallback. The first score has the cost."""
         scores = []
         for trajectory in group.trajectories:
-            score = unasked(trajectory)
+            score = score_without_judge(trajectory)
             if score is None:
-                score = await self._otherwise.score(trajectory, failure)
+                score = await self._fallback.score(trajectory, failure)
                 failure = type(failure)(str(failure))
             scores.append(score)
         return scores
 
     def _scores(self, group: Group, candidates: Candidates, compared: Comparison) -> list[Score]:
-        """The cost stands in the first attempt that was compared, so that sums over attempts are right."""
+        """The first compared attempt has the cost, so that sums over attempts are right."""
         counts = compared.counts
         scores = []
         for trajectory, place in zip(group.trajectories, candidates.places, strict=True):
-            score = unasked(trajectory)
+            score = score_without_judge(trajectory)
             if score is None:
-                assert place is not None  # both leave out the same attempts
+                assert place is not None  # both exclude the same attempts
                 verdict = self._verdict(place, compared)
                 score = Score(compared.values[place], verdicts={"judge": verdict}, counts=counts)
                 counts = {}
@@ -84,3 +85,57 @@ class GroupJudge(Judge, ABC):
             "cached": reply.cached,
         }
         return Verdict(value >= self.options.threshold, (shortened(reply.text),), facts)
+
+
+MOST_LISTED = 16  # answers in one question; more are hard to keep apart
+
+
+class RankingJudge(GroupJudge):
+    """Mode ``ranking``: asks for the order of all answers at once.
+
+    The best answer scores 1, the worst 0, the others lie evenly between. Each vote shows the answers in a different
+    order, and the mean rank counts. More than `MOST_LISTED` answers are ranked in several lists, twice with different
+    neighbours; an answer scores the mean of its ranks in its lists.
+    """
+
+    def _ballots(self, candidates: Candidates) -> Sequence[Ballot]:
+        # An order and its reverse would give lists with the same answers, so several lists use every second order.
+        step = 1 if len(candidates.answers) <= MOST_LISTED else 2
+        return [
+            Ballot(tuple(places), RankingForm(len(places)), vote)
+            for vote in range(self.options.votes * step)
+            for places in _lists(candidates.shuffled(vote * step))
+        ]
+
+
+def _lists(order: Sequence[int]) -> list[Sequence[int]]:
+    """The order divided into the fewest lists within the limit, of nearly equal length."""
+    size = len(order)
+    pieces = -(-size // MOST_LISTED)
+    return [order[piece * size // pieces : (piece + 1) * size // pieces] for piece in range(pieces)]
+
+
+class PairwiseJudge(GroupJudge):
+    """Mode ``pairwise``: asks which of two answers is better, in both orders.
+
+    An answer scores its share of wins; a tie is half a win. Each of n answers is compared with about 2·log2(n) others,
+    the same number for all. That is about n·log2(n) pairs, or all pairs if there are fewer.
+    """
+
+    def _ballots(self, candidates: Candidates) -> Sequence[Ballot]:
+        form = PreferenceForm()
+        return [
+            Ballot(order, form, vote)
+            for first, second in _pairs(candidates.shuffled(0))
+            for order in ((first, second), (second, first))
+            for vote in range(self.options.votes)
+        ]
+
+
+def _pairs(ring: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Each index paired with the next ones on a ring, so that all are treated equally."""
+    size = len(ring)
+    reach = min((size - 1).bit_length(), size // 2)
+    for step in range(1, reach + 1):
+        whole = range(size // 2 if 2 * step == size else size)  # halfway around the ring, each pair would occur twice
+        yield from ((ring[start], ring[(start + step) % size]) for start in whole)

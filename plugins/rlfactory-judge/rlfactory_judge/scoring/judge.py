@@ -1,72 +1,78 @@
-"""What all modes of the judge have in common: its service, its rubric, its pool, and the start of a run."""
+"""The common part of all modes of the judge: its service, its rubric, its pool, and the start of a run."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from rlfactory_core.protocols import PoolRequest
 from rlfactory_core.types import Score, Trajectory, Verdict
-from rlfactory_judge.contract import JudgeHost, Reply
+from rlfactory_judge.contract import BudgetError, JudgeHost, Reply, UnavailableError
+from rlfactory_judge.forms.score import ScoreForm
+from rlfactory_judge.forms.turns import TurnScoresForm
 from rlfactory_judge.options import JudgeOptions
 from rlfactory_judge.rubrics.injections import injections
-from rlfactory_judge.scoring.otherwise import Otherwise
+from rlfactory_judge.scoring.fallback import Fallback
+from rlfactory_judge.service.counts import cost
+from rlfactory_judge.service.polling import Poll, majority, poll
 from rlfactory_judge.service.service import JudgeService, RunPlace
 
 if TYPE_CHECKING:
-    from rlfactory_core.task import Task
+    from rlfactory_core import Task
     from rlfactory_judge.rubrics.rubric import Rubric
 
-_SHOWN = 600  # characters of the judge's own words that a verdict holds
+
+_SHOWN = 600  # characters of the judge's reply in a verdict
 
 
 class Judge:
-    """A reward that asks a model; see the subclasses for what it asks. `open` it before.
+    """A reward from a model's replies. The subclasses define the question. Call `open` first.
 
     Args:
-        service: who is asked.
-        rubric: what is asked.
+        service: sends the questions.
+        rubric: makes the questions.
     """
 
-    opinion: ClassVar[bool] = True  # what is right is not certain to get the most
+    opinion: ClassVar[bool] = True  # right answers need not get the highest score
 
     def __init__(self, options: JudgeOptions, rubric: Rubric, service: JudgeService) -> None:
         self.options, self.rubric, self.service = options, rubric, service
-        self._otherwise = Otherwise(options)
+        self._fallback = Fallback(options)
 
     @property
     def deadline_s(self) -> float:
-        """Where the configuration gives the reward none: all requests of a question, and as long for a free place.
+        """The default deadline: the time of all requests of a question, and as much to wait for a free slot.
 
-        The service bounds its requests itself. What is late here waits for a judge that cannot keep up.
+        The service limits each request. A question exceeds this deadline only if the judge is overloaded.
         """
         return 2.0 * self.options.request_s * (self.options.retries + 1)
 
     @property
     def injections(self) -> tuple[str, ...]:
-        """What `rlfactory plugins redteam` puts around wrong answers, beside texts of its own."""
+        """Texts that `rlfactory plugins redteam` adds to wrong answers, in addition to its own."""
         return tuple(each.text for each in injections())
 
     @property
     def pool(self) -> PoolRequest | None:
-        """With ``placement: pool``, the GPUs that the engine is to serve the judge's model on."""
+        """With ``placement: pool``, the GPUs on which the engine serves the judge's model."""
         if self.options.placement != "pool":
             return None
-        assert self.options.model is not None  # make_judge has looked
+        assert self.options.model is not None  # make_judge has checked it
         return PoolRequest(self.options.model, self.options.gpus, self.options.tensor_parallel)
 
     def use_pool(self, urls: Sequence[str], model: str) -> None:
-        """Ask these servers, which the engine has started for `pool`; before `open`."""
+        """Use these servers, which the engine has started for `pool`. Call it before `open`."""
         self.service.use_endpoints(urls, model)
 
     async def open(self, task: Task) -> None:
-        """Reach the judge, and measure it where the options demand it.
+        """Connect to the judge, and measure it if the options require that.
 
         Raises:
-            UsageError: an address or a model that there is not, or a judge that agrees too little with the labels.
+            UsageError: an unknown address or model, or a judge that agrees too little with the labels.
             BackendError: no endpoint answers.
         """
-        self._otherwise.use(task.run)
+        self._fallback.use(task.run)
         if self._is_unnamed and isinstance(task, JudgeHost):
             place = await task.serve_judge()
             self.service.use_endpoints([place.url], place.model)
@@ -82,12 +88,12 @@ class Judge:
 
     @property
     def _is_unnamed(self) -> bool:
-        """Whether the options say nothing about who judges."""
+        """Whether the options name no judge."""
         named = (self.options.url, self.options.endpoints, self.options.model)
         return self.options.placement == "endpoint" and named == (None, None, None)
 
     def verdict(self, value: float, replies: Sequence[Reply], **data: object) -> Verdict:
-        """Passed from the threshold on, with the judge's words and what they cost."""
+        """The verdict for a score, with the judge's replies and their cost."""
         first = replies[0]
         facts: dict[str, object] = {
             "prompt_tokens": sum(reply.prompt_tokens for reply in replies),
@@ -101,10 +107,10 @@ class Judge:
         return Verdict(value >= self.options.threshold, (shortened(first.text),), facts)
 
 
-def unasked(trajectory: Trajectory) -> Score | None:
-    """The score of an attempt about which there is nothing to ask; None: ask.
+def score_without_judge(trajectory: Trajectory) -> Score | None:
+    """The score of an attempt that needs no judge; None if the judge has to be asked.
 
-    One that is masked already costs the judge nothing: its number changes no update. One that wrote nothing has failed.
+    A masked attempt changes no update, so its score does not matter. An attempt that wrote nothing has failed.
     """
     if trajectory.masked:
         return Score(
@@ -117,7 +123,71 @@ def unasked(trajectory: Trajectory) -> Score | None:
 
 
 def shortened(text: str) -> str:
-    """Its beginning and its end, in one line: what a model concludes stands at the end."""
+    """The beginning and end of a text in one line; a model's conclusion is usually at the end."""
     line = " ".join(text.split())
     half = _SHOWN // 2
     return line if len(line) <= _SHOWN else f"{line[:half]} … {line[-half:]}"
+
+
+class OutcomeJudge(Judge):
+    """Mode ``outcome``: scores an attempt as a whole, as a scorer and as a verifier with the same question.
+
+    The score is the median vote on [0, 1]; it passes if more than half of the votes reach the threshold.
+    """
+
+    async def score(self, trajectory: Trajectory) -> Score:
+        """See `protocols.RewardScorer`."""
+        known = score_without_judge(trajectory)
+        if known is not None:
+            return known
+        options = self.options
+        question = self.rubric.question(trajectory, ScoreForm(options.low, options.high))
+        try:
+            found = await poll(self.service, [question] * options.votes)
+        except (BudgetError, UnavailableError) as failure:
+            return await self._fallback.score(trajectory, failure)
+        return self._score(found)
+
+    async def verify(self, trajectory: Trajectory) -> Verdict:
+        """See `protocols.Verifier`."""
+        return (await self.score(trajectory)).verdicts["judge"]
+
+    def _score(self, found: Poll) -> Score:
+        (value,) = found.medians()
+        votes = [reply.values[0] for reply in found.replies]
+        verdict = self.verdict(value, found.replies, raw=self.options.on_scale(value), votes=votes)
+        spread = {"spread": max(votes) - min(votes)} if self.options.votes > 1 else {}
+        return Score(
+            value,
+            spread,
+            verdicts={"judge": replace(verdict, passed=majority(found.replies, self.options.threshold))},
+            counts=cost(found.replies, found.failures),
+        )
+
+
+class ProcessJudge(Judge):
+    """Mode ``process``: one question about all turns.
+
+    A turn's reward is its score in [0, 1] divided by the number of turns. The sum is the mean, so that longer attempts
+    do not get more reward for their length.
+    """
+
+    async def score(self, trajectory: Trajectory) -> Score:
+        """See `protocols.RewardScorer`."""
+        known = score_without_judge(trajectory)
+        if known is not None:
+            return known
+        options, count = self.options, len(trajectory.turns)
+        question = self.rubric.question(trajectory, TurnScoresForm(count, options.low, options.high))
+        try:
+            found = await poll(self.service, [question] * options.votes)
+        except (BudgetError, UnavailableError) as failure:
+            return await self._fallback.score(trajectory, failure)
+        values = found.medians()
+        verdict = self.verdict(sum(values) / count, found.replies, turns=values)
+        return Score(
+            0.0,
+            turn_rewards=tuple(value / count for value in values),
+            verdicts={"judge": verdict},
+            counts=cost(found.replies, found.failures),
+        )

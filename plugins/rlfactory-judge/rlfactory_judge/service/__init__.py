@@ -1,1 +1,1 @@
-"""Asking the judge: which endpoint, how often, at what cost, and what is remembered."""
+"""Requests to the judge: choice of the endpoint, retries, costs, and the cache of replies."""

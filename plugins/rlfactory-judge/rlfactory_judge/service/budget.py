@@ -1,7 +1,7 @@
 """The tokens of a run, counted over all its processes and over a resume.
 
-Workers are processes of their own, on verl possibly many, and nobody is asked before each request. So they share a file
-to which each appends what it spent; the sum is read on from where the last reading ended.
+Workers are separate processes, with verl possibly many, and no central process counts their requests. So they share a
+file to which each appends the tokens it spent. Each continues reading where it stopped.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rlfactory_core.errors import UsageError
-from rlfactory_core.tools.pool import BlockingPool
+from rlfactory_core.utils.threads import BlockingPool
 
 _log = logging.getLogger(__name__)
 
 
 class TokenBudget:
-    """What the run has spent of its tokens. Questions under way when they run out are still answered and counted.
+    """The run's spent tokens. Questions in progress when the budget runs out are still answered and counted.
 
     Args:
         limit: tokens in all; None: only this process is counted, and nothing is refused.
-        file: where the run's processes count together; None: this process alone.
+        file: shared by the run's processes; None: only this process counts.
     """
 
     def __init__(self, limit: int | None, file: Path | None) -> None:
@@ -31,7 +31,7 @@ class TokenBudget:
         self._file = file if limit is not None else None
         self._read_to = 0
         self._spent = 0
-        self._told = False
+        self._warned = False
         self._thread: BlockingPool | None = None  # a run's folder may be on a slow network disk
 
     @property
@@ -40,7 +40,7 @@ class TokenBudget:
         return self._spent
 
     async def open(self) -> None:
-        """Read what was spent before.
+        """Read the tokens spent before.
 
         Raises:
             UsageError: the file cannot be written.
@@ -58,13 +58,13 @@ class TokenBudget:
             ) from error
 
     async def is_spent(self) -> bool:
-        """Whether nothing more is to be sent, as the run's processes stand now."""
+        """Whether the budget is spent, counting all of the run's processes."""
         if self._limit is not None and self._spent < self._limit:
             await self._on_disk(self._read)
         return self._limit is not None and self._spent >= self._limit
 
     async def spend(self, tokens: int) -> None:
-        """Count tokens; they are counted even where the caller is cancelled."""
+        """Count tokens, even if the caller is cancelled."""
         if self._thread is None:
             self._spent += tokens
         elif tokens:
@@ -83,14 +83,14 @@ class TokenBudget:
         try:
             await asyncio.shield(done)
         except OSError as error:
-            if not self._told:
-                self._told = True
+            if not self._warned:
+                self._warned = True
                 _log.warning(
                     "the count of spent tokens %s cannot be used (%s); this process counts on alone", self._file, error
                 )
 
     def _append(self, line: bytes) -> None:
-        """One short write at the end of a file is whole, whoever else writes."""
+        """Append in one short write, which is atomic even if other processes write."""
         assert self._file is not None
         try:
             self._file.parent.mkdir(parents=True, exist_ok=True)

@@ -1,23 +1,27 @@
-"""What asking the judge took, for the run's metrics."""
+"""Counts of requests to the judge, and the cost of a judgement, for the metrics of a run."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+
+from rlfactory_core.errors import VerifierError
+from rlfactory_judge.contract import BudgetError, RefusedError, Reply, UnavailableError, UnreadableError
 
 
 @dataclass(slots=True)
 class Counts:
-    """Totals of one process since it began. Health checks and the questions at start are not among the requests."""
+    """Totals of one process. Health checks and the questions at start do not count as requests."""
 
     asked: int = 0  # questions
-    requests: int = 0  # that were sent for them
+    requests: int = 0  # sent for them
     retries: int = 0  # of these, after a request that failed
-    hedged: int = 0  # of these, beside a request that was slow
-    cached: int = 0  # questions with a reply at hand
+    hedged: int = 0  # of these, besides a slow request
+    cached: int = 0  # questions with a cached reply
     shared: int = 0  # questions that waited for the reply to an equal one
     unreadable: int = 0  # questions whose reply could not be read
-    refused: int = 0  # questions that no endpoint takes, such as one that is too long
+    refused: int = 0  # questions that no endpoint takes, for example because of their length
     unavailable: int = 0  # questions without a reply
     over_budget: int = 0  # questions that were not sent
     prompt_tokens: int = 0
@@ -25,3 +29,35 @@ class Counts:
 
     def to_dict(self) -> Mapping[str, int]:
         return asdict(self)
+
+
+_NAMES: dict[type[VerifierError], str] = {
+    UnreadableError: "unreadable",
+    RefusedError: "refused",
+    UnavailableError: "unavailable",
+    BudgetError: "over_budget",
+}
+
+
+def cost(replies: Iterable[Reply], failures: Iterable[VerifierError] = ()) -> dict[str, float]:
+    """The total cost of replies and failures, for `Score.counts`.
+
+    ``replies``, of these ``cached`` ones (from an equal question); ``requests``, of these ``retries`` and
+    ``hedged`` ones; ``prompt_tokens``, ``sampled_tokens``; questions that failed as ``unreadable``, ``refused``,
+    ``unavailable`` or ``over_budget``. Zero counts are left out. A failure's own ``counts`` are added.
+    """
+    counts: Counter[str] = Counter()
+    for reply in replies:
+        counts["replies"] += 1
+        counts["cached"] += reply.cached
+        counts["requests"] += reply.attempts
+        counts["retries"] += max(0, reply.attempts - 1 - reply.hedged)
+        counts["hedged"] += reply.hedged
+        counts["prompt_tokens"] += reply.prompt_tokens
+        counts["sampled_tokens"] += reply.sampled_tokens
+    found = {name: float(count) for name, count in counts.items()}
+    for failure in failures:
+        name = next((name for kind, name in _NAMES.items() if isinstance(failure, kind)), "failed")
+        for key, count in {name: 1.0, **failure.counts}.items():
+            found[key] = found.get(key, 0.0) + count
+    return {name: count for name, count in found.items() if count}

@@ -1,4 +1,4 @@
-"""One server that runs the judge's model: its connections, its load, and whether it is well."""
+"""One server of the judge's model: its connections, its load, and its health."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from rlfactory_core.clients.base import Completion
 from rlfactory_core.clients.openai import OpenAIClient
 from rlfactory_core.errors import BackendError
-from rlfactory_core.tools.limits import CircuitBreaker
+from rlfactory_core.tools import CircuitBreaker
 from rlfactory_core.types import Message, SamplingParams
 from rlfactory_judge.options import JudgeOptions
 from rlfactory_judge.service.failures import RequestError, failure_of
@@ -17,23 +17,23 @@ from rlfactory_judge.service.probing import enforces_schemas, response_format
 from rlfactory_judge.service.timing import Timing
 
 _START_TRIES = 3
-_ABOUT_SCHEMAS = ("response_format", "schema", "grammar", "guided", "structured")  # in a server's refusal
+_ABOUT_SCHEMAS = ("response_format", "schema", "grammar", "guided", "structured")  # words in a server's refusal
 _ABOUT_LENGTH = ("max_tokens", "max_model_len", "max_completion_tokens")
 
 
 class Endpoint:
-    """One address. It is alive from `start` on, and not from ``breaker_failures`` failures in a row until `revive`.
+    """One address. It is alive after `start`, and dead after ``breaker_failures`` failures in a row until `revive`.
 
     Args:
         model: the served model's id; None: the only one that is served.
 
     Raises:
-        UsageError: the address is none.
+        UsageError: the address is invalid.
     """
 
     def __init__(self, url: str, model: str | None, options: JudgeOptions, timing: Timing) -> None:
         self._options, self._timing = options, timing
-        # Retries are the service's own, so that they go to another endpoint.
+        # The service itself retries, so that retries go to another endpoint.
         self._client = OpenAIClient(
             url, model, concurrency=options.concurrency, deadline_s=options.request_s, retries=0
         )
@@ -45,18 +45,18 @@ class Endpoint:
         self.alive = False
         self.in_flight = 0
         self.answered = 0  # requests so far
-        self.paused_until = 0.0  # on the timing's clock: it asked for this with Retry-After
+        self.paused_until = 0.0  # on the timing's clock, as requested with Retry-After
 
     @property
     def model(self) -> str:
         return self._client.model
 
     def expect(self, model: str) -> None:
-        """Another model than this one is not the judge, whenever the server comes up."""
+        """Require this model: a server with another one is not the judge."""
         self._expected = model
 
     async def start(self) -> None:
-        """Find the model and what the server can do.
+        """Find the model and the server's capabilities.
 
         Raises:
             BackendError: it does not answer or cannot be used; the endpoint stays dead until `revive`.
@@ -66,24 +66,24 @@ class Endpoint:
             try:
                 await asyncio.wait_for(self._start(), 2 * self._options.request_s)
                 break
-            except asyncio.TimeoutError:
-                self._bury()
+            except TimeoutError:
+                self._mark_dead()
                 text = f"{self.url} gave no answer within {2 * self._options.request_s:g} s."
                 raise BackendError(text) from None
             except BackendError as error:
                 if not left or failure_of(error).remedy != "again":
-                    self._bury()
+                    self._mark_dead()
                     raise
                 await self._timing.back_off(_START_TRIES - left)
-        self._revived()
+        self._mark_alive()
 
     @property
     def is_due(self) -> bool:
-        """Whether it is dead and may be asked for its health."""
+        """Whether it is dead and its health may be checked now."""
         return not self.alive and not self._breaker.is_open(self._timing.clock())
 
     async def revive(self) -> None:
-        """Ask a dead endpoint for its health, where its time has come; it is alive afterwards or stays dead."""
+        """Check the health of a dead endpoint if it is due; afterwards it is alive or still dead."""
         if self.alive or not self._breaker.admit(self._timing.clock()):
             return
         try:
@@ -91,10 +91,10 @@ class Endpoint:
                 await self._client.served(self._timing.health_s)
             else:
                 await asyncio.wait_for(self._start(), 2 * self._options.request_s)
-        except (BackendError, asyncio.TimeoutError, ValueError):
-            self._bury()
+        except (TimeoutError, BackendError, ValueError):
+            self._mark_dead()
         else:
-            self._revived()
+            self._mark_alive()
 
     async def complete(
         self, messages: tuple[Message, ...], params: SamplingParams, schema: Mapping[str, Any], *, again: bool = False
@@ -102,10 +102,10 @@ class Endpoint:
         """One request.
 
         Args:
-            again: this question has failed here before. A refusal then says more about it than about the endpoint.
+            again: this question has failed here before; a refusal is then due to the question, not to the endpoint.
 
         Raises:
-            RequestError: it brought no completion.
+            RequestError: the request failed.
         """
         self.in_flight += 1
         try:
@@ -135,7 +135,7 @@ class Endpoint:
         except BackendError as error:
             failure = failure_of(error)
             if extra and self._options.output == "auto" and _refuses_schema(failure):
-                self._constrained = False  # it enforced a simpler form at the start
+                self._constrained = False  # at the start it enforced a simpler form
                 return await self._complete(messages, params, schema)
             if failure.remedy == "none" and any(word in str(failure) for word in _ABOUT_LENGTH):
                 text = f"{failure} Lower max_tokens (now {params.max_tokens}), or serve a longer context."
@@ -151,7 +151,7 @@ class Endpoint:
         return completion
 
     async def _start(self) -> None:
-        await self._client.served(self._timing.health_s)  # who does not say this soon need not be waited for longer
+        await self._client.served(self._timing.health_s)  # fail early if the server does not answer this quickly
         await self._client.open()
         try:
             if self._expected not in (None, self.model):
@@ -167,13 +167,13 @@ class Endpoint:
         self._breaker.record(failed, now)
         self.alive = not self._breaker.is_open(now)
 
-    def _bury(self) -> None:
+    def _mark_dead(self) -> None:
         while True:
             self._record(failed=True)
             if not self.alive:
                 return
 
-    def _revived(self) -> None:
+    def _mark_alive(self) -> None:
         self.paused_until = 0.0
         self._record(failed=False)
 

@@ -1,4 +1,4 @@
-"""All servers of the judge's model: which of them a request goes to, and which are left alone."""
+"""All servers of the judge's model: the choice of a server for each request, and the pauses of failing servers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Endpoints:
     """One or many addresses of one model.
 
     Raises:
-        UsageError: an address is none.
+        UsageError: an address is invalid.
     """
 
     def __init__(self, urls: Sequence[str], model: str | None, options: JudgeOptions, timing: Timing) -> None:
@@ -39,11 +39,11 @@ class Endpoints:
 
     @property
     def answered(self) -> int:
-        """How many requests have brought a completion so far."""
+        """The number of completed requests."""
         return sum(endpoint.answered for endpoint in self._all)
 
     async def start(self, say: Say) -> str:
-        """Try all of them at once; the model's id.
+        """Start all of them concurrently; returns the model's id.
 
         Raises:
             BackendError: none of them can be used.
@@ -72,10 +72,10 @@ class Endpoints:
         return models[0]
 
     def choose(self, avoid: Sequence[Endpoint] = ()) -> Endpoint | None:
-        """The one with the fewest requests under way, in turns among equals; None where none can be asked now.
+        """The endpoint with the fewest running requests, in turns among equals; None if none is available now.
 
         Args:
-            avoid: those that failed this question, once for each failure; taken where there is no other.
+            avoid: endpoints that failed this question, once for each failure; used if there is no other.
         """
         now = self._timing.clock()
         ready = [endpoint for endpoint in self._all if endpoint.alive and endpoint.paused_until <= now]
@@ -87,10 +87,10 @@ class Endpoints:
         return chosen
 
     async def ready(self) -> None:
-        """Wait until one can be asked.
+        """Wait until an endpoint is available.
 
         Raises:
-            UnavailableError: all are left alone, or want to be for longer than a request may take.
+            UnavailableError: all are paused, or ask for a pause longer than a request may take.
         """
         while True:
             now = self._timing.clock()
@@ -115,7 +115,7 @@ class Endpoints:
             await asyncio.wait(list(self._reviving.values()), return_when=asyncio.FIRST_COMPLETED)
 
     def has_other(self, tried: Sequence[Endpoint]) -> bool:
-        """Whether one beside these can be asked now."""
+        """Whether another endpoint is available now."""
         now = self._timing.clock()
         return any(one.alive and one.paused_until <= now and one not in tried for one in self._all)
 

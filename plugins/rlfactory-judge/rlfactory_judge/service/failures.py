@@ -1,4 +1,4 @@
-"""How one request can fail, and what then helps."""
+"""Failures of a request and their remedies."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _ELSEWHERE = (401, 403, 404, 405, 410)  # the endpoint is wrong, not the questio
 
 
 class RequestError(Exception):
-    """One request brought no completion; never leaves the service.
+    """A request failed. This exception never leaves the service.
 
     Args:
-        remedy: ``again``, on another endpoint where there is one; ``elsewhere``, only where there is another; ``none``.
+        remedy: ``again``: repeat, preferably on another endpoint; ``elsewhere``: repeat only on another; ``none``.
         blame: whether the endpoint is at fault, so that its breaker counts it.
-        wait_s: for so long the endpoint wants to be left alone.
+        wait_s: the pause that the endpoint asks for.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class RequestError(Exception):
 
 
 def failure_of(error: BackendError) -> RequestError:
-    """What a client's error means for the request. One without a status is a lost, late or garbled answer."""
+    """The failure for a client's error. An error without a status is a lost, late or invalid answer."""
     status, wait_s = error.status, error.retry_after_s
     if status is None:
         return RequestError(str(error))

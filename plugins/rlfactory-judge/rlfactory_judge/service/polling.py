@@ -1,4 +1,4 @@
-"""Several replies where one would be chance: votes asked at once, and what stands when some of them fail."""
+"""Several votes instead of one reply: asked concurrently, with a majority rule for failures."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from rlfactory_judge.contract import (
     UnavailableError,
     UnreadableError,
 )
-from rlfactory_judge.service.costs import cost
+from rlfactory_judge.service.counts import cost
 
 
 @dataclass(frozen=True, slots=True)
 class Poll:
-    """The votes that came, in their order: always more than half of those asked for."""
+    """The successful votes in order; always more than half of those requested."""
 
     replies: tuple[Reply, ...]
-    failures: tuple[VerifierError, ...] = ()  # of the others
+    failures: tuple[VerifierError, ...] = ()  # of the other votes
 
     def medians(self) -> tuple[float, ...]:
         """The median vote at each place."""
@@ -43,37 +43,37 @@ def majority(votes: Sequence[Reply], threshold: float) -> bool:
 
 
 async def poll(service: Service, questions: Sequence[Question]) -> Poll:
-    """Ask all at once; each question is one vote, and they are equal or the same in other words.
+    """Ask all concurrently. Each question is one vote; the questions are equal or equivalent.
 
     Raises:
-        VerifierError: as `gravest`, where no majority of the votes came.
+        VerifierError: no majority of the votes succeeded; see `worst_failure`.
     """
     outcomes = await ask_all(service, [(question, number) for number, question in enumerate(questions)])
     replies = tuple(outcome for outcome in outcomes if isinstance(outcome, Reply))
     failures = tuple(outcome for outcome in outcomes if not isinstance(outcome, Reply))
     if 2 * len(replies) > len(questions):
         return Poll(replies, failures)
-    raise gravest(outcomes)
+    raise worst_failure(outcomes)
 
 
 async def ask_all(service: Service, asked: Iterable[tuple[Question, int]]) -> list[Reply | VerifierError]:
-    """The replies to questions with the numbers of their votes, asked at once; a failure stands in its reply's place.
+    """The replies to questions with their vote numbers, asked concurrently; failures take the place of replies.
 
-    None is given up because another fails: it is paid for, and the next run finds it in the cache.
+    A failure does not cancel the others: their tokens are spent, and the next run finds their replies in the cache.
     """
-    asking = (service.ask(question, sample=number) for question, number in asked)
+    requests = (service.ask(question, sample=number) for question, number in asked)
     outcomes = []
-    for outcome in await asyncio.gather(*asking, return_exceptions=True):
+    for outcome in await asyncio.gather(*requests, return_exceptions=True):
         if not isinstance(outcome, (Reply, VerifierError)):
             raise outcome
         outcomes.append(outcome)
     return outcomes
 
 
-def gravest(outcomes: Sequence[Reply | VerifierError]) -> VerifierError:
-    """Of the failures among some outcomes the one that decides what happens, with the counts of all outcomes.
+def worst_failure(outcomes: Sequence[Reply | VerifierError]) -> VerifierError:
+    """The most serious failure among some outcomes, with the counts of all outcomes.
 
-    A spent budget goes before an outage, and that before a question that is refused or not answered readably.
+    A spent budget is more serious than an outage, and an outage more than a refused question or an unreadable answer.
     """
     replies = [outcome for outcome in outcomes if isinstance(outcome, Reply)]
     failures = [outcome for outcome in outcomes if not isinstance(outcome, Reply)]

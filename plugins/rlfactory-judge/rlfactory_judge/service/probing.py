@@ -1,8 +1,8 @@
-"""Whether a server enforces the form of an answer, and whether it should.
+"""Test whether a server enforces the form of an answer, and whether it should.
 
-Some servers take ``response_format`` and ignore it, so acceptance proves nothing: the model is asked for something else
-than the form holds. A server without a reasoning parser enforces the form from the first token on, and a reasoning
-model could then not think: such a server must not be asked to.
+Some servers accept ``response_format`` and ignore it. So the test asks the model for something that the form excludes.
+A server without a reasoning parser enforces the form from the first token, which prevents a reasoning model from
+reasoning. Such a server is not asked to enforce the form.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rlfactory_core.types import Message, SamplingParams
 from rlfactory_judge.options import JudgeOptions
 from rlfactory_judge.service.failures import failure_of
 
-_CODE = {"code": 4711}  # nobody would say it of himself
+_CODE = {"code": 4711}  # no model answers this by itself
 _SCHEMA = {
     "type": "object",
     "properties": {"code": {"type": "integer", "enum": [4711]}},
@@ -26,17 +26,17 @@ _SCHEMA = {
     "additionalProperties": False,
 }
 _QUESTION = (Message("user", "Is the sky blue? Answer with one word."),)
-_MAX_TOKENS = 512  # a reasoning model thinks this long over such a question at most, as a rule
+_MAX_TOKENS = 512  # usually enough for a reasoning model to answer such a question
 
 
 def response_format(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """What a request holds besides for the server to enforce a form."""
+    """Additional fields of a request that make the server enforce a form."""
     verdict = {"name": "verdict", "schema": dict(schema), "strict": True}
     return {"response_format": {"type": "json_schema", "json_schema": verdict}}
 
 
 async def enforces_schemas(client: OpenAIClient, options: JudgeOptions) -> bool:
-    """Whether this server is to be asked to enforce the form of answers.
+    """Whether this server should enforce the form of answers.
 
     Raises:
         BackendError: no answer.
@@ -62,7 +62,7 @@ async def enforces_schemas(client: OpenAIClient, options: JudgeOptions) -> bool:
     if held is None or not _holds(held):
         return False
     if held.message.reasoning:
-        return True  # the server lets the model think first
+        return True  # the server lets the model reason first
     free = _within_context(await client.complete(_QUESTION, (), params), client, params)
     return free.finish == "stop" and not free.message.reasoning
 

@@ -1,4 +1,4 @@
-"""The judge as a service: one question in, one reply out, whatever the servers behind it do meanwhile."""
+"""The judge as a service: one question in, one reply out, whatever its servers do."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 
-from rlfactory_core.errors import VerifierError
-from rlfactory_core.types import SamplingParams
+from rlfactory_core.clients.base import Completion
+from rlfactory_core.errors import UsageError, VerifierError
+from rlfactory_core.types import Message, SamplingParams
 from rlfactory_judge.contract import BudgetError, Question, RefusedError, Reply, UnavailableError, UnreadableError
 from rlfactory_judge.options import JudgeOptions
-from rlfactory_judge.service.addresses import addresses
-from rlfactory_judge.service.asking import Asker, Inquiry
 from rlfactory_judge.service.budget import TokenBudget
 from rlfactory_judge.service.counts import Counts
 from rlfactory_judge.service.endpoints import Endpoints
-from rlfactory_judge.service.exchange import messages_of, price, read_completion
-from rlfactory_judge.service.flights import Flights, GivenUpError
-from rlfactory_judge.service.remembering import Memory, reply_key
+from rlfactory_judge.service.in_flight import GivenUpError, InFlightRequests
+from rlfactory_judge.service.reply_cache import ReplyCache, reply_key
+from rlfactory_judge.service.requests import Inquiry, Requester
 from rlfactory_judge.service.timing import Timing
 
 _VOTES_TEMPERATURE = 0.7
@@ -26,18 +25,18 @@ _VOTES_TEMPERATURE = 0.7
 
 @dataclass(frozen=True, slots=True)
 class RunPlace:
-    """Where the run's processes count the judge's tokens together; None: each for itself."""
+    """The folder where the run's processes share the token count; None: each counts for itself."""
 
     folder: Path | None = None
 
 
 class JudgeService:
-    """Asks the judge's endpoints; ``await open()`` before and ``await close()`` after, as often as is wanted.
+    """Sends questions to the judge's endpoints, between ``await open()`` and ``await close()``. It can be opened again.
 
     Args:
-        options: of the reward.
-        name: of the reward; two judges of a run have different ones, and budgets of their own.
-        timing: another clock and other pauses.
+        options: the reward's options.
+        name: the reward's name; two judges of a run have different names and separate budgets.
+        timing: replaces the clock and the pauses.
     """
 
     def __init__(self, options: JudgeOptions, *, name: str = "judge", timing: Timing | None = None) -> None:
@@ -47,11 +46,11 @@ class JudgeService:
         self._given: tuple[tuple[str, ...], str] | None = None
         self._model = options.model
         self._counts = Counts()
-        self._memory = Memory(options.cache, name)
+        self._reply_cache = ReplyCache(options.cache, name)
         self._budget = TokenBudget(options.token_budget, None)
-        self._flights: Flights[Reply | VerifierError] = Flights()
+        self._in_flight: InFlightRequests[Reply | VerifierError] = InFlightRequests()
         self._endpoints: Endpoints | None = None
-        self._asker: Asker | None = None
+        self._asker: Requester | None = None
 
     @property
     def model(self) -> str:
@@ -62,15 +61,15 @@ class JudgeService:
 
     @property
     def spent(self) -> int:
-        """Tokens so far: of the run where a budget is shared in its folder, else of this process."""
+        """Spent tokens: of the run if it has a shared budget, otherwise of this process."""
         return self._budget.spent
 
     def counts(self) -> Mapping[str, int]:
-        """What asking took in this process; the names are those of `counts.Counts`."""
+        """This process's counts, with the names of `counts.Counts`."""
         return self._counts.to_dict()
 
     def describe(self) -> str:
-        """The judge in words, for messages."""
+        """A description of the judge, for messages."""
         model = self._model or "the model"
         if self._endpoints is None:
             return f"{model} (not open)"
@@ -79,18 +78,18 @@ class JudgeService:
         return f"{model} at {', '.join(self._endpoints.urls)}{without}"
 
     def use_endpoints(self, urls: Sequence[str], model: str) -> None:
-        """Ask these, whatever the options say; before `open`."""
+        """Use these endpoints instead of those in the options. Call it before `open`."""
         self._given = (tuple(urls), model)
 
     async def open(self, run: RunPlace | None = None, say: Callable[[str], None] | None = None) -> None:
-        """Find the endpoints, the model and what the servers can do.
+        """Find the endpoints, the model and the servers' capabilities.
 
         Args:
-            run: where the run's processes count tokens together.
-            say: is told of endpoints that do not answer while others do.
+            run: the folder where the run's processes share the token count.
+            say: shows warnings about endpoints that do not answer while others do.
 
         Raises:
-            BackendError: no endpoint can be used; it says what to start.
+            BackendError: no endpoint can be used; the message says what to start.
             UsageError: an address, the endpoint file or the model's id does not fit, or the tokens cannot be counted.
         """
         await self.close()
@@ -105,8 +104,8 @@ class JudgeService:
         except BaseException:
             await self.close()
             raise
-        self._memory.open()
-        self._asker = Asker(self._endpoints, self._options, self._counts, self._timing)
+        self._reply_cache.open()
+        self._asker = Requester(self._endpoints, self._options, self._counts, self._timing)
 
     async def ask(self, question: Question, *, sample: int = 0) -> Reply:
         """See `contract.Service`."""
@@ -116,7 +115,7 @@ class JudgeService:
         self._counts.asked += 1
         key = reply_key(self.model, question, self._options, self._temperature, sample)
         try:
-            outcome, shared = await self._flights.join(key, lambda: self._find(question, key, sample))
+            outcome, shared = await self._in_flight.join(key, lambda: self._find(question, key, sample))
         except GivenUpError:
             outcome, shared = UnavailableError("The judge was closed before it answered."), False
         if isinstance(outcome, VerifierError):
@@ -128,17 +127,17 @@ class JudgeService:
         return replace(outcome, seconds=perf_counter() - began)
 
     async def close(self) -> None:
-        """Let go of connections and files; questions under way are given up. May be called again."""
+        """Close connections and files, and cancel running questions. May be called again."""
         self._asker = None
-        await self._flights.close()
+        await self._in_flight.close()
         endpoints, self._endpoints = self._endpoints, None
         if endpoints is not None:
             await endpoints.close()
-            await self._memory.close()
+            await self._reply_cache.close()
         self._budget.close()
 
     async def _find(self, question: Question, key: str, sample: int) -> Reply | VerifierError:
-        """The reply to a question that nobody else is asking, or why there is none."""
+        """The reply to a question without an equal running one, or the failure."""
         known = await self._remembered(question, key)
         if known is not None:
             return known
@@ -161,17 +160,17 @@ class JudgeService:
         except UnreadableError as error:
             counts = {**inquiry.counts(), "prompt_tokens": tokens[0], "sampled_tokens": tokens[1]}
             return UnreadableError(str(error), counts=counts)
-        self._memory.put(key, completion)
+        self._reply_cache.put(key, completion)
         said, hedged = completion.message, inquiry.hedges > 0
         return Reply(values, said.content, said.reasoning, *tokens, inquiry.attempts, hedged, endpoint=inquiry.endpoint)
 
     async def _remembered(self, question: Question, key: str) -> Reply | None:
-        known = await self._memory.get(key)
+        known = await self._reply_cache.get(key)
         if known is None:
             return None
         try:
             values = question.form.read(known.content)
-        except UnreadableError:  # as this version reads; asked again
+        except UnreadableError:  # this version cannot parse it; ask again
             return None
         self._counts.cached += 1
         return Reply(values, known.content, known.reasoning, cached=True)
@@ -185,3 +184,55 @@ class JudgeService:
         self._counts.refused += isinstance(error, RefusedError)
         self._counts.unavailable += isinstance(error, UnavailableError)
         self._counts.over_budget += isinstance(error, BudgetError)
+
+
+_CHARS_PER_TOKEN = 4  # if the server sends no counts
+
+
+def messages_of(question: Question) -> tuple[Message, ...]:
+    system = (Message("system", question.system),) if question.system else ()
+    return (*system, Message("user", question.user))
+
+
+def read_completion(question: Question, completion: Completion, max_tokens: int) -> tuple[float, ...]:
+    """The values that the form reads from a complete reply.
+
+    Raises:
+        UnreadableError: it finds none, or the reply is cut off.
+    """
+    if completion.finish == "length":  # a truncated number is a different number
+        raise UnreadableError(
+            f"The judge's reply was cut off at max_tokens={max_tokens}. Give it more, or a rubric that asks for less."
+        )
+    return question.form.read(completion.message.content)
+
+
+def price(messages: Sequence[Message], completion: Completion) -> int:
+    """Tokens, estimated where the server does not count."""
+    counted = completion.prompt_tokens + completion.sampled_tokens
+    if counted:
+        return counted
+    texts = [message.content for message in messages] + [completion.message.content, completion.message.reasoning]
+    return sum(map(len, texts)) // _CHARS_PER_TOKEN + 1
+
+
+def addresses(options: JudgeOptions) -> tuple[tuple[str, ...], str | None]:
+    """The endpoints and the model's id; None: the only one that is served.
+
+    Raises:
+        UsageError: there is no address and no readable endpoint file.
+    """
+    if options.url is not None:
+        urls = (options.url,) if isinstance(options.url, str) else tuple(options.url)
+        if not urls:
+            raise UsageError("judge.url is empty. Give one address or several, such as http://127.0.0.1:8000/v1.")
+        return urls, options.model
+    if options.placement == "pool":
+        raise UsageError(
+            "placement=pool: the judge's model is served by the engine verl, and this run has another one. Choose "
+            "engine=verl, or give judge.url."
+        )
+    from rlfactory_judge.serving.endpoint_file import default_endpoints, read_endpoints
+
+    file = read_endpoints(options.endpoints or default_endpoints())
+    return file.urls, options.model or file.model

@@ -1,1 +1,1 @@
-"""Serves the judge's model: the servers' processes, who watches over them, and the file that says where they answer."""
+"""Serve the judge's model: the servers' processes, their supervisor, and the file with their addresses."""

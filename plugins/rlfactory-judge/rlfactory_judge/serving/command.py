@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rlfactory_core.cache import cache_root
+from rlfactory_core.cli.ui.progress import make_progress
 from rlfactory_core.errors import RunStopped, UsageError
-from rlfactory_core.ui.progress import make_progress
 from rlfactory_judge.serving.endpoint_file import (
     EndpointFile,
     default_endpoints,
@@ -22,8 +22,7 @@ from rlfactory_judge.serving.endpoint_file import (
     remove_endpoints,
     write_endpoints,
 )
-from rlfactory_judge.serving.gpus import visible_gpus
-from rlfactory_judge.serving.ports import check_free, free_ports
+from rlfactory_judge.serving.machine import check_free, free_ports, visible_gpus
 from rlfactory_judge.serving.servers import (
     LOOPBACK,
     Device,
@@ -34,7 +33,7 @@ from rlfactory_judge.serving.servers import (
     local_model,
     split_gpus,
 )
-from rlfactory_judge.serving.supervisor import Patience, Supervisor
+from rlfactory_judge.serving.supervisor import ServerGroup, Supervisor, Timeouts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,7 +85,7 @@ _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 )
 @click.argument("rest", nargs=-1, type=click.UNPROCESSED, metavar="[-- SERVER-OPTION...]")
 def serve(model: str, replicas: int, tp: int, host: str, port: int, rest: tuple[str, ...], **options: Any) -> None:
-    """Serve a judge's model to runs until Ctrl-C: start its servers, and start those again that die.
+    """Serve a judge's model until Ctrl-C: start its servers, and restart those that end.
 
     The servers speak OpenAI's API. When all of them answer, their addresses are written to the endpoint file, where a
     run with the reward `judge` finds them; it is removed at the end. What follows -- goes to each server as it is, such
@@ -100,15 +99,10 @@ def serve(model: str, replicas: int, tp: int, host: str, port: int, rest: tuple[
     check_free(host, ports)
     folder = _log_folder(options["logs"])
     with make_progress(sys.stderr) as progress:
-        supervisor = Supervisor(
-            [Replica(number, host, own) for number, own in zip(ports, split, strict=True)],
-            lambda replica: launch(served, replica),
-            model=served.model_id,
-            logs=folder,
-            progress=progress,
-            movable=port == 0,
-            patience=Patience(ready_s=options["ready_s"]),
-        )
+        members = [Replica(number, host, own) for number, own in zip(ports, split, strict=True)]
+        group = ServerGroup(served.model_id, members, lambda replica: launch(served, replica), movable=port == 0)
+        timeouts = Timeouts(ready_s=options["ready_s"])
+        supervisor = Supervisor(group, logs=folder, progress=progress, timeouts=timeouts)
         progress.say(f"{served.model}, served by {served.backend} on {served.device}, logs in {folder}")
         progress.stage("starting", replicas, "server")
         was_ready = asyncio.run(_until_stopped(supervisor, served.model_id, path, progress))
@@ -120,7 +114,7 @@ def serve(model: str, replicas: int, tp: int, host: str, port: int, rest: tuple[
 def _what(
     model: str, tp: int, rest: tuple[str, ...], backend: Literal["auto", "vllm", "transformers"], device: str
 ) -> tuple[Served, Sequence[str]]:
-    """What the servers have in common, and the GPUs for them."""
+    """The common settings of the servers, and the GPUs for them."""
     gpus = visible_gpus() if device != "cpu" else ()
     where: Device = "cuda" if device == "cuda" or gpus else "cpu"
     served = Served(local_model(model), choose_backend(backend, where), where, tp, rest)
@@ -130,7 +124,7 @@ def _what(
 
 
 async def _until_stopped(supervisor: Supervisor, model: str, path: Path, progress: Progress) -> bool:
-    """Run the servers until a signal; whether they were ready by then."""
+    """Run the servers until a signal; returns whether they had become ready."""
     is_ready = False
 
     def ready() -> None:
@@ -157,7 +151,7 @@ def _check_unused(path: Path) -> None:
     try:
         other = read_endpoints(path)
     except UsageError:
-        return  # nobody's, or left over
+        return  # no file, or a stale one
     if other.pids:
         raise UsageError(
             f"Process {other.pids[0]} on {other.host} already serves {other.model}, as {path} says. End it, or give "

@@ -1,4 +1,4 @@
-"""The file by which a run finds the servers that ``rlfactory judge serve`` has started."""
+"""The file through which a run finds the servers of ``rlfactory judge serve``."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ _START_FIELD = 19  # of /proc/PID/stat, counted behind the program's name
 
 @dataclass(frozen=True, slots=True)
 class EndpointFile:
-    """Where a judge answers, and who has to be alive for that."""
+    """A judge's addresses, and the processes that must be alive."""
 
     model: str  # the id that requests name
     urls: tuple[str, ...]  # one a replica, each up to and with /v1
-    pids: tuple[int, ...] = ()  # of the supervisor, on `host`; none: nobody is looked for
+    pids: tuple[int, ...] = ()  # of the supervisor, on `host`; none: not checked
     host: str = field(default_factory=socket.gethostname)
     started: float = field(default_factory=time.time)  # Unix time, seconds
-    births: tuple[str, ...] = ()  # of `pids`, as the kernel counts: a process id may be given out anew
+    births: tuple[str, ...] = ()  # start times of `pids` in kernel ticks, because process ids are reused
 
 
 def default_endpoints() -> Path:
-    """Where ``judge serve`` writes and a run reads unless told otherwise."""
+    """The default file of ``judge serve`` and of runs."""
     return cache_root() / "judge" / "endpoints.json"
 
 
 def write_endpoints(path: Path, file: EndpointFile) -> None:
-    """Whole or not at all, so that nobody reads half a file.
+    """Write the file atomically, so that no reader sees a partial file.
 
     Raises:
         UsageError: it cannot be written.
@@ -62,10 +62,10 @@ def write_endpoints(path: Path, file: EndpointFile) -> None:
 
 
 def read_endpoints(path: Path) -> EndpointFile:
-    """The servers that are running.
+    """Read the running servers.
 
     Raises:
-        UsageError: there is no such file, it is damaged, or whoever started the servers is gone from this machine.
+        UsageError: the file is missing or damaged, or the process that started the servers has ended.
     """
     file = _parse(path)
     if gone := _gone(file):
@@ -77,7 +77,7 @@ def read_endpoints(path: Path) -> EndpointFile:
 
 
 def remove_endpoints(path: Path, pid: int) -> None:
-    """Remove the file if it is still the one that process ``pid`` wrote; otherwise leave it."""
+    """Remove the file if process ``pid`` wrote it."""
     with suppress(UsageError, OSError):
         if pid in _parse(path).pids:
             path.unlink()
@@ -118,7 +118,7 @@ def _from_json(data: Any) -> EndpointFile:
 
 
 def _gone(file: EndpointFile) -> int | None:
-    """A process that should live and does not; None where all do, or are another machine's."""
+    """A process that should be alive and is not; None if all are, or run on another machine."""
     if file.host != socket.gethostname():
         return None
     births = file.births or ("",) * len(file.pids)
@@ -128,14 +128,14 @@ def _gone(file: EndpointFile) -> int | None:
         except ProcessLookupError:
             return pid
         except PermissionError:
-            pass  # another user's, and alive
+            pass  # another user's process, which is alive
         if birth and _birth(pid) != birth:
             return pid
     return None
 
 
 def _birth(pid: int) -> str:
-    """When a process began, in the kernel's ticks since boot; empty where the kernel does not say so."""
+    """A process's start in kernel ticks since boot; empty if unknown."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

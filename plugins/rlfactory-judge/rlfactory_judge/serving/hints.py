@@ -1,4 +1,4 @@
-"""What a server's last words mean, and what to do about them."""
+"""Hints for errors in a server's log."""
 
 from __future__ import annotations
 
@@ -15,59 +15,58 @@ _MODEL = (
     r"|invalid repository id|repo id must|is not a local folder"
 )
 _HINTS: Mapping[str, str] = {
-    _PORT: "The port is taken: choose another --port, or 0 for free ones.",
-    _CONTEXT: "The model's context does not fit into the memory: give a shorter one, after --: --max-model-len 8192.",
+    _PORT: "The port is taken. Choose another --port, or 0 for free ones.",
+    _CONTEXT: "The model's context does not fit into the memory. Add a shorter one: -- --max-model-len 8192.",
     _MEMORY: (
-        "The memory does not suffice: more GPUs a replica (--tp), a smaller model, or after --: "
-        "--max-model-len 8192 --gpu-memory-utilization 0.95."
+        "There is not enough memory. Use more GPUs for each replica (--tp), a smaller model, or add: "
+        "-- --max-model-len 8192 --gpu-memory-utilization 0.95."
     ),
     _KILLED: (
-        "Somebody killed it, or the system did for want of memory: then give a smaller model, or after --: "
-        "--max-model-len 8192."
+        "It was killed, perhaps because the memory ran out. Then use a smaller model, or add: -- --max-model-len 8192."
     ),
     r"gated repo|access to model .* is restricted": (
-        "The model asks for an agreement: accept it on its page, then `hf auth login`."
+        "The model requires an agreement. Accept it on the model's page, then run `hf auth login`."
     ),
     _MODEL: (
-        "The model is unknown: --model takes a folder with config.json, or a name on the Hugging Face Hub that this "
+        "The model is unknown. --model takes a folder with config.json, or a name on the Hugging Face Hub that this "
         "machine can reach or has in its cache."
     ),
     r"no such option|unrecognized arguments|unexpected extra argument|invalid choice": (
-        "The server does not know an option: look at what follows --."
+        "The server does not know an option. Look at what follows --."
     ),
     r"user-specified max_model_len|\d+ validation errors? for \w+config": (
-        "An option does not fit the model: look at what follows --."
+        "An option does not fit the model. Look at what follows --."
     ),
     r"missing dependencies for serving|no module named": (
-        "A package is missing: pip install 'transformers[serving]', or for GPUs: pip install vllm."
+        "A package is missing. Install it: pip install 'transformers[serving]', or for GPUs: pip install vllm."
     ),
     r"no cuda gpus are available|found no nvidia driver": (
-        "No GPU can be used: give --device cpu, or look at `nvidia-smi`."
+        "No GPU can be used. Use --device cpu, or look at `nvidia-smi`."
     ),
 }
 
-_TRANSIENT = (_PORT, _MEMORY, _KILLED)  # what another program may free in a moment
+_TRANSIENT = (_PORT, _MEMORY, _KILLED)  # another program may release these shortly
 
 
 def hint(words: str) -> str:
-    """One sentence on what to do; empty where the words say nothing known."""
+    """One sentence on what to do; empty for an unknown error."""
     return next((advice for pattern, advice in _HINTS.items() if _found(pattern, words)), "")
 
 
-def telling_line(words: str) -> str:
-    """The line of a log that `hint` goes by; empty where there is none."""
+def relevant_line(words: str) -> str:
+    """The line of a log that `hint` refers to; empty if there is none."""
     known = next((pattern for pattern in _HINTS if _found(pattern, words)), None)
     return "" if known is None else next((line for line in words.splitlines() if _found(known, line)), "")
 
 
 def is_final(words: str) -> bool:
-    """Whether another attempt would end in the same way."""
+    """Whether another attempt would fail in the same way."""
     known = next((pattern for pattern in _HINTS if _found(pattern, words)), None)
     return known is not None and known not in _TRANSIENT
 
 
 def port_taken(words: str) -> bool:
-    """Whether the server could not listen because another one does."""
+    """Whether the server's port was already in use."""
     return _found(_PORT, words)
 
 

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from rlfactory_judge.serving.hints import port_taken
-from rlfactory_judge.serving.ports import free_ports
+from rlfactory_judge.serving.machine import free_ports
 from rlfactory_judge.serving.process import ServerProcess
 from rlfactory_judge.serving.readiness import EndedError, wait_until_ready
 from rlfactory_judge.serving.servers import (
@@ -25,14 +25,14 @@ from rlfactory_judge.serving.servers import (
 )
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
-_TRIES = 3  # at a port that is free when we look, and taken when the server does
-_GRACE_S = 3.0  # nothing of value is lost with it
+_TRIES = 3  # in case another program takes the port before the server does
+_GRACE_S = 3.0  # the server has no state to save
 
 
 class LocalServer:
-    """A server on this machine, for as long as the ``async with`` lasts; it ends also when this process is killed.
+    """A server on this machine during the ``async with`` block. It also ends if this process is killed.
 
     Args:
         model: a folder as `save_pretrained` writes it, with its tokenizer.
@@ -41,7 +41,7 @@ class LocalServer:
         ready_s: how long to wait for its first answer, in seconds.
 
     Raises:
-        BackendError: on entering; it does not start, with the last lines of its log.
+        BackendError: on entering, if the server does not start; the message has the end of its log.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class LocalServer:
 
     @property
     def pid(self) -> int | None:
-        """Of the process that the server hangs on; None where there is none."""
+        """The id of the server's guard process; None if there is none."""
         return None if self._process is None else self._process.pid
 
     @property
@@ -100,10 +100,10 @@ class LocalServer:
             await asyncio.to_thread(process.stop)
 
     async def _close(self) -> None:
-        """Also where this task is cancelled once more meanwhile: the process is told to end before anything waits."""
+        """Stop the process even if this task is cancelled again: the request to end comes before any waiting."""
         process = self._process
         if process is not None:
-            process.hang_up()
+            process.request_stop()
         try:
             await self._stop()
         finally:

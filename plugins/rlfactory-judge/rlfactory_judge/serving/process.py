@@ -1,4 +1,4 @@
-"""A server's process in our hands: started with its output in a file, and ended with all that it has started."""
+"""A server's process: it logs to a file, and ends together with all its children."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ from rlfactory_judge.serving import guard
 _TAIL_BYTES = 1 << 16
 _MARGIN_S = 5.0  # for the guard, beyond the server's own grace
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-_ANSWERED = re.compile(r'"[A-Z]+ \S+ HTTP/[0-9.]+" 2[0-9][0-9]')  # in the log, where they would hide the last words
+# Successful requests in the log, which would hide the last errors.
+_ANSWERED = re.compile(r'"[A-Z]+ \S+ HTTP/[0-9.]+" 2[0-9][0-9]')
 _SIGNALLED = 128
 
 
-# What torchrun and its like tell the process that they started, and no server must take for its own.
+# Variables from launchers such as torchrun, which a server must not inherit.
 _LAUNCHERS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
 
 
 class ServerProcess:
-    """One server and the guard over it; when this process ends, both do.
+    """One server and its guard. Both end when this process ends.
 
     Args:
-        log: the file that the output is added to.
-        grace_s: seconds that the server has after SIGTERM, before SIGKILL.
-        scratch: a folder that is removed after the server if this process is killed; else that is the caller's part.
+        log: the file to which the output is appended.
+        grace_s: seconds between SIGTERM and SIGKILL.
+        scratch: a folder that is removed if this process is killed; otherwise the caller removes it.
 
     Raises:
         BackendError: no process can be started.
@@ -57,26 +58,26 @@ class ServerProcess:
                     stdin=subprocess.PIPE,
                     stdout=output,
                     stderr=output,
-                    cwd=log.parent,  # a folder of ours: `python -m` imports from where it runs
+                    cwd=log.parent,  # our own folder: `python -m` imports from the working directory
                     env={**_inherited(), **environment},
-                    start_new_session=True,  # a terminal's Ctrl-C is for us, who then stop it
+                    start_new_session=True,  # only we get a terminal's Ctrl-C, and then stop the server
                 )
         except OSError as error:
             raise BackendError(f"The server cannot be started: {error}.") from error
 
     @property
     def pid(self) -> int:
-        """Of the guard, which lives exactly as long as the server does."""
+        """The guard's process id. The guard lives exactly as long as the server."""
         return self._guard.pid
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs; 128 and a signal's number where one ended it."""
+        """None while it runs; 128 plus the signal's number if a signal ended it."""
         return self._guard.poll()
 
     @property
     def ending(self) -> str:
-        """How it ended, in words."""
+        """A description of how it ended."""
         code = self.exit_code
         if code is None:
             return "it runs"
@@ -85,7 +86,7 @@ class ServerProcess:
         return f"it ended with exit code {code}"
 
     def last_lines(self, count: int = 15) -> str:
-        """The end of what it has written since it started, without colours, empty lines and requests that went well."""
+        """The end of its output, without colours, empty lines and successful requests."""
         try:
             with self.log.open("rb") as file:
                 size = file.seek(0, os.SEEK_END)
@@ -96,15 +97,15 @@ class ServerProcess:
         lines = [line.rpartition("\r")[2].rstrip() for line in _COLOURS.sub("", text).split("\n")]
         return "\n".join([line for line in lines if line and not _ANSWERED.search(line)][-count:])
 
-    def hang_up(self) -> None:
-        """Tell it to end, without waiting."""
+    def request_stop(self) -> None:
+        """Ask the server to end, without waiting."""
         assert self._guard.stdin is not None
         with suppress(OSError):
             self._guard.stdin.close()
 
     def stop(self) -> None:
         """End the server and its children; returns when they have ended. May be called again."""
-        self.hang_up()
+        self.request_stop()
         try:
             self._guard.wait(self._grace_s + _MARGIN_S)
         except subprocess.TimeoutExpired:

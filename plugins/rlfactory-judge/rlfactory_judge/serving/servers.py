@@ -1,4 +1,4 @@
-"""Which program serves a model, and how it is called: vLLM, or ``transformers serve`` for small models."""
+"""The programs that serve a model and their arguments: vLLM, or ``transformers serve`` for small models."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NEEDS: Mapping[Backend, tuple[str, ...]] = {
     "transformers": ("transformers", "torch", "fastapi", "uvicorn", "openai", "pydantic", "accelerate"),
 }
 _INSTALL: Mapping[Backend, str] = {"vllm": "pip install vllm", "transformers": "pip install 'transformers[serving]'"}
-# vLLM's parsers that part the reasoning from the answer, by the model's name; the first that is found counts.
+# vLLM's reasoning parsers by the model's name; the first match counts.
 _REASONING = (
     (r"qwq|deepseek-?r1|r1-distill", "deepseek_r1"),
     (r"qwen-?3(?!.*(instruct|coder))", "qwen3"),
@@ -51,17 +51,17 @@ OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What all replicas have in common."""
+    """The common settings of all replicas."""
 
     model: str  # a folder's absolute path, or a name on the Hub
     backend: Backend
     device: Device
     tensor_parallel: int = 1
-    extra: tuple[str, ...] = ()  # of the server's own options, after ours, so that they win
+    extra: tuple[str, ...] = ()  # the server's own options, after ours, so that they override them
 
     @property
     def model_id(self) -> str:
-        """What requests have to name."""
+        """The model's id in requests."""
         for position, word in enumerate(self.extra):
             name, _, value = word.partition("=")
             if self.backend == "vllm" and name == "--served-model-name":
@@ -71,7 +71,7 @@ class Served:
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """One server: where it listens and the GPUs that are its own."""
+    """One server: its address and its GPUs."""
 
     port: int
     host: str = LOOPBACK
@@ -79,18 +79,18 @@ class Replica:
 
     @property
     def probe_url(self) -> str:
-        """Where this machine reaches it."""
+        """Its address on this machine."""
         return _url(LOOPBACK if self.host in _ANYWHERE else self.host, self.port)
 
     @property
     def url(self) -> str:
-        """Where others reach it."""
+        """Its address for other machines."""
         return _url(socket.gethostname() if self.host in _ANYWHERE else self.host, self.port)
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What a process is made of."""
+    """The command, environment and folder of a process."""
 
     command: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -101,7 +101,7 @@ def _url(host: str, port: int) -> str:
 
 
 def launch(served: Served, replica: Replica) -> Launch:
-    """How the server of one replica is started."""
+    """The process of one replica's server."""
     command = [sys.executable, "-m", _MODULES[served.backend]]
     where = ["--host", replica.host, "--port", str(replica.port)]
     if served.backend == "vllm":
@@ -114,28 +114,28 @@ def launch(served: Served, replica: Replica) -> Launch:
         command += [served.model, *where, "--device", served.device]
     environment = {**_QUIET, **_ANALYTICS}
     if served.backend == "transformers" and Path(served.model).is_absolute():
-        # It lists as its models what the cache holds, and fails where there is no cache; clients ask for that list as
-        # a sign of life. The folder that it runs in serves as an empty cache.
+        # Its list of models comes from the cache, and fails without one; clients use this list as a health check.
+        # Its working directory serves as an empty cache.
         environment["HF_HUB_CACHE"] = "."
     environment["CUDA_VISIBLE_DEVICES"] = ",".join(replica.gpus)  # none on the CPU
     return Launch((*command, *served.extra), environment)
 
 
 def small_launch(served: Served, replica: Replica) -> Launch:
-    """Likewise, for a tiny model beside training on a CPU: one thread, little memory, and nothing from the network."""
+    """`launch` for a tiny model beside training on a CPU: one thread, little memory, no network."""
     given = dataclasses.replace(served, extra=(*_SMALL[served.backend], *served.extra))
     plain = launch(given, replica)
     return Launch(plain.command, {**plain.environment, **_TINY_CPU, **OFFLINE})
 
 
 def reasoning_parser(model: str) -> str | None:
-    """vLLM's name of the parser for the model's reasoning; None where none is known."""
+    """The name of vLLM's reasoning parser for a model; None if unknown."""
     name = Path(model).name.lower()
     return next((parser for pattern, parser in _REASONING if re.search(pattern, name)), None)
 
 
 def choose_backend(wanted: Literal["auto", "vllm", "transformers"], device: Device) -> Backend:
-    """vLLM where it is installed (on a CPU: its build for CPUs), unless told otherwise.
+    """The wanted backend; with auto vLLM if it is installed (on a CPU: its build for CPUs).
 
     Raises:
         MissingExtraError: the wanted one is not installed, or with auto neither is.
@@ -161,10 +161,10 @@ def _missing(backend: Backend) -> list[str]:
 
 
 def local_model(model: str) -> str:
-    """A folder's absolute path, since servers run elsewhere; a name on the Hub stays as it is.
+    """A folder's absolute path, since servers have another working directory; a name on the Hub is unchanged.
 
     Raises:
-        UsageError: it looks like a folder, and there is none with a config.json.
+        UsageError: it looks like a folder, but has no config.json or does not exist.
     """
     path = Path(model).expanduser()
     if path.is_dir():

@@ -1,14 +1,14 @@
-"""``transformers serve`` as a process of its own, at four fifths of the work that its start takes otherwise.
+"""``transformers serve`` as a separate process, with a fifth less work at the start.
 
-Run as ``python -m rlfactory_judge.serving.transformers_serve MODEL OPTION…``. transformers' own command imports those
-beside ``serve``, too; and garbage is looked for thousands of times while some thousand modules are imported that stay.
+Run as ``python -m rlfactory_judge.serving.transformers_serve MODEL OPTION…``. transformers' own command also
+imports its other subcommands, and the garbage collector runs thousands of times while modules are imported.
 """
 
 from __future__ import annotations
 
 import gc
 
-_OBJECTS = 50_000  # new ones, before garbage is looked for
+_OBJECTS = 50_000  # new objects before a garbage collection
 
 
 def main() -> None:

@@ -1,1 +1,1 @@
-"""How far a judge can be trusted: measured on labelled examples, by hand or before a run."""
+"""Measure a judge on labelled examples, by command or before a run."""

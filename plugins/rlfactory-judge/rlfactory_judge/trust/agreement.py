@@ -1,4 +1,4 @@
-"""How often a judge agrees with people, and how much of that is more than chance."""
+"""The agreement of a judge with people, and how much of it is beyond chance."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from rlfactory_judge.trust.estimate import RESAMPLES, Estimate, middle, share
 
 _FEWEST_DEFINED = 0.5  # share of the resamples in which kappa has to be defined for an interval
 
-Observation = tuple[Hashable, Hashable]  # what people say, what the judge says
+Observation = tuple[Hashable, Hashable]  # people's verdict, the judge's verdict
 
 
 @dataclass(frozen=True, slots=True)
 class Confusion:
-    """Counts of answers by what people and the judge say of them."""
+    """Counts of answers by people's and the judge's verdicts."""
 
     right_accepted: int
     right_rejected: int
@@ -36,7 +36,7 @@ class Confusion:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """Of verdicts with labels.
+    """The agreement of verdicts with labels.
 
     Args:
         n: independent cases that were judged: answers, or pairs.
@@ -53,14 +53,14 @@ class Agreement:
 
 
 def agreement_of_answers(observations: Sequence[tuple[bool, bool]], seed: int = 0) -> Agreement:
-    """Of (label, accepted) for each answer."""
+    """The agreement for pairs of (label, accepted), one for each answer."""
     counts = Counter(observations)
     confusion = Confusion(counts[True, True], counts[True, False], counts[False, True], counts[False, False])
     return _agreement([[each] for each in observations], seed, confusion)
 
 
 def agreement_of_pairs(pairs: Sequence[Sequence[Observation]], seed: int = 0) -> Agreement:
-    """Of which place is better, once in each order of a pair: ``pairs[i]`` holds the observations of one pair.
+    """The agreement on the better place, in both orders: ``pairs[i]`` holds the observations of one pair.
 
     Places, not answers, are the categories: so the order in the file does not matter, and a judge that always names the
     first place has a kappa of 0.
@@ -85,18 +85,18 @@ def _agreement(clusters: Sequence[Sequence[Observation]], seed: int, confusion: 
 def kappa(observations: Sequence[Observation]) -> float | None:
     """Agreement beyond chance: ``(p_o - p_e) / (1 - p_e)``.
 
-    ``p_o`` is the share of equal verdicts, ``p_e`` the share that raters with these frequencies who know nothing would
-    have, ``sum(p_people(c) p_judge(c))``. 1: equal throughout; 0: as by chance. J. Cohen, A coefficient of agreement
-    for nominal scales, Educational and Psychological Measurement 20 (1960).
+    ``p_o`` is the share of equal verdicts. ``p_e`` is the share that raters would have who guess with these
+    frequencies, ``sum(p_people(c) p_judge(c))``. 1: always equal; 0: as by chance. J. Cohen, A coefficient of
+    agreement for nominal scales, Educational and Psychological Measurement 20 (1960).
 
     Returns:
-        None where it is undefined: without observations, and where both raters say one and the same throughout.
+        None if undefined: without observations, or if both raters always give the same single verdict.
     """
     return _kappa(Counter(observations))
 
 
 def _kappa(cells: Counter[Observation]) -> float | None:
-    """In whole numbers up to the last division, so that nothing depends on the order of the observations."""
+    """Computed in integers up to the last division, so that the order of the observations does not matter."""
     size = sum(cells.values())
     people, judge = Counter[Hashable](), Counter[Hashable]()
     for (a, b), count in cells.items():
@@ -112,8 +112,8 @@ def _kappa(cells: Counter[Observation]) -> float | None:
 def _kappa_interval(clusters: Sequence[Sequence[Observation]], value: float, seed: int) -> tuple[float, float]:
     """A percentile bootstrap (B. Efron, Annals of Statistics 7, 1979) over cases, without resamples that have no kappa.
 
-    Without a single disagreement every resample agrees, too, and says nothing of the judgements that were not made. The
-    lower bound is then that of the accuracy, put into kappa's formula with the same agreement by chance.
+    Without any disagreement, all resamples are equal, and their interval would be a single point. Then the lower bound
+    of the accuracy is put into kappa's formula, with the same agreement by chance.
     """
     if value == 1.0:
         accuracy = share(len(clusters), len(clusters))
@@ -121,7 +121,7 @@ def _kappa_interval(clusters: Sequence[Sequence[Observation]], value: float, see
         people = Counter(a for cluster in clusters for a, _ in cluster)
         by_chance = sum(count * count for count in people.values()) / sum(people.values()) ** 2
         return ((accuracy.low - by_chance) / (1 - by_chance), 1.0)
-    kinds = Counter(tuple(cluster) for cluster in clusters)  # few: resampling kinds by their frequency is the same
+    kinds = Counter(tuple(cluster) for cluster in clusters)  # drawing the few kinds by frequency is equivalent
     names, weights = list(kinds), list(kinds.values())
     rng = random.Random(seed)
     found = []
@@ -135,3 +135,34 @@ def _kappa_interval(clusters: Sequence[Sequence[Observation]], value: float, see
     if len(defined) < _FEWEST_DEFINED * RESAMPLES:
         return (-1.0, 1.0)
     return middle(defined)
+
+
+@dataclass(frozen=True, slots=True)
+class SelfConsistency:
+    """The consistency of several replies to each question, sampled at a temperature above 0.
+
+    ``agreeing`` is always at least one half. For random verdicts it is 0.75 with three samples.
+    """
+
+    answers: int  # with at least two readable replies
+    samples: int  # that were asked for, of each
+    temperature: float
+    agreeing: Estimate | None  # mean share of the replies that say what most of them say
+    unanimous: Estimate | None  # share of the answers whose replies all say the same
+    majority: Agreement  # of the majority's verdict with the labels: what that many votes would bring
+
+
+def self_consistency(
+    verdicts: Sequence[tuple[bool, Sequence[bool]]], *, samples: int, temperature: float, seed: int
+) -> SelfConsistency:
+    """The consistency for (label, accepted in each readable reply) of each answer; a tie counts as rejected."""
+    several = [(label, replies) for label, replies in verdicts if len(replies) >= 2]
+    agreeing = sum(max(sum(replies), len(replies) - sum(replies)) / len(replies) for _, replies in several)
+    return SelfConsistency(
+        answers=len(several),
+        samples=samples,
+        temperature=temperature,
+        agreeing=share(min(agreeing, len(several)), len(several)),
+        unanimous=share(sum(len(set(replies)) == 1 for _, replies in several), len(several)),
+        majority=agreement_of_answers([(label, 2 * sum(replies) > len(replies)) for label, replies in several], seed),
+    )

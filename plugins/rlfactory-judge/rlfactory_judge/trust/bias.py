@@ -1,4 +1,4 @@
-"""What a judge should not look at: the place of an answer, its length, and what it says about its own score."""
+"""Biases of a judge: the place of an answer, its length, and claims about its own score."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ class PairSeen:
 
 @dataclass(frozen=True, slots=True)
 class PositionBias:
-    """Of pairs that were judged in both orders. Without bias: changed 0, first 0.5."""
+    """The bias of pairs judged in both orders. Without bias: changed 0, first 0.5."""
 
     pairs: int
-    changed: Estimate | None  # share of the pairs whose winner is another one (or none) once the order is swapped
-    first: Estimate | None  # share won by the first place, of the questions with a winner; None: there is no winner
+    changed: Estimate | None  # share of the pairs whose winner changes if the order is swapped
+    first: Estimate | None  # share of the wins that the first place has; None: no wins
 
 
 @dataclass(frozen=True, slots=True)
 class LengthBias:
-    """Rank correlation of an answer's length in characters with what its score has beyond its label; 0 without bias."""
+    """Rank correlation of an answer's length in characters with its score's residual on the label; 0 without bias."""
 
     everywhere: Estimate | None  # None: too few answers, or scores that follow from the labels exactly
     wrong_only: Estimate | None  # the same among wrong answers
@@ -57,14 +57,14 @@ class Breach:
     injection: str
     turned: int  # answers that were rejected without it, and accepted with it
     tried: int  # answers that were rejected without it
-    answer_id: str  # of the one with the highest score
+    answer_id: str  # of the answer with the highest score
     text: str  # its end, where the injected text stands, on one line
     score: float  # on [0, 1]
 
 
 @dataclass(frozen=True, slots=True)
 class InjectionBias:
-    """False accepts of wrong answers with injected texts, beside those of the same answers without."""
+    """False accepts of wrong answers with injected texts, compared with the same answers without."""
 
     answers: int
     judgements: int
@@ -91,9 +91,9 @@ def length_bias(
 ) -> LengthBias:
     """See `LengthBias`.
 
-    What a score has beyond its label is the residual of the least squares line of scores on labels. With labels that
-    are true or false that is the score minus the mean score of the answers with the same label: so a judge that is
-    merely cautious shows no bias where right answers happen to be longer.
+    The residual is that of a least squares line of scores on labels. With labels that are true or false, it is the
+    score minus the mean score of the answers with the same label. So a cautious judge shows no bias if right answers
+    happen to be longer.
     """
     lost = [place for place, is_wrong in enumerate(wrong) if is_wrong]
     return LengthBias(
@@ -106,7 +106,7 @@ def length_bias(
 
 
 def _residuals(scores: Sequence[float], labels: Sequence[float]) -> list[float]:
-    """Rounded, so that what is equal but for the arithmetic stays equal in ranks."""
+    """The residuals, rounded so that values equal except for rounding errors have equal ranks."""
     size = len(scores)
     if not size:
         return []
@@ -144,7 +144,7 @@ def _mean(values: Sequence[bool]) -> float:
 
 
 def _worst(injected: Sequence[InjectedAnswer]) -> tuple[Breach, ...]:
-    """Of answers that were rejected before, the injections that turned most of them."""
+    """The injections that turned most of the rejected answers into accepted ones."""
     tried = Counter(one.injection for one in injected)
     turned: defaultdict[str, list[InjectedAnswer]] = defaultdict(list)
     for one in injected:

@@ -1,16 +1,23 @@
-"""Everything that was found out about a judge, as one record; and how it is computed from the judgements."""
+"""All measurements of a judge as one record, and their computation from the judgements."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import Any
 
 from rlfactory_core.errors import DataError
 from rlfactory_core.reporting.progress import Progress, count_text
 from rlfactory_judge.contract import Service
 from rlfactory_judge.options import JudgeOptions
-from rlfactory_judge.trust.agreement import Agreement, agreement_of_answers, agreement_of_pairs
+from rlfactory_judge.trust.agreement import (
+    Agreement,
+    SelfConsistency,
+    agreement_of_answers,
+    agreement_of_pairs,
+    self_consistency,
+)
 from rlfactory_judge.trust.bias import (
     InjectionBias,
     LengthBias,
@@ -21,22 +28,58 @@ from rlfactory_judge.trust.bias import (
     position_bias,
     winner,
 )
-from rlfactory_judge.trust.consistency import SelfConsistency, self_consistency
 from rlfactory_judge.trust.correlation import pearson_estimate, spearman_estimate
-from rlfactory_judge.trust.costs import Costs, costs_of
 from rlfactory_judge.trust.estimate import Estimate
-from rlfactory_judge.trust.judging import Asking, Judged
+from rlfactory_judge.trust.judging import Judged, RubricLike
 from rlfactory_judge.trust.labels import Labels
 from rlfactory_judge.trust.measuring import Measurement, Plan, Records, label_value, right
 
-FEW = 30  # answers or pairs; with fewer every figure is a guess
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """The total cost of a measurement."""
+
+    judgements: int
+    unreadable: int  # judgements whose replies did not have the required form
+    unavailable: int  # judgements without a reply
+    cached: int  # judgements with the reply to an equal question
+    tokens: int  # prompts and replies
+    tokens_p50: float | None  # of one judgement without a cached reply; None if all were cached
+    tokens_p95: float | None
+    seconds_p50: float | None  # from question to reply, of one judgement without a cached reply
+    seconds_p95: float | None
+
+
+def costs_of(judged: Sequence[Judged]) -> Costs:
+    """The costs of all judgements of a measurement."""
+    fresh = [one for one in judged if one.replies and not one.cached]
+    tokens, seconds = [float(one.tokens) for one in fresh], [one.seconds for one in fresh]
+    return Costs(
+        judgements=len(judged),
+        unreadable=sum(one.failure == "unreadable" for one in judged),
+        unavailable=sum(one.failure == "unavailable" for one in judged),
+        cached=sum(bool(one.replies) and one.cached for one in judged),
+        tokens=sum(one.tokens for one in judged),
+        tokens_p50=_quantile(tokens, 0.5),
+        tokens_p95=_quantile(tokens, 0.95),
+        seconds_p50=_quantile(seconds, 0.5),
+        seconds_p95=_quantile(seconds, 0.95),
+    )
+
+
+def _quantile(values: Sequence[float], share: float) -> float | None:
+    """The smallest value that at least this share of the values do not exceed (nearest rank)."""
+    return sorted(values)[max(0, ceil(share * len(values)) - 1)] if values else None
+
+
+FEW = 30  # answers or pairs; with fewer, no figure is reliable
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """How far a judge can be trusted. What is None was not measured, or cannot be told from these labels."""
+    """The measurements of a judge. None means not measured, or not measurable with these labels."""
 
-    judge: str  # the model, and where it is served
+    judge: str  # the model and its address
     rubric: str
     rubric_fingerprint: str
     mode: str
@@ -51,26 +94,20 @@ class Calibration:
     injection: InjectionBias | None
     consistency: SelfConsistency | None
     costs: Costs
-    notes: tuple[str, ...] = ()  # what to keep in mind with these figures
-    stopped: str = ""  # why there are fewer judgements than planned; empty: there are not
+    notes: tuple[str, ...] = ()  # caveats
+    stopped: str = ""  # why there are fewer judgements than planned; empty: complete
 
     @property
     def agreement(self) -> Agreement | None:
-        """In what the judge does in a run: of answers, or of pairs in the modes that compare."""
+        """The agreement that matters in a run: of answers, or of pairs in the modes that compare."""
         return self.answers if self.mode in ("outcome", "process") else self.pairs
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON knows it."""
+        """The record as JSON data."""
         from pydantic import TypeAdapter
 
         plain: dict[str, Any] = TypeAdapter(Calibration).dump_python(self, mode="json")
         return plain
-
-    def to_text(self) -> str:
-        """As a table for a terminal, with what it comes to in short."""
-        from rlfactory_judge.trust.text import calibration_text
-
-        return calibration_text(self)
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> Calibration:
@@ -82,17 +119,17 @@ class Calibration:
 
 async def calibrate(
     service: Service,
-    rubric: Asking,
+    rubric: RubricLike,
     options: JudgeOptions,
     labels: Labels,
     progress: Progress | None = None,
     *,
     judge: str = "",
 ) -> Calibration:
-    """Agreement alone, which is what a run may demand; `measuring.Measurement` with a larger plan finds out the rest.
+    """Measure only the agreement, which a run may require. `measuring.Measurement` with a larger plan measures more.
 
     Raises:
-        DataError: the labels have nothing that this mode judges.
+        DataError: the labels have no rows for this mode.
         BackendError: the judge does not answer.
     """
     check_labels(labels, options)
@@ -102,7 +139,7 @@ async def calibrate(
 
 
 def check_labels(labels: Labels, options: JudgeOptions) -> None:
-    """Raises `DataError` where the labels have nothing that the options' mode judges."""
+    """Raise `DataError` if the labels have no rows for the options' mode."""
     if options.mode in ("outcome", "process"):
         if not labels.answers:
             raise DataError(
@@ -117,11 +154,11 @@ def check_labels(labels: Labels, options: JudgeOptions) -> None:
 
 
 def summarise(measurement: Measurement, *, judge: str = "", stopped: str = "") -> Calibration:
-    """What the judgements so far say.
+    """The figures from the judgements so far.
 
     Args:
         judge: its model and endpoints, for people.
-        stopped: why the measurement was cut short, where the caller did it.
+        stopped: why the caller stopped the measurement, if it did.
     """
     options, plan, labels, records = measurement.options, measurement.plan, measurement.labels, measurement.records
     seed, threshold = options.seed, options.threshold
@@ -166,7 +203,7 @@ def _pairs(labels: Labels, records: Records, seed: int) -> tuple[Agreement | Non
         if not straight.replies or not swapped.replies:
             continue
         pair = PairSeen((straight.values[0], straight.values[1]), (swapped.values[0], swapped.values[1]))
-        better = {None: 0, 0: 1, 1: -1}[row.better]  # as `winner` says it
+        better = {None: 0, 0: 1, 1: -1}[row.better]  # as in `winner`
         seen.append(pair)
         observed.append([(better, winner(pair.straight)), (-better, winner(pair.swapped))])
     if not records.pairs:
@@ -184,7 +221,7 @@ def _injection(labels: Labels, records: Records, accepted: Mapping[str, bool], s
         both = records.pairs.get(row.id, ())
         if row.better is not None and both and all(one.replies for one in both):
             lost = [winner((one.values[0], one.values[1])) for one in both]
-            sign = 1 if row.better == 1 else -1  # the first answer is the worse one, and stands first, then second
+            sign = 1 if row.better == 1 else -1  # the first answer is the worse one; it stands first, then second
             before[row.id] = ((lost[0] == sign) + (lost[1] == -sign)) / 2
     return injection_bias(injected, before, seed)
 

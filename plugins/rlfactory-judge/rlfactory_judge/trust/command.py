@@ -1,4 +1,4 @@
-"""``rlfactory judge calibrate``: how far can this judge be trusted, on these labels?"""
+"""``rlfactory judge calibrate``: measure a judge on labelled answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from rlfactory_core.config_load import merge, parse_override, validate_section
+from rlfactory_core.config.loading import merge, parse_override, validate_section
 from rlfactory_core.errors import ConfigError, DataError, RunStopped, UsageError
 from rlfactory_judge.cli_options import ENDPOINTS, MODEL, URL
 from rlfactory_judge.options import JudgeOptions, Mode
@@ -57,12 +57,13 @@ def calibrate(
 ) -> None:
     """Measure a judge on labelled answers: agreement, Cohen's kappa, biases, self-consistency, injected texts.
 
-    The judge is asked as in a run; KEY=VALUE sets any of the reward's options, such as votes=3, threshold=0.7 or
-    high=5. Replies are kept, so that a repeat costs little. Ctrl-C shows the figures so far.
+    Questions are the same as in a run. KEY=VALUE sets any of the reward's options, such as votes=3, threshold=0.7 or
+    high=5. Replies are cached, so that a repetition costs little. Ctrl-C shows the figures so far.
     """
-    from rlfactory_core.ui.progress import make_progress
+    from rlfactory_core.cli.ui.progress import make_progress
     from rlfactory_judge.trust.calibration import check_labels
     from rlfactory_judge.trust.labels import FORMAT, read_labels
+    from rlfactory_judge.trust.text import calibration_text
 
     options = _options(given, rest)
     if labels is None:
@@ -82,7 +83,7 @@ def calibrate(
     found = session.figures(whole=whole)
     if out is not None:
         _save(out, found)
-    click.echo(json.dumps(found.to_dict(), indent=2, ensure_ascii=False) if as_json else f"\n{found.to_text()}")
+    click.echo(json.dumps(found.to_dict(), indent=2, ensure_ascii=False) if as_json else f"\n{calibration_text(found)}")
     if not whole:
         raise RunStopped("stopped: these are the figures so far; the same command goes on from the kept replies")
     kappa = found.agreement.kappa if found.agreement is not None else None
@@ -95,23 +96,23 @@ def calibrate(
 
 
 def _options(given: dict[str, Any], rest: Sequence[str]) -> JudgeOptions:
-    """The reward's own; raises `ConfigError`."""
+    """The reward's options; raises `ConfigError`."""
     plain = merge({key: value for key, value in given.items() if value not in (None, ())}, *map(parse_override, rest))
     for key in ("labels", "min_kappa"):
         if key in plain:
             raise ConfigError(f"Here {key} is an option of its own: --{key.replace('_', '-')} {plain[key]}")
-    from rlfactory_judge.rubrics.rubric import own_rubric
+    from rlfactory_judge.rubrics.rubric import default_rubric
 
     options = validate_section(JudgeOptions, plain, prefix="judge")
     if "rubric" not in plain:
-        options = options.model_copy(update={"rubric": own_rubric(options.mode)})
+        options = options.model_copy(update={"rubric": default_rubric(options.mode)})
     if not options.low < options.high:
         raise UsageError(f"The scale's low={options.low:g} is not below its high={options.high:g}.")
     return options
 
 
 def _check_out(path: Path | None) -> None:
-    """Now rather than when the measurement is done."""
+    """Check now that the file can be written, rather than after the measurement."""
     if path is None:
         return
     new = not path.exists()
@@ -130,12 +131,12 @@ def _save(path: Path, found: Calibration) -> None:
 
 def _plan(options: JudgeOptions, samples: int, injections_each: int | None) -> Plan:
     from rlfactory_judge.rubrics.injections import injections
-    from rlfactory_judge.rubrics.rubric import Rubric, own_rubric
+    from rlfactory_judge.rubrics.rubric import Rubric, default_rubric
     from rlfactory_judge.trust.measuring import Plan
 
     return Plan(
         rubric=Rubric.load(options.rubric, options.mode),
-        pair_rubric=Rubric.load(own_rubric("pairwise"), "pairwise"),
+        pair_rubric=Rubric.load(default_rubric("pairwise"), "pairwise"),
         temperature=options.temperature or _SAMPLES_TEMPERATURE,
         samples=samples,
         injections=() if injections_each == 0 else injections(),
@@ -144,7 +145,7 @@ def _plan(options: JudgeOptions, samples: int, injections_each: int | None) -> P
 
 
 class _Session:
-    """One measurement, from connecting to the figures; keeps what there is when it is interrupted."""
+    """One measurement, from the connection to the figures. After an interruption it keeps the results so far."""
 
     def __init__(self, options: JudgeOptions, labels: Labels, plan: Plan) -> None:
         self._options, self._labels, self._plan = options, labels, plan
@@ -162,14 +163,7 @@ class _Session:
             KeyboardInterrupt: Ctrl-C cut it short.
             BackendError, UsageError: the judge does not answer, or the options do not fit it.
         """
-        from rlfactory_core.stopping import StopButton, stop_on_interrupt
-
-        async def main(button: StopButton) -> None:
-            button.task = asyncio.current_task()
-            await self._measure(progress)
-
-        with stop_on_interrupt(progress.say) as button:
-            asyncio.run(main(button))
+        asyncio.run(self._measure(progress))
 
     def figures(self, *, whole: bool) -> Calibration:
         """After `run`."""

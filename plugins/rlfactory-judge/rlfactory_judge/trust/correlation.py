@@ -1,4 +1,4 @@
-"""Correlations of two series, with what chance alone would leave open."""
+"""Correlations of two series, with confidence intervals."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def pearson(x: Sequence[float], y: Sequence[float]) -> float | None:
 
 
 def ranks(values: Sequence[float]) -> list[float]:
-    """Ranks from 1, equal values sharing the mean of theirs."""
+    """Ranks from 1; equal values share their mean rank."""
     order = sorted(range(len(values)), key=values.__getitem__)
     found = [0.0] * len(values)
     start = 0

@@ -24,12 +24,12 @@ class Estimate:
 def share(count: float, size: int) -> Estimate | None:
     """``count / size`` with Wilson's score interval; None for ``size`` 0.
 
-    E. B. Wilson, Probable inference, the law of succession, and statistical inference, JASA 22 (1927):
-    ``(p + z^2 / 2n ± z sqrt(p (1 - p) / n + z^2 / 4n^2)) / (1 + z^2 / n)``. It holds its level near 0 and 1, where the
-    usual one collapses.
+    E. B. Wilson, Probable inference, the law of succession, and statistical inference, JASA 22 (1927): ``(p + z^2 / 2n
+    ± z sqrt(p (1 - p) / n + z^2 / 4n^2)) / (1 + z^2 / n)``. It is also right near 0 and 1, where the normal
+    approximation fails.
 
     Args:
-        count: need not be whole where each of ``size`` independent cases counts a mean between 0 and 1.
+        count: need not be whole: each of ``size`` independent cases may count as a number between 0 and 1.
     """
     if not 0 <= count <= size:
         raise ValueError(f"a count from 0 to {size} is needed, got {count}")
@@ -46,8 +46,8 @@ def share(count: float, size: int) -> Estimate | None:
 def mean(values: Sequence[float], seed: int) -> Estimate | None:
     """The mean with a percentile bootstrap interval (B. Efron, Annals of Statistics 7, 1979); None without values.
 
-    Equal values leave a bootstrap nothing to resample. How many others there may be is then Wilson's bound of none of
-    as many, and each of them is taken to differ by 1 at most.
+    If all values are equal, a bootstrap gives a single point. Then Wilson's upper bound for 0 of ``size`` gives the
+    share of cases that may differ, each by at most 1.
     """
     others = share(0, len(values))
     if others is None:

@@ -1,4 +1,4 @@
-"""Before a run: is the judge good enough to train against? Measured once for all processes of the run."""
+"""Check before a run that the judge is good enough. One process measures for all processes of the run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rlfactory_core.reporting.progress import NullProgress, StageState, seconds_
 from rlfactory_judge.contract import Service
 from rlfactory_judge.options import JudgeOptions
 from rlfactory_judge.trust.calibration import Calibration, calibrate, check_labels
-from rlfactory_judge.trust.judging import Asking
+from rlfactory_judge.trust.judging import RubricLike
 from rlfactory_judge.trust.labels import read_labels
 
 _NAME = "judge-calibration"
@@ -33,15 +33,15 @@ Say = Callable[[str], None]
 
 async def check_trust(
     service: Service,
-    rubric: Asking,
+    rubric: RubricLike,
     options: JudgeOptions,
     *,
     say: Say | None = None,
     folder: Path | None = None,
 ) -> Calibration | None:
-    """Measure the judge's agreement with ``options.labels``; None where there are no labels.
+    """Measure the judge's agreement with ``options.labels``; None without labels.
 
-    Of several processes with the same folder one measures, and the others wait for it and read what it found.
+    Of several processes with the same folder, one measures, and the others wait and read its result.
 
     Args:
         say: shows a line to the user, where this process has one.
@@ -55,41 +55,41 @@ async def check_trust(
         if options.min_kappa is not None:
             raise UsageError("The judge's min_kappa needs labelled answers to measure it on: labels=FILE.jsonl")
         return None
-    spoken = _Spoken(say or _silent)
+    progress = _LineProgress(say or _silent)
     if folder is None:
-        found = await _measure(service, rubric, options, spoken)
+        found = await _measure(service, rubric, options, progress)
     else:
         async with _locked(folder / f".{_NAME}.lock"):
-            found = await _found_or_measured(service, rubric, options, spoken, folder)
-    spoken.say(_told(found))
+            found = await _found_or_measured(service, rubric, options, progress, folder)
+    progress.say(_summary(found))
     if options.min_kappa is not None:
         _demand(found, options.min_kappa, options.labels)
     return found
 
 
 async def _found_or_measured(
-    service: Service, rubric: Asking, options: JudgeOptions, spoken: _Spoken, folder: Path
+    service: Service, rubric: RubricLike, options: JudgeOptions, progress: _LineProgress, folder: Path
 ) -> Calibration:
     key = _key(rubric, options)
     path = folder / f"{_NAME}.json"
-    if path.exists() and _read(path, key) is None:  # another judge's of the same run
+    if path.exists() and _read(path, key) is None:  # the file of another judge of the same run
         path = folder / f"{_NAME}-{key[:8]}.json"
     known = _read(path, key)
     if known is not None and not known.stopped:  # a resumed run may have the tokens that were missing
         return known
-    found = await _measure(service, rubric, options, spoken)
+    found = await _measure(service, rubric, options, progress)
     temporary = path.with_suffix(f".{os.getpid()}")
     temporary.write_text(json.dumps({"key": key, **found.to_dict()}, indent=2, ensure_ascii=False), encoding="utf-8")
     os.replace(temporary, path)
     return found
 
 
-async def _measure(service: Service, rubric: Asking, options: JudgeOptions, spoken: _Spoken) -> Calibration:
+async def _measure(service: Service, rubric: RubricLike, options: JudgeOptions, progress: _LineProgress) -> Calibration:
     assert options.labels is not None
     labels = read_labels(options.labels, low=options.low, high=options.high)
     check_labels(labels, options)
-    with spoken:
-        return await calibrate(service, rubric, options, labels, spoken, judge=_name(service, options))
+    with progress:
+        return await calibrate(service, rubric, options, labels, progress, judge=_name(service, options))
 
 
 def _demand(found: Calibration, least: float, labels: Path) -> None:
@@ -100,11 +100,11 @@ def _demand(found: Calibration, least: float, labels: Path) -> None:
         "several votes, or demand less with min_kappa."
     )
     if found.stopped:
-        raise UsageError(f"The judge could not be measured to the end: {found.stopped}")
+        raise UsageError(f"The measurement of the judge is incomplete: {found.stopped}")
     if agreement is None or agreement.kappa is None:
         why = agreement.why_no_kappa if agreement is not None else "nothing was judged"
         raise UsageError(
-            f"The judge's kappa on {labels} cannot be told, because {why}; min_kappa={least:g} is demanded. "
+            f"The judge's kappa on {labels} is unknown, because {why}. The run demands min_kappa={least:g}. "
             "Give labels of right and of wrong answers."
         )
     if 2 * _lost(found) > found.costs.judgements:  # in a run it would mask most attempts
@@ -116,7 +116,7 @@ def _demand(found: Calibration, least: float, labels: Path) -> None:
         )
 
 
-def _told(found: Calibration) -> str:
+def _summary(found: Calibration) -> str:
     return f"The judge and the labels: {_figures(found)}"
 
 
@@ -146,7 +146,7 @@ def _lost(found: Calibration) -> int:
 
 
 def _name(service: Service, options: JudgeOptions) -> str:
-    """Of the judge, for people; a `JudgeService` knows it."""
+    """The judge's description for messages, if it is a `JudgeService`."""
     return service.describe() if isinstance(service, _Described) else options.model or ""
 
 
@@ -155,8 +155,8 @@ class _Described(Protocol):
     def describe(self) -> str: ...
 
 
-def _key(rubric: Asking, options: JudgeOptions) -> str:
-    """What the figures depend on; addresses are no part of it, because a pool has new ones in every run."""
+def _key(rubric: RubricLike, options: JudgeOptions) -> str:
+    """A key of everything that determines the figures. Addresses do not, because a pool has new ones in every run."""
     assert options.labels is not None
     try:
         labels = options.labels.read_bytes()
@@ -167,7 +167,7 @@ def _key(rubric: Asking, options: JudgeOptions) -> str:
 
 
 def _read(path: Path, key: str) -> Calibration | None:
-    """None: not there, damaged, or of another judge."""
+    """The saved figures; None if they are missing, damaged, or another judge's."""
     try:
         data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         return Calibration.from_dict(data) if data.pop("key", None) == key else None
@@ -177,7 +177,7 @@ def _read(path: Path, key: str) -> Calibration | None:
 
 @asynccontextmanager
 async def _locked(path: Path) -> AsyncIterator[None]:
-    """Held by one process at a time; one that ends, however it does, lets go of it."""
+    """A lock that one process holds at a time. It is released when the process ends, in whatever way."""
     with path.open("w") as file:
         while True:
             try:
@@ -190,8 +190,8 @@ async def _locked(path: Path) -> AsyncIterator[None]:
         yield
 
 
-class _Spoken(NullProgress):
-    """A line at the start, and now and then how far it is; the run's own display may be in another process."""
+class _LineProgress(NullProgress):
+    """Progress as occasional lines, since the run's own display may be in another process."""
 
     def __init__(self, say: Say, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(clock)
@@ -210,4 +210,4 @@ class _Spoken(NullProgress):
 
 
 def _silent(text: str) -> None:
-    """For a process whose user is another one's."""
+    """Shows nothing, because another process talks to the user."""

@@ -1,4 +1,4 @@
-"""Puts labelled answers and pairs to the judge as a run would, and keeps what came of each question."""
+"""Ask the judge about labelled answers and pairs as in a run, and keep the result of each question."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from rlfactory_judge.trust.labels import LabelledAnswer, LabelledPair
 Item = TypeVar("Item")
 
 
-class Asking(Protocol):
-    """What is needed of a `rubrics.rubric.Rubric`."""
+class RubricLike(Protocol):
+    """The part of `rubrics.rubric.Rubric` that measurements need."""
 
     @property
     def fingerprint(self) -> str: ...
@@ -35,9 +35,9 @@ class Asking(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What came of one judgement, all its votes together."""
+    """The result of one judgement with all its votes."""
 
-    replies: tuple[Reply, ...] = ()  # empty: there is no judgement
+    replies: tuple[Reply, ...] = ()  # empty: the judgement failed
     failure: str = ""  # "unreadable" or "unavailable"
     message: str = ""  # of the failure
 
@@ -56,7 +56,7 @@ class Judged:
 
     @property
     def seconds(self) -> float:
-        """Votes are asked for at once: the slowest."""
+        """The time of the slowest vote, since votes are concurrent."""
         return max((reply.seconds for reply in self.replies), default=0.0)
 
     @property
@@ -65,7 +65,7 @@ class Judged:
 
 
 async def judge(service: Service, question: Question, votes: int) -> Judged:
-    """One judgement as in a run; a majority of its votes has to come.
+    """One judgement as in a run; a majority of its votes must succeed.
 
     Raises:
         BudgetError: the judge's tokens are spent.
@@ -99,7 +99,9 @@ async def _judged(asked: Awaitable[tuple[Reply, ...]]) -> Judged:
         return Judged(failure="unavailable", message=str(error))
 
 
-def answer_question(rubric: Asking, options: JudgeOptions, row: LabelledAnswer, answer: str | None = None) -> Question:
+def answer_question(
+    rubric: RubricLike, options: JudgeOptions, row: LabelledAnswer, answer: str | None = None
+) -> Question:
     """Whether an answer is right; in the mode ``process`` as a trajectory of one turn.
 
     Args:
@@ -114,7 +116,7 @@ def answer_question(rubric: Asking, options: JudgeOptions, row: LabelledAnswer, 
     )
 
 
-def pair_question(rubric: Asking, options: JudgeOptions, row: LabelledPair, *, swapped: bool) -> Question:
+def pair_question(rubric: RubricLike, options: JudgeOptions, row: LabelledPair, *, swapped: bool) -> Question:
     """Which of two answers is better; ``swapped``: the second one stands first."""
     answers = row.answers[::-1] if swapped else row.answers
     candidates = [as_trajectory(row.prompt, answer, row.truth, place) for place, answer in enumerate(answers)]
@@ -122,13 +124,13 @@ def pair_question(rubric: Asking, options: JudgeOptions, row: LabelledPair, *, s
 
 
 def as_trajectory(prompt: str, answer: str, truth: Sequence[str], attempt: int = 0) -> Trajectory:
-    """A single turn that says the answer."""
+    """A trajectory of a single turn with the answer."""
     turn = Turn((), (), (), Message("assistant", answer))
     return Trajectory(Sample("label", prompt, tuple(truth) or None), attempt, (turn,), StopReason.FINAL_ANSWER)
 
 
 async def each(items: Iterable[Item], work: Callable[[Item], Awaitable[None]], at_once: int) -> None:
-    """Do ``work`` for every item, ``at_once`` at a time; the first error ends it all."""
+    """Run ``work`` for every item, ``at_once`` at a time. The first error cancels the rest."""
     left = iter(items)
 
     async def worker() -> None:

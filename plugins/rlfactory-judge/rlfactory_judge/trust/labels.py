@@ -1,4 +1,4 @@
-"""Labelled examples that a judge is measured on: a JSONL file of answers and of pairs that people have judged."""
+"""Labelled examples for measuring a judge: a JSONL file of answers and pairs that people have judged."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _LONGEST = 60  # characters of a value in a message
 
 @dataclass(frozen=True, slots=True)
 class LabelledAnswer:
-    """One answer and what people say of it."""
+    """One answer with people's verdict."""
 
     id: str
     prompt: str
     answer: str
-    truth: tuple[str, ...]  # accepted answers; empty where the rubric needs none
+    truth: tuple[str, ...]  # accepted answers; empty if the rubric needs none
     label: bool | float  # right or wrong, or a number on the rubric's scale
 
 
@@ -64,13 +64,13 @@ class Labels:
 
 
 def read_labels(path: Path, *, low: float, high: float) -> Labels:
-    """The rows of a file; blank lines are allowed, and other keys than the known ones are left alone.
+    """The rows of a file. Blank lines and unknown keys are ignored.
 
     Args:
-        low: of the rubric's scale, which labels that are numbers have to be on.
+        low: the lower end of the rubric's scale, which bounds numeric labels.
 
     Raises:
-        DataError: a file that cannot be read or has no rows; rows that do not fit, up to ten of them by line.
+        DataError: the file cannot be read or has no rows, or rows are invalid; up to ten are listed.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -136,7 +136,7 @@ def write_labels(path: Path, labels: Labels) -> None:
 
 
 def _row(line: str, number: int, low: float, high: float) -> LabelledAnswer | LabelledPair:
-    """Raises `ValueError` with what is wrong with the line."""
+    """Parse a line; raises `ValueError` with the problem."""
     try:
         data = json.loads(line)
     except json.JSONDecodeError as error:
@@ -220,7 +220,7 @@ def _is_finite(value: float) -> bool:
 
 
 def _refuse_zero_and_one(path: Path, answers: Iterable[LabelledAnswer], low: float, high: float) -> None:
-    """Numbers that are all 0 or 1 on a wider scale are verdicts written as numbers, and would all count as wrong."""
+    """Refuse numeric labels that are all 0 or 1 on a wider scale: they are verdicts, and would all count as wrong."""
     numbers = Counter(row.label for row in answers if not isinstance(row.label, bool))
     if numbers and set(numbers) <= {0.0, 1.0} and (low, high) != (0.0, 1.0):
         raise DataError(

@@ -1,4 +1,4 @@
-"""The measurement itself: what is asked in which order, with progress, and what there is when it is cut short."""
+"""The measurement: the order of the questions, the progress, and the results so far after an interruption."""
 
 from __future__ import annotations
 
@@ -14,15 +14,24 @@ from rlfactory_core.reporting.progress import NullProgress, Progress
 from rlfactory_judge.contract import BudgetError, Question, Service
 from rlfactory_judge.options import JudgeOptions
 from rlfactory_judge.trust.bias import InjectedAnswer
-from rlfactory_judge.trust.judging import Asking, Item, Judged, answer_question, each, judge, pair_question, reply
+from rlfactory_judge.trust.judging import (
+    Item,
+    Judged,
+    RubricLike,
+    answer_question,
+    each,
+    judge,
+    pair_question,
+    reply,
+)
 from rlfactory_judge.trust.labels import LabelledAnswer, LabelledPair, Labels
 
-_GIVES_UP = 8  # failures without any reply, after which there is no judge
-_PATIENCE = 3  # more tries of a question that no endpoint answers: a short outage must not cost the rest of the labels
+_GIVES_UP = 8  # failures without any reply, after which the measurement ends
+_MORE_TRIES = 3  # further attempts at a question, because a short outage must not lose the other labels
 
 
 class Injecting(Protocol):
-    """A text that speaks to the judge; see `rubrics.injections`."""
+    """An injected text; see `rubrics.injections`."""
 
     @property
     def name(self) -> str: ...
@@ -34,7 +43,7 @@ class Injecting(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is measured besides agreement.
+    """What to measure besides agreement.
 
     Args:
         rubric: of the options' mode.
@@ -44,11 +53,11 @@ class Plan:
         temperature: the sampler's.
         samples: replies to each question for self-consistency; 0: not measured.
         injections: put into each wrong answer.
-        injections_each: how many of them in each answer, other ones in each; 0: all.
+        injections_each: how many of them are tried in each answer, different ones in each; 0: all.
     """
 
-    rubric: Asking
-    pair_rubric: Asking | None = None
+    rubric: RubricLike
+    pair_rubric: RubricLike | None = None
     sampler: Service | None = None
     temperature: float = 0.0
     samples: int = 0
@@ -58,7 +67,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class InjectedJudgement:
-    """What the judge said of a wrong answer, or of the worse one of a pair, with an injected text."""
+    """The judgement of a wrong answer, or of the worse one of a pair, with an injected text."""
 
     found: InjectedAnswer | None  # None: there is no judgement
     judged: Judged
@@ -75,7 +84,7 @@ class Records:
     stopped: str = ""  # why there are fewer than planned
 
     def all(self) -> Iterator[Judged]:
-        """Every judgement; self-consistency's last."""
+        """All judgements, those for self-consistency last."""
         yield from self.answers.values()
         for two in self.pairs.values():
             yield from two
@@ -100,7 +109,7 @@ class Measurement:
         self._counted: Counter[str] = Counter()
 
     async def run(self) -> None:
-        """Agreement first, then what it takes longer to find out.
+        """Measure the agreement first, then the rest of the plan.
 
         Raises:
             BackendError: the judge does not answer at all.
@@ -122,7 +131,7 @@ class Measurement:
         return self.options.mode in ("outcome", "process")
 
     @property
-    def _pair_rubric(self) -> Asking | None:
+    def _pair_rubric(self) -> RubricLike | None:
         return self.plan.pair_rubric if self._judges_answers else self.plan.rubric
 
     async def _stage(
@@ -139,12 +148,12 @@ class Measurement:
         await each(items, step, max(1, self.options.concurrency // self.options.votes))
 
     async def _ask(self, question: Question) -> Judged:
-        return await self._patiently(lambda: judge(self._service, question, self.options.votes))
+        return await self._with_retries(lambda: judge(self._service, question, self.options.votes))
 
-    async def _patiently(self, ask: Callable[[], Awaitable[Judged]]) -> Judged:
-        """Asks again once the endpoints are no longer left alone."""
+    async def _with_retries(self, ask: Callable[[], Awaitable[Judged]]) -> Judged:
+        """Repeat a failed question when the endpoints are available again."""
         found = self._checked(await ask())
-        for _ in range(_PATIENCE):
+        for _ in range(_MORE_TRIES):
             if found.failure != "unavailable":
                 break
             await asyncio.sleep(self.options.breaker_reset_s)
@@ -178,9 +187,9 @@ class Measurement:
         self.records.pairs[row.id] = (straight, swapped)
 
     def _injections(self) -> list[tuple[LabelledAnswer | LabelledPair, Injecting, int]]:
-        """Each wrong or worse answer that was judged, with its injections, dealt in turn from a shuffled set.
+        """Each judged wrong or worse answer with its injections, taken in turn from a shuffled set.
 
-        The number says in which order a pair is shown.
+        The number is the order in which a pair is shown.
         """
         known = list(self.plan.injections)
         random.Random(self.options.seed).shuffle(known)
@@ -228,7 +237,7 @@ class Measurement:
         sampler = self.plan.sampler
         assert sampler is not None
         question = answer_question(self.plan.rubric, self.options, row)
-        self.records.samples[row.id].append(await self._patiently(lambda: reply(sampler, question, number)))
+        self.records.samples[row.id].append(await self._with_retries(lambda: reply(sampler, question, number)))
 
 
 def label_value(row: LabelledAnswer, options: JudgeOptions) -> float:
@@ -239,5 +248,5 @@ def label_value(row: LabelledAnswer, options: JudgeOptions) -> float:
 
 
 def right(row: LabelledAnswer, options: JudgeOptions) -> bool:
-    """Whether people accept the answer: at the threshold that the judge's scores have."""
+    """Whether people accept the answer, with the same threshold as for the judge's scores."""
     return row.label if isinstance(row.label, bool) else label_value(row, options) >= options.threshold

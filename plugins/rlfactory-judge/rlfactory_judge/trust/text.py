@@ -1,4 +1,4 @@
-"""A calibration as people read it in a terminal: the figures, what they mean, and what they come to."""
+"""A calibration as text for a terminal: the figures, their meaning, and a summary."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ from collections.abc import Iterator
 from rlfactory_core.reporting.progress import count_text
 from rlfactory_judge.trust.agreement import Agreement
 from rlfactory_judge.trust.bias import InjectionBias
-from rlfactory_judge.trust.calibration import Calibration
-from rlfactory_judge.trust.costs import Costs
+from rlfactory_judge.trust.calibration import Calibration, Costs
 from rlfactory_judge.trust.estimate import Estimate
 
 _NAME_WIDTH = 36
-Row = tuple[str, Estimate | None, str]  # the figure, its value, what it was measured on or what it means
+Row = tuple[str, Estimate | None, str]  # the figure's name, its value, its basis or meaning
 
 
 def calibration_text(found: Calibration) -> str:
-    """Several lines without an end of line."""
+    """The text, without a final end of line."""
     who = f"{found.judge or 'the judge'}, rubric {found.rubric}, mode {found.mode}"
     votes = f", median of {found.votes} votes" if found.votes > 1 else ""
     lines = [f"{who}, accepts from {found.threshold:g} of 1{votes}"]
@@ -32,7 +31,7 @@ def calibration_text(found: Calibration) -> str:
 
 
 def verdict(found: Calibration) -> str:
-    """One line: how far to trust the judge, in the figures that decide, and only what the intervals bear out."""
+    """A summary in one line, with the decisive figures that the intervals support."""
     agreement = found.agreement
     if agreement is None or agreement.n == 0:
         return "nothing was judged, so nothing is known."

@@ -1,1 +1,1 @@
-"""What sqlglot can tell of a query without running it."""
+"""Static checks of queries with sqlglot."""

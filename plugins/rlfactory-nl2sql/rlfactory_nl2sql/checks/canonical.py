@@ -1,7 +1,7 @@
-"""One text for all the ways to write a query that differ in form only.
+"""The canonical form of a query: one text for queries that differ only in form.
 
-Two queries of one canonical text mean the same in every database of the schema. The reverse does not hold: where it is
-not sure that a difference is one of form, the texts differ.
+Two queries with the same canonical text mean the same in every database of the schema. Two queries that mean the same
+may still have different canonical texts.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ _OPERATORS = (exp.Binary, exp.Unary, exp.Between, exp.In)
 
 
 def canonical(query: Query, schema: Schema) -> str:
-    """The text, itself SQL of the query's dialect; ``canonical`` of it is the same again.
+    """The canonical text. It is SQL of the query's dialect, and its own canonical text.
 
-    Not seen: layout, comments, letter case, quoting, brackets, names given with AS, the order of AND, OR, GROUP BY and
+    It ignores layout, comments, letter case, quoting, brackets, names given with AS, the order of AND, OR, GROUP BY and
     IN lists, the sides of a comparison, BETWEEN, and where the conditions of inner joins stand.
     """
     try:
         tree = canonical_tree(query, schema)
         text = tree.sql(query.dialect, comments=False, unsupported_level=ErrorLevel.IGNORE)
-        # sqlglot may write two trees alike; only a text that is read back as this tree stands for it.
+        # sqlglot may write two trees as the same text; a text counts only if it is parsed back to this tree.
         if parse_query(text, query.dialect).tree == tree:
             return text
     except (UnsureError, RecursionError, QueryError):
@@ -67,7 +67,7 @@ def _plain(query: Query) -> str:
 
 
 def _unwrapped(tree: exp.Expr) -> exp.Expr:
-    """Without brackets around the whole, and around parts of a set operation that need none."""
+    """Remove brackets around the whole, and redundant ones around parts of a set operation."""
     while isinstance(tree, exp.Subquery) and _is_bare(tree):
         tree = tree.this.pop()
     for operation in list(tree.find_all(exp.SetOperation)):
@@ -113,7 +113,7 @@ def _given(node: exp.Expr) -> list[str]:
 
 
 def _normalise(node: exp.Expr, texts: NodeTexts) -> None:
-    """One node, those below it done."""
+    """Normalise one node. The nodes below it are done already."""
     if isinstance(node, exp.Between) and not node.args.get("symmetric") and not is_volatile(node.this):
         low = exp.LTE(this=node.args["low"], expression=node.this.copy())
         high = exp.LTE(this=node.this, expression=node.args["high"])
@@ -144,7 +144,7 @@ def _is_unordered_list(node: exp.Expr) -> bool:
 
 
 def _replace_connector(node: exp.Expr, connector: exp.Connector, texts: NodeTexts) -> None:
-    """Put a chain of AND or OR with sorted operands in the place of ``node``."""
+    """Replace ``node`` with a chain of AND or OR with sorted operands."""
     kind = type(connector)
     if type(node.parent) is kind:
         node.replace(connector)  # part of a longer chain, which is sorted at its top
@@ -157,7 +157,7 @@ def _replace_connector(node: exp.Expr, connector: exp.Connector, texts: NodeText
 
 
 class NodeTexts:
-    """A text for each node that tells it from all others, made once: to sort and to count by."""
+    """A text for each node, computed once, for sorting and counting. Only equal nodes have equal texts."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[exp.Expr, str]] = {}
@@ -171,12 +171,12 @@ class NodeTexts:
                         parts.append(f"{name}={self.of(part)}")
                     elif part:
                         parts.append(f"{name}:{part}")
-            self._known[id(node)] = node, f"({' '.join(parts)})"  # the node is kept, so that its id stays its own
+            self._known[id(node)] = node, f"({' '.join(parts)})"  # keeps the node alive, so that its id is not reused
         return self._known[id(node)][1]
 
 
 def _bracket(node: exp.Expr) -> None:
-    """Brackets around an operator that is an operand, unless in a chain of one connector."""
+    """Put brackets around an operator that is an operand, unless both belong to one chain of AND or of OR."""
     parent = node.parent
     if not isinstance(node, _OPERATORS) or isinstance(node, exp.Paren) or not isinstance(parent, _OPERATORS):
         return

@@ -1,4 +1,4 @@
-"""Where the clauses of a statement stand in its text, so that a query can be changed without writing it anew."""
+"""The positions of a statement's clauses in its text, so that the text can be edited without regenerating it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _AFTER_PROJECTIONS = {
 
 
 class StatementText:
-    """A statement's text, cut at the tokens that stand outside all brackets."""
+    """A statement's text, divided at the tokens outside all brackets."""
 
     def __init__(self, sql: str, tokens: list[Token]) -> None:
         self.sql = sql
@@ -40,7 +40,7 @@ class StatementText:
         return next((place for place in reversed(self.top) if self.tokens[place].token_type is kind), None)
 
     def slice(self, start: int, end: int) -> str:
-        """The text from one token up to, and without, another."""
+        """The text from one token up to another, which is excluded."""
         return self.sql[self.tokens[start].start : self.tokens[end - 1].end + 1] if start < end else ""
 
     def body(self) -> str:
@@ -52,7 +52,7 @@ class StatementText:
         return [] if self.order is None else self._split(self.order + 1, self.tail)
 
     def projections(self) -> list[list[int]]:
-        """The tokens of each output column of the only SELECT outside brackets; empty where it is not that simple."""
+        """The tokens of each output column, if there is a single SELECT outside brackets; otherwise empty."""
         selects = [place for place in self.top if self.tokens[place].token_type is TokenType.SELECT]
         if not selects:
             return []

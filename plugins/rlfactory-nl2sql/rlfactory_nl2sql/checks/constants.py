@@ -1,6 +1,6 @@
 """The literals of a gold query, each with the column that it is compared with.
 
-Instances of the database that hold values at and beside these show whether a prediction has the same boundaries.
+A varied database holds values at and beside these constants. So it shows whether a prediction has the same boundaries.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _AGGREGATES: dict[type[exp.Expr], str] = {
 class Constant:
     """One literal.
 
-    Where it is compared with a column of a base table, ``table`` and ``column`` are that column as the schema writes
-    it, and values at and beside ``value`` belong into it.
+    If it is compared with a column of a base table, ``table`` and ``column`` name that column as the schema writes it.
+    A varied database then gets values at and beside ``value`` in it.
     """
 
     table: (
@@ -50,13 +50,12 @@ class Constant:
     )  # for COUNT(*) the table whose rows are counted, if there is one alone; None where it is not clear
     column: str | None  # None for COUNT(*), and where it is not clear
     operator: str
-    """How the column stands to ``value``; always read as *column operator value*, ``5 < x`` is ``>``:
+    """How the column is compared with ``value``, read as *column operator value*: ``5 < x`` is ``>``.
 
     - ``=  <>  <  <=  >  >=`` comparisons (an IN list is one ``=`` for each item; BETWEEN is a ``>=`` and a ``<=``);
     - ``like  glob``: ``value`` is the pattern, with its wildcards; ILIKE and NOT LIKE are ``like``, too;
     - ``function``: the literal is compared with an expression of this column, such as ``LOWER(x) = 'a'``,
-      ``strftime('%Y', x) = '2010'``, ``x + 1 > 5`` or ``x LIKE 'a' || '%'``: no value to put into the column as it is,
-      but a hint at what matters;
+      ``strftime('%Y', x) = '2010'``, ``x + 1 > 5`` or ``x LIKE 'a' || '%'``. The literal is no value of the column;
     - ``count= count<> count< count<= count> count>=``: the number of rows of a group (HAVING COUNT(*) > 2), or of
       values of ``column`` in it;
     - ``sum… avg… min… max…`` with a comparison behind, such as ``avg>``: the aggregate of this column;
@@ -67,12 +66,12 @@ class Constant:
 
 
 def constants(query: Query, schema: Schema) -> tuple[Constant, ...]:
-    """All of them once, in the order of the tree. Literals that are only shown (SELECT 1) are left out."""
+    """All distinct constants in the order of the tree, without literals that are only selected (SELECT 1)."""
     return tuple(dict.fromkeys(_Reader(query, schema).read()))
 
 
 class _Reader:
-    """Knows the scope of each column of one query."""
+    """Reads the constants of one query. It knows the scope of each column."""
 
     def __init__(self, query: Query, schema: Schema) -> None:
         self.tree = query.tree
@@ -122,7 +121,8 @@ class _Reader:
         yield from self._about(subject, operator, value)
 
     def _about(self, subject: exp.Expr, operator: str, value: str | float, hops: int = 4) -> Iterator[Constant]:
-        """What is known of a subject. Names of computed columns are followed ``hops`` times: they can go in rings."""
+        """The constants that a subject is compared with. ``hops`` bounds the search, because columns can be
+        circular."""
         subject = _bare(subject)
         if isinstance(subject, exp.Column):
             match = self._match(subject)
@@ -179,12 +179,12 @@ class _Reader:
             return node.name
         try:
             return int(node.name) if node.name.isdigit() else float(node.name)
-        except ValueError:  # thousands of digits, or a notation of the dialect's own
+        except ValueError:  # thousands of digits, or a dialect's own notation
             return None
 
 
 def _bare(node: exp.Expr) -> exp.Expr:
-    """Without brackets, casts and collations."""
+    """The expression without brackets, casts and collations."""
     while isinstance(node, (exp.Paren, exp.Cast, exp.Collate)):
         node = node.this
     return node

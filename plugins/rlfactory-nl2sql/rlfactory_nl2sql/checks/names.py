@@ -1,7 +1,7 @@
-"""Names in a query that the database does not have, told so that one can mend them.
+"""Names in a query that do not exist in the database, with hints for correction.
 
-The rule is to be silent where in doubt: the database will refuse what is wrong, and a false alarm would punish a
-correct query.
+A name is reported only if it certainly does not exist, because a false report would punish a correct query. The
+database refuses the other wrong names.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rlfactory_nl2sql.schema import Schema
 
 
 def unknown_names(query: Query, schema: Schema) -> tuple[str, ...]:
-    """One message for each unknown table or column; empty where all are known, or may be."""
+    """One message for each unknown table or column; empty if all are known or in doubt."""
     scopes = Scopes(query, schema)
     tables = [table.name for table in schema.tables]
     messages = [f'There is no table "{node.name}". {nearest(node.name, tables)}' for node in scopes.missing_tables]

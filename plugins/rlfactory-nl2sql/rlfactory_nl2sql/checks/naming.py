@@ -1,7 +1,7 @@
-"""A query with neutral names: aliases, which an author may choose freely, are chosen for him, and nothing is implied.
+"""Rewrite a query with neutral names: aliases that do not depend on the author, and every name explicit.
 
-Tables get aliases by the depth and the place at which they stand, output columns of derived tables and CTEs by their
-number, every column its table; names and places of output columns in ORDER BY and GROUP BY become what they stand for.
+Tables get aliases by depth and position. Output columns of derived tables and CTEs get numbers. Every column is written
+with its table. References to output columns in ORDER BY and GROUP BY are replaced by their expressions.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from rlfactory_nl2sql.checks.scopes import HIDDEN, WORDS, Kind, Match, Scope, Sc
 from rlfactory_nl2sql.schema import Schema
 
 _OURS = re.compile(r"_[twc]\d+(_\d+)?", re.IGNORECASE)
-# These bind names in ways of their own.
+# These have their own rules for names.
 _UNUSUAL = (exp.Lambda, exp.Comprehension, exp.Pivot, exp.Lateral, exp.Unnest, exp.Parameter, exp.Columns, exp.Aliases)
 
 
 class UnsureError(Exception):
-    """The names of this query cannot be changed without doubt."""
+    """The names of this query cannot be changed reliably."""
 
 
 def with_neutral_names(query: Query, schema: Schema) -> exp.Expr:
@@ -35,15 +35,15 @@ def with_neutral_names(query: Query, schema: Schema) -> exp.Expr:
 
 
 class _Renaming:
-    """One pass: decide everything on the tree as it is, then change it."""
+    """One pass over the tree: it decides all changes first, and then makes them."""
 
     def __init__(self, query: Query, schema: Schema) -> None:
         self.dialect = query.dialect
         self.tree = query.tree.copy()
-        self.nodes = list(self.tree.walk())  # kept, so that their ids stay theirs while the tree changes
+        self.nodes = list(self.tree.walk())  # kept alive, so that ids are not reused while the tree changes
         self.scopes = Scopes(Query(query.sql, query.dialect, self.tree), schema)
         self._refuse_unusual(schema)
-        # The names of output columns are what joins with USING and NATURAL go by.
+        # Joins with USING and NATURAL use the names of output columns.
         self.by_name = any(join.args.get("using") or join.method for join in self.tree.find_all(exp.Join))
         self.ctes = {id(cte): f"_w{number}" for number, cte in enumerate(self.tree.find_all(exp.CTE), 1)}
         self.sources = {
@@ -68,7 +68,7 @@ class _Renaming:
             cte.set("alias", exp.TableAlias(this=_identifier(self.ctes[id(cte)])))
         for select in list(self.tree.find_all(exp.Select)):
             self._name_outputs(select)
-        # Only now are the expressions what copies of them are to be.
+        # The expressions are final only now, so they can be copied.
         for column, scope in columns:
             if self.matches[id(column)].kind is Kind.ALIAS:
                 self._replace_alias(column, scope)
@@ -89,7 +89,7 @@ class _Renaming:
             if isinstance(node, exp.Star) and isinstance(node.parent, (exp.Paren, exp.Alias)):
                 raise UnsureError
             if isinstance(node, exp.Identifier) and self.dialect == "postgres":
-                # Where "Name" and name are two things, no name here is sure.
+                # If "Name" and name are different, no name is certain.
                 folded = node.name if node.quoted else node.name.lower()
                 if spellings.setdefault(folded.lower(), folded) != folded:
                     raise UnsureError
@@ -114,7 +114,7 @@ class _Renaming:
                         yield id(item), f"_c{next(i for i, one in enumerate(select.expressions, 1) if one is item)}"
 
     def _place(self, column: exp.Column, scope: Scope) -> int | None:
-        """Which output column of a set operation a key of its ORDER BY is."""
+        """The output column of a set operation that a key of its ORDER BY names."""
         node = scope.node
         if not isinstance(node, exp.SetOperation) or self.matches[id(column)].kind is not Kind.UNCERTAIN:
             return None
@@ -176,7 +176,7 @@ class _Renaming:
             column.set(part, None)
 
     def _seen(self, identifier: exp.Expr, column: str, source: Source) -> str:
-        """A table's column as the database sees its name."""
+        """A table's column, with its name as the database reads it."""
         if self.dialect != "postgres":
             return column.lower()
         if source.node.alias_column_names:
@@ -184,7 +184,7 @@ class _Renaming:
         return identifier.name if identifier.args.get("quoted") else identifier.name.lower()
 
     def _replace_alias(self, column: exp.Column, scope: Scope) -> None:
-        """An output column's name by what it stands for."""
+        """Replace an output column's name by its expression."""
         level = next(level for level in scope.levels() if column.name.lower() in level.aliases)
         meaning = level.aliases[column.name.lower()]
         inner = [self.matches.get(id(one)) for one in meaning.find_all(exp.Column)]
@@ -232,7 +232,7 @@ class _Renaming:
             node.set("db", None)
 
     def _refuse_column_lists(self) -> None:
-        """The names in AS t (a, b) can be dropped only where the inner columns themselves are named anew."""
+        """The names in AS t (a, b) can be dropped only if all inner columns get new names."""
         sources = [source.node for scope in self.scopes.all for source in scope.sources if source.table is None]
         for node in [*sources, *self.tree.find_all(exp.CTE)]:
             names = node.alias_column_names
@@ -243,7 +243,8 @@ class _Renaming:
                 raise UnsureError
 
     def _fold(self, identifier: exp.Identifier) -> None:
-        """The case that the database sees: MySQL's tables, and PostgreSQL's quoted names, keep theirs."""
+        """Fold the name's letter case as the database does: MySQL's tables and PostgreSQL's quoted names keep
+        theirs."""
         exact = (self.dialect == "postgres" and identifier.quoted) or self.dialect == "mysql"
         identifier.replace(_identifier(identifier.name if exact else identifier.name.lower()))
 

@@ -1,4 +1,4 @@
-"""Does a query promise an order of its rows? Only the outermost ORDER BY does, as the syntax tree shows."""
+"""Whether a query guarantees an order of its rows: only the outermost ORDER BY does."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _VOLATILE_NAME = re.compile(
 
 
 def is_ordered(query: Query) -> bool:
-    """Whether the outermost ORDER BY sorts by at least one thing that rows can differ in.
+    """Whether the outermost ORDER BY has a key that can differ between rows.
 
-    An ORDER BY in a subquery, a CTE, a window or an aggregate promises nothing about the whole.
+    An ORDER BY in a subquery, a CTE, a window or an aggregate does not count.
     """
     keys = sort_keys(query.tree)
     for key in keys:
         if is_volatile(key.this):
-            return False  # what comes behind it only breaks ties of a random order
+            return False  # later keys only break ties of a random order
         if not _is_constant(key.this):
             return True
     return False
@@ -40,7 +40,7 @@ def sort_keys(tree: exp.Expr) -> list[exp.Ordered]:
 
 
 def is_volatile(expression: exp.Expr) -> bool:
-    """Whether it may have another value each time that it is computed."""
+    """Whether each evaluation may give another value."""
     return any(
         isinstance(node, _VOLATILE) or (isinstance(node, exp.Anonymous) and _VOLATILE_NAME.fullmatch(node.name))
         for node in expression.walk()
@@ -48,5 +48,5 @@ def is_volatile(expression: exp.Expr) -> bool:
 
 
 def _is_constant(key: exp.Expr) -> bool:
-    # A whole number alone is the place of an output column.
+    # A whole number is the position of an output column.
     return isinstance(key, exp.Null) or (isinstance(key, exp.Literal) and not key.is_int)

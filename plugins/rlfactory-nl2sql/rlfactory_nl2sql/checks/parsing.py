@@ -1,8 +1,8 @@
-"""Reading a query: one statement that only reads, small enough to be looked at in milliseconds.
+"""Parse a query, which is one statement that only reads and is small enough to be analysed in milliseconds.
 
-What comes in is a model's text. The bounds are counted over characters and tokens before sqlglot's recursive parser
-sees them, so that 10 MB of SQL or a hundred thousand parentheses end at once. This is no guard of the database: that
-is the read-only connection. It says early, and in words to learn from, what a guard would say late.
+The text comes from a model. Characters and tokens are limited before sqlglot's recursive parser sees them, so that 10
+MB of SQL or a hundred thousand parentheses fail at once. The read-only connection protects the database. This check
+only gives an early and helpful message.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_TOKENS = 4_000  # some of sqlglot's steps are quadratic; this many take 0.1 
 MAX_NESTING = 32  # sqlglot needs some 20 Python frames a level, of 1,000; SQLite's own parser ends at 100 levels
 MAX_DEPTH = 200  # of the tree, where a chain such as 1+1+1+... grows without brackets; SQLite allows 1,000
 NAMES = {"sqlite": "SQLite", "duckdb": "DuckDB", "postgres": "PostgreSQL", "mysql": "MySQL"}
-"""The dialects, as sqlglot calls them, and as people do."""
+"""The dialects: sqlglot's names, and those for people."""
 
 _OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE}
 _CLOSING = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END}
@@ -40,7 +40,7 @@ _READS = (exp.Select, exp.SetOperation, exp.Subquery, exp.Values)
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One statement that only reads. ``tree`` is shared: copy it before you change it."""
+    """One statement that only reads. ``tree`` is shared: copy it before changing it."""
 
     sql: str
     dialect: str  # as sqlglot calls it: sqlite, duckdb, postgres, mysql
@@ -54,7 +54,7 @@ class Query:
 
 
 class NotUnderstoodError(QueryError):
-    """sqlglot cannot read the query. It is most likely wrong; the database has the last word."""
+    """sqlglot cannot parse the query. It is probably wrong, but only the database can tell."""
 
     def __init__(self, message: str) -> None:
         super().__init__(Failure.ERROR, message)
@@ -64,7 +64,7 @@ class NotUnderstoodError(QueryError):
 
 
 def parse_query(sql: str, dialect: str) -> Query:
-    """Read one statement; a semicolon and comments around it are fine.
+    """Parse one statement, optionally with a semicolon and comments around it.
 
     Raises:
         QueryError: ``REFUSED`` for another statement than a query, for several, and for a query that writes or locks;
@@ -101,13 +101,13 @@ def statement(sql: str, dialect: str) -> list[Token]:
             f"not know, near '{near}'."
         ) from None
     for token in tokens:
-        # MySQL runs what stands in such a comment, and obeys its hints, among them one on how long a query may run.
+        # MySQL executes such comments and follows their hints, one of which sets the time limit of a query.
         hidden = token.token_type is TokenType.HINT or any(note.startswith(("!", "M!")) for note in token.comments)
         if dialect == "mysql" and hidden:
             raise QueryError(
                 Failure.REFUSED, "Comments that the server obeys, /*! … */ and /*+ … */, cannot stand here."
             )
-        token.comments = []  # sqlglot takes orders from comments, too
+        token.comments = []  # comments can change how sqlglot parses
     while tokens and tokens[-1].token_type is TokenType.SEMICOLON:
         tokens.pop()
     if not tokens:
@@ -136,7 +136,7 @@ def _check_nesting(tokens: list[Token]) -> None:
         elif kind in _CLOSING:
             depth = max(depth - 1, 0)
         run = run + 1 if kind in _PREFIXES else 0
-        # sqlglot reads a[1][1][1]… again for each of its subscripts.
+        # sqlglot parses a[1][1][1]… again for each subscript.
         subscripts += kind is TokenType.L_BRACKET and before is TokenType.R_BRACKET
         if max(depth, run, subscripts) > MAX_NESTING:
             raise _too_deep()
@@ -146,7 +146,7 @@ def _check_nesting(tokens: list[Token]) -> None:
 
 
 def _parse(tokens: list[Token], sql: str, dialect: str) -> exp.Expr:
-    """The boundary to sqlglot's parser, which on hostile text raises nearly anything."""
+    """Call sqlglot's parser, which may raise any exception on hostile text."""
     try:
         tree = Dialect.get_or_raise(dialect).parser().parse(tokens, sql)[0]
     except ParseError as error:
@@ -180,7 +180,7 @@ def _too_deep() -> QueryError:
 
 
 def _explain(error: ParseError) -> str:
-    """sqlglot's first complaint as one short line, without its colours and its own classes."""
+    """sqlglot's first error as one short line, without colours and class names."""
     if not error.errors:
         return _shorten(str(error))
     first = error.errors[0]

@@ -1,7 +1,7 @@
-"""Which table and column each name in a query stands for: through aliases, derived tables, CTEs and outer queries.
+"""Resolve each name in a query to a table and column, through aliases, derived tables, CTEs and outer queries.
 
-sqlglot's own `optimizer.qualify` rewrites the tree and raises at the first doubt. Here a doubt is an answer, too: a
-name that could come from something unknown, such as a table function, is `Kind.UNCERTAIN`, and nobody complains.
+sqlglot's `optimizer.qualify` does the same, but it rewrites the tree and raises an error for any name that it cannot
+resolve. Here a name that may come from an unknown source, such as a table function, is `Kind.UNCERTAIN`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ HIDDEN = {
     "postgres": {"ctid", "tableoid", "xmin", "xmax", "cmin", "cmax"},
     "mysql": {"_rowid"},
 }
-"""Columns that every table has and no schema lists, by dialect."""
+"""Hidden columns that every table has, by dialect."""
 
 WORDS = {
     "user",
@@ -39,7 +39,7 @@ WORDS = {
     "true",
     "false",
 }
-"""What sqlglot reads as columns in some dialects, and databases as functions without parentheses."""
+"""Functions without parentheses that sqlglot parses as columns in some dialects."""
 
 _SYSTEM_TABLES = ("sqlite_", "pg_", "duckdb_", "pragma_", "information_schema")
 
@@ -54,7 +54,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A column that something in FROM offers."""
+    """A column that a source in FROM provides."""
 
     name: str  # lower case; empty where only the database knows it
     origin: Origin | None = None  # where it is a table's column, unchanged
@@ -63,12 +63,12 @@ class Output:
 
 @dataclass(slots=True)
 class Source:
-    """What stands in a FROM clause under one name."""
+    """An item of a FROM clause."""
 
     name: str  # lower case; empty for a derived table without a name
     node: exp.Expr
     columns: dict[str, Output] = field(default_factory=dict)  # by name
-    open: bool = False  # it may have further columns
+    open: bool = False  # it may have more columns
     table: Table | None = None  # where it is one of the schema's
     cte: exp.CTE | None = None  # where it is one of the query's
 
@@ -85,7 +85,7 @@ class Scope:
     open: bool = False
 
     def levels(self) -> Iterator[Scope]:
-        """This scope, and those around it."""
+        """This scope and the scopes around it, from the inside out."""
         level: Scope | None = self
         while level is not None:
             yield level
@@ -93,7 +93,7 @@ class Scope:
 
 
 class Kind(Enum):
-    """What came of looking for a name."""
+    """The result of resolving a name."""
 
     COLUMN = "column"
     ALIAS = "alias"  # an output column of the same SELECT
@@ -105,7 +105,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """What a column name stands for. ``source`` is None where several have it, as after JOIN … USING."""
+    """The meaning of a column name. ``source`` is None if several sources have it, as after JOIN … USING."""
 
     kind: Kind
     source: Source | None = None
@@ -139,7 +139,7 @@ class Scopes:
         self._read_query(query.tree, None, {})
 
     def find(self, column: exp.Column, scope: Scope) -> Match:
-        """What a column of ``scope.columns`` stands for."""
+        """The meaning of a column of ``scope.columns``."""
         return self._qualified(column, scope) if column.table else self._unqualified(column, scope)
 
     def _qualified(self, column: exp.Column, scope: Scope) -> Match:
@@ -187,7 +187,7 @@ class Scopes:
         return self._query.dialect == "sqlite" and start is not None and self._query.sql[start : start + 1] == '"'
 
     def _read_query(self, node: exp.Expr, parent: Scope | None, ctes: _Ctes) -> _Outputs | None:
-        """The output columns of a query, its scopes read on the way; None where only the database knows them."""
+        """Read the scopes of a query, and return its output columns; None if only the database knows them."""
         ctes = self._read_ctes(node, parent, ctes)
         if isinstance(node, exp.Select):
             return self._read_select(node, parent, ctes)
@@ -216,7 +216,7 @@ class Scopes:
             name = cte.alias.lower()
             body = cte.this
             if isinstance(body, exp.SetOperation) and not body.args.get("with_"):
-                # It may refer to itself, and then its first part says what its columns are.
+                # It may refer to itself. Its first part then determines its columns.
                 before = len(self.all), len(self.missing_tables)
                 first = self._read_query(body.left, parent, ctes)
                 del self.all[before[0] :], self.missing_tables[before[1] :]
@@ -242,7 +242,7 @@ class Scopes:
         return self._outputs(node, scope)
 
     def _read_source(self, node: exp.Expr, scope: Scope, ctes: _Ctes, read: set[int]) -> None:
-        """Add what stands in FROM or JOIN; ``read`` gets the ids of derived tables, whose inside is done."""
+        """Add a source of FROM or JOIN. ``read`` gets the ids of derived tables whose queries have been read."""
         name = node.alias_or_name.lower()
         source = Source(name, node, open=True)
         if isinstance(node, exp.Subquery) and isinstance(node.this, exp.Table):  # brackets around joined tables
@@ -343,7 +343,7 @@ def _renamed(outputs: _Outputs | None, node: exp.Expr) -> _Outputs | None:
 def _fill(source: Source, outputs: _Outputs | None) -> None:
     source.open = outputs is None or any(not output.name for output in outputs)
     for output in outputs or []:
-        # Two columns of one name: which of them is meant, only the database knows.
+        # Two columns have this name, and only the database knows which is meant.
         first = source.columns.setdefault(output.name, output)
         if first is not output:
             source.columns[output.name] = Output(output.name)

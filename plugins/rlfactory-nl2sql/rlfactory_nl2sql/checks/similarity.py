@@ -1,8 +1,8 @@
-"""How much of one query's structure is in another's: a cheap, dense signal where no result can be compared.
+"""The structural similarity of two queries, a fast measure that needs no results.
 
 The measure is the F1 of the two queries' components, as in the component matching of Spider's evaluation (Yu et al.,
-2018, arXiv:1809.08887), over multisets and with more kinds of component: what each clause holds, what it
-says exactly, and the whole. `sqlglot.diff` gives a finer answer and needs a hundred times as long.
+2018, arXiv:1809.08887), over multisets and with more kinds of components: the names and operators in each clause, its
+whole parts, and the whole query. `sqlglot.diff` is more exact and takes a hundred times as long.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NO_SCHEMA = Schema(())
 
 
 def similarity(gold: Query, prediction: Query, schema: Schema = _NO_SCHEMA) -> float:
-    """A number in [0, 1], symmetric; 1 only for equal trees, and so for queries of equal canonical form.
+    """The similarity in [0, 1], which is symmetric; 1 only for equal trees, such as those of equal canonical form.
 
     Without a schema, columns named without their table are compared by name alone.
     """
@@ -31,7 +31,7 @@ def similarity(gold: Query, prediction: Query, schema: Schema = _NO_SCHEMA) -> f
 
 
 def _comparable(gold: Query, prediction: Query, schema: Schema) -> list[exp.Expr]:
-    """Both trees in canonical form, or, where one has none, both as they are written."""
+    """Both trees in canonical form. If one of them has none, both as they are written."""
     try:
         return [canonical_tree(query, schema) for query in (gold, prediction)]
     except (UnsureError, RecursionError):
@@ -49,7 +49,7 @@ def _components(tree: exp.Expr) -> Counter[tuple[str, ...]]:
 
 
 def _show_tables(tree: exp.Expr) -> None:
-    """Name each column's table rather than its alias: which alias a table gets depends on all that stand before it."""
+    """Name each column's table rather than its alias, because an alias depends on all tables before it."""
     names = {
         id(select): {table.alias_or_name.lower(): table.name for table in _sources(select)}
         for select in tree.find_all(exp.Select)
@@ -72,7 +72,7 @@ def _sources(select: exp.Select) -> Iterator[exp.Table]:
 
 
 def _of_clause(node: exp.Expr, texts: NodeTexts) -> Iterator[tuple[str, ...]]:
-    """What a clause says exactly: each of its parts, and where their order matters, their places."""
+    """The exact parts of a clause, each also with its place if the order matters."""
     kind = type(node).__name__
     if isinstance(node, (exp.Limit, exp.Offset, exp.Fetch)):
         yield kind, texts.of(node)
@@ -93,7 +93,7 @@ def _of_clause(node: exp.Expr, texts: NodeTexts) -> Iterator[tuple[str, ...]]:
 
 
 def _of_part(node: exp.Expr) -> Iterator[tuple[str, ...]]:
-    """What a clause holds."""
+    """The name or kind of one node, with its clause."""
     kind = type(node).__name__
     if isinstance(node, exp.Column):
         yield _clause(node), kind, node.table.lower(), node.name.lower()

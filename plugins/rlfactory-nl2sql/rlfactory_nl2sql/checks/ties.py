@@ -1,11 +1,11 @@
-"""A gold query rewritten so that it shows between which rows its ORDER BY and LIMIT do not choose.
+"""Rewrite a gold query so that its result shows ties, which are rows that its ORDER BY does not distinguish.
 
-``SELECT name FROM singer ORDER BY age LIMIT 3`` has several right answers where singers are of one age. Its rewriting
-returns all rows, in order, each with the rank of its age as one more column: rows of one rank are a tie. The rank is
-the database's own (``DENSE_RANK``), so that collations, NULLs and signed zeros tie exactly as they do in ORDER BY.
+``SELECT name FROM singer ORDER BY age LIMIT 3`` has several right answers if singers have the same age. The rewritten
+query returns all rows in order, each with the rank of its age as an extra column. Rows of one rank are a tie. The rank
+is the database's own (``DENSE_RANK``), so that collations, NULLs and signed zeros tie exactly as they do in ORDER BY.
 
-The change is made in the query's text, and the result read back and compared with the tree that was meant: text that
-sqlglot would write from the tree might differ in a function that it thinks it knows.
+The text of the query is edited, then parsed and compared with the intended tree. Text that sqlglot generates from the
+tree might change a function.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ _RANK = "untied_rank"
 class Untied:
     """The query without its outermost LIMIT and OFFSET, and with the rank of its rows as last column.
 
-    Cutting the rows as they come by ``offset`` and ``limit`` gives one answer of the query; rows of equal rank may
-    change places. Ranks above ``limit + offset`` are left out: no answer reaches them. A database may refuse ``sql``,
-    or give more rows than the limits allow, where many are tied: then the answer is what the query itself gives.
+    Rows ``offset`` to ``offset + limit`` are one right answer, and rows of equal rank may change places. Ranks above
+    ``limit + offset`` are left out, because they are in no answer. A database may refuse ``sql``, or return too many
+    rows if many are tied. Then the original query's result is the only right answer.
     """
 
     sql: str
-    keys: int  # how many of the last columns are not the query's own: 1, or 0 where nothing sorts
+    keys: int  # number of extra columns at the end: 1, or 0 if the query has no order
     limit: int | None
     offset: int
 
 
 def untie(query: Query, schema: Schema) -> Untied | None:
-    """The rewriting; None where it cannot be done without doubt."""
+    """The rewritten query; None if that is not reliably possible."""
     tree, tokens = query.tree, statement(query.sql, query.dialect)
     while isinstance(tree, exp.Subquery) and not _set_arguments(tree):
         tree, tokens = tree.this, tokens[1:-1]
@@ -86,7 +86,7 @@ def _extend(tree: exp.Select, text: StatementText, keys: list[exp.Ordered], dial
 
 
 def _wrap(tree: exp.Query, text: StatementText, number: int, dialect: str) -> str | None:
-    """The query as a derived table, ranked by output columns: all that a set operation can be sorted by."""
+    """The query as a derived table, ranked by its output columns. A set operation can be sorted only by these."""
     names = {name.lower() for name in tree.named_selects}
     written = []
     for key, place in list(zip(sort_keys(tree), text.keys(), strict=False))[:number]:
@@ -127,7 +127,8 @@ def _as_projection(
     dialect: str,
     schema: Schema,
 ) -> str | None:
-    """A sort key's text with output columns, which only ORDER BY can name, replaced by what they stand for."""
+    """A sort key's text, with names of output columns replaced by their expressions. Only ORDER BY can use these
+    names."""
     if isinstance(key, exp.Var):
         return None  # ORDER BY ALL
     if isinstance(key.unnest(), exp.Literal) and key is not key.unnest():
@@ -164,7 +165,7 @@ def _as_projection(
 
 
 def _is_name(text: StatementText, place: int) -> bool:
-    """Whether a token that reads like an output column stands alone: no qualified name, no function, no literal."""
+    """Whether a token that reads like an output column is one, and not a qualified name, a function or a literal."""
     before = text.tokens[place - 1].token_type
     after = text.tokens[place + 1].token_type if place + 1 < len(text.tokens) else None
     named = text.tokens[place].token_type not in (TokenType.STRING, TokenType.NUMBER)
@@ -191,7 +192,7 @@ def _name(item: exp.Expr, text: StatementText, places: list[int]) -> str | None:
 
 
 def _allows_more_columns(tree: exp.Select, keys: list[exp.Ordered]) -> bool:
-    """Whether the rank can stand behind the columns without changing which rows there are."""
+    """Whether the rank can be added as a column without changing the rows."""
     distinct = tree.args.get("distinct")
     if distinct is not None:
         outputs = [item.unalias() for item in tree.expressions]
@@ -208,12 +209,12 @@ def _allows_more_columns(tree: exp.Select, keys: list[exp.Ordered]) -> bool:
 
 
 def _aggregates(node: exp.Expr, tree: exp.Select) -> bool:
-    """Whether an aggregate of this SELECT, rather than of one inside it, is in an expression."""
+    """Whether an expression holds an aggregate of this SELECT, rather than of a SELECT inside it."""
     return any(one.find_ancestor(exp.Select) is tree for one in node.find_all(exp.AggFunc))
 
 
 def _sorts_by_window(key: exp.Ordered, tree: exp.Query) -> bool:
-    """Whether a key is, or names, a window function, which no other window can sort by."""
+    """Whether a key is, or names, a window function. Another window function cannot sort by it."""
     if key.find(exp.Window):
         return True
     names = {column.name.lower() for column in key.find_all(exp.Column) if not column.table}
@@ -226,7 +227,7 @@ def _sorts_by_window(key: exp.Ordered, tree: exp.Query) -> bool:
 
 
 def _deciding(keys: list[exp.Ordered]) -> list[exp.Ordered]:
-    """The keys up to the first random one: behind it, any order is as good as another."""
+    """The keys before the first random one. The keys after it decide nothing."""
     for place, key in enumerate(keys):
         if is_volatile(key.this):
             return keys[:place]
@@ -234,7 +235,7 @@ def _deciding(keys: list[exp.Ordered]) -> list[exp.Ordered]:
 
 
 def _cut(tree: exp.Expr) -> tuple[int | None, int] | None:
-    """The outermost LIMIT and OFFSET; None where they are not plain numbers, or let ties in."""
+    """The outermost LIMIT and OFFSET; None if they are not plain numbers, or include ties."""
     limit, offset = tree.args.get("limit"), tree.args.get("offset")
     most: int | None = None
     if limit is not None:
@@ -255,7 +256,7 @@ def _number(expression: exp.Expr | None) -> int | None:
 
 
 def _can_be_table(tree: exp.Query, dialect: str) -> bool:
-    """Whether a SELECT can stand in FROM: for MySQL its columns need different names."""
+    """Whether a SELECT can be used in FROM. MySQL requires different names of its columns."""
     names = [name.lower() for name in tree.named_selects]
     return dialect != "mysql" or not (tree.is_star or "" in names or len(set(names)) < len(names))
 
@@ -272,7 +273,7 @@ def _without_limit(tree: exp.Expr) -> exp.Expr:
 
 
 def _means(sql: str, dialect: str, tree: exp.Expr, *, extended: bool = False) -> bool:
-    """Whether a text is read as this tree; where it is ``extended``, but for one more output column at its end."""
+    """Whether a text is parsed to this tree. ``extended``: the text has one more output column at its end."""
     try:
         found = parse_query(sql, dialect).tree.copy()
     except QueryError:

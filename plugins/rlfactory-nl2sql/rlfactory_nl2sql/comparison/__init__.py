@@ -1,1 +1,1 @@
-"""Whether the results of two queries are the same, in several senses."""
+"""Compare the results of two queries, with several definitions of equality."""

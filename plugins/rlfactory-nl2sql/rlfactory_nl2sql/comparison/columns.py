@@ -1,11 +1,10 @@
-"""Which column of a result is which column of an answer, where their order is free.
+"""Match the columns of a result with those of an answer when their order is free.
 
-The rows being free too, this is as hard as graph isomorphism. So: colour refinement (1-dimensional Weisfeiler-Leman)
-over rows and columns, which tells columns apart by the values that they hold and rows by the columns' values, until
-nothing changes; where several columns are left for one, each is tried, which refines the colours further. What comes
-out is always checked by comparing the rows for real, so a wrong arrangement is never taken. The work is bounded by a
-number of values looked at, so a puzzle ends in an error and never in an answer. Tables of databases need one or two
-refinements, whatever the number of their columns and of equal ones among them.
+The order of rows is free too, so this is as hard as graph isomorphism. The method is colour refinement (1-dimensional
+Weisfeiler-Leman) over rows and columns: columns are distinguished by their values and rows by their columns' values,
+until nothing changes. If several columns remain possible for one, each is tried, which refines the colours further. A
+match is always verified by comparing the rows, so it is never wrong. The number of values read is bounded. A result
+that exceeds it ends in an error and never in a wrong answer. Real tables need one or two refinements.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from rlfactory_core.errors import VerifierError
 from rlfactory_nl2sql.comparison.rows import Sides, Span
 from rlfactory_nl2sql.comparison.values import clusters, coded, has_loose
 
-_MOST_VALUES = 10_000_000  # looked at in one search: some seconds
+_MOST_VALUES = 10_000_000  # values read in one search; they take some seconds
 _MOST_PASSES = 40  # over large tables, for which that would be too few
-_PROOF = 5  # comparing rows for real takes about as long as so many passes
+_PROOF = 5  # comparing rows by value takes as long as about so many passes
 
 Columns = Sequence[Sequence[Any]]
 Choices = dict[int, list[int]]  # answer's column -> the result's columns that it may be, one of each kind
@@ -48,7 +47,7 @@ class _State:
 
 
 class Arrangements:
-    """The search for the columns of a result that are an answer's."""
+    """The search for the columns of a result that correspond to an answer's."""
 
     def __init__(self, gold: Columns, found: Columns, ties: Sequence[Span], tolerance: float) -> None:
         """``gold``, ``found``: columns of normal values, of all rows of the ties and of the result."""
@@ -67,7 +66,7 @@ class Arrangements:
         self._kinds = self._kinds_of_columns(loose)
 
     def find(self, *, ordered: bool) -> list[int] | None:
-        """For each column of the answer the result's column that it is; None where the result is not the answer.
+        """For each column of the answer, the corresponding column of the result; None if the result is not the answer.
 
         Raises:
             VerifierError: it could not be found out in bounded work.
@@ -101,7 +100,7 @@ class Arrangements:
         return missing
 
     def _start(self, *, ordered: bool) -> _State:
-        """Rows told apart by the tie that they are in, where ties are in order."""
+        """The state before the first refinement. If ties are ordered, each has a colour of its own."""
         gold, found = [0] * len(self._gold[0]), [0] * len(self._found[0])
         cut = {number for number, tie in enumerate(self._ties) if not tie.whole}
         if ordered:
@@ -127,7 +126,7 @@ class Arrangements:
         ]
 
     def _refine(self, state: _State) -> tuple[_State, Choices] | None:
-        """Colours refined until nothing changes, and what each column may then be; None where that is nothing."""
+        """Refine until nothing changes. Also returns each column's possible matches; None if a column has none."""
         while True:
             self._spend(len(self._gold) * len(state.gold) + len(self._found) * len(state.found))
             choices, classes = self._choices(state)
@@ -143,7 +142,7 @@ class Arrangements:
             state = finer
 
     def _choices(self, state: _State) -> tuple[Choices, tuple[dict[int, int], dict[int, int]]]:
-        """What each open column of the answer may be, and the class of each open column on both sides."""
+        """The possible matches of each open column of the answer, and the class of each open column on both sides."""
         taken = set(state.fixed.values())
         gold = [column for column in range(len(self._gold)) if column not in state.fixed]
         found = [column for column in range(len(self._found)) if column not in taken]
@@ -180,7 +179,10 @@ class Arrangements:
     def _refine_rows(
         self, state: _State, choices: Choices, classes: tuple[dict[int, int], dict[int, int]]
     ) -> _State | None:
-        """Rows told apart by their values in settled columns, and where none is spare in all columns of each class."""
+        """Give rows different colours if their values in settled columns differ.
+
+        If both sides have equally many columns, values in the columns of a class may differ, too.
+        """
         settled = {column: choice[0] for column, choice in choices.items() if len(choice) == 1}
         gold: Iterable[Hashable] = zip(state.gold, *(self._gold[column] for column in settled), strict=True)
         found: Iterable[Hashable] = zip(state.found, *(self._found[column] for column in settled.values()), strict=True)
@@ -193,7 +195,7 @@ class Arrangements:
         return self._recoloured(state, state.fixed, gold, found)
 
     def _branches(self, state: _State, choices: Choices) -> Iterator[_State]:
-        """Each choice for the column that has the fewest."""
+        """The states after each choice for the column with the fewest choices."""
         column = min(
             (column for column in choices if len(choices[column]) > 1), key=lambda column: len(choices[column])
         )
@@ -211,7 +213,7 @@ class Arrangements:
     def _recoloured(
         state: _State, fixed: Mapping[int, int], gold: Iterable[Hashable], found: Iterable[Hashable]
     ) -> _State | None:
-        """A state with these colours as small integers; None where the rows do not correspond."""
+        """The state with these colours as small integers; None if the rows no longer correspond."""
         numbers: dict[Hashable, int] = {}
         gold, found = ([numbers.setdefault(colour, len(numbers)) for colour in side] for side in (gold, found))
         if Counter(_pick(gold, state.whole.gold)) != Counter(_pick(found, state.whole.found)):
@@ -221,7 +223,7 @@ class Arrangements:
         return replace(state, fixed=fixed, gold=gold, found=found)
 
     def _arranged(self, state: _State, choices: Choices) -> list[int] | None:
-        """One choice for each column taken, none twice; None where there are not enough columns of a kind."""
+        """One column of the result for each column of the answer, none twice; None if a kind has too few columns."""
         arranged = dict(state.fixed)
         free: dict[int, list[int]] = {}
         for column, kind in enumerate(self._kinds):
@@ -256,5 +258,5 @@ def _pick(values: Sequence[int], rows: Sequence[int]) -> Sequence[int]:
 
 
 def _bags(columns: Sequence[Sequence[int]], classes: Sequence[int]) -> Iterable[Hashable]:
-    """For each row its values in these columns, each with its column's class, in an order that is theirs alone."""
+    """For each row its values in these columns, each with its column's class, sorted."""
     return (tuple(sorted(zip(classes, row, strict=True))) for row in zip(*columns, strict=True))

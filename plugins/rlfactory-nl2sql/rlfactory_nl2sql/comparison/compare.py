@@ -1,4 +1,4 @@
-"""Whether a result is the answer to a gold query, in one of several named senses."""
+"""Compare a result with a gold query's answer, with one of several definitions of equality."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Literal, get_args
 
 from rlfactory_core.errors import ConfigError, VerifierError, nearest
 from rlfactory_nl2sql.comparison import describe
-from rlfactory_nl2sql.comparison.answer import Answer, Tie
-from rlfactory_nl2sql.comparison.building import Order
+from rlfactory_nl2sql.comparison.answer import Answer, Order, Tie
 from rlfactory_nl2sql.comparison.columns import Arrangements
 from rlfactory_nl2sql.comparison.describe import number_of
 from rlfactory_nl2sql.comparison.rows import Sides, Span, columns_of, spans
@@ -20,7 +19,7 @@ Semantics = Literal["multiset", "set", "test-suite", "subset", "exact"]
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """In which sense a result has to equal a gold query's answer. Column names never count.
+    """The definition of equality for a result and a gold query's answer. Column names never count.
 
     ``semantics``:
 
@@ -54,7 +53,7 @@ class Comparison:
 
     @property
     def fixed(self) -> bool:
-        """Whether each row has its place. The gold query's answer is then taken as it gives it, not untied."""
+        """Whether each row has its place. Then the gold query runs as it is, not as `checks.ties` rewrites it."""
         return self.semantics == "exact" or self.order == "always"
 
     @property
@@ -64,10 +63,10 @@ class Comparison:
 
 
 def compare(answer: Answer, rows: Rows, how: Comparison) -> str | None:
-    """None where the result is the answer; else the first difference, in words for the person who debugs a reward.
+    """None if the result equals the answer; otherwise the first difference, for a person who debugs a reward.
 
     Raises:
-        VerifierError: it could not be found out in bounded work.
+        VerifierError: the comparison exceeded its bound of work.
     """
     wanted, given = len(answer.columns), len(rows.columns)
     if given != wanted and not (how.semantics == "subset" and given > wanted > 0):
@@ -79,7 +78,7 @@ def compare(answer: Answer, rows: Rows, how: Comparison) -> str | None:
 
 
 def _in_place(answer: Answer) -> Answer:
-    """Each row as a tie of its own, in the gold query's order; a tie that is cut stays free: its order is not known."""
+    """Each row as a tie of its own, in the gold query's order. Cut ties are kept, since their order is unknown."""
     return Answer(
         answer.columns,
         tuple(
@@ -172,7 +171,7 @@ class _Difference:
 
 
 def _is_so(check: Callable[[], bool]) -> bool:
-    """Whether a check that only words a difference says yes; not where it cannot find out."""
+    """Whether a check is true, if it only serves the wording of a message; False if it cannot find out."""
     try:
         return check()
     except VerifierError:

@@ -1,4 +1,4 @@
-"""Differences between a result and an answer in words, for the person who debugs a reward."""
+"""Describe differences between a result and an answer, for a person who debugs a reward."""
 
 from __future__ import annotations
 

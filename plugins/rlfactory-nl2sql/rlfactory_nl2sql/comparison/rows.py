@@ -1,7 +1,7 @@
-"""Whether the rows of a result can be the rows of an answer, columns by position.
+"""Compare the rows of a result with those of an answer, columns by position.
 
-Rows are counted by their codes (`values`), which settles nearly everything. Only rows with numbers of loose clusters
-are matched one by one: sorted, and where that does not settle it by a bipartite matching of bounded work.
+Rows are counted by their codes (`values`), which decides nearly all cases. Only rows with numbers in loose clusters are
+matched one by one: after sorting, and if that does not decide, by a bipartite matching with bounded work.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from rlfactory_nl2sql.comparison.values import (
 )
 from rlfactory_nl2sql.connection import Row
 
-_MOST_STEPS = 1_000_000  # looks at pairs of rows in all: about a second
+_MOST_STEPS = 1_000_000  # comparisons of pairs of rows: about a second
 _UNDECIDED = (
     "The results could not be compared: too many of their rows are within the tolerance of one another. Compare with "
     "a smaller tolerance."
@@ -72,7 +72,7 @@ class Sides:
 
     def __init__(self, gold: Sequence[Sequence[Any]], found: Sequence[Sequence[Any]], tolerance: float) -> None:
         """``gold`` and ``found``: equally many columns of normal values."""
-        self.steps = 0  # looks at pairs of rows so far, where codes did not settle it
+        self.steps = 0  # pairs of rows compared so far, because their codes did not decide
         self._tolerance = tolerance
         self._values = gold, found
         self._clusters = [clusters(pair, tolerance) for pair in zip(gold, found, strict=True)]
@@ -82,7 +82,7 @@ class Sides:
         )
 
     def in_order(self, ties: Sequence[Span]) -> bool:
-        """Whether the result's rows are what the ties give one after the other, in any order within each.
+        """Whether the result's rows are those of the ties in order, in any order within each tie.
 
         Raises:
             VerifierError: it could not be found out.
@@ -95,7 +95,7 @@ class Sides:
         return position == len(self.found)
 
     def fit(self, ties: Sequence[Span], found: Sequence[int]) -> bool:
-        """Whether these rows of the result are what the ties give, in any order.
+        """Whether these rows of the result are those of the ties, in any order.
 
         Raises:
             VerifierError: it could not be found out.
@@ -118,7 +118,7 @@ class Sides:
         return all(self._match(*group) for group in self._loose_groups(rows, found))
 
     def fit_as_set(self, ties: Sequence[Span]) -> bool:
-        """Whether the result's rows are what the ties give, where it does not matter how often each occurs.
+        """Whether the result's distinct rows are those of the ties.
 
         Raises:
             VerifierError: it could not be found out.
@@ -149,7 +149,7 @@ class Sides:
         return [number for number, column in enumerate(self._clusters) if column.loose]
 
     def _loose_columns(self, row: Row) -> list[int]:
-        """The columns of a coded row that its codes do not settle."""
+        """The columns of a coded row whose codes do not decide equality."""
         return [number for number in self._loose if has_loose(row[number], self._clusters[number])]
 
     def _equal(self, gold: int, found: int) -> bool:
@@ -162,7 +162,7 @@ class Sides:
     def _loose_groups(
         self, gold: Iterable[int], found: Iterable[int]
     ) -> Iterator[tuple[list[int], list[int], list[int]]]:
-        """Rows of both sides with the same codes, and the columns in which these codes do not settle it."""
+        """Rows of both sides with the same codes, and the columns whose codes do not decide equality."""
         groups: defaultdict[Row, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
         for index in gold:
             groups[self.gold[index]][0].append(index)
@@ -173,13 +173,13 @@ class Sides:
                 yield left, right, columns
 
     def _match(self, gold: list[int], found: list[int], columns: list[int]) -> bool:
-        """Whether each row of the result can have a row of the answer of its own."""
+        """Whether each row of the result can be matched with a different row of the answer."""
         left, right = (self._numbers(side, rows, columns) for side, rows in enumerate((gold, found)))
         gold, found = sorted(gold, key=left.__getitem__), sorted(found, key=right.__getitem__)
         if len(gold) == len(found):
             if all(self._near(*pair, columns) for pair in zip(gold, found, strict=True)):
                 return True
-            # What is near to a number moves up with it, so for one number the sorted pairs are as good as any. Whole
+            # The numbers near a number grow with it. So with one number a row, sorted pairs are as good as any. Whole
             # numbers on both sides are the exception.
             if len(left[gold[0]]) == 1 and not all(
                 any(is_whole(numbers[0]) for numbers in side.values()) for side in (left, right)
@@ -209,7 +209,7 @@ class Sides:
             yield [other for other in window if self._near(*((other, row) if swapped else (row, other)), columns)]
 
     def _each_has_one(self, choices: list[list[int]]) -> bool:
-        """Whether each can have one of its choices without sharing: Kuhn's bipartite matching, breadth first."""
+        """Whether each can have one of its choices that no other has, by Kuhn's bipartite matching, breadth first."""
         owner: dict[int, int] = {}
         held: dict[int, int] = {}
         for start in range(len(choices)):
@@ -241,9 +241,9 @@ class Sides:
 
 
 def _supplied(need: Counter[Row], choice: Sequence[Counter[Row]], takes: Sequence[int]) -> bool:
-    """Whether ``need`` can be taken from the choices, from none of them more than it gives.
+    """Whether ``need`` rows can be taken from the choices, from each at most as many as it gives.
 
-    By max-flow and min-cut: what the choices outside a subset cannot give, the subset must. An answer cuts at most two
+    By max-flow and min-cut: a subset of the choices must give what the others cannot. An answer cuts at most two
     ties, one with OFFSET and one with LIMIT, so the subsets are few.
     """
     numbers = range(len(choice))

@@ -1,10 +1,10 @@
-"""When two values of results are equal: by value, whatever type the database gave them.
+"""Equality of two values of results: by value, whatever their type in the database.
 
 1, 1.0, Decimal("1.00") and True are one value; '1' is another. NULL equals NULL and NaN equals NaN, because results are
 compared here and not conditions. Floats and fractional decimals are equal within a relative tolerance; whole numbers
 that a database gives as integers or decimals are exact among themselves. Midnight equals its date, as in SQL.
 
-Being near is not transitive, so values cannot simply be rounded and hashed. `clusters` gives each number a code such
+Nearness is not transitive, so values cannot simply be rounded and hashed. `clusters` gives each number a code such
 that numbers with different codes are never equal; numbers with one code are equal except in `loose` clusters, in which
 `same` has to decide pair by pair.
 """
@@ -22,11 +22,11 @@ from uuid import UUID
 
 _NUMBERS = (int, float, Decimal)
 _PLAIN = frozenset({bool, int, str, bytes, type(None), datetime, time, timedelta, UUID})
-_NEAR_ZERO = 1e-3  # the absolute tolerance as a part of the relative one: sums that cancel out leave such rests
+_NEAR_ZERO = 1e-3  # share of the relative tolerance that is the absolute one, for sums that almost cancel out
 
 
 class _Mark(Enum):
-    """What Python has no comparable value for."""
+    """Marks for values that Python cannot compare."""
 
     NAN = "NaN"
     ARRAY = "["
@@ -36,17 +36,17 @@ class _Mark(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Nested:
-    """An array, struct, map or JSON value, laid out flat: its values, with marks where a level begins and ends."""
+    """An array, struct, map or JSON value as a flat sequence of values, with marks around each level."""
 
     parts: tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Clusters:
-    """Numbers that may be equal within the tolerance: ``code[number]``, the number itself where it is not in it."""
+    """Codes of numbers that may be equal within the tolerance. A number without a code is its own code."""
 
     code: dict[Any, Any]
-    loose: frozenset[Any]  # codes of clusters in which not every two numbers are equal
+    loose: frozenset[Any]  # codes of clusters in which some numbers are not equal
 
 
 def normal_column(values: Sequence[Any]) -> Sequence[Any]:
@@ -60,7 +60,7 @@ def normal_column(values: Sequence[Any]) -> Sequence[Any]:
 
 
 def normal(value: Any) -> Any:
-    """One value in that form."""
+    """One value in the form of `normal_column`."""
     return Nested(_flat(value)) if isinstance(value, (list, tuple, dict, set, frozenset)) else _scalar(value)
 
 
@@ -92,7 +92,7 @@ def is_whole(value: Any) -> bool:
 
 
 def near(left: Any, right: Any, tolerance: float) -> bool:
-    """Whether two numbers are equal within the tolerance, be they whole or not."""
+    """Whether two numbers, whole or not, are equal within the tolerance."""
     one, other = as_float(left), as_float(right)
     if math.isinf(one) or math.isinf(other):
         return bool(left == right)  # beyond the floats numbers are exact
@@ -112,7 +112,7 @@ def clusters(columns: Sequence[Sequence[Any]], tolerance: float) -> Clusters:
     if all(set(map(type, column)) <= _PLAIN for column in columns):
         return Clusters({}, frozenset())
     whole: set[Any] = set()
-    other: set[Any] = set()  # 1 may be in the one and 1.0 in the other
+    other: set[Any] = set()  # one column may have 1 and the other 1.0
     for column in columns:
         kinds = set(map(type, column))
         if kinds == {float}:
@@ -155,7 +155,7 @@ def has_loose(value: Any, found: Clusters) -> bool:
 
 
 def _chains(numbers: list[Any], tolerance: float) -> Iterable[list[Any]]:
-    """Sorted numbers, cut where one is not near the next: numbers of two chains are never near."""
+    """Sorted numbers, divided where one is not near the next. So numbers of different chains are never near."""
     start, last = 0, math.nan
     for stop, number in enumerate(map(as_float, numbers)):
         if stop and not math.isclose(last, number, rel_tol=tolerance, abs_tol=tolerance * _NEAR_ZERO):
@@ -183,7 +183,7 @@ def _scalar(value: Any) -> Any:
 
 
 def _flat(value: Any) -> tuple[Any, ...]:
-    """Without recursion: JSON may be nested deeper than Python's stack."""
+    """Flatten a nested value, without recursion, because JSON may be nested deeper than Python's stack."""
     parts: list[Any] = []
     waiting = [value]
     while waiting:

@@ -8,18 +8,18 @@ from pathlib import Path
 from rlfactory_core.errors import UsageError, nearest
 from rlfactory_nl2sql.databases.reference import DatabaseRef, parse_reference
 
-_DEEPEST = 3  # folders down from the one given: BIRD's train/train_databases/<id>
+_DEEPEST = 3  # levels below the given folder: BIRD's train/train_databases/<id>
 
 
 class DatabaseFolder:
-    """Finds databases by their ids in a folder, or in folders of it such as ``database`` or ``dev/dev_databases``."""
+    """Finds databases by id in a folder, or in its subfolders such as ``database`` or ``dev/dev_databases``."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     @cached_property
     def files(self) -> dict[str, list[Path]]:
-        """The database files by id; looked for once."""
+        """The database files by id; searched for once."""
         found: dict[str, list[Path]] = {}
         level = [self._path]
         for _ in range(_DEEPEST):
@@ -37,7 +37,7 @@ class DatabaseFolder:
         """The database with that id.
 
         Raises:
-            UsageError: there is none, or there are several.
+            UsageError: there is none or more than one.
         """
         files = self.files.get(name, [])
         if len(files) == 1:

@@ -1,8 +1,8 @@
-"""Questions in the layouts of Spider and BIRD: a JSON array, or the same rows one a line.
+"""Questions in the layouts of Spider and BIRD: a JSON array, or the same rows as JSON lines.
 
 Spider (https://yale-lily.github.io/spider): ``db_id``, ``question``, ``query``, and parses of both, which are left out.
 BIRD (https://bird-bench.github.io): ``db_id``, ``question``, ``evidence``, ``SQL``, in some of its files also
-``question_id`` and ``difficulty``. The evidence is what the annotators were told, and becomes a part of the prompt.
+``question_id`` and ``difficulty``. The evidence is a hint that the annotators had, and becomes a part of the prompt.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ BIRD = Layout(query="SQL", id="question_id", evidence="evidence", difficulty="di
 
 
 def load_questions(path: Path, split: str) -> list[Sample] | None:
-    """The samples of a file in one of the layouts; None where it is in neither, and may be in one of the core's.
+    """The samples of a file in one of the layouts; None if it has neither, so that the core may read it.
 
-    ``metadata["database"]`` is the row's ``db_id``, or ``database``, where it has one.
+    ``metadata["database"]`` is the row's ``db_id`` or ``database``, if it has one.
 
     Raises:
-        DataError: an array that is not JSON or holds other rows, or a row that lacks something.
+        DataError: an array that is not JSON or has other rows, or an incomplete row.
     """
     if path.suffix not in (".json", ".jsonl", ".ndjson") or not path.is_file():
         return None
@@ -67,7 +67,7 @@ def load_questions(path: Path, split: str) -> list[Sample] | None:
 
 
 def _lines(text: str) -> list[Any] | None:
-    """Rows one a line; None where the first is in none of the layouts."""
+    """The rows of JSON lines; None if the first has none of the layouts."""
     lines = [line for line in text.split("\n") if line.strip()]
     try:
         first = json.loads(lines[0]) if lines else None

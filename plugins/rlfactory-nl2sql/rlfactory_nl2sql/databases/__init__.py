@@ -1,1 +1,1 @@
-"""Databases: SQLite, DuckDB, PostgreSQL and MySQL behind one contract, `connection.Connection`."""
+"""Databases: SQLite, DuckDB, PostgreSQL and MySQL with one interface, `connection.Connection`."""

@@ -1,10 +1,9 @@
-"""DuckDB, in this process: a file that is never written to, or its varied copies in memory.
+"""DuckDB in this process: a file that is opened read-only, or varied copies of it in memory.
 
-What holds a query: the file is opened to read only, every query runs in a read-only transaction and is a single
-statement that DuckDB itself takes for a SELECT; access to files and the network, extensions, secrets and Python's
-variables are off, and the configuration is locked. At its deadline a query is interrupted. DuckDB looks at the clock
-between vectors of 2,048 rows: one function call on a value of gigabytes is cut by DuckDB's memory limit or by that of
-the worker process, not by the interrupt.
+Guards: the file is opened read-only. Every query runs in a read-only transaction and is a single statement that DuckDB
+itself classifies as a SELECT. Access to files and the network, extensions, secrets and Python's variables are disabled,
+and the configuration is locked. A query is interrupted at its deadline. DuckDB checks for interrupts between vectors of
+2,048 rows, so a single call on a value of gigabytes ends by DuckDB's memory limit or by that of the worker process.
 """
 
 from __future__ import annotations
@@ -13,19 +12,22 @@ import contextlib
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 
 from rlfactory_core.errors import BackendError
 from rlfactory_nl2sql.connection import Failure, QueryError, QueryLimits, Row, Rows, TableRows
-from rlfactory_nl2sql.databases.duck_schema import quoted, read_schema, view_definitions
 from rlfactory_nl2sql.databases.limiting import collect, late, stopped_after
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.databases.statement_guard import Forbidden, check_text
-from rlfactory_nl2sql.schema import Schema, Table
+from rlfactory_nl2sql.schema import Column, ForeignKey, Schema, Table
 
-# These tell where the file is, how this process is set up, or run text as SQL.
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+
+# These show the file's path or this process's settings, or run text as SQL.
 _FORBIDDEN = Forbidden(
     functions=frozenset({"current_setting", "getenv", "json_execute_serialized_sql", "query", "which_secret"}),
     relations=frozenset(
@@ -54,7 +56,7 @@ class DuckDatabase:
         started = time.monotonic()
         try:
             self._connection.execute("BEGIN TRANSACTION READ ONLY")
-        except duckdb.Error as error:  # after an internal error nothing works any more
+        except duckdb.Error as error:  # after an internal error the connection is unusable
             raise _lost(self._name, error) from error
         with stopped_after(limits.seconds, self._connection.interrupt):
             try:
@@ -76,7 +78,7 @@ class DuckDatabase:
         return self._schema
 
     def read(self, table: str, rows: int) -> Sequence[Row]:
-        """Every so-manieth row in the order in which the table keeps them; of a view the first ones."""
+        """Every n-th row in the table's order; for a view the first rows."""
         known = self._known(table)
         names = ", ".join(quoted(column.name) for column in known.columns)
         place = quoted(known.name)
@@ -90,7 +92,7 @@ class DuckDatabase:
             raise _lost(self._name, error) from error
 
     def instance(self, data: TableRows) -> DuckDatabase:
-        """In memory, with primary keys, UNIQUE and NOT NULL, without checks and collations."""
+        """A varied copy in memory, with primary keys, UNIQUE and NOT NULL, but without CHECK and collations."""
         schema = self.schema()
         name = f"a varied copy of {self._name}"
         try:
@@ -134,12 +136,12 @@ class DuckDatabase:
 
 
 class DuckConnection(DuckDatabase):
-    """One database file, opened to read only.
+    """One database file, opened read-only.
 
-    ``limits.memory_mb`` becomes DuckDB's memory limit as long as the connection is open; nothing is spilled to disk.
+    ``limits.memory_mb`` is DuckDB's memory limit while the connection is open. Nothing is spilled to disk.
 
     Raises:
-        BackendError: the file cannot be opened, for example as another process has it open to write.
+        BackendError: the file cannot be opened, for example because another process has opened it for writing.
     """
 
     def __init__(self, ref: DatabaseRef, limits: QueryLimits) -> None:
@@ -155,19 +157,19 @@ class DuckConnection(DuckDatabase):
 
 def _config(limits: QueryLimits) -> dict[str, Any]:
     return {
-        "threads": "1",  # many workers share the machine, and a table's rows come in one order
+        "threads": "1",  # many workers share the machine; and rows come in a fixed order
         "memory_limit": f"{limits.memory_mb}MB",
         "temp_directory": "",
         "autoinstall_known_extensions": "false",
         "autoload_known_extensions": "false",
         "allow_community_extensions": "false",
         "allow_persistent_secrets": "false",
-        "python_enable_replacements": "false",  # else FROM x reads a variable x of this program
+        "python_enable_replacements": "false",  # otherwise FROM x reads a variable x of this program
     }
 
 
 def _attached(location: str, catalog: str, limits: QueryLimits) -> duckdb.DuckDBPyConnection:
-    """An engine of its own, as connections to one file would share one, and with it its settings."""
+    """Attach the file to a new engine. Connections to one file would share an engine and its settings."""
     connection = duckdb.connect(":memory:", config=_config(limits))
     try:
         place = location.replace("'", "''")
@@ -181,7 +183,7 @@ def _attached(location: str, catalog: str, limits: QueryLimits) -> duckdb.DuckDB
 
 
 def _catalog(path: Path) -> str:
-    """What DuckDB calls the database in a file, unless the name is taken."""
+    """DuckDB's name for the database in a file, unless the name is reserved."""
     return f"{path.stem}_" if path.stem.lower() in ("main", "memory", "system", "temp") else path.stem
 
 
@@ -191,7 +193,7 @@ def _lock(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def _only(statements: list[duckdb.Statement]) -> duckdb.Statement:
-    """DuckDB's own reading of the text decides what it is."""
+    """The single SELECT among DuckDB's parsed statements; any other text is refused."""
     if len(statements) != 1:
         raise QueryError(Failure.REFUSED, "Refused: a single query is allowed, and this is not one.")
     if statements[0].type != duckdb.StatementType.SELECT:
@@ -208,14 +210,14 @@ def _fill(connection: duckdb.DuckDBPyConnection, tables: Iterable[Table], data: 
         parts += [f"{kind} ({', '.join(map(quoted, columns))})" for kind, columns in keys if columns]
         connection.execute(f"CREATE TABLE {quoted(table.name)} ({', '.join(parts)})")
         if rows := data.get(table.name):
-            # a list for each column: a sixth of what as many rows of parameters take
+            # one list per column takes a sixth of the time of one parameter list per row
             lists = ", ".join(f"unnest(?::{column.type}[])" for column in table.columns)
             values = [list(column) for column in zip(*rows, strict=True)]
             connection.execute(f"INSERT INTO {quoted(table.name)} SELECT {lists}", values)
 
 
 def _create_views(connection: duckdb.DuckDBPyConnection, definitions: list[str]) -> None:
-    """In an order in which each finds those that it reads."""
+    """Create each view after the views that it reads."""
     while definitions:
         failed = []
         for sql in definitions:
@@ -229,10 +231,64 @@ def _create_views(connection: duckdb.DuckDBPyConnection, definitions: list[str])
 
 
 def _reduced(error: Exception) -> str:
-    """DuckDB's message without its settings, its picture of the query and the name of its class."""
+    """DuckDB's message without settings, the marked query and the error's class."""
     said = str(error).partition("\n\nLINE ")[0].partition("\nPossible solutions")[0].strip()
     return said.partition("Error: ")[2] or said
 
 
 def _lost(name: str, error: Exception) -> BackendError:
     return BackendError(f"The database {name} cannot be read: {_reduced(error)}")
+
+
+_HERE = "database_name = current_database() AND schema_name = current_schema()"
+
+
+def quoted(name: str) -> str:
+    """A name as an SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def read_schema(connection: DuckDBPyConnection) -> Schema:
+    """Tables and views of the current schema."""
+    columns: dict[str, list[Column]] = {}
+    for table, name, kind, nullable in connection.execute(
+        f"SELECT table_name, column_name, data_type, is_nullable FROM duckdb_columns() WHERE {_HERE} AND NOT internal "  # noqa: S608
+        "ORDER BY column_index"
+    ).fetchall():
+        columns.setdefault(table, []).append(Column(name, kind, bool(nullable)))
+    tables = connection.execute(f"SELECT table_name FROM duckdb_tables() WHERE {_HERE} AND NOT internal").fetchall()  # noqa: S608
+    made = [_table(connection, name, tuple(columns[name])) for (name,) in tables]
+    views = [name for name, _ in view_definitions(connection)]
+    return Schema((*made, *(Table(name, tuple(columns.get(name, ())), view=True) for name in views)))
+
+
+def view_definitions(connection: DuckDBPyConnection) -> list[tuple[str, str]]:
+    """Name and CREATE VIEW statement of each view of the current schema."""
+    return connection.execute(
+        f"SELECT view_name, sql FROM duckdb_views() WHERE {_HERE} AND NOT internal"  # noqa: S608
+    ).fetchall()
+
+
+def _table(connection: DuckDBPyConnection, name: str, columns: tuple[Column, ...]) -> Table:
+    key: tuple[str, ...] = ()
+    unique: list[tuple[str, ...]] = []
+    foreign: list[ForeignKey] = []
+    for kind, own, target, target_columns in connection.execute(
+        "SELECT constraint_type, constraint_column_names, referenced_table, referenced_column_names "  # noqa: S608
+        f"FROM duckdb_constraints() WHERE {_HERE} AND table_name = ?",
+        [name],
+    ).fetchall():
+        if kind == "PRIMARY KEY":
+            key = tuple(own)
+        elif kind == "UNIQUE":
+            unique.append(tuple(own))
+        elif kind == "FOREIGN KEY":
+            foreign.append(ForeignKey(tuple(own), target, tuple(target_columns)))
+    for (expressions,) in connection.execute(
+        f"SELECT expressions FROM duckdb_indexes() WHERE {_HERE} AND table_name = ? AND is_unique AND NOT is_primary",  # noqa: S608
+        [name],
+    ).fetchall():
+        indexed = tuple(part.strip().strip("'\"") for part in expressions.strip("[]").split(","))
+        if set(indexed) <= {column.name for column in columns} and indexed not in unique:  # otherwise an expression
+            unique.append(indexed)
+    return Table(name, columns, key, tuple(foreign), tuple(unique))

@@ -1,4 +1,4 @@
-"""The limits of a query, kept while its result comes in row by row."""
+"""Limits of a query, enforced while its result is read row by row."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Any
 from rlfactory_nl2sql.connection import Failure, QueryError, QueryLimits, Row, Rows
 
 _NUMBER_BYTES = 8
-_PATIENCE = 5.0  # seconds: a busy machine takes long to stop a query, and who is cut off has to connect again
+_PATIENCE = 5.0  # seconds: a busy machine takes long to stop a query, and a connection that is aborted must be reopened
 
 
 @contextlib.contextmanager
 def stopped_after(seconds: float, stop: Callable[[], None], then: Callable[[], None] | None = None) -> Iterator[None]:
-    """Call ``stop`` from a thread of its own when ``seconds`` are over, unless the ``with`` block ended before.
+    """Call ``stop`` from another thread after ``seconds``, unless the ``with`` block has ended before.
 
     Args:
-        stop: safe to call while the block's thread waits for the database; must not raise. ``then`` likewise.
-        then: what to do where ``stop`` did not end the block within some seconds.
+        stop: must be safe to call while the block waits for the database, and must not raise; ``then`` likewise.
+        then: is called if the block has not ended some seconds after ``stop``.
     """
     ended = threading.Event()
 
@@ -37,14 +37,14 @@ def stopped_after(seconds: float, stop: Callable[[], None], then: Callable[[], N
         yield
     finally:
         ended.set()
-        watcher.join()  # so that a late stop does not hit the next query
+        watcher.join()  # so that a late stop cannot hit the next query
 
 
 def collect(columns: tuple[str, ...], rows: Iterable[Row], limits: QueryLimits, started: float) -> Rows:
-    """All rows of a result that stays within the limits.
+    """All rows of a result, within the limits.
 
     Args:
-        rows: as they come from the database; no more of them are taken than the limits allow.
+        rows: from the database; no more are read than the limits allow.
         started: when the query began, by `time.monotonic`.
 
     Raises:
@@ -55,7 +55,7 @@ def collect(columns: tuple[str, ...], rows: Iterable[Row], limits: QueryLimits, 
     for row in rows:
         if len(taken) >= limits.rows:
             raise QueryError(Failure.ROWS, f"The result has more than {limits.rows:,} rows.")
-        for value in row:  # by the commonest types first: this loop is what a quick query costs
+        for value in row:  # common types first: this loop dominates the cost of a fast query
             kind = type(value)
             total += len(value) if kind is str else _NUMBER_BYTES if kind is int or value is None else size(value)
         if total > limits.bytes:
@@ -67,7 +67,7 @@ def collect(columns: tuple[str, ...], rows: Iterable[Row], limits: QueryLimits, 
 
 
 def size(value: Any) -> int:
-    """Roughly the bytes of one value."""
+    """The approximate size of a value in bytes."""
     if isinstance(value, float):
         return _NUMBER_BYTES
     if isinstance(value, (str, bytes)):

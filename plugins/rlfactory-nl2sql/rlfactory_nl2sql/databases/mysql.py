@@ -1,34 +1,119 @@
 """MySQL (8 and later) and MariaDB (10.5 and later), through PyMySQL.
 
-What holds a query: an account that can do no more than its databases need (checked at connecting); a session and a
-transaction that only read, always rolled back; one statement a call; ``max_execution_time`` (MySQL) or
-``max_statement_time`` (MariaDB), and behind it ``KILL QUERY`` over a second connection. Variables, other databases,
-functions that wait or reach out, and comments that the server obeys are refused before the server sees the query. The
-server's memory is not limited by the session: that is the server's own configuration.
+Guards: the account may only read (checked when connecting). The session and its transaction are read-only and always
+rolled back. A call runs one statement. ``max_execution_time`` (MySQL) or ``max_statement_time`` (MariaDB) limits the
+time, and ``KILL QUERY`` over a second connection if that fails. Variables, other databases, functions that wait or
+access other systems, and comments that the server executes are refused before the server sees the query. The session
+does not limit the server's memory; the server's configuration does.
 
-A varied copy is a database of its own on the server, ``rlfactory_…``, dropped when it is closed; temporary tables would
-not do, as MySQL reads one only once in a query, and no view can stand on them. What a killed process leaves is dropped
-by the next that makes a copy: its maker held a lock of the same name, which the server releases when its session ends.
+A varied copy is a separate database ``rlfactory_…`` on the server, dropped when it is closed. Temporary tables do not
+work, because MySQL reads one only once in a query and views cannot use them. The next process that makes a copy drops
+those that a killed process has left: a copy's owner holds a lock of the copy's name, which the server releases when the
+owner's session ends.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
+import secrets
 from collections.abc import Sequence
 
 import pymysql  # type: ignore[import-untyped]
-from pymysql.constants import FIELD_TYPE  # type: ignore[import-untyped]
+import sqlalchemy
+from pymysql.constants import ER, FIELD_TYPE  # type: ignore[import-untyped]
 from sqlalchemy import exc
 
 from rlfactory_core.errors import BackendError, UsageError
-from rlfactory_nl2sql.connection import QueryLimits, TableRows
-from rlfactory_nl2sql.databases.mysql_instance import COPIES, MysqlInstance
-from rlfactory_nl2sql.databases.mysql_session import DENIED, MysqlSession, error_code, error_message
+from rlfactory_nl2sql.connection import Connection, Failure, QueryError, QueryLimits, TableRows
+from rlfactory_nl2sql.databases.mysql_session import COPY, DENIED, MysqlSession, error_code, error_message
+from rlfactory_nl2sql.databases.naming import named_tables, without_schema
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.databases.server import connect, make_engine
+from rlfactory_nl2sql.schema import Table
+
+COPIES = r"rlfactory\_%"
+"""A pattern for LIKE and GRANT that matches all copies."""
+
+_BUILD_MODE = "NO_AUTO_VALUE_ON_ZERO,STRICT_ALL_TABLES,ALLOW_INVALID_DATES"
+
+
+class MysqlInstance(MysqlSession):
+    """A separate database that exists while the connection is open."""
+
+    def __init__(self, original: MysqlSession, connection: sqlalchemy.Connection, name: str) -> None:
+        super().__init__(connection, name, original._limits, original._database)
+        self._original = original
+        self._schema = original.schema()
+        self._copy = f"rlfactory_{secrets.token_hex(8)}"
+
+    def build(self, data: TableRows, views: Sequence[tuple[str, str]]) -> None:
+        """Create and fill the tables, and create the views; raises PyMySQL's errors."""
+        self._run(f"SET SESSION sql_mode = '{_BUILD_MODE}'")
+        ((charset, collation),) = self._execute("SELECT @@character_set_database, @@collation_database")
+        self._execute("SELECT GET_LOCK(:name, 0)", name=self._copy)
+        self._run(f"CREATE DATABASE {self._copy} CHARACTER SET {charset} COLLATE {collation}")
+        tables = [table for table in self.schema().tables if not table.view]
+        for table in tables:
+            self._run(self._definition(table))
+        self._run(f"USE {self._copy}")
+        for table in tables:
+            if rows := data.get(table.name):
+                marks = ", ".join(["%s"] * len(table.columns))
+                names = ", ".join(self._quoted(column.name).replace("%", "%%") for column in table.columns)
+                place = self._quoted(table.name).replace("%", "%%")
+                with self._driver.cursor() as cursor:
+                    cursor.executemany(f"INSERT INTO {place} ({names}) VALUES ({marks})", rows)  # noqa: S608
+        self._create_views(views)
+        self._run(f"SET SESSION sql_mode = '{self._modes}'")
+
+    def instance(self, data: TableRows) -> Connection:
+        return self._original.instance(data)
+
+    def close(self) -> None:
+        with contextlib.suppress(pymysql.Error):
+            self._limit_time(0)
+            self._run(f"DROP DATABASE IF EXISTS {self._copy}")
+        super().close()
+
+    def drop_orphans(self) -> None:
+        """Drop copies whose owners' sessions have ended."""
+        for (name,) in self._execute("SHOW DATABASES LIKE :pattern", pattern=COPIES):
+            if COPY.fullmatch(name) and self._execute("SELECT GET_LOCK(:name, 0)", name=name) == [(1,)]:
+                self._run(f"DROP DATABASE IF EXISTS {name}")
+                self._execute("SELECT RELEASE_LOCK(:name)", name=name)
+
+    def _admitted(self, sql: str) -> str:
+        query = self._checked(sql)
+        if any(table.db.lower() == "information_schema" for table in named_tables(query.tree)):
+            raise QueryError(Failure.ERROR, "The information schema is not a part of the data.")
+        return without_schema(query, frozenset({self._database.lower()}))
+
+    def _definition(self, table: Table) -> str:
+        keys = [("PRIMARY KEY", table.primary_key), *(("UNIQUE", columns) for columns in table.unique)]
+        parts = [f"{kind} ({', '.join(map(self._quoted, columns))})" for kind, columns in keys if columns]
+        inside = f"({', '.join(parts)}) " if parts else ""
+        original, name = self._quoted(self._database), self._quoted(table.name)
+        return f"CREATE TABLE {self._copy}.{name} {inside}SELECT * FROM {original}.{name} LIMIT 0"  # noqa: S608
+
+    def _create_views(self, views: Sequence[tuple[str, str]]) -> None:
+        """Create each view after the views that it reads."""
+        while views:
+            failed = []
+            for name, sql in views:
+                try:
+                    self._run(f"CREATE SQL SECURITY INVOKER VIEW {self._quoted(name)} AS {sql}")
+                except pymysql.Error as error:
+                    if error_code(error) != ER.NO_SUCH_TABLE or len(views) == 1:
+                        raise
+                    failed.append((name, sql))
+            if len(failed) == len(views):
+                raise BackendError(f"the view {failed[0][0]} reads a table that is not there")
+            views = failed
+
 
 _CONNECT_SECONDS = 10
-_POWERS = frozenset({"ALL", "ALL PRIVILEGES", "FILE", "SUPER", "SHUTDOWN", "SYSTEM_USER", "SYSTEM_VARIABLES_ADMIN"})
+_FORBIDDEN = frozenset({"ALL", "ALL PRIVILEGES", "FILE", "SUPER", "SHUTDOWN", "SYSTEM_USER", "SYSTEM_VARIABLES_ADMIN"})
 _GLOBAL_GRANT = re.compile(r"GRANT (.+?) ON \*\.\* TO ")
 _LITERAL_OR_NAME = r"'(?:[^'\\]|\\.|'')*'|{name}\."
 
@@ -38,11 +123,11 @@ class MysqlConnection(MysqlSession):
 
     Raises:
         BackendError: the server does not answer.
-        UsageError: the account may do too much; the message has the SQL that makes a fitting one.
+        UsageError: the account has too many privileges; the message has the SQL for a suitable account.
     """
 
     def __init__(self, ref: DatabaseRef, limits: QueryLimits) -> None:
-        self._tidied = False
+        self._orphans_dropped = False
         arguments = {
             "charset": "utf8mb4",
             "local_infile": False,
@@ -53,27 +138,27 @@ class MysqlConnection(MysqlSession):
         connection = connect(engine, ref.display)
         try:
             super().__init__(connection, ref.display, limits, str(engine.url.database))
-            powers = self._powers()
+            privileges = self._forbidden_privileges()
             self._run("SET SESSION TRANSACTION READ ONLY")
         except (pymysql.Error, exc.DBAPIError) as error:
             connection.close()
             raise BackendError(f"The database {ref.display} cannot be used: {error_message(error)}") from None
-        if powers:
+        if privileges:
             connection.close()
-            raise UsageError(_other_account(ref, self._database, powers))
+            raise UsageError(_other_account(ref, self._database, privileges))
 
     def instance(self, data: TableRows) -> MysqlInstance:
-        """A database of its own on the server, with primary keys, UNIQUE and NOT NULL, without checks.
+        """A separate database on the server, with primary keys, UNIQUE and NOT NULL, but without CHECK.
 
         Raises:
-            BackendError: it cannot be made; most often as the account may not make databases named ``rlfactory_…``.
+            BackendError: it cannot be created, usually because the account may not create databases ``rlfactory_…``.
         """
         name = f"a varied copy of {self._name}"
         made = MysqlInstance(self, connect(self._connection.engine, name), name)
         try:
-            if not self._tidied:
+            if not self._orphans_dropped:
                 made.drop_orphans()
-                self._tidied = True
+                self._orphans_dropped = True
             made.build(data, self._views())
         except (pymysql.Error, exc.DBAPIError, BackendError) as error:
             made.close()
@@ -81,7 +166,7 @@ class MysqlConnection(MysqlSession):
         return made
 
     def _views(self) -> list[tuple[str, str]]:
-        """Name and definition of each view, without the name of the database."""
+        """The name and definition of each view, without the database's name."""
         place = re.compile(_LITERAL_OR_NAME.format(name=re.escape(self._quoted(self._database))), re.DOTALL)
         known = {table.name for table in self.schema().tables if table.view}
         found = self._execute(
@@ -98,15 +183,15 @@ class MysqlConnection(MysqlSession):
             f"GRANT SHOW VIEW ON {self._quoted(self._database)}.* TO '{account}';"
         )
 
-    def _powers(self) -> list[str]:
-        """Global privileges of the account and its roles that a model's SQL must not have."""
+    def _forbidden_privileges(self) -> list[str]:
+        """Forbidden global privileges of the account and its roles."""
         grants = self._execute("SHOW GRANTS")
         if not self._mariadb:
             ((roles,),) = self._execute("SELECT current_role()")
             if roles != "NONE":
                 grants += self._execute(f"SHOW GRANTS FOR current_user() USING {roles}")
         found = (match[1] for (line,) in grants if (match := _GLOBAL_GRANT.match(line)))
-        return sorted({power.strip() for powers in found for power in powers.split(",")} & _POWERS)
+        return sorted({power.strip() for privileges in found for power in privileges.split(",")} & _FORBIDDEN)
 
 
 def _from_bits(data: bytes) -> int:
@@ -117,11 +202,11 @@ def _without_name(match: re.Match[str]) -> str:
     return match[0] if match[0].startswith("'") else ""
 
 
-def _other_account(ref: DatabaseRef, database: str, powers: Sequence[str]) -> str:
+def _other_account(ref: DatabaseRef, database: str, privileges: Sequence[str]) -> str:
     return (
-        f"The account of {ref.display} may do more than read: it has {', '.join(powers)} on the whole server, and so "
-        "would a model's SQL. Make an account that only reads, and use that (the second line is for varied copies, "
-        "which verification makes beside the database):\n"
+        f"The account of {ref.display} may do more than read: it has {', '.join(privileges)} on the whole server. "
+        "A model's SQL would run with these rights. Make an account that only reads, and use that "
+        "(the second line is for varied copies, which verification makes beside the database):\n"
         "  CREATE USER sql_reader IDENTIFIED BY '...';\n"
         f"  GRANT SELECT, INSERT, CREATE, DROP, CREATE VIEW, SHOW VIEW ON `{COPIES}`.* TO sql_reader;\n"
         f"  GRANT SELECT, SHOW VIEW ON `{database}`.* TO sql_reader;"

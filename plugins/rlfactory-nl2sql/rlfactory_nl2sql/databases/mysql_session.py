@@ -1,4 +1,4 @@
-"""One session with MySQL or MariaDB: queries within limits, the schema, what the server's errors mean."""
+"""One session with MySQL or MariaDB: queries within limits, the schema, and the server's errors."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from rlfactory_nl2sql.schema import Schema
 COPY = re.compile(r"rlfactory_[0-9a-f]{16}")
 """Names of varied copies."""
 
-_GRACE = 0.25  # seconds after which we kill what the server's own timeout should have ended
-_LOCK_SECONDS = 2  # how long to wait for a program that writes
+_GRACE = 0.25  # seconds to wait for the server's own timeout before KILL QUERY
+_LOCK_SECONDS = 2  # time to wait for a program that writes
 _FORBIDDEN = Forbidden(
     functions=frozenset(
         {
@@ -40,14 +40,14 @@ _FORBIDDEN = Forbidden(
         }
     )
 )  # fmt: skip
-# What tells the schema; other tables there show other sessions, for example the gold query while it runs.
+# The tables of the schema. Others there show other sessions, for example the gold query while it runs.
 _INFORMATION = frozenset(
     {
         "columns", "key_column_usage", "referential_constraints", "schemata", "statistics", "table_constraints",
         "tables", "views",
     }
 )  # fmt: skip
-# With these the server reads quotes in another way than sqlglot, which looks at the text before.
+# With these the server reads quotes differently from sqlglot, which checks the text first.
 _OTHER_QUOTES = frozenset(
     {"ANSI", "ANSI_QUOTES", "DB2", "MAXDB", "MSSQL", "NO_BACKSLASH_ESCAPES", "ORACLE", "POSTGRESQL"}
 )
@@ -70,7 +70,7 @@ class MysqlSession(ServerDatabase):
 
     def __init__(self, connection: sqlalchemy.Connection, name: str, limits: QueryLimits, database: str) -> None:
         super().__init__(connection, name, limits)
-        self._database = database  # the given one's name, also in a copy
+        self._database = database  # the original database's name, also in a copy
         self._driver: Any = connection.connection.driver_connection
         self._seconds = 0.0
         ((modes, version),) = self._execute("SELECT @@sql_mode, version()")
@@ -102,7 +102,7 @@ class MysqlSession(ServerDatabase):
         except pymysql.Error as error:
             raise self._lost(error) from error
         try:
-            with stopped_after(limits.seconds + _GRACE, self._kill, self._cut), self._cursor() as cursor:
+            with stopped_after(limits.seconds + _GRACE, self._kill, self._abort), self._cursor() as cursor:
                 cursor.execute(sql)
                 columns = tuple(column[0] for column in cursor.description or ())
                 return collect(columns, cursor, limits, started)
@@ -116,7 +116,7 @@ class MysqlSession(ServerDatabase):
 
     @contextlib.contextmanager
     def _cursor(self) -> Iterator[SSCursor]:
-        """Unbuffered. Where the limits end the reading, the server is told to stop, and what it has sent is read."""
+        """An unbuffered cursor. If a limit ends the reading, the server is told to stop, and the rest is read."""
         cursor = self._driver.cursor(SSCursor)
         try:
             yield cursor
@@ -128,7 +128,9 @@ class MysqlSession(ServerDatabase):
                 cursor.close()
             except pymysql.Error:
                 pass
-            except AttributeError:  # PyMySQL's own, where the session was cut; it would try again when both are freed
+            except (
+                AttributeError
+            ):  # PyMySQL's own error if the session was aborted; it would try again when both are freed
                 cursor._result.unbuffered_active = False
                 cursor.connection = None
 
@@ -149,8 +151,8 @@ class MysqlSession(ServerDatabase):
         with silent, connect(self._connection.engine, self._name) as other:
             other.exec_driver_sql(f"KILL QUERY {self._driver.thread_id()}")
 
-    def _cut(self) -> None:
-        """End a transfer from a server that is gone; the session is lost."""
+    def _abort(self) -> None:
+        """Abort a transfer from a server that does not answer; the session is lost."""
         with contextlib.suppress(OSError, AttributeError):
             self._driver._sock.shutdown(socket.SHUT_RDWR)
 

@@ -1,4 +1,4 @@
-"""Which tables a query names, and the same query without the name of the schema before them."""
+"""The tables that a query names, and the query without schema names before them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rlfactory_nl2sql.checks.parsing import Query
 
 
 def named_tables(tree: exp.Expr) -> Iterator[exp.Table]:
-    """Tables and views as they stand in the query, without functions and without the query's own WITH names."""
+    """Tables and views in the query, without functions and without the names of its WITH clause."""
     local = {common.alias.lower() for common in tree.find_all(exp.CTE)}
     for table in tree.find_all(exp.Table):
         if isinstance(table.this, exp.Identifier) and (table.db or table.name.lower() not in local):
@@ -18,7 +18,7 @@ def named_tables(tree: exp.Expr) -> Iterator[exp.Table]:
 
 
 def without_schema(query: Query, schemas: frozenset[str]) -> str:
-    """The query's SQL with ``schema.table`` as ``table``; the very text where no such name stands in it.
+    """The query's SQL with ``table`` for ``schema.table``; the unchanged text if it has no such name.
 
     Args:
         schemas: names in lower case.

@@ -1,4 +1,4 @@
-"""From a reference to a connection, with the driver imported only then."""
+"""Open a connection from a reference; drivers are imported when needed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _EXTRAS = {"duckdb": "duckdb", "postgres": "postgresql", "mysql": "mysql"}
 
 
 def connect(ref: DatabaseRef, limits: QueryLimits) -> Connection:
-    """A read-only connection; ``limits`` says what the database engine may use as long as it is open.
+    """A read-only connection. ``limits`` holds for the database engine while the connection is open.
 
     Raises:
         BackendError: the database does not answer, or cannot be read.

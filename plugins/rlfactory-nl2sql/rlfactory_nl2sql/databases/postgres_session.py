@@ -1,4 +1,4 @@
-"""One session with PostgreSQL: queries within limits, the schema, what the server's errors mean."""
+"""One session with PostgreSQL: queries within limits, the schema, and the server's errors."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ import os
 import socket
 import time
 from itertools import chain
+from typing import Any
 
 import psycopg
 import sqlalchemy
-from psycopg import errors
+from psycopg import Connection, DataError, errors
+from psycopg.adapt import Loader
+from psycopg.types.datetime import DateLoader, IntervalLoader, TimestampLoader, TimestamptzLoader
+from psycopg.types.string import TextLoader
 
 from rlfactory_nl2sql.connection import Failure, QueryError, QueryLimits, Row, Rows
 from rlfactory_nl2sql.databases.limiting import collect, late, stopped_after
-from rlfactory_nl2sql.databases.postgres_values import load_plain_values
 from rlfactory_nl2sql.databases.server import ServerDatabase
 from rlfactory_nl2sql.databases.server_schema import read_schema
 from rlfactory_nl2sql.databases.statement_guard import Forbidden, check_text
@@ -33,7 +36,7 @@ FORBIDDEN = Forbidden(
             "xpath_table",
         }
     ),
-    # Among them what shows the queries of others, for example the gold query while it runs.
+    # Some of these show queries of other sessions, for example the gold query while it runs.
     relations=frozenset(
         {
             "pg_authid", "pg_config", "pg_cursors", "pg_file_settings", "pg_hba_file_rules", "pg_ident_file_mappings",
@@ -43,9 +46,9 @@ FORBIDDEN = Forbidden(
     ),
 )  # fmt: skip
 
-_GRACE = 0.25  # seconds after which we cancel what the server's own timeout should have ended
+_GRACE = 0.25  # seconds to wait for the server's own timeout before a cancel request
 _CANCEL_SECONDS = 1.0
-_LOCK_SECONDS = 2  # how long to wait for a program that changes a table's definition
+_LOCK_SECONDS = 2  # time to wait for a program that changes a table's definition
 
 _TOO_LARGE = (
     MemoryError,
@@ -75,12 +78,12 @@ class PostgresSession(ServerDatabase):
         self._driver: psycopg.Connection[Row] = connection.connection.driver_connection  # type: ignore[assignment]
         load_plain_values(self._driver)
         for setting, value in {
-            "DateStyle": "ISO",  # what psycopg reads; the order of day and month stays as it is
+            "DateStyle": "ISO",  # the format that psycopg reads; the order of day and month does not change
             "IntervalStyle": "postgres",
             "work_mem": f"{max(limits.memory_mb // 8, 1)}MB",
             "lock_timeout": f"{_LOCK_SECONDS}s",
             "max_parallel_workers_per_gather": "0",
-            "synchronize_seqscans": "off",  # else a table's rows come in another order each time
+            "synchronize_seqscans": "off",  # otherwise a table's rows come in a different order each time
             "jit": "off",
         }.items():
             self._driver.execute(f"SET {setting} = '{value}'".encode())
@@ -100,7 +103,7 @@ class PostgresSession(ServerDatabase):
             raise self._lost(error) from error
         try:
             with (
-                stopped_after(limits.seconds + _GRACE, self._cancel, self._cut),
+                stopped_after(limits.seconds + _GRACE, self._cancel, self._abort),
                 self._driver.cursor() as cursor,
                 contextlib.closing(cursor.stream(sql.encode())) as rows,  # type: ignore[type-var]
             ):
@@ -119,7 +122,7 @@ class PostgresSession(ServerDatabase):
                     self._driver.execute(b"ROLLBACK")
 
     def _columns(self, sql: str) -> tuple[str, ...]:
-        """Of a query without rows, which psycopg's stream does not tell."""
+        """The column names of a query without rows, for which psycopg's stream has none."""
         self._driver.pgconn.prepare(b"", sql.encode())
         described = self._driver.pgconn.describe_prepared(b"")
         names = [described.fname(place) or b"" for place in range(described.nfields)]
@@ -129,8 +132,8 @@ class PostgresSession(ServerDatabase):
         with contextlib.suppress(psycopg.Error):
             self._driver.cancel_safe(timeout=_CANCEL_SECONDS)
 
-    def _cut(self) -> None:
-        """End a transfer that no cancel ends, such as that of a row of a gigabyte; the session is lost."""
+    def _abort(self) -> None:
+        """Abort a transfer that a cancel request does not end, such as a row of a gigabyte; the session is lost."""
         with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self._driver.fileno())) as line:
             line.shutdown(socket.SHUT_RDWR)
 
@@ -149,8 +152,49 @@ class PostgresSession(ServerDatabase):
 
 
 def error_message(error: Exception) -> str:
-    """PostgreSQL's message and hint, without the place in the text."""
+    """PostgreSQL's message and hint, without the position in the text."""
     if not isinstance(error, psycopg.Error) or error.diag.message_primary is None:
         return (str(error).strip().splitlines() or [type(error).__name__])[0]
     hint = error.diag.message_hint
     return error.diag.message_primary + (f" ({hint})" if hint else "")
+
+
+# Loaded as text: otherwise psycopg makes objects of its own types, or loses differences between values.
+_AS_TEXT = (
+    "json", "jsonb", "inet", "cidr", "int4range", "int8range", "numrange", "tsrange", "tstzrange", "daterange",
+    "int4multirange", "int8multirange", "nummultirange", "tsmultirange", "tstzmultirange", "datemultirange",
+)  # fmt: skip
+
+
+def load_plain_values(connection: Connection[Any]) -> None:
+    """Make the connection load JSON, addresses, ranges, and dates unknown to Python (infinity, 4000 BC) as text."""
+    for name in _AS_TEXT:
+        connection.adapters.register_loader(name, TextLoader)
+    connection.adapters.register_loader("date", _Date)
+    connection.adapters.register_loader("timestamp", _Timestamp)
+    connection.adapters.register_loader("timestamptz", _Timestamptz)
+    connection.adapters.register_loader("interval", _Interval)
+
+
+class _OrText(Loader):
+    def load(self, data: Any) -> Any:
+        try:
+            return super().load(data)  # type: ignore[safe-super] # of the psycopg class that follows in each class below
+        except DataError:
+            return bytes(data).decode()
+
+
+class _Date(_OrText, DateLoader):
+    pass
+
+
+class _Timestamp(_OrText, TimestampLoader):
+    pass
+
+
+class _Timestamptz(_OrText, TimestamptzLoader):
+    pass
+
+
+class _Interval(_OrText, IntervalLoader):
+    pass

@@ -1,4 +1,4 @@
-"""Where a database is: told from a path or a URL, sent between processes and shown to people, never with a secret."""
+"""A reference to a database, made from a path or URL. It has no secrets, so processes and people can share it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SCHEMES: dict[str, Kind] = {
     "mysql": "mysql",
     "mariadb": "mysql",
 }
-_FILES: dict[Kind, str] = {"sqlite": "-wal", "duckdb": ".wal"}  # beside it: what was written and not yet moved into it
+_FILES: dict[Kind, str] = {"sqlite": "-wal", "duckdb": ".wal"}  # suffix of the file beside it with recent changes
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _SECRET_OPTIONS = ("password", "passwd", "sslpassword", "ssl_key_password")
@@ -43,10 +43,10 @@ class DatabaseRef:
 
 
 def parse_reference(text: str | Path) -> DatabaseRef:
-    """What ``--db PATH|URL`` and a sample's ``metadata["database"]`` name.
+    """The database that ``--db PATH|URL`` or a sample's ``metadata["database"]`` names.
 
-    A file is told by its first bytes. In a server's URL ``${NAME}`` stands for an environment variable, which is read
-    when a connection is made.
+    A file's kind is recognised by its first bytes. In a server's URL, ``${NAME}`` stands for an environment variable,
+    which is read when a connection is opened.
 
     Raises:
         UsageError: there is no such file, it is not a database, or the URL cannot be used; the message says what to do.
@@ -68,7 +68,7 @@ def parse_reference(text: str | Path) -> DatabaseRef:
 
 
 def connection_url(ref: DatabaseRef) -> str:
-    """The URL with the environment's values in it, to connect with at once and never to keep.
+    """The URL with the environment's values filled in. Use it at once and do not store it.
 
     Raises:
         UsageError: a variable that the URL names is not set.
@@ -79,13 +79,13 @@ def connection_url(ref: DatabaseRef) -> str:
 
 
 def content_key(ref: DatabaseRef) -> str:
-    """32 hexadecimal digits for a cache whose entries follow from what the database holds.
+    """A key of 32 hexadecimal digits for caches of results that depend on the database's content.
 
-    A file's key changes with its content. Of a server only the URL is known: whoever changes the data behind it and
-    uses a cache that outlives the process has to empty that cache.
+    A file's key changes with its content. A server's key depends only on the URL: if its data changes, persistent
+    caches must be emptied by hand.
 
     Raises:
-        UsageError: the file is gone.
+        UsageError: the file does not exist.
     """
     if ref.kind not in _FILES:
         return digest([ref.kind, ref.location])

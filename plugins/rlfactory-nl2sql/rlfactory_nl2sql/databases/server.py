@@ -1,7 +1,7 @@
-"""What PostgreSQL and MySQL have in common here: SQLAlchemy connects and tells the schema, the driver streams rows.
+"""The common part of PostgreSQL and MySQL: SQLAlchemy connects and reads the schema, the driver streams rows.
 
-A query is looked at before the server sees it (`statement_guard`), and runs in a read-only transaction that is always
-rolled back. Its result is read as the server makes it, so that one of a billion rows ends at the limits.
+A query is checked before the server sees it (`statement_guard`), and runs in a read-only transaction that is always
+rolled back. Its result is streamed, so that a result of a billion rows ends at the limits.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ import sqlalchemy
 from sqlalchemy import exc, pool
 
 from rlfactory_core.errors import BackendError, UsageError
-from rlfactory_nl2sql.connection import QueryError, QueryLimits, Row, Rows
+from rlfactory_nl2sql.connection import Connection, QueryError, QueryLimits, Row, Rows, TableRows
 from rlfactory_nl2sql.databases.reference import DatabaseRef, connection_url
 from rlfactory_nl2sql.schema import Schema, Table
 
-_OUR_SECONDS = 30.0  # for what we read ourselves, when samples of tables are taken
+_OUR_SECONDS = 30.0  # for our own queries, when tables are sampled
 _OUR_BYTES = 256 << 20
-_SAMPLED = 1_000_000  # of a larger table the sample is of its first so many rows, which bounds the time that it takes
+_SAMPLED = 1_000_000  # rows; of a larger table only the first are sampled, to bound the time
 
 
 def make_engine(ref: DatabaseRef, driver: str, arguments: Mapping[str, Any], **options: Any) -> sqlalchemy.Engine:
-    """An engine that keeps no connections and leaves transactions to us.
+    """An engine without a connection pool and without automatic transactions.
 
     Args:
-        driver: as SQLAlchemy writes it, ``postgresql+psycopg``.
+        driver: SQLAlchemy's name, such as ``postgresql+psycopg``.
         arguments: for the driver's ``connect``.
 
     Raises:
@@ -47,18 +47,18 @@ def make_engine(ref: DatabaseRef, driver: str, arguments: Mapping[str, Any], **o
 
 
 def connect(engine: sqlalchemy.Engine, name: str) -> sqlalchemy.Connection:
-    """A connection of its own.
+    """Open a connection.
 
     Raises:
-        BackendError: the server does not answer, or does not let us in.
+        BackendError: the server does not answer, or refuses the connection.
     """
     try:
         return engine.connect()
     except exc.DBAPIError as error:
         said = str(error.orig).strip().splitlines() or [type(error.orig).__name__]
         raise BackendError(
-            f"The database {name} does not let us in: {said[-1]}. Is the server running, and are address, account and "
-            "password right?"
+            f"The database {name} refuses the connection: {said[-1]}. Is the server running, and are "
+            "address, account and password right?"
         ) from None
 
 
@@ -86,7 +86,7 @@ class ServerDatabase:
         return self._schema
 
     def read(self, table: str, rows: int) -> Sequence[Row]:
-        """Every so-manieth row in the order of the primary key, of the first million; of a view the first rows."""
+        """Every n-th of the first million rows in the order of the primary key; for a view the first rows."""
         known = self._known(table)
         names = ", ".join(self._quoted(column.name) for column in known.columns)
         place = self._quoted(known.name)
@@ -108,28 +108,31 @@ class ServerDatabase:
         except QueryError as error:
             raise BackendError(f"The table {table} of {self._name} cannot be read: {error}") from error
 
+    def instance(self, data: TableRows) -> Connection:
+        raise NotImplementedError
+
     def close(self) -> None:
         with contextlib.suppress(exc.SQLAlchemyError):  # the server may be gone
             self._connection.close()
 
     def _admitted(self, sql: str) -> str:
-        """The text to send for a query; QueryError where it is not allowed."""
+        """The SQL to send for a query; raises `QueryError` if it is not allowed."""
         raise NotImplementedError
 
     def _stream(self, sql: str, limits: QueryLimits) -> Rows:
-        """Run it in a read-only transaction within the limits."""
+        """Run the SQL in a read-only transaction within the limits."""
         raise NotImplementedError
 
     def _read_schema(self) -> Schema:
         raise NotImplementedError
 
     def _own(self, sql: str, rows: int) -> Sequence[Row]:
-        """A query of ours."""
+        """The rows of one of our own queries."""
         limits = QueryLimits(_OUR_SECONDS, max(rows, self._limits.rows), _OUR_BYTES, self._limits.memory_mb)
         return self._stream(sql, limits).rows
 
     def _execute(self, sql: str, **values: Any) -> list[Row]:
-        """A statement of ours about the database itself, outside of any transaction."""
+        """Run one of our own statements about the database, outside of any transaction."""
         result = self._connection.execute(sqlalchemy.text(sql), values)
         return [tuple(row) for row in result] if result.returns_rows else []
 

@@ -1,4 +1,4 @@
-"""The schema of a database on a server, as SQLAlchemy's inspector tells it."""
+"""The schema of a database on a server, from SQLAlchemy's inspector."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def read_schema(connection: sqlalchemy.Connection, names: Sequence[tuple[str, bo
     """
     inspector = sqlalchemy.inspect(connection)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", exc.SAWarning)  # a type that SQLAlchemy does not know is no matter
+        warnings.simplefilter("ignore", exc.SAWarning)  # types that SQLAlchemy does not know do not matter
         columns: _Found = inspector.get_multi_columns(kind=ObjectKind.ANY)
     keys: _Found = inspector.get_multi_pk_constraint()
     foreign: _Found = inspector.get_multi_foreign_keys()

@@ -1,4 +1,4 @@
-"""SQLite, in this process: a file that is never written to, and its varied copies in memory."""
+"""SQLite in this process: a file that is opened read-only, and its varied copies in memory."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from rlfactory_nl2sql.databases.sqlite_sample import sample
 from rlfactory_nl2sql.databases.sqlite_schema import read_schema
 from rlfactory_nl2sql.schema import Schema, Table
 
-_STEP = 500  # instructions of SQLite's machine between two looks at the clock, some 10 microseconds of plain ones
+_STEP = 500  # instructions of SQLite's machine between two checks of the time: about 10 microseconds
 
-# SQLite's own words, compared whole, since a query can put words of its own into a message. Python 3.10 has no codes.
+# SQLite's messages, compared as a whole, since a query can put words into a message.
 _LOST = (
     "database disk image is malformed",
     "file is not a database",
@@ -36,7 +36,7 @@ _UNKNOWN = re.compile(r"no such (table|column): (?:.*\.)?(.{1,100})", re.DOTALL)
 
 
 class SqliteDatabase:
-    """An open database, locked here. See `connection.Connection`."""
+    """An open and locked database. See `connection.Connection`."""
 
     dialect = "sqlite"
 
@@ -48,7 +48,7 @@ class SqliteDatabase:
         self._empty: sqlite3.Connection | None = None
 
     def query(self, sql: str, limits: QueryLimits) -> Rows:
-        """See `Connection.query`. ``limits.memory_mb`` counts when the file is opened."""
+        """See `Connection.query`. ``limits.memory_mb`` takes effect when the file is opened."""
         _check_text(sql)
         self._guard.reason = ""
         started = time.monotonic()
@@ -58,7 +58,7 @@ class SqliteDatabase:
         try:
             cursor.execute(sql)
             if cursor.description is None:
-                raise QueryError(Failure.ERROR, "This is no query: it has no result.")
+                raise QueryError(Failure.ERROR, "This is not a query: it has no result.")
             return collect(tuple(column[0] for column in cursor.description), cursor, limits, started)
         except (sqlite3.Error, sqlite3.Warning, MemoryError) as error:
             raise self._failure(error, limits) from None
@@ -75,7 +75,7 @@ class SqliteDatabase:
         return self._schema
 
     def read(self, table: str, rows: int) -> Sequence[Row]:
-        """See `Connection.read`. Values of more than 10,000 characters are cut."""
+        """See `Connection.read`. Values are cut to 10,000 characters."""
         try:
             with long_values(self._connection):
                 return sample(self._connection, self._table(table), rows)
@@ -83,10 +83,10 @@ class SqliteDatabase:
             raise _lost(self._name, error) from error
 
     def instance(self, data: TableRows) -> SqliteDatabase:
-        """See `Connection.instance`. In memory.
+        """A copy in memory. See `Connection.instance`.
 
-        Values of generated columns are computed, CHECKs do not hold, and rows are left out that break what the schema
-        does not tell, such as a unique index over an expression. Virtual tables are empty.
+        Generated columns are computed. CHECKs are ignored. Rows that violate a constraint outside the schema, such as
+        a unique index over an expression, are left out. Virtual tables are empty.
         """
         name = f"a varied copy of {self._name}"
         tables = [(self._table(table), rows) for table, rows in data.items()]
@@ -126,7 +126,7 @@ class SqliteDatabase:
             return QueryError(Failure.MEMORY, "The query needs more room for what it sorts or keeps than it may use.")
         if said in (*_LOST, *_NO_ROOM) or said.startswith("malformed database schema ("):
             return _lost(self._name, error)
-        shown = said if len(said) <= _SHOWN else f"{said[:_SHOWN]}…"  # SQLite repeats the text that it cannot read
+        shown = said if len(said) <= _SHOWN else f"{said[:_SHOWN]}…"  # SQLite quotes text that it cannot read
         return QueryError(Failure.ERROR, shown + self._hint(said))
 
     def _answers(self) -> bool:
@@ -144,15 +144,15 @@ class SqliteDatabase:
         if match[1] == "table":
             return ". " + nearest(match[2], (table.name for table in tables))
         close = nearest(match[2], (column.name for table in tables for column in table.columns))
-        return f". {close}" if close.startswith("Did") else ""  # all columns of all tables would be too many
+        return f". {close}" if close.startswith("Did") else ""  # a list of all columns would be too long
 
 
 class SqliteConnection(SqliteDatabase):
-    """One database file, opened to read only.
+    """One database file, opened read-only.
 
     Args:
-        limits: of them ``memory_mb`` becomes SQLite's hard heap limit, which holds for all of SQLite in this process
-            and can only be lowered.
+        limits: ``memory_mb`` becomes SQLite's hard heap limit, which holds for the whole process and can only be
+            lowered.
 
     Raises:
         BackendError: it cannot be read.

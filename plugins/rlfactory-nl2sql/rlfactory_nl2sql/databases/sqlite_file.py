@@ -1,4 +1,4 @@
-"""Opening SQLite: in memory, or a file of which no byte changes and beside which none appears."""
+"""Open SQLite in memory, or a file without changing it and without creating files beside it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from urllib.parse import quote
 
 from rlfactory_core.errors import BackendError
 
-_LOCK_SECONDS = 1.0  # how long to wait for a program that writes to the file
-_SPILL = 64 << 20  # bytes: where files may not grow to this, sorting stays in memory
+_LOCK_SECONDS = 1.0  # time to wait for a program that writes to the file
+_SPILL = 64 << 20  # bytes: if files are limited below this, sorting stays in memory
 
 
 def open_memory() -> sqlite3.Connection:
@@ -20,13 +20,13 @@ def open_memory() -> sqlite3.Connection:
 
 
 def open_file(path: Path) -> sqlite3.Connection:
-    """To read only.
+    """Open a file read-only.
 
-    For a database in WAL mode SQLite would make two files beside it. While no log is there, nobody has it open, and it
-    can be read as a file that does not change.
+    In WAL mode SQLite would create two files beside the database. If no log exists, no program has the database open,
+    and it is read as an immutable file.
 
     Raises:
-        BackendError: it cannot be read, or not without writing.
+        BackendError: it cannot be read, or only by writing.
         sqlite3.Error: it is damaged, or locked.
     """
     try:
@@ -42,7 +42,7 @@ def open_file(path: Path) -> sqlite3.Connection:
     try:
         return _connected(f"file:{quote(os.fsencode(path))}?{mode}")
     except sqlite3.OperationalError as error:
-        if str(error) == "attempt to write a readonly database":  # a journal that SQLite would have to play back
+        if str(error) == "attempt to write a readonly database":  # SQLite would have to replay a journal
             raise _unfinished(path) from error
         raise
 
@@ -67,13 +67,12 @@ def _connected(location: str) -> sqlite3.Connection:
 
 
 def _set_up(connection: sqlite3.Connection) -> None:
-    # Bytes that are no UTF-8 stay distinct from each other, as lone surrogates.
+    # Bytes that are not UTF-8 stay distinct, as lone surrogates.
     connection.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
-    # In files, which have no name and end with the statement, SQLite sorts pieces of the cache's size one after the
-    # other. In memory it sorts everything at once, for tens of seconds where there is room for it, and looks at no
-    # clock meanwhile.
+    # With temporary files, SQLite sorts pieces of the cache's size one by one. In memory it sorts everything at once,
+    # possibly for tens of seconds, without checking the time.
     most = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
     memory = most != resource.RLIM_INFINITY and most < _SPILL
     connection.execute(f"PRAGMA temp_store = {'MEMORY' if memory else 'FILE'}")
     connection.execute("PRAGMA cache_size = -2000")  # KiB
-    connection.execute("SELECT count(*) FROM sqlite_master").fetchone()  # reads the file for the first time
+    connection.execute("SELECT count(*) FROM sqlite_master").fetchone()  # the first access to the file

@@ -1,28 +1,65 @@
-"""What a statement may do in SQLite: told by SQLite itself while it compiles the statement, and bounded by its limits.
+"""The guard of SQLite statements: SQLite's authorizer, called while a statement is compiled, and SQLite's limits.
 
-SQLite looks at the clock between rows, not within one of its functions. What one call may cost is therefore bounded by
-the length of a value: the slowest, `instr` or `replace` of a long text in a longer one, took 0.6 s at that length. Only
-the worker pool can end a row that is made of hundreds of such calls, or SQLite 3.40's printf of 2 ** 31 times the same
-character.
+SQLite checks the time between rows, but not within a function. The length of values therefore bounds the cost of a
+call: the slowest, `instr` or `replace` of a long text in a longer one, took 0.6 s at that length. Only the worker pool
+can end a row made of hundreds of such calls, or SQLite 3.40's printf of 2 ** 31 times the same character.
 """
 
 from __future__ import annotations
 
 import contextlib
 import sqlite3
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from rlfactory_nl2sql.databases.sqlite_schema import quoted
-from rlfactory_nl2sql.databases.sqlite_trim import replace_trim
+
+Value = str | bytes | int | float | None
+
+
+def replace_trim(connection: sqlite3.Connection) -> None:
+    """Replace SQLite's ``trim(x, y)``, ``ltrim(x, y)`` and ``rtrim(x, y)`` by functions that take linear time.
+
+    SQLite's own compare each character of the text with each of the set. For two texts of half a megabyte that takes
+    minutes within one call, which no deadline can end.
+    """
+    for name, left, right in (("trim", True, True), ("ltrim", True, False), ("rtrim", False, True)):
+        connection.create_function(name, 2, _trimming(left, right), deterministic=True)  # so that indexes may use it
+
+
+def _trimming(left: bool, right: bool) -> Callable[[Value, Value], str | None]:
+    def trim(value: Value, characters: Value) -> str | None:
+        if value is None or characters is None:
+            return None
+        text, among = _text(value), frozenset(_text(characters))
+        start, end = 0, len(text)
+        while left and start < end and text[start] in among:
+            start += 1
+        while right and end > start and text[end - 1] in among:
+            end -= 1
+        return text[start:end]
+
+    return trim
+
+
+def _text(value: str | bytes | float) -> str:
+    """As SQLite casts it."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if not isinstance(value, float):
+        return str(value)
+    if value in (float("inf"), float("-inf")):
+        return "Inf" if value > 0 else "-Inf"
+    digits, exponent, power = format(value, ".15g").partition("e")
+    return (digits if "." in digits else f"{digits}.0") + exponent + power
+
 
 MAX_SQL = 100_000  # bytes of one statement
 MAX_VALUE = 500_000  # bytes of one value
 
 _READS = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE)
 
-# What SQLite brings may be called, as its set grows with each release, but for these: they reach into the process, its
-# files or its log, or write an index; json_patch takes the product of its arguments' lengths.
+# All built-in functions are allowed, except these. They access the process, its files or its log, or write an index.
+# json_patch takes time proportional to the product of its arguments' lengths.
 _REFUSED_FUNCTIONS = frozenset(
     {
         "load_extension", "fts3_tokenizer", "sqlite_log", "optimize", "rtreecheck", "json_patch", "jsonb_patch",
@@ -30,8 +67,8 @@ _REFUSED_FUNCTIONS = frozenset(
     }
 )  # fmt: skip
 
-# These tell the schema: their argument names a table or an index and is never a new value. Full-text search itself
-# asks for data_version.
+# These read the schema: their argument names a table or an index and is never a new value. Full-text search uses
+# data_version.
 _SCHEMA_PRAGMAS = (
     "table_info",
     "table_xinfo",
@@ -61,17 +98,17 @@ _SCHEMA_CHANGE = "it would change the schema, or use what SQLite keeps for itsel
 
 
 class Guard:
-    """The authorizer of one connection: what is not known to read only is refused.
+    """The authorizer of one connection. It refuses everything that is not known to only read.
 
     Attributes:
-        reason: why it refused the statement that was compiled last; empty if it did not.
+        reason: why it refused the last statement; empty if it allowed it.
     """
 
     def __init__(self) -> None:
         self.reason = ""
 
     def __call__(self, action: int, first: str | None, second: str | None, database: str | None, by: str | None) -> int:
-        """What ``first`` and ``second`` are for each action: https://www.sqlite.org/c3ref/c_alter_table.html"""
+        """The meaning of ``first`` and ``second`` depends on the action: https://www.sqlite.org/c3ref/c_alter_table.html"""
         if action in _READS:
             return sqlite3.SQLITE_OK
         if action == sqlite3.SQLITE_FUNCTION and (second or "").lower() not in _REFUSED_FUNCTIONS:
@@ -85,23 +122,22 @@ class Guard:
 
 
 def lock(connection: sqlite3.Connection) -> Guard:
-    """Only reading from now on, in small steps; no statement can undo it."""
+    """Allow only reading from now on, with limits. No statement can undo it."""
     _connect_virtual_tables(connection)
     replace_trim(connection)
     connection.execute("PRAGMA query_only = ON")
-    if sys.version_info >= (3, 11):  # before, SQLite's own limits hold: a value then ends at the memory limit
-        for limit, most in (
-            (sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE),
-            (sqlite3.SQLITE_LIMIT_SQL_LENGTH, MAX_SQL),
-            (sqlite3.SQLITE_LIMIT_EXPR_DEPTH, 500),
-            (sqlite3.SQLITE_LIMIT_COMPOUND_SELECT, 500),
-            (sqlite3.SQLITE_LIMIT_VDBE_OP, 250_000),
-            (sqlite3.SQLITE_LIMIT_FUNCTION_ARG, 100),
-            (sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 500),
-            (sqlite3.SQLITE_LIMIT_ATTACHED, 0),
-            (sqlite3.SQLITE_LIMIT_WORKER_THREADS, 0),
-        ):
-            connection.setlimit(limit, most)
+    for limit, most in (
+        (sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE),
+        (sqlite3.SQLITE_LIMIT_SQL_LENGTH, MAX_SQL),
+        (sqlite3.SQLITE_LIMIT_EXPR_DEPTH, 500),
+        (sqlite3.SQLITE_LIMIT_COMPOUND_SELECT, 500),
+        (sqlite3.SQLITE_LIMIT_VDBE_OP, 250_000),
+        (sqlite3.SQLITE_LIMIT_FUNCTION_ARG, 100),
+        (sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 500),
+        (sqlite3.SQLITE_LIMIT_ATTACHED, 0),
+        (sqlite3.SQLITE_LIMIT_WORKER_THREADS, 0),
+    ):
+        connection.setlimit(limit, most)
     guard = Guard()
     connection.set_authorizer(guard)
     return guard
@@ -109,10 +145,7 @@ def lock(connection: sqlite3.Connection) -> Guard:
 
 @contextlib.contextmanager
 def long_values(connection: sqlite3.Connection) -> Iterator[None]:
-    """Values of any length can be read in the ``with`` block, by statements of our own."""
-    if sys.version_info < (3, 11):
-        yield
-        return
+    """Allow our own statements to read values of any length within the ``with`` block."""
     before = connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, (1 << 31) - 1)
     try:
         yield
@@ -121,8 +154,8 @@ def long_values(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def _connect_virtual_tables(connection: sqlite3.Connection) -> None:
-    """Their first use takes the right to change the schema, as SQLite sees it: that is over with the lock."""
+    """Use all virtual tables once: their first use needs the right to change the schema, which the lock removes."""
     stored = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage = 0").fetchall()
     for name in (*_MADE_UP, *(name for (name,) in stored)):
-        with contextlib.suppress(sqlite3.OperationalError):  # a module that is not in this SQLite: a query will say so
+        with contextlib.suppress(sqlite3.OperationalError):  # this SQLite lacks the module; a query will report it
             connection.execute(f"PRAGMA table_info({quoted(name)})")

@@ -1,4 +1,4 @@
-"""Databases in memory that have the schema of another one and other rows."""
+"""Copies of a database's schema in memory, with other rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rlfactory_nl2sql.schema import Table
 
 
 def empty_copy(source: sqlite3.Connection) -> sqlite3.Connection:
-    """The schema alone. Triggers, and indexes that do not make rows unique, would only cost time."""
+    """A copy without rows. Triggers and non-unique indexes are left out, since they would only cost time."""
     made = source.execute(
         "SELECT name, type, rootpage, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\' AND "
         "(type IN ('table', 'view') OR type = 'index' AND sql LIKE 'CREATE UNIQUE%') "
@@ -24,9 +24,9 @@ def empty_copy(source: sqlite3.Connection) -> sqlite3.Connection:
     try:
         for name, kind, root, sql in made:
             if name.lower() in shadows:
-                continue  # made by its virtual table
+                continue  # created by its virtual table
             virtual = kind == "table" and root == 0
-            with contextlib.suppress(*((sqlite3.OperationalError,) if virtual else ())):  # its module may not be here
+            with contextlib.suppress(*((sqlite3.OperationalError,) if virtual else ())):  # its module may be missing
                 copy.execute(sql)
     except BaseException:
         copy.close()
@@ -35,7 +35,7 @@ def empty_copy(source: sqlite3.Connection) -> sqlite3.Connection:
 
 
 def filled_copy(empty: sqlite3.Connection, tables: Iterable[tuple[Table, Sequence[Row]]]) -> sqlite3.Connection:
-    """Another database like ``empty`` with these rows, but for those that one of its constraints forbids."""
+    """A copy of ``empty`` with these rows, without those that violate a constraint."""
     copy = open_memory()
     try:
         empty.backup(copy)
@@ -67,5 +67,5 @@ def _insert(copy: sqlite3.Connection, table: Table, rows: Sequence[Row]) -> None
 
 
 def _as_unicode(value: object) -> object:
-    """Text that was no UTF-8 cannot be stored again as it was."""
+    """Replace text that is not UTF-8, which cannot be stored unchanged."""
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value

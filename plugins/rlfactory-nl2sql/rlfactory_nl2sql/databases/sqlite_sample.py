@@ -1,4 +1,4 @@
-"""Some rows of a SQLite table: spread over it, always the same ones, and found fast in a table of millions."""
+"""Sample a SQLite table: rows spread over the table, always the same, found fast among millions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rlfactory_nl2sql.connection import Row
 from rlfactory_nl2sql.databases.sqlite_schema import quoted
 from rlfactory_nl2sql.schema import Table
 
-_MOST = 10_000  # characters or bytes of one value; a longer one is cut
+_MOST = 10_000  # characters or bytes of one value; longer ones are cut
 
 
 def sample(connection: sqlite3.Connection, table: Table, number: int) -> list[Row]:
@@ -19,7 +19,7 @@ def sample(connection: sqlite3.Connection, table: Table, number: int) -> list[Ro
     if len(rows) > number:
         rowid = _rowid(connection, table)
         if rowid is None:
-            rows = _every_so_many(connection, table, names, number)
+            rows = _every_nth(connection, table, names, number)
         else:
             chosen = _spread(connection, table, rowid, number)
             rows = [connection.execute(f"{source} WHERE {rowid} = ?", (one,)).fetchone() for one in chosen]
@@ -27,7 +27,7 @@ def sample(connection: sqlite3.Connection, table: Table, number: int) -> list[Ro
 
 
 def _rowid(connection: sqlite3.Connection, table: Table) -> str | None:
-    """A name of the table's row number that no column has; None for a view and for a table WITHOUT ROWID."""
+    """A name for the table's row number that no column has; None for views and tables WITHOUT ROWID."""
     taken = {column.name.lower() for column in table.columns}
     name = next((name for name in ("rowid", "_rowid_", "oid") if name not in taken), None)
     if name is None or table.view:
@@ -40,11 +40,11 @@ def _rowid(connection: sqlite3.Connection, table: Table) -> str | None:
 
 
 def _spread(connection: sqlite3.Connection, table: Table, rowid: str, number: int) -> list[int]:
-    """Row numbers at even distances, or the next ones that exist, and the first ones as long as some are missing."""
+    """Row numbers at even distances, or the next existing ones; filled up with the first ones."""
     place = quoted(table.name)
     lowest, highest = (
         connection.execute(f"SELECT {end}({rowid}) FROM {place}").fetchone()[0]  # noqa: S608
-        for end in ("min", "max")  # each alone is looked up, both at once are searched for
+        for end in ("min", "max")  # each alone uses the index; both at once scan the table
     )
     following = f"SELECT {rowid} FROM {place} WHERE {rowid} >= ? ORDER BY {rowid} LIMIT ?"  # noqa: S608
     found: set[int] = set()
@@ -57,7 +57,7 @@ def _spread(connection: sqlite3.Connection, table: Table, rowid: str, number: in
     return sorted(found)
 
 
-def _every_so_many(connection: sqlite3.Connection, table: Table, names: str, number: int) -> list[Row]:
+def _every_nth(connection: sqlite3.Connection, table: Table, names: str, number: int) -> list[Row]:
     place = quoted(table.name)
     (held,) = connection.execute(f"SELECT count(*) FROM {place}").fetchone()  # noqa: S608
     numbered = f"SELECT {names}, row_number() OVER () - 1 AS place_ FROM {place}"  # noqa: S608

@@ -9,9 +9,9 @@ from dataclasses import replace
 from rlfactory_nl2sql.schema import Column, ForeignKey, Schema, Table
 
 _GENERATED = (2, 3)  # table_xinfo's "hidden" for VIRTUAL and STORED
-_HIDDEN = 1  # of a virtual table, such as the one that carries a full-text query
+_HIDDEN = 1  # of a virtual table, such as the column for a full-text query
 
-# What the modules that SQLite brings append to the name of a virtual table for their own storage.
+# Suffixes that SQLite's modules append to a virtual table's name for their storage.
 _SHADOWS = (
     "_content",
     "_segments",
@@ -33,10 +33,10 @@ def quoted(name: str) -> str:
 
 
 def read_schema(connection: sqlite3.Connection) -> Schema:
-    """Tables, views and virtual tables, without what SQLite and virtual tables keep for themselves.
+    """Tables, views and virtual tables, without internal tables.
 
-    A virtual table counts as a view: it has no keys, and what it holds follows from elsewhere. A view that cannot be
-    read, for example as its table is gone, is left out.
+    A virtual table counts as a view: it has no keys, and its content depends on other data. A view that cannot be read,
+    for example because its table is missing, is left out.
     """
     listed = connection.execute(
         "SELECT name, type = 'view' OR rootpage = 0 FROM sqlite_master "
@@ -49,13 +49,13 @@ def read_schema(connection: sqlite3.Connection) -> Schema:
 
 
 def shadow_tables(connection: sqlite3.Connection) -> frozenset[str]:
-    """What virtual tables may keep their rows in; names in lower case."""
+    """The internal tables of virtual tables, in lower case."""
     virtual = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage = 0")
     return frozenset((name + suffix).lower() for (name,) in virtual.fetchall() for suffix in _SHADOWS)
 
 
 def generated_columns(connection: sqlite3.Connection, table: str) -> tuple[str, ...]:
-    """The columns of a table that follow from its others and cannot be inserted."""
+    """The generated columns of a table, which cannot be inserted."""
     rows = connection.execute(f"PRAGMA table_xinfo({quoted(table)})")
     return tuple(name for _, name, _, _, _, _, hidden in rows if hidden in _GENERATED)
 
@@ -75,7 +75,7 @@ def _table(connection: sqlite3.Connection, name: str, view: bool) -> Table | Non
 
 
 def _foreign_keys(connection: sqlite3.Connection, name: str) -> tuple[ForeignKey, ...]:
-    """In the order of their declaration, which SQLite lists backwards; without targets where they are implicit."""
+    """Foreign keys in the order of declaration, which SQLite reverses; without target columns if they are implicit."""
     parts: dict[int, list[tuple[str, str, str | None]]] = {}
     for number, _, target, column, target_column, *_ in connection.execute(f"PRAGMA foreign_key_list({quoted(name)})"):
         parts.setdefault(number, []).append((target, column, target_column))

@@ -1,4 +1,4 @@
-"""What a query is told no for before the database sees it; the database's own guards are the first line, not this."""
+"""Refuse queries before the database sees them. This is a second guard; the database's own comes first."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _TEXTS = {
 
 @dataclass(frozen=True, slots=True)
 class Forbidden:
-    """Names in lower case; one that ends with ``*`` stands for all that begin so."""
+    """Forbidden names, in lower case. One that ends with ``*`` stands for all names that begin like this."""
 
-    functions: frozenset[str] = frozenset()  # refused where they are called
-    relations: frozenset[str] = frozenset()  # refused wherever they are named
+    functions: frozenset[str] = frozenset()  # refused in calls
+    relations: frozenset[str] = frozenset()  # refused anywhere
 
 
 def check(sql: str, dialect: str, forbidden: Forbidden) -> Query:
-    """Read one statement and look at the names in it.
+    """Parse one statement and check the names in it.
 
     Raises:
         QueryError: as `parse_query`, and ``REFUSED`` for what is forbidden.
@@ -41,7 +41,7 @@ def check(sql: str, dialect: str, forbidden: Forbidden) -> Query:
 
 
 def check_text(sql: str, dialect: str, forbidden: Forbidden) -> None:
-    """As `check`, for a database that may judge by itself what begins as a query does and sqlglot cannot read."""
+    """`check` for a database that decides itself on queries which sqlglot cannot parse."""
     try:
         check(sql, dialect, forbidden)
     except NotUnderstoodError:

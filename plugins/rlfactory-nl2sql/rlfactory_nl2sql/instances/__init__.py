@@ -1,1 +1,1 @@
-"""Further databases of the same schema, so that a query which is right by accident is found out."""
+"""Varied databases of the same schema, which reveal queries that are right by accident."""

@@ -1,4 +1,4 @@
-"""Values of a column at, inside and just outside of what the gold query's constants ask of it."""
+"""Values of a column at, inside and just outside the boundaries that the gold query's constants define."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ _ORDERS: Mapping[str, Callable[[Any, Any], Any]] = {
 }
 _GROUPED = frozenset(f"{name}{order}" for name in ("count", "sum", "avg", "min", "max") for order in _ORDERS)
 _NULLS = frozenset({"null", "not null"})
-_OBSERVED = 12  # so many of the given values are sorted into inside and beside, too
-_MADE_OFTEN = 4  # how much likelier than a given value is one around a constant,
-_EXACT_OFTEN = 5  # and than one around it the constant itself
+_OBSERVED = 12  # given values that are sorted into inside and beside, besides the made ones
+_MADE_OFTEN = 4  # a value around a constant is so many times as likely as a given value
+_EXACT_OFTEN = 5  # the constant itself is so many times as likely as a value around it
 _YEAR, _YEAR_MONTH, _PART = re.compile(r"\d{4}"), re.compile(r"\d{4}-\d{2}"), re.compile(r"\d{2}")
 
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """Values of one column, sorted by the conditions of the gold query on it."""
+    """Values of one column, sorted by the gold query's conditions on the column."""
 
-    inside: tuple[Any, ...]  # meet as many of the conditions as one value can; none, where no row shall meet them
-    beside: tuple[Any, ...]  # meet fewer, most of them narrowly
-    ends: tuple[Any, ...] = ()  # of numbers and times the least and the greatest inside that a constant draws,
-    outside: tuple[Any, ...] = ()  # and what it draws beside
-    of_nulls: bool = False  # whether the condition is on NULL itself; else some values are made NULL later
+    inside: tuple[Any, ...]  # meet as many of the conditions as one value can; empty if no row may meet them
+    beside: tuple[Any, ...]  # meet fewer conditions; most are close to meeting one more
+    ends: tuple[Any, ...] = ()  # the least and the greatest made value inside, for numbers and times
+    outside: tuple[Any, ...] = ()  # the made values beside, likewise
+    of_nulls: bool = False  # whether the condition is IS NULL or IS NOT NULL; otherwise some values become NULL later
 
 
 def boundary(domain: Domain, constants: Sequence[Constant]) -> Boundary | None:
-    """The boundary that the constants of one column draw; None where they are of another kind than its values."""
+    """The boundary of the constants of one column; None if they are of another kind than its values."""
     nulls = {constant.operator for constant in constants if constant.operator in _NULLS}
     constants = [constant for constant in constants if constant.operator not in _NULLS]
     made = distinct(value for constant in constants for value in _around(domain, constant))
@@ -52,7 +52,7 @@ def boundary(domain: Domain, constants: Sequence[Constant]) -> Boundary | None:
         return _boundary_of_nulls(domain, nulls)
     seen = [value for value in domain.known[:_OBSERVED] if value not in made]
     met = {at: _met(value, constants) for at, value in enumerate((*made, *seen))}
-    # With OR no value meets all, and neither is more inside than the other.
+    # With OR, perhaps no value meets all. A value is inside unless another meets the same conditions and more.
     good = [bool(mine) and not any(mine < other for other in met.values()) for mine in met.values()]
     exact = {_plain(constant.value) for constant in constants}
     sides: dict[bool, list[Any]] = {True: [], False: []}
@@ -85,13 +85,13 @@ def _met(value: Any, constants: Sequence[Constant]) -> frozenset[int]:
 
 
 def _plain(value: Any) -> Any:
-    """How a value and a constant of another type that means the same are written."""
+    """A form that is equal for equal values of different types."""
     number = _number(value)
     return str(value) if math.isnan(number) else number
 
 
 def _around(domain: Domain, constant: Constant) -> Iterator[Any]:
-    """Values at and beside one constant, of the column's kind."""
+    """Values of the column's kind, at and beside a constant."""
     value = constant.value
     if domain.closed:
         yield from (known for known in domain.known if known == value)
@@ -169,7 +169,7 @@ def _days_beside(text: str) -> Iterator[dt.date]:
         date = dt.date.fromisoformat(text)
         yield from (date - dt.timedelta(days=1), date + dt.timedelta(days=1))
         yield from (date - dt.timedelta(days=365), date + dt.timedelta(days=365))
-    except (ValueError, OverflowError):  # the query's own text: perhaps no date at all, such as 2023-02-30
+    except (ValueError, OverflowError):  # the query's text may be no date, such as 2023-02-30
         return
 
 
@@ -181,7 +181,7 @@ def _moments_around(domain: Domain, text: str) -> Iterator[Any]:
 
 
 def _texts_around(text: str, domain: Domain) -> Iterator[str]:
-    """The text, in other case, longer and shorter."""
+    """The text itself, in other letter case, longer, and shorter."""
     yield text
     yield from (text.lower(), text.upper(), text.swapcase())
     for other in domain.known[:2]:
@@ -190,7 +190,7 @@ def _texts_around(text: str, domain: Domain) -> Iterator[str]:
 
 
 def _matching(pattern: str, domain: Domain) -> Iterator[str]:
-    """Texts that match a LIKE pattern with much, little and nothing for its %, and texts that just do not."""
+    """Texts that match a LIKE pattern, with long, short and empty text for its %, and texts that nearly match."""
     matches = _like(pattern)
     fillers = [str(other) for other in domain.known if not matches.fullmatch(str(other))][:3] or ["a"]
     bare = pattern.replace("_", "a")
@@ -212,7 +212,7 @@ def _lengths_around(length: int, domain: Domain) -> Iterator[str]:
 
 
 def _meets(value: Any, constant: Constant) -> bool:
-    """Whether a value meets the condition, as far as it can be told; dates are compared with the part that is given."""
+    """Whether a value meets the condition, as far as can be known. A date is compared with the given part of a date."""
     wanted, given, compare = constant.value, value, _ORDERS.get(constant.operator)
     if constant.operator == "like":
         return isinstance(value, str) and _like(str(wanted)).fullmatch(value) is not None

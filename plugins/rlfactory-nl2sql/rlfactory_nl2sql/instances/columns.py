@@ -1,4 +1,4 @@
-"""The values of columns that refer to nothing: few or many, equal or unique, inside or beside a boundary."""
+"""Draw the values of columns that are not references."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlfactory_nl2sql.instances.characters import Character, Role
 from rlfactory_nl2sql.instances.demands import Demands
 from rlfactory_nl2sql.instances.domains import Domain, Kind, comparable, distinct, fresh, kind_of
 
-_UNBOUND = 0.4  # the share of free rows whose value has nothing to do with the boundary
+_UNBOUND = 0.4  # the share of free rows whose value ignores the boundary
 
 
 class Columns:
@@ -28,7 +28,7 @@ class Columns:
         self._salt = rng.getrandbits(32)
 
     def pool(self, domain: Domain) -> list[Any]:
-        """Some values. Columns that held the same values get the same ones, so that they can still be joined."""
+        """Values to draw from. Columns with the same given values get the same ones, so that joins find rows."""
         size = self._rng.randint(*self._character.distinct)
         size = max(size, self._least + 2 if self._least > 1 else 0)
         new = round(size * self._character.invented)
@@ -40,7 +40,7 @@ class Columns:
         return values if len(values) > 2 else list(distinct([*values, *known]))[:size]
 
     def _part(self, domain: Domain) -> Sequence[Any]:
-        """Of numbers the larger or the smaller half, so that an average that was looked up once is not one here."""
+        """Of numbers, the larger or the smaller half, so that averages differ between instances."""
         if domain.closed or domain.kind not in {Kind.INTEGER, Kind.REAL}:
             return domain.known
         numbers = sorted(value for value in domain.known if kind_of(value) is domain.kind)
@@ -56,18 +56,18 @@ class Columns:
         nullable: bool,
         apart: Sequence[Sequence[int]] = (),
     ) -> list[Any]:
-        """One value a row.
+        """A value for each row.
 
         Args:
-            broken: in which rows a value beside the boundary is due.
-            apart: rows that lie with values of their own, those of the first group outermost.
+            broken: for each row, whether its value lies beside the boundary.
+            apart: groups of rows with values that no other row has. The first group gets the extreme values.
         """
         rng, count = self._rng, len(roles)
         if not domain.known:
             return [None] * count
         values = self.pool(domain)
         kept: set[int] = set()
-        drawn = rng.choices(values, weights=range(len(values), 0, -1), k=count)  # some are common, some rare
+        drawn = rng.choices(values, weights=range(len(values), 0, -1), k=count)  # the first values are more frequent
         if boundary is not None:
             drawn = [
                 self._bounded(value, boundary, out, role) for value, out, role in zip(drawn, broken, roles, strict=True)
@@ -75,7 +75,7 @@ class Columns:
             kept = self._reach_ends(drawn, boundary, broken, roles)
         elif self._groups:
             self._group(drawn, values, roles)
-        elif len(values) > 2:  # the first row shares its values with no other
+        elif len(values) > 2:  # the first row has a value that no other row has
             rare = values.pop()
             drawn = [rare, *(rng.choice(values) if value is rare else value for value in drawn[1:])]
             self._set_apart(drawn, [*values, rare], apart)
@@ -85,7 +85,7 @@ class Columns:
         return drawn
 
     def unique(self, domain: Domain, boundary: Boundary | None, roles: Sequence[Role]) -> list[Any]:
-        """A different value for each row, None where there are no more."""
+        """A different value for each row; None if there are no more."""
         rng = self._rng
         inside = list(boundary.inside) if boundary else []
         beside = list(boundary.beside) if boundary else []
@@ -106,7 +106,7 @@ class Columns:
         return drawn
 
     def _place_ends(self, drawn: list[Any]) -> None:
-        """Give the last row the least key, and the first one of the greater half: see `Parents`."""
+        """Give the last row the least key, and the first row a key of the greater half. `Parents` says why."""
         least, *keys = sorted(range(len(drawn)), key=lambda at: _order(drawn[at]))
         drawn[least], drawn[-1] = drawn[-1], drawn[least]
         greater = [at for at in keys[len(keys) // 2 :] if at != len(drawn) - 1]
@@ -115,7 +115,7 @@ class Columns:
             drawn[0], drawn[other] = drawn[other], drawn[0]
 
     def another(self, domain: Domain) -> Any:
-        """One value, for a row that equals another where it must not."""
+        """Another value, for a row that violates a unique constraint."""
         if not domain.known:
             return None
         return self._rng.choice((domain.invent(self._rng), fresh(domain, (), self._rng)))
@@ -131,7 +131,7 @@ class Columns:
     def _reach_ends(
         self, drawn: list[Any], boundary: Boundary, broken: Sequence[bool], roles: Sequence[Role]
     ) -> set[int]:
-        """Let some rows, which are given back, lie at each end of the boundary, and the broken ones just outside."""
+        """Move some rows to each end of the boundary, and the broken ones just outside. Returns the moved rows."""
         reached: set[int] = set()
         for asked in (Role.WITNESS, Role.NEAR):
             rows = [at for at, role in enumerate(roles) if role is asked and not broken[at]]
@@ -146,10 +146,10 @@ class Columns:
         return reached
 
     def _set_apart(self, drawn: list[Any], values: Sequence[Any], apart: Sequence[Sequence[int]]) -> None:
-        """Give two rows of each group the least and the greatest of the values that are left, the rest what remains.
+        """Give two rows of each group the least and the greatest of the remaining values.
 
-        So a group that a condition should leave out, or let in, shows in MIN, MAX and DISTINCT. Two rows only, others
-        in each column: else the groups by one column would be those by another.
+        If a query wrongly includes or excludes the group, MIN, MAX and DISTINCT then differ. The two rows are chosen
+        for each column, because otherwise grouping by any of the columns would give the same groups.
         """
         left = sorted(values, key=_order)
         placed: set[int] = set()
@@ -166,7 +166,7 @@ class Columns:
                 drawn[at] = self._rng.choice(left)
 
     def _group(self, drawn: list[Any], values: Sequence[Any], roles: Sequence[Role]) -> None:
-        """Give witnesses equal values as often as the query asks about groups; the rest has other ones."""
+        """Give witnesses equal values, in groups of the sizes that the query asks for; others get other values."""
         planned = values[: min(len(self._groups), len(values) - 1)]
         rest = values[len(planned) :]
         witnesses = [at for at, role in enumerate(roles) if role is Role.WITNESS]
@@ -181,7 +181,7 @@ class Columns:
 
 
 def _order(value: Any) -> tuple[int, Any]:
-    """Numbers before all else, which is sorted as it is written."""
+    """A sort key: numbers first, then all other values by their text."""
     return (0, value) if isinstance(value, int | float | Decimal) else (1, str(value))
 
 

@@ -1,4 +1,4 @@
-"""What the gold query's constants ask of an instance's rows."""
+"""What an instance's rows must have, given the gold query's constants."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from rlfactory_nl2sql.instances.links import Link
 from rlfactory_nl2sql.schema import Table
 
 _MOST_SHOWN = 60  # for a larger LIMIT no rows are added
-_MOST_GROUPED = 140  # rows that the groups of all asked for sizes take together, at most
+_MOST_GROUPED = 140  # limit of the rows in all groups together
 
 
 @dataclass(frozen=True, slots=True)
 class Demands:
-    """What the rows should hold."""
+    """Requirements of the rows."""
 
-    boundaries: Mapping[tuple[str, int], Boundary]  # by table and place in its rows
-    groups: tuple[int, ...]  # sizes at and beside those that groups are asked to have
-    least: int  # so many rows of the answer are passed over or shown, so there should be more; 0: nothing is asked
+    boundaries: Mapping[tuple[str, int], Boundary]  # by table and place of the column
+    groups: tuple[int, ...]  # at and beside the sizes in the query's conditions on COUNT
+    least: int  # the sum of OFFSET and LIMIT; the answer should have more rows. 0: no requirement
 
     def unsized(self) -> Demands:
-        """Without what is asked of numbers of rows."""
+        """Without requirements of numbers of rows."""
         return replace(self, groups=(), least=0)
 
     def unmet(self, at: tuple[str, int]) -> Demands:
-        """With one boundary that no row shall be inside of."""
+        """With one boundary that has no row inside."""
         return replace(self, boundaries={**self.boundaries, at: replace(self.boundaries[at], inside=(), ends=())})
 
 
@@ -38,9 +38,9 @@ def demands_of(
     links: Mapping[str, Sequence[Link]],
     constants: Sequence[Constant],
 ) -> Demands:
-    """Sort the constants by what they are compared with.
+    """The requirements that follow from the constants.
 
-    What is asked of a column that refers to another is asked of that one, which its values come from.
+    A condition on a column that refers to another column applies to that one, because the values come from it.
     """
     places = {
         (name.lower(), column.name.lower()): (name, place)
@@ -59,7 +59,7 @@ def demands_of(
 
 
 def _origin(named: tuple[str, int], links: Mapping[str, Sequence[Link]]) -> tuple[str, int]:
-    """The column that the values of a column come from, along its links."""
+    """The column at the end of a column's links, from which its values come."""
     seen = {named}
     while True:
         table, place = named

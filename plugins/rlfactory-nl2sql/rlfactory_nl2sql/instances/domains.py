@@ -1,7 +1,7 @@
-"""What the values of a column are like, and new values of the same kind and format.
+"""The kind and format of a column's values, and new values like them.
 
-New values are made of given ones: dates exchange their years, months and days, texts their words or one character for
-another of its class, numbers move by one of their last digit. But for keys nothing leaves the range that was held.
+New values are made from given ones. Dates combine years, months and days of several. Texts get a word of another text,
+or another letter or digit. Numbers change by one in the last digit. Except for keys, values stay in the given range.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TRIES = 20
 
 
 class Kind(Enum):
-    """The kinds of values that differ in how new ones are made."""
+    """Kinds of values. For each kind, new values are made differently."""
 
     INTEGER = "integer"
     REAL = "real"
@@ -36,23 +36,23 @@ class Kind(Enum):
     ISO_DATE = "iso date"  # a text that starts with YYYY-MM-DD
     MOMENT = "moment"  # dt.date or dt.datetime
     UUID = "uuid"
-    OTHER = "other"  # bytes, lists, intervals, truth values: only given ones
+    OTHER = "other"  # bytes, lists, intervals, truth values; no new ones are made
 
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """What one column held."""
+    """The given values of one column."""
 
-    kind: Kind  # of most of its values
+    kind: Kind  # of most values
     known: tuple[Any, ...]  # the distinct values without NULL, in the order of the rows
     nulls: bool
-    decimals: int  # the most digits behind the point
-    longest: int | None  # the most characters that the declared type takes; None: no bound
-    frame: tuple[int, int]  # how many first and last characters all texts share
-    closed: bool  # a flag, an enumeration or a kind that is not understood: given values only
+    decimals: int  # the largest number of digits after the decimal point
+    longest: int | None  # limit of characters by the declared type; None: no limit
+    frame: tuple[int, int]  # the lengths of the prefix and the suffix that all texts share
+    closed: bool  # whether only given values are possible: flags, enumerations, unknown kinds
 
     def invent(self, rng: random.Random, known: Sequence[Any] = ()) -> Any:
-        """A value that the column could hold, perhaps one that it held, made of ``known`` ones."""
+        """A possible value, new or given, made from ``known`` ones."""
         known = known or self.known
         one, other, third = rng.choice(known), rng.choice(known), rng.choice(known)
         if self.closed or kind_of(one) is not self.kind:
@@ -71,7 +71,7 @@ class Domain:
         return one
 
     def vary(self, one: str, other: Any, rng: random.Random) -> str:
-        """A text like these two; what all texts of the column start and end with stays."""
+        """A text like these two. The prefix and the suffix of all texts are kept."""
         start, end = self.frame
         part, others = one[start : len(one) - end], str(other)[start : len(str(other)) - end]
         return one[:start] + vary_text(part, others, rng) + one[len(one) - end :]
@@ -81,7 +81,7 @@ class Domain:
         return self.longest is None or len(text) <= self.longest
 
     def step(self) -> Any:
-        """One of the last digit that the column's numbers have."""
+        """One unit of the last digit after the decimal point."""
         first = next((value for value in self.known if kind_of(value) is Kind.REAL), 1.0)
         return Decimal(1).scaleb(-self.decimals) if isinstance(first, Decimal) else 10.0**-self.decimals
 
@@ -95,7 +95,7 @@ class Domain:
 
 
 def learn(column: Column, values: Iterable[Any]) -> Domain:
-    """The domain of a column that held these values, NULLs among them."""
+    """The domain of a column with these values, which include NULLs."""
     values = list(values)
     known = distinct(value for value in values if value is not None)
     kinds = [kind_of(value) for value in known]
@@ -139,12 +139,12 @@ def kind_of(value: Any) -> Kind:
 
 
 def distinct(values: Iterable[Any]) -> tuple[Any, ...]:
-    """Each value once, in order; 1 and 1.0 stay two, and what has no hash is told apart by how it is written."""
+    """Each value once, in order. Values are compared by type and text, so 1 and 1.0 are two."""
     return tuple({(type(value), repr(value)): value for value in values}.values())
 
 
 def fresh(domain: Domain, taken: Container[Any], rng: random.Random) -> Any:
-    """A value for a unique column that ``taken`` does not hold (see `comparable`), or None where none can be made."""
+    """A value for a unique column that is not in ``taken`` (see `comparable`); None if none can be made."""
     for attempt in range(_TRIES):
         value = _fresh_candidate(domain, attempt, rng)
         if value is not None and comparable(value) not in taken:
@@ -153,14 +153,14 @@ def fresh(domain: Domain, taken: Container[Any], rng: random.Random) -> Any:
 
 
 def comparable(value: Any) -> Any:
-    """What two values share that some database holds to be equal in a unique column, such as case and final blanks."""
+    """A form that is equal for values that some database treats as equal in a unique column, such as 'a' and 'A '."""
     if isinstance(value, str):
         return value.rstrip().casefold()
     return value if isinstance(value, int | float | Decimal | dt.date | uuid.UUID) else repr(value)
 
 
 def vary_text(text: str, other: str, rng: random.Random) -> str:
-    """A word of the text exchanged for one of the other, or a character for another of its class."""
+    """The text with a word of the other text, or with another letter or digit."""
     pieces, others = _PIECES.findall(text), _PIECES.findall(other)
     places = [at for at, piece in enumerate(pieces) if piece[0].isalnum()]
     if not places:
@@ -226,7 +226,7 @@ def _frame(texts: Sequence[str]) -> tuple[int, int]:
 
 
 def _shared(texts: Sequence[str]) -> int:
-    """How many first characters all have in common."""
+    """The length of the common prefix."""
     first, last = min(texts), max(texts)
     return next((at for at, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]), len(first))
 

@@ -1,4 +1,4 @@
-"""Fills the tables of an instance with rows that refer to each other and keep what the schema declares."""
+"""Fill the tables of an instance with rows that refer to each other and satisfy the schema."""
 
 from __future__ import annotations
 
@@ -11,23 +11,22 @@ from rlfactory_nl2sql.instances.characters import Character, Role
 from rlfactory_nl2sql.instances.columns import Columns
 from rlfactory_nl2sql.instances.demands import Demands
 from rlfactory_nl2sql.instances.domains import Domain
-from rlfactory_nl2sql.instances.keys import Keys
-from rlfactory_nl2sql.instances.links import Link
+from rlfactory_nl2sql.instances.links import Keys, Link
 from rlfactory_nl2sql.instances.parents import Parents
 from rlfactory_nl2sql.schema import Table
 
 _MOST = 300  # rows of a table
 _WITNESSES, _NEAR = 0.4, 0.4  # the shares of rows; the rest is free
-_TRIES = 8  # so often a row is drawn anew that equals another one where it must be unique
-_MISS_ALL = 0.3  # the share of near rows that miss all conditions, where there are several
-_STRAY = 0.12  # the share of rows that refer to nothing where a link is not declared
+_TRIES = 8  # to draw a row that violates no key
+_MISS_ALL = 0.3  # the share of near rows that miss all conditions, if there are several
+_STRAY = 0.12  # the share of rows that refer to nothing, if the link is not declared
 
 Missed = tuple["int | Link", ...]
-"""The conditions that a row narrowly does not meet: on a column of its own, or behind a link."""
+"""The conditions that a row nearly meets: on one of its columns, or on the row to which a link leads."""
 
 
 class Filling:
-    """One instance in the making. Tables are filled in the order of `links.in_order`, then the circles are closed."""
+    """Builds one instance: `fill` for each table, in the order of `links.in_order`, then `close_circles`."""
 
     def __init__(
         self,
@@ -40,7 +39,7 @@ class Filling:
     ) -> None:
         self.rows: dict[str, list[list[Any]]] = {}
         self._roles: dict[str, list[Role]] = {}
-        self._depths: dict[str, int] = {}  # how many tables away the nearest one is that refers to none, at most
+        self._depths: dict[str, int] = {}  # the longest chain of links from a table
         self._tables = tables
         self._domains = domains
         self._links = links
@@ -51,7 +50,7 @@ class Filling:
         self._open: list[tuple[str, Link]] = []
 
     def fill(self, name: str) -> None:
-        """Make the rows of a table; those that they refer to are there, unless these refer back."""
+        """Make the rows of a table. The tables that it refers to are filled before, except for circles."""
         ready = [link for link in self._links[name] if self.rows.get(link.target)]
         self._open += [(name, link) for link in self._links[name] if link.declared and link not in ready]
         self._depths[name] = max((1 + self._depths[link.target] for link in ready), default=0)
@@ -68,14 +67,14 @@ class Filling:
                 self._roles[name].append(role)
 
     def close_circles(self) -> None:
-        """Let rows refer to rows of the same table, each to one before it, and to tables that were filled later."""
+        """Set references within a table, each to an earlier row, and references to tables that were filled later."""
         for name, link in self._open:
             keys = Keys(self._tables[name])
             free = self._free(name, link, keys)
             closed = []
             for at, row in enumerate(self.rows[name]):
                 targets = self.rows.get(link.target, [])
-                # The first row of a table that takes no NULL here refers to itself.
+                # If the column takes no NULL, the first row refers to itself.
                 among = targets[: at or (0 if free else 1)] if link.target == name else targets
                 if self._close(row, link, among, free, keys):
                     keys.take(row)
@@ -83,7 +82,7 @@ class Filling:
             self.rows[name] = closed
 
     def _close(self, row: list[Any], link: Link, among: Sequence[list[Any]], free: Sequence[int], keys: Keys) -> bool:
-        """Let one row refer to one of these, or to nothing where it may; False where it can do neither."""
+        """Set a row's reference to one of these rows, or to nothing if allowed; False if neither is possible."""
         pairs = list(zip(link.places, link.target_places, strict=True))
         held = [(of, to) for of, to in pairs if row[of] is not None]
         fitting = [target for target in among if all(target[to] == row[of] for of, to in held)]
@@ -115,9 +114,9 @@ class Filling:
     def _draw_columns(
         self, name: str, roles: list[Role], ready: Sequence[Link], keys: Keys
     ) -> tuple[list[list[Any]], list[Missed]]:
-        """All columns but those of declared links, and what each row misses.
+        """The values of all columns except those of declared links, and the conditions that each row misses.
 
-        A row for which a unique column has no value inside is no witness.
+        A row is no witness if a unique column has no more value inside for it.
         """
         domains = self._domains[name]
         linked = self._linked(name, ready, keys)
@@ -140,7 +139,7 @@ class Filling:
             roles[:] = [Role.FREE if role is Role.NEAR else role for role in roles]
         missed = [self._miss(able) if role is Role.NEAR else () for role in roles]
         apart: list[list[int]] = []
-        for place in sorted(boundaries, key=lambda place: boundaries[place] is None):  # the others depend on these
+        for place in sorted(boundaries, key=lambda place: boundaries[place] is None):  # columns with a boundary first
             boundary, nullable = boundaries[place], place not in keys.filled
             if boundary is None and not apart:
                 apart = self._apart(boundaries, columns, roles, missed)
@@ -150,7 +149,7 @@ class Filling:
         return columns, missed
 
     def _miss(self, able: Sequence[int | Link]) -> Missed:
-        """One condition, for the sake of AND; or all of them, for the sake of OR."""
+        """One condition, which reveals mistakes with AND, or all conditions, which reveals mistakes with OR."""
         if len(able) > 1 and self._rng.random() < _MISS_ALL:
             return tuple(able)
         return (self._rng.choice(able),) if able else ()
@@ -162,7 +161,7 @@ class Filling:
         roles: Sequence[Role],
         missed: Sequence[Missed],
     ) -> list[list[int]]:
-        """Rows at the ends of the boundaries, that of the character first; and before them those just outside."""
+        """Groups of rows at the ends of the boundaries and just outside, as `Columns.draw` takes them."""
         first = self._character.apart
         if first is None:
             return []
@@ -183,7 +182,7 @@ class Filling:
         return [*near.values(), far, *found] if first else [*found, *near.values(), far]
 
     def _linked(self, name: str, ready: Sequence[Link], keys: Keys) -> set[int]:
-        """Places whose values come from another row; of a link that is closed later, those that are in no key."""
+        """Places whose values come from another row, without parts of keys in links that are closed later."""
         key = {place for places in keys.unique for place in places}
         return {
             place
@@ -206,7 +205,7 @@ class Filling:
         parents: Sequence[tuple[Link, Parents]],
         keys: Keys,
     ) -> list[Any] | None:
-        """The row with its references, or None where none is found that breaks no key."""
+        """The row with its references; None if every try violates a key."""
         later = {place for table, link in self._open if table == name for place in link.places}
         for _ in range(_TRIES):
             if not self._refer(name, row, role, missed, parents, keys):
@@ -227,7 +226,7 @@ class Filling:
         parents: Sequence[tuple[Link, Parents]],
         keys: Keys,
     ) -> bool:
-        """Choose the rows to refer to; False where links that share columns leave none."""
+        """Choose the rows to refer to; False if links that share columns leave none."""
         done: set[int] = set()
         for link, candidates in parents:
             if not link.declared and self._rng.random() < _STRAY:
@@ -248,7 +247,7 @@ class Filling:
         return True
 
     def _free(self, name: str, link: Link, keys: Keys) -> list[int]:
-        """The places of a link that may hold NULL: then the row refers to nothing."""
+        """The places of a link that may be NULL. If one is NULL, the row refers to nothing."""
         return [place for place in link.places if place not in keys.filled and self._domains[name][place].nulls]
 
 

@@ -1,34 +1,36 @@
-"""How the tables of a schema refer to each other, and the order in which their rows can be made."""
+"""References and keys: the order in which to fill the tables, and the rows that violate a constraint."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from rlfactory_nl2sql.instances.domains import comparable
 from rlfactory_nl2sql.schema import Schema, Table
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """Places in the rows of a table whose values are those of a row of the target."""
+    """A reference: the values at some places of a row are those of a row in the target table."""
 
     places: tuple[int, ...]
     target: str  # as the schema spells it
     target_places: tuple[int, ...]
-    declared: bool  # False: only the names say so, and some rows may refer to nothing
+    declared: bool  # False: it is inferred from names, and some rows may refer to nothing
 
 
 def places_of(table: Table, columns: Sequence[str]) -> tuple[int, ...]:
-    """Where the columns stand in a row."""
+    """The places of columns in a row."""
     names = {column.name.lower(): place for place, column in enumerate(table.columns)}
     return tuple(names[column.lower()] for column in columns)
 
 
 def links_of(schema: Schema) -> Mapping[str, tuple[Link, ...]]:
-    """The links of each base table: its foreign keys, then columns that bear the name of another table's primary key.
+    """The links of each base table: its foreign keys, then columns with the name of another table's primary key.
 
-    Many databases declare no foreign keys and mean them: there ``singer_id`` is a column of a table and the primary key
-    of another. Only the first table of several with one primary key is referred to so, and a plain ``id`` says nothing.
+    Many databases declare no foreign keys: ``singer_id`` is a column of one table and the primary key of another. If
+    several tables have that primary key, the link is to the first. A plain ``id`` is no link.
     """
     tables = [table for table in schema.tables if not table.view]
     owners: dict[str, Table] = {}
@@ -39,7 +41,7 @@ def links_of(schema: Schema) -> Mapping[str, tuple[Link, ...]]:
 
 
 def in_order(links: Mapping[str, Sequence[Link]]) -> tuple[str, ...]:
-    """The tables, each after those that it refers to, as far as they do not refer to each other in a circle."""
+    """The tables, each after those that it refers to, except for circles."""
     ordered: dict[str, None] = {}
 
     def visit(table: str, above: frozenset[str]) -> None:
@@ -59,7 +61,7 @@ def _declared(table: Table, schema: Schema) -> list[Link]:
     for key in table.foreign_keys:
         target = schema.table(key.target)
         if target is None or target.view:
-            continue  # SQLite lets a table refer to one that is not there
+            continue  # SQLite allows references to missing tables
         columns = key.target_columns or target.primary_key
         if len(columns) == len(key.columns):
             found.append(Link(places_of(table, key.columns), target.name, places_of(target, columns), declared=True))
@@ -74,3 +76,68 @@ def _meant(table: Table, owners: Mapping[str, Table]) -> list[Link]:
         if owner is not None and owner.name != table.name and column.name.lower() not in taken:
             found.append(Link((place,), owner.name, places_of(owner, owner.primary_key), declared=False))
     return found
+
+
+class Keys:
+    """The unique columns of one table, and the values of its rows so far."""
+
+    def __init__(self, table: Table) -> None:
+        declared = [columns for columns in (table.primary_key, *table.unique) if columns]
+        self.unique = tuple(dict.fromkeys(places_of(table, columns) for columns in declared))
+        self.filled = frozenset(places_of(table, table.primary_key)) | {
+            place for place, column in enumerate(table.columns) if not column.nullable
+        }  # places that take no NULL
+        self._taken: dict[tuple[int, ...], set[tuple[Any, ...]]] = {places: set() for places in self.unique}
+
+    def clash(self, row: Sequence[Any]) -> tuple[int, ...]:
+        """The places where the row violates a constraint; empty if it violates none."""
+        missing = tuple(place for place in self.filled if row[place] is None)
+        if missing:
+            return missing
+        return next((places for places in self.unique if _value(row, places) in self._taken[places]), ())
+
+    def take(self, row: Sequence[Any]) -> None:
+        """Remember the row's values."""
+        for places, taken in self._taken.items():
+            value = _value(row, places)
+            if value is not None:
+                taken.add(value)
+
+
+def sound(
+    rows: Mapping[str, Iterable[Sequence[Any]]], tables: Mapping[str, Table], links: Mapping[str, Sequence[Link]]
+) -> dict[str, list[Sequence[Any]]]:
+    """The rows without those that violate a key or refer to a missing row."""
+    kept = {name: _keyed(Keys(tables[name]), given) for name, given in rows.items()}
+    dropped = True
+    while dropped:
+        dropped = False
+        for name in tuple(kept):
+            for link in links[name]:
+                if not link.declared:
+                    continue
+                there = {tuple(row[place] for place in link.target_places) for row in kept.get(link.target, ())}
+                left = [row for row in kept[name] if _refers(row, link, there)]
+                dropped = dropped or len(left) < len(kept[name])
+                kept[name] = left
+    return kept
+
+
+def _keyed(keys: Keys, rows: Iterable[Sequence[Any]]) -> list[Sequence[Any]]:
+    kept = []
+    for row in rows:
+        if not keys.clash(row):
+            keys.take(row)
+            kept.append(row)
+    return kept
+
+
+def _refers(row: Sequence[Any], link: Link, there: set[tuple[Any, ...]]) -> bool:
+    value = tuple(row[place] for place in link.places)
+    return None in value or value in there
+
+
+def _value(row: Sequence[Any], places: Sequence[int]) -> tuple[Any, ...] | None:
+    """The values at some places; None if one is NULL, because such a row equals no other."""
+    value = tuple(None if row[place] is None else comparable(row[place]) for place in places)
+    return None if None in value else value

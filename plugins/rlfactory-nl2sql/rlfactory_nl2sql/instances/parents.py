@@ -1,4 +1,4 @@
-"""Which row of another table a row refers to."""
+"""Choose the row of another table that a row refers to."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 
 from rlfactory_nl2sql.instances.characters import Character, Role
 
-_SURE = 0.7  # the share of witnesses that refer to a witness; the rest to any row that is referred to
-_LONELY = 0.3  # the share of witnesses that only rows refer to which narrowly are none,
-_ALONE = 0.5  # and the share of such rows that refer to one of these
-# How often rows are referred to, and the first one, which shares its values with no other (see `Columns.draw`): so the
-# largest group by a key is not the largest by a name, which several keys share.
+_SURE = 0.7  # the share of witnesses that refer to a witness; the others refer to any row
+_LONELY = 0.3  # the share of witnesses to which only near rows refer
+_ALONE = 0.5  # the share of near rows that refer to one of these
+# How often rows are referred to. The first row has values that no other has (see `Columns.draw`) and the most
+# references. So the largest group by a key is not the largest by a name, which several keys share.
 _OFTEN, _MOST_OFTEN = (2, 3), 6
 _TRIES = 30
 
 
 class Parents:
-    """The rows of a table that rows of one other table refer to."""
+    """The rows of a table, for references from one other table."""
 
     def __init__(
         self,
@@ -31,11 +31,11 @@ class Parents:
     ) -> None:
         self._rows = rows
         self._rng = rng
-        if Role.NEAR not in roles:  # nothing is asked here, and so a witness is a row like any other
+        if Role.NEAR not in roles:  # the query has no condition here, so all rows are alike
             roles = [Role.WITNESS] * len(rows)
         order = rng.sample(range(len(rows)), len(rows))
-        # The first row is a witness: were all of them barren, no join would find one. It is referred to most often, and
-        # databases tend to give the row with the least key first where nothing orders: that is the last one here.
+        # The first row is a witness, and is always referred to, so that joins find a witness. It has the most
+        # references. The last row has the least key, which databases tend to return first if nothing orders.
         order.sort(key=lambda at: (at > 0, at == len(rows) - 1))
         referred = order[: max(round(len(order) * (1 - character.barren)), 1)]
         witnesses = [at for at in referred if roles[at] is Role.WITNESS] or referred
@@ -52,18 +52,18 @@ class Parents:
         sized = list(zip(witnesses, groups, strict=False))
         self._planned = [at for at, size in sized for _ in range(size)]
         rng.shuffle(self._planned)
-        others = [at for at in among if at not in dict(sized)]  # a group of a certain size gets no further rows
+        others = [at for at in among if at not in dict(sized)]  # a group of a planned size gets no further rows
         self._any, self._near = _dealt(others or among, rng), _dealt(near, rng)
         self._witnesses = _dealt([at for at in among if at in witnesses], rng)
         self._unplanned = _dealt([at for at in others if at in witnesses] or others or among, rng)
         self._turns = cycle(referred) if character.even else None
 
     def pick(self, role: Role, missed: bool, fixed: Mapping[int, Any]) -> Sequence[Any] | None:
-        """A row that holds the ``fixed`` values at their places; None where there is none.
+        """A row that has the ``fixed`` values at their places; None if there is none.
 
         Args:
-            role: of the row that refers to it.
-            missed: whether that row misses a condition here, by what it refers to.
+            role: of the referring row.
+            missed: whether the referring row is to miss a condition on the row that it refers to.
         """
         for _ in range(_TRIES if fixed else 1):
             row = self._rows[self._pick(role, missed)]
@@ -88,6 +88,6 @@ class Parents:
 
 
 def _dealt(rows: Sequence[int], rng: random.Random) -> Iterator[int]:
-    """All rows in random order, again and again: so each comes as often as it is meant to."""
+    """All rows in random order, again and again, so that each comes equally often."""
     while True:
         yield from rng.sample(rows, len(rows))

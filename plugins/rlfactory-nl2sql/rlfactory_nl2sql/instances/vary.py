@@ -1,10 +1,10 @@
-"""Another database of the same schema, made to tell the gold query from those that are right by accident.
+"""Make a varied database of the same schema, which distinguishes the gold query from queries right by accident.
 
-The idea is that of test suites for text-to-SQL (Zhong, Yu, Klein 2020, arXiv 2010.02840): a query that agrees with the
-gold one on several databases whose values lie around the gold's constants is most likely equal to it. Their databases
-are random and many, and the few that tell most mutations apart are kept. Here each is planned instead: some rows are
-witnesses, which meet all conditions of the gold query at once and refer to each other, some miss one condition
-narrowly, the rest is free; so a few small databases are enough, and they are made in milliseconds for each gold query.
+The idea comes from test suites for text-to-SQL (Zhong, Yu, Klein 2020, arXiv 2010.02840). A query that agrees with the
+gold query on several databases, whose values lie around its constants, most likely equals it. They generate many random
+databases and keep those that distinguish most mutations. Here each database is planned. Some rows are witnesses, which
+meet all conditions of the gold query and refer to each other. Some nearly meet one condition. The others are free. So a
+few small databases are enough, and they take milliseconds for each gold query.
 """
 
 from __future__ import annotations
@@ -18,23 +18,22 @@ from rlfactory_nl2sql.instances.characters import character
 from rlfactory_nl2sql.instances.demands import demands_of
 from rlfactory_nl2sql.instances.domains import learn
 from rlfactory_nl2sql.instances.filling import Filling
-from rlfactory_nl2sql.instances.keys import sound
-from rlfactory_nl2sql.instances.links import in_order, links_of
+from rlfactory_nl2sql.instances.links import in_order, links_of, sound
 from rlfactory_nl2sql.schema import Schema
 
 
 def vary(schema: Schema, data: TableRows, constants: Sequence[Constant], seed: int, number: int) -> TableRows:
-    """Rows for every base table that ``data`` has rows of; a table without stays empty.
+    """Rows for each base table with rows in ``data``; the other tables stay empty.
 
-    Kept: primary keys, declared unique, NOT NULL, foreign keys, the kinds and formats of values, NULL only where the
-    column held NULL. References form no circles within a table, so that recursive queries end.
+    The rows satisfy primary keys, UNIQUE, NOT NULL and foreign keys. Values keep their kinds and formats, and a column
+    has NULLs only if it has some in ``data``. References within a table form no circle, so that recursive queries end.
 
     Args:
-        schema: with views, which are passed over.
-        data: some rows of each table; they need not be complete, and rows that they refer to may be missing.
+        schema: views in it are ignored.
+        data: some rows of each table. Rows that they refer to may be missing.
         constants: those of the gold query.
         seed: the same arguments give the same rows.
-        number: 1, 2, 3, …: each gives another `characters.Character`; after the last they come again with other rows.
+        number: counts from 1, and chooses a `characters.Character` in turn.
     """
     tables = {table.name: table for table in schema.tables if not table.view}
     given = {name.lower(): rows for name, rows in data.items()}
@@ -61,5 +60,5 @@ def vary(schema: Schema, data: TableRows, constants: Sequence[Constant], seed: i
     filling.close_circles()
     rows = sound(filling.rows, tables, links)
     for held in rows.values():
-        rng.shuffle(held)  # the order in which rows are kept says nothing
+        rng.shuffle(held)  # the order of rows must not depend on their roles
     return {name: [tuple(row) for row in rows.get(name, ())] for name in tables}

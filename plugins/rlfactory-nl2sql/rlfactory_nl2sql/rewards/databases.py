@@ -1,26 +1,28 @@
-"""Where a reward's queries run, and over which database: the task's where it is a text-to-SQL task, else its own."""
+"""The databases and worker processes that a reward uses: those of a text-to-SQL task, otherwise its own."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from rlfactory_core import Sample, Task, VerifierError
+from rlfactory_core import Sample, Task, Trajectory, VerifierError
 from rlfactory_core.errors import BackendError
 from rlfactory_nl2sql.databases.reference import DatabaseRef, parse_reference
+from rlfactory_nl2sql.rewards.answers import predicted_sql
 from rlfactory_nl2sql.schema import Schema
 from rlfactory_nl2sql.schema_cache import Schemas
 from rlfactory_nl2sql.verification.pool import WorkerPool
 from rlfactory_nl2sql.verification.worker import Job
 
-_READING_S = 10.0  # SQL of the longest kind is read in a tenth of a second
+_READING_S = 10.0  # the longest allowed SQL is parsed in a tenth of a second
 
 
 class Databases:
-    """What the rewards of this plugin share.
+    """The common part of this plugin's rewards.
 
-    A task that has a ``pool`` and a ``reference(sample)``, as `Nl2SqlTask` does, lends both. In any other task a reward
-    runs worker processes of its own, over ``database`` or what each sample's ``metadata["database"]`` names.
+    A task with ``pool`` and ``reference(sample)``, such as `Nl2SqlTask`, shares both. For any other task, a reward has
+    its own worker processes, and uses ``database`` or each sample's ``metadata["database"]``.
 
     Args:
         database: PATH or URL of the database of all samples.
@@ -43,11 +45,11 @@ class Databases:
             await self._own.close()
 
     def reference(self, sample: Sample) -> DatabaseRef:
-        """The database that a sample is about; raises `UsageError` or `VerifierError` where it cannot be told."""
+        """The database that a sample is about; raises `UsageError` or `VerifierError` if it is unknown."""
         return self._given or self._reference(sample)
 
     async def schema(self, sample: Sample) -> Schema:
-        """Its schema.
+        """The schema of a sample's database.
 
         Raises:
             VerifierError: the database does not answer.
@@ -58,16 +60,51 @@ class Databases:
             raise VerifierError(str(error)) from error
 
     async def read(self, job: Job) -> Any:
-        """What a job that reads SQL finds.
+        """Run a job that parses SQL.
 
         Raises:
-            QueryError: as the job; also where the SQL is more than a worker can take.
-            VerifierError: there are no workers.
+            QueryError: the job raised it, or the SQL was too much for a worker.
+            VerifierError: no worker can be started.
         """
         try:
             return await self.pool.run(job, _READING_S)
         except BackendError as error:
             raise VerifierError(str(error)) from error
+
+
+@dataclass(frozen=True, slots=True)
+class SubmittedQuery:
+    """The SQL of a model's answer, and the database that it is for."""
+
+    sql: str
+    dialect: str
+    schema: Schema
+
+
+class DatabaseReward:
+    """Base of the rewards that need the sample's database.
+
+    Args:
+        database: see `Databases`.
+    """
+
+    def __init__(self, database: str | None = None) -> None:
+        self._databases = Databases(database)
+
+    async def open(self, task: Task) -> None:
+        await self._databases.open(task)
+
+    async def close(self) -> None:
+        await self._databases.close()
+
+    async def _submitted(self, trajectory: Trajectory) -> SubmittedQuery | None:
+        """The query of the trajectory's answer; None without an answer. Raises as `Databases.schema`."""
+        sql = predicted_sql(trajectory)
+        if sql is None:
+            return None
+        sample = trajectory.sample
+        schema = await self._databases.schema(sample)
+        return SubmittedQuery(sql, self._databases.reference(sample).kind, schema)
 
 
 def _named_by(sample: Sample) -> DatabaseRef:

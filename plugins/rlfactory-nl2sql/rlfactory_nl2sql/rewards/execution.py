@@ -1,59 +1,71 @@
-"""Does the answer give what the right query gives?"""
+"""The reward ``execution``: the answer has the same results as an accepted query."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from rlfactory_core import Task, Trajectory, Verdict
-from rlfactory_core.rewards.scorers import accepted_answers
-from rlfactory_nl2sql.comparison.building import Order
+from rlfactory_core.config import Section
+from rlfactory_core.config.loading import validate_section
+from rlfactory_core.rewards import accepted_answers
+from rlfactory_nl2sql.comparison.answer import Order
 from rlfactory_nl2sql.comparison.compare import Comparison, Semantics
 from rlfactory_nl2sql.connection import QueryLimits
 from rlfactory_nl2sql.rewards.answers import NO_ANSWER, predicted_sql
-from rlfactory_nl2sql.rewards.databases import Databases
-from rlfactory_nl2sql.verification.options import VerifyOptions
+from rlfactory_nl2sql.rewards.databases import DatabaseReward
+from rlfactory_nl2sql.verification.judging import VerifyOptions
 from rlfactory_nl2sql.verification.verifier import SqlVerifier
 
 
-class ExecutionMatch:
-    """Passed where both queries give equal results, on the database and on varied instances of it.
+class ExecutionOptions(Section):
+    """The options of the reward ``execution``."""
 
-    The sample's answer is the right query; where it holds several, one of them is enough. An answer that fails, or that
-    takes too long, does not pass. Where the right query itself fails, the verdict is None: nobody can know.
+    semantics: Semantics = "multiset"
+    """The definition of equal results."""
+    order: Order = "auto"
+    """Whether the order of rows counts; auto: it counts if the right query orders."""
+    tolerance: float = 1e-6
+    """Relative tolerance of numbers."""
+    instances: int = 5
+    """Databases to compare on: the given one and varied ones."""
+    seed: int = 0
+    """The seed of the varied databases."""
+    seconds: float = 5.0
+    """Time limit of the answer on all instances together."""
+    gold_seconds: float = 30.0
+    """Time limit of the right query on all instances together."""
+    database: str | None = None
+    """PATH or URL of the database of all samples; null: that of the task or of the sample."""
+
+
+class ExecutionMatch(DatabaseReward):
+    """Passes if both queries have equal results on the database and on varied instances of it.
+
+    The sample's answer is the right query. If it has several, one match is enough. An answer that fails or takes too
+    long does not pass. If the right query itself fails, the verdict is None, because the truth is unknown.
 
     Args:
-        semantics: what equal means: multiset, set, test-suite, subset or exact.
-        order: whether rows have to be in the right order: auto (where the right query orders), always or never.
-        tolerance: of numbers, relative.
-        instances: databases to compare on: the given one and varied ones.
-        seed: of the varied ones.
-        seconds: that the answer may take on all instances together.
-        gold_seconds: that the right query may take on all of them.
-        database: see `Databases`.
+        options: the fields of `ExecutionOptions`.
 
     Raises:
-        ConfigError: a value that there is not.
+        ConfigError: an unknown option or value.
     """
 
-    def __init__(
-        self,
-        semantics: Semantics = "multiset",
-        order: Order = "auto",
-        tolerance: float = 1e-6,
-        instances: int = 5,
-        seed: int = 0,
-        seconds: float = 5.0,
-        gold_seconds: float = 30.0,
-        database: str | None = None,
-    ) -> None:
-        comparison = Comparison(semantics, order, tolerance)
-        self._options = VerifyOptions(comparison, instances, seed, QueryLimits(seconds=seconds), gold_seconds)
-        self._databases = Databases(database)
+    def __init__(self, **options: Any) -> None:
+        given = _checked(options)
+        super().__init__(given.database)
+        self._options = VerifyOptions(
+            Comparison(given.semantics, given.order, given.tolerance),
+            given.instances,
+            given.seed,
+            QueryLimits(seconds=given.seconds),
+            given.gold_seconds,
+        )
 
     async def open(self, task: Task) -> None:
-        await self._databases.open(task)
+        await super().open(task)
         self._verifier = SqlVerifier(self._databases.pool, self._options)
-
-    async def close(self) -> None:
-        await self._databases.close()
 
     async def verify(self, trajectory: Trajectory) -> Verdict:
         sample = trajectory.sample
@@ -68,3 +80,12 @@ class ExecutionMatch:
                 return verdict
             verdicts.append(verdict)
         return next((verdict for verdict in verdicts if verdict.passed is None), verdicts[0])
+
+
+def saved_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The given options as a run saves them; raises `ConfigError` for an unknown option or value."""
+    return _checked(options).model_dump(mode="json", exclude_unset=True)
+
+
+def _checked(options: Mapping[str, Any]) -> ExecutionOptions:
+    return validate_section(ExecutionOptions, options, prefix="rewards.execution")

@@ -1,5 +1,7 @@
-"""What rewards ask of worker processes: to read SQL, which is too slow for the event loop, and too risky over what a
-model writes."""
+"""Jobs of worker processes for the rewards.
+
+They parse SQL, which is too slow for the event loop, and risky if a model writes the SQL.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from rlfactory_nl2sql.verification.connections import Connections
 
 @dataclass(frozen=True, slots=True)
 class ProblemsJob:
-    """Why a query cannot run, as far as its text and the schema tell; empty where it can."""
+    """Reasons why a query cannot run, from its text and the schema; empty if none is found."""
 
     sql: str
     dialect: str
@@ -40,7 +42,7 @@ class Forms:
 
 @dataclass(frozen=True, slots=True)
 class FormsJob:
-    """The canonical forms; raises `QueryError` over the prediction and `VerifierError` over a gold query."""
+    """The canonical forms; raises `QueryError` for the prediction and `VerifierError` for a gold query."""
 
     golds: tuple[str, ...]
     prediction: str
@@ -55,7 +57,7 @@ class FormsJob:
 
 @dataclass(frozen=True, slots=True)
 class SimilarityJob:
-    """How like the nearest gold query the prediction is, in [0, 1]; raises as `FormsJob`."""
+    """The prediction's similarity to the nearest gold query, in [0, 1]; raises as `FormsJob`."""
 
     golds: tuple[str, ...]
     prediction: str
@@ -69,7 +71,7 @@ class SimilarityJob:
 
 @dataclass(frozen=True, slots=True)
 class TablesJob:
-    """The tables that the gold queries read, in lower case; raises `VerifierError` where one cannot be read."""
+    """The tables that the gold queries read, in lower case; raises `VerifierError` if one cannot be parsed."""
 
     golds: tuple[str, ...]
     dialect: str

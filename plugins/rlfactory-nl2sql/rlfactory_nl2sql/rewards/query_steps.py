@@ -1,33 +1,33 @@
-"""Does it look at what it needs, and does it write queries that run?"""
+"""The reward ``query_steps``: the model looks up the tables that it needs, and its queries run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rlfactory_core import FaultKind, Score, Task, Trajectory
+from rlfactory_core import FaultKind, Score, Trajectory
 from rlfactory_core.errors import ConfigError
-from rlfactory_core.rewards.scorers import accepted_answers
+from rlfactory_core.rewards import accepted_answers
 from rlfactory_core.types import ToolCall, ToolResult, Turn
-from rlfactory_nl2sql.rewards.databases import Databases
+from rlfactory_nl2sql.rewards.databases import DatabaseReward
 from rlfactory_nl2sql.rewards.jobs import TablesJob
 from rlfactory_nl2sql.tools import DESCRIBE, RUN_QUERY, table_name
 
 
-class QuerySteps:
-    """A process reward: each turn's own score, from its calls of the tools.
+class QuerySteps(DatabaseReward):
+    """A process reward: a score for each turn, from its tool calls.
 
     - A query that the database refuses costs ``error``.
-    - The first look at the columns of a table that the right query reads earns ``lookup``; looking again, or at
-      another table, earns nothing.
+    - The first description of a table that the right query reads earns ``lookup``. Repetitions and other tables earn
+      nothing.
 
-    The sum over the turns stays within ``bound`` of 0 at every turn, so that with a weight of 1 no collection of steps
-    is worth half a right answer. Components: ``errors`` and ``lookups``, the numbers of both.
+    The sum over the turns stays within ``bound`` of 0 at every turn, so that with a weight of 1 all steps together are
+    worth less than half a right answer. Components: ``errors`` and ``lookups``, the counts of both.
 
     Args:
         database: see `Databases`.
 
     Raises:
-        ConfigError: an amount that is negative or larger than the bound.
+        ConfigError: an amount is negative or larger than the bound.
     """
 
     def __init__(
@@ -39,13 +39,7 @@ class QuerySteps:
             )
         self._error, self._lookup, self._bound = error, lookup, bound
         self.bounds = (-bound, bound)
-        self._databases = Databases(database)
-
-    async def open(self, task: Task) -> None:
-        await self._databases.open(task)
-
-    async def close(self) -> None:
-        await self._databases.close()
+        super().__init__(database)
 
     async def score(self, trajectory: Trajectory) -> Score:
         needed = set(await self._tables(trajectory))
@@ -72,7 +66,7 @@ class QuerySteps:
 
 
 def _calls(turn: Turn) -> Iterator[tuple[ToolCall, ToolResult]]:
-    """The turn's calls that have been made, with what came back."""
+    """The turn's completed calls with their results."""
     results = {result.call_id: result for result in turn.results}
     return ((call, results[call.id]) for call in turn.message.tool_calls if call.id in results)
 

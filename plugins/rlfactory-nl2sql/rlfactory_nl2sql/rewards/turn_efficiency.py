@@ -1,4 +1,4 @@
-"""Does it answer in few turns?"""
+"""The reward ``turn_efficiency``: answering in few turns."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from rlfactory_core.rewards import extract_answer
 
 
 class TurnEfficiency:
-    """1 for an answer within ``fewest`` turns, falling linearly to 0 at ``most``; 0 where the last turn gives none.
+    """1 for an answer within ``fewest`` turns, falling linearly to 0 at ``most``; 0 without an answer.
 
-    It cannot know whether the answer is right, and pays a guess at once the most. So its weight has to stay well below
-    what a look at the database gains: at 0.1 a turn costs 0.1 / (most - fewest), and is worth it wherever it makes the
-    answer right a little more often. Without a reward for right answers it teaches to guess.
+    It does not know whether the answer is right, and rewards an immediate guess the most. So its weight must be small
+    compared with the gain from inspecting the database: at 0.1 a turn costs 0.1 / (most - fewest). Without a reward for
+    right answers it teaches guessing.
 
     Raises:
-        ConfigError: the two do not fit each other.
+        ConfigError: ``fewest`` is not below ``most``.
     """
 
     inline: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""What a worker keeps between jobs: open connections, and the varied databases of the latest gold queries."""
+"""A worker's state between jobs: open connections, and the varied databases of recent gold queries."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from rlfactory_nl2sql.connection import Connection, QueryLimits, TableRows
 from rlfactory_nl2sql.databases.opening import connect
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 
-Found = TypeVar("Found")
+T = TypeVar("T")
 
 _OPEN = 8
-_ROWS = 200  # of each table that a varied database learns from
-_VARIED = {"sqlite": 128}  # gold queries whose databases are kept, by kind: SQLite's are small
-_VARIED_ELSEWHERE = 2
+_ROWS = 200  # sampled from each table as a model for varied databases
+_VARIED = {"sqlite": 128}  # number of gold queries whose varied databases are kept, by kind; SQLite's are small
+_VARIED_OTHERS = 2
 
 Content = tuple[tuple[int, int, int] | None, ...]
 
 
 def content(ref: DatabaseRef) -> Content:
-    """What changes when the database's file does; empty for a server, whose content cannot be seen from outside."""
+    """A value that changes with the database's file; empty for a server, whose changes cannot be observed."""
     if ref.kind not in ("sqlite", "duckdb"):
         return ()
     return tuple(_stat(ref.location + ending) for ending in ("", "-wal", ".wal"))
@@ -40,26 +40,26 @@ def _stat(path: str) -> tuple[int, int, int] | None:
 
 
 class Database:
-    """A connection, and what has been read from it and made of it."""
+    """A connection, the rows sampled from it, and the varied databases made of them."""
 
     def __init__(self, ref: DatabaseRef, limits: QueryLimits) -> None:
         self.connection: Connection = connect(ref, limits)
-        self._kept = _VARIED.get(ref.kind, _VARIED_ELSEWHERE)
+        self._kept = _VARIED.get(ref.kind, _VARIED_OTHERS)
         self._rows: TableRows | None = None
         self._varied: OrderedDict[str, dict[int, Connection]] = OrderedDict()
 
     def rows(self) -> TableRows:
-        """Some of every table, to learn from."""
+        """Sampled rows of every table."""
         if self._rows is None:
             tables = self.connection.schema().tables
             self._rows = {table.name: self.connection.read(table.name, _ROWS) for table in tables if not table.view}
         return self._rows
 
     def varied(self, gold: str, number: int, rows: bytes) -> Connection:
-        """The varied database of this number for this gold query, made of pickled ``rows`` where it is not there.
+        """The varied database with this number for this gold query; made from pickled ``rows`` if it is missing.
 
         Raises:
-            BackendError: it cannot be made.
+            BackendError: it cannot be created.
         """
         made = self._varied.setdefault(gold, {})
         self._varied.move_to_end(gold)
@@ -76,23 +76,23 @@ class Database:
 
 
 class Connections:
-    """Databases in use, the least recently used closed first.
+    """Open databases; the least recently used are closed first.
 
     Args:
-        clock: for a job to say that its preparations are over, and how many seconds it has from now on at the most.
+        clock: a job calls it when its preparations are over, with the most seconds that it has from then on.
     """
 
     def __init__(self, clock: Callable[[float], None]) -> None:
         self.clock = clock
         self._open: OrderedDict[tuple[DatabaseRef, Content], Database] = OrderedDict()
 
-    def use(self, ref: DatabaseRef, limits: QueryLimits, work: Callable[[Database], Found]) -> Found:
-        """What ``work`` finds in a database; once more over a new connection where an old one is lost.
+    def use(self, ref: DatabaseRef, limits: QueryLimits, work: Callable[[Database], T]) -> T:
+        """The result of ``work`` on a database. If a kept connection is lost, the work is repeated on a new one.
 
         Raises:
             QueryError: as ``work``.
             BackendError: the database does not answer.
-            UsageError: the package for it is not installed, or its URL needs a variable that is not set.
+            UsageError: its package is not installed, or a variable in its URL is not set.
         """
         key = (ref, content(ref))
         if known := self._open.get(key):
@@ -111,7 +111,7 @@ class Connections:
             raise
 
     def close(self) -> None:
-        """Close all; they are opened again when they are needed."""
+        """Close all; they are opened again when needed."""
         for key in list(self._open):
             self._drop(key)
 
@@ -121,5 +121,5 @@ class Connections:
 
 def _close(connections: Iterable[Connection]) -> None:
     for connection in connections:
-        with contextlib.suppress(BackendError):  # it may be lost, and therefore closed
+        with contextlib.suppress(BackendError):  # a lost connection is closed already
             connection.close()

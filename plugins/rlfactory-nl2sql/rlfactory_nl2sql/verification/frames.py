@@ -1,4 +1,4 @@
-"""What goes between this process, its workers and their warden: frames of a kind, a length and a body."""
+"""Messages between this process, its workers and their fork server: frames of a kind, a length and a body."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import socket
 import struct
 
 HEAD = struct.Struct(">cI")
-ORDER = struct.Struct(">cI")  # to the warden: what to do, the worker's number
+ORDER = struct.Struct(">cI")  # to the fork server: what to do, the worker's number
 
 JOB = b"j"  # a pickled `Request`
-TAKEN = b"t"  # the worker begins
-CLOCK = b"c"  # `SECONDS`: the job has so many from now on, its preparations being over
+TAKEN = b"t"  # the worker starts the job
+CLOCK = b"c"  # `SECONDS`: preparations are over, and the job has this much time from now on
 RESULT = b"r"  # pickled
 FAILED = b"f"  # a pickled `RlfactoryError`
 BUG = b"b"  # a traceback
@@ -29,7 +29,7 @@ def pack(kind: bytes, body: bytes) -> bytes:
 
 
 def receive(connection: socket.socket) -> Frame | None:
-    """The next frame, waited for; None where the other side is gone."""
+    """Wait for the next frame; None if the other side is gone."""
     head = connection.recv(HEAD.size, socket.MSG_WAITALL)
     if len(head) < HEAD.size:
         return None
@@ -45,7 +45,7 @@ def receive(connection: socket.socket) -> Frame | None:
 
 
 async def receive_async(connection: socket.socket) -> Frame | None:
-    """The same of a non-blocking connection."""
+    """`receive` for a non-blocking connection."""
     head = await _exactly(connection, HEAD.size)
     if head is None:
         return None

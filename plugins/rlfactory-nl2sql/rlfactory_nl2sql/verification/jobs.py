@@ -1,4 +1,4 @@
-"""What workers are asked to do for tools; see also `judging`."""
+"""Jobs of worker processes for the tools. `judging` has those for verification."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rlfactory_nl2sql.verification.connections import Connections, Database
 
 @dataclass(frozen=True, slots=True)
 class QueryJob:
-    """Run one query; gives `Rows`, or raises `QueryError`."""
+    """Run one query; returns `Rows` or raises `QueryError`."""
 
     ref: DatabaseRef
     sql: str
@@ -28,7 +28,7 @@ class QueryJob:
 
 @dataclass(frozen=True, slots=True)
 class SchemaJob:
-    """Read the `Schema`."""
+    """Read the database's `Schema`."""
 
     ref: DatabaseRef
 

@@ -1,4 +1,4 @@
-"""Judging a prediction by execution, inside a worker: the gold query's answers once, then each prediction's results."""
+"""Judge predictions by execution, inside a worker: first the gold query's answers, then each prediction's results."""
 
 from __future__ import annotations
 
@@ -6,26 +6,44 @@ import pickle
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from rlfactory_core.errors import BackendError
+from rlfactory_core.errors import BackendError, ConfigError
 from rlfactory_nl2sql.checks.canonical import canonical
 from rlfactory_nl2sql.checks.constants import constants
 from rlfactory_nl2sql.checks.ordering import is_ordered
 from rlfactory_nl2sql.checks.parsing import Query, parse_query
 from rlfactory_nl2sql.checks.ties import untie
-from rlfactory_nl2sql.comparison.answer import Answer
-from rlfactory_nl2sql.comparison.building import answer_of
-from rlfactory_nl2sql.comparison.compare import compare
+from rlfactory_nl2sql.comparison.answer import Answer, answer_of
+from rlfactory_nl2sql.comparison.compare import Comparison, compare
 from rlfactory_nl2sql.connection import Connection, Failure, QueryError, QueryLimits, Row, Rows
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.instances.vary import vary
 from rlfactory_nl2sql.schema import Schema
 from rlfactory_nl2sql.verification.connections import Connections, Database
-from rlfactory_nl2sql.verification.options import VerifyOptions
 
-PREPARE_S = 60.0  # to connect, and to read and vary a large database
-_CELL = 60  # characters of a value that is shown
+
+@dataclass(frozen=True, slots=True)
+class VerifyOptions:
+    """Options of `verifier.SqlVerifier`."""
+
+    comparison: Comparison = field(default_factory=Comparison)
+    instances: int = 5  # databases to compare on: the given one and varied ones
+    seed: int = 0  # of the varied databases
+    limits: QueryLimits = field(default_factory=QueryLimits)  # of a prediction; seconds for all instances
+    gold_seconds: float = 30.0  # for the gold query on all instances
+    shown: int = 0  # rows of differing results to include in the verdict's data, for display
+
+    def __post_init__(self) -> None:
+        if self.instances < 1:
+            raise ConfigError(f"A prediction is compared on at least 1 instance of its database, not {self.instances}.")
+        if not (self.limits.seconds > 0 and self.gold_seconds > 0):
+            given = f"{self.limits.seconds} for a prediction, {self.gold_seconds} for a gold query"
+            raise ConfigError(f"A query needs more than 0 seconds. Got {given}.")
+
+
+PREPARE_S = 60.0  # time to connect, and to read and vary a large database
+_CELL = 60  # most characters shown of a value
 
 Cells = tuple[str, ...]
 
@@ -34,28 +52,28 @@ Cells = tuple[str, ...]
 class Gold:
     """The gold query's answers."""
 
-    answers: bytes  # pickled for workers: for each instance an `Answer`, or None where the query gives none
+    answers: bytes  # pickled: an `Answer` for each instance, or None if the query fails there
     varied: tuple[bytes, ...]  # the rows of each varied instance, pickled
-    notes: tuple[str, ...]  # on instances that are left out
+    notes: tuple[str, ...]  # about instances that are left out
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a prediction."""
+    """The result of judging a prediction."""
 
     passed: bool | None
     reason: str
-    seconds: float  # of the prediction, all instances together
-    instances: int  # on which the results were compared
+    seconds: float  # of the prediction, over all instances
+    instances: int  # number on which the results were compared
     failure: Failure | None = None  # the prediction's
-    expected: tuple[Cells, ...] = ()  # where results differ: the column names, and rows of the gold query's answer
-    got: tuple[Cells, ...] = ()  # and of the prediction's
+    expected: tuple[Cells, ...] = ()  # if results differ: the column names and rows of the gold query's answer
+    got: tuple[Cells, ...] = ()  # and those of the prediction
 
 
 @dataclass(frozen=True, slots=True)
 class GoldJob:
-    """Find a gold query's answers; gives `Gold`, or raises `QueryError` where it has none in the given database."""
+    """Compute a gold query's answers; returns `Gold`, or raises `QueryError` if it fails on the given database."""
 
     ref: DatabaseRef
     gold: str
@@ -96,7 +114,7 @@ class GoldJob:
             try:
                 rows = clock.query(connection, untied.sql, self.options.limits, clock.left / 2)
                 return answer_of(rows, ordered=is_ordered(query), untied=untied, order=how.order)
-            except QueryError:  # such as too many rows without the LIMIT; its ties are then taken as they come
+            except QueryError:  # for example too many rows without the LIMIT: use the query's own rows
                 pass
         rows = clock.query(connection, query.sql, self.options.limits, clock.left)
         return answer_of(rows, ordered=is_ordered(query), untied=None, order=how.order)
@@ -104,7 +122,7 @@ class GoldJob:
 
 @dataclass(frozen=True, slots=True)
 class PredictionJob:
-    """Compare a prediction's results with the gold query's answers; gives `Outcome`."""
+    """Compare a prediction's results with the gold query's answers; returns `Outcome`."""
 
     ref: DatabaseRef
     gold: str
@@ -166,7 +184,7 @@ class PredictionJob:
 
 
 class _Clock:
-    """Seconds that several queries have together."""
+    """A time budget shared by several queries."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -191,7 +209,7 @@ class _Clock:
 
 
 def failed(where: str, error: QueryError, seconds: float, instances: int) -> Outcome:
-    """The outcome of a prediction that gives no result."""
+    """The outcome of a prediction that fails."""
     reason = f"the prediction fails{where}: {error}"
     return Outcome(passed=False, reason=reason, seconds=seconds, instances=instances, failure=error.failure)
 
@@ -209,7 +227,7 @@ def _name(number: int) -> str:
 
 
 def _differing_first(rows: Sequence[Cells], others: Sequence[Cells]) -> list[Cells]:
-    """Those that the other side has not, or less often, and then the rest."""
+    """First the rows that the other side lacks or has less often, then the rest."""
     left = Counter(others)
     differing: list[Cells] = []
     same: list[Cells] = []

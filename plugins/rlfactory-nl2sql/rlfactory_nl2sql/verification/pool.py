@@ -1,7 +1,7 @@
-"""Worker processes for everything that may block, crash or never end: queries and the reading of SQL.
+"""Worker processes for all work that may block, crash or never end: running queries and parsing SQL.
 
-There are as many workers as cores. Where queries take longer than a moment, more are started, so that queries
-which hang until their deadline do not hold up the others; the surplus ends when it has nothing to do.
+There are as many workers as cores. While queries are slow, more workers are started, so that queries which hang until
+their deadline do not delay the others. Surplus workers end when they are idle.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlfactory_core.cores import usable_cores
 from rlfactory_core.errors import BackendError
+from rlfactory_core.utils.cpu import usable_cores
 from rlfactory_nl2sql.connection import Failure, QueryError
-from rlfactory_nl2sql.verification.process import Warden, Worker, WorkerBug, WorkerLost
+from rlfactory_nl2sql.verification.process import ForkServer, Worker, WorkerBug, WorkerLost
 from rlfactory_nl2sql.verification.worker import Job
 
 _log = logging.getLogger(__name__)
 
-_MOMENT_S = 0.05  # a job that takes longer, its preparations apart, is slow
-_IDLE_S = 5.0  # after which a surplus worker ends
-_KNOWN = 16  # affinities that a worker is thought to remember
-_LOOK = 32  # waiting jobs among which a free worker looks for one that it knows
-_OVERTAKEN = 8  # times that a waiting job lets such a one go before
+_MOMENT_S = 0.05  # a job that takes longer, without its preparations, is slow
+_IDLE_S = 5.0  # idle time after which a surplus worker ends
+_KNOWN = 16  # affinities that a worker is assumed to have cached
+_LOOK = 32  # waiting jobs among which a free worker looks for a known affinity
+_OVERTAKEN = 8  # times that a waiting job may be overtaken
 _MOST_AT_LEAST = 32
 _CLOSED = "nl2sql: the pool of workers has been closed."
 
@@ -42,11 +42,11 @@ class _Waiting:
 
 @dataclass(slots=True)
 class _Running:
-    """What exists while the pool is in use, in one process and on one event loop."""
+    """The state of a pool in use. It belongs to one process and one event loop."""
 
     loop: asyncio.AbstractEventLoop
-    warden: Warden
-    workers: dict[Worker, OrderedDict[str, None]] = field(default_factory=dict)  # with the affinities they know
+    forkserver: ForkServer
+    workers: dict[Worker, OrderedDict[str, None]] = field(default_factory=dict)  # with their known affinities
     idle: dict[Worker, asyncio.TimerHandle] = field(default_factory=dict)  # least recently used first
     waiting: deque[_Waiting] = field(default_factory=deque)
     growth: asyncio.TimerHandle | None = None
@@ -54,12 +54,12 @@ class _Running:
 
 
 class WorkerPool:
-    """Runs jobs in worker processes, first come, first served. Started at the first job, and again after `close`.
+    """Runs jobs in worker processes, in the order of arrival. It starts with the first job, also after `close`.
 
     Args:
-        workers: how many as a rule; 0: as many as this process may use cores.
-        most: how many while some are slow; 0: four times as many, and at least 32.
-        memory_mb: address space of one worker beyond what Python needs.
+        workers: their usual number; 0: the number of cores that this process may use.
+        most: their greatest number while some are slow; 0: four times as many, and at least 32.
+        memory_mb: address space of one worker in addition to what Python needs.
     """
 
     def __init__(self, workers: int = 0, most: int = 0, memory_mb: int = 1024) -> None:
@@ -69,17 +69,17 @@ class WorkerPool:
         self._running: _Running | None = None
 
     async def run(self, job: Job, deadline_s: float, affinity: str = "") -> Any:
-        """The job's result.
+        """Run a job and return its result.
 
         Args:
-            deadline_s: seconds from when a worker takes the job.
-            affinity: jobs that have it in common go to the same worker where that saves time.
+            deadline_s: seconds from the moment when a worker takes the job.
+            affinity: jobs with the same affinity go to the same worker where that saves time.
 
         Raises:
-            QueryError: as the job; with `Failure.DEADLINE` where it does not end in time, and with `Failure.ERROR`
-                where it ends its process.
-            BackendError: as the job; no process can be had, or the pool has been closed.
-            WorkerBug: the job failed by a fault of ours; the log says where.
+            QueryError: the job raised it; `Failure.DEADLINE` if it does not end in time, and `Failure.ERROR` if it ends
+                its process.
+            BackendError: the job raised it, no process can be started, or the pool has been closed.
+            WorkerBug: the job failed because of a bug in this plugin; the log has the traceback.
         """
         running = self._started()
         left = deadline_s
@@ -91,19 +91,21 @@ class WorkerPool:
                 if self._running is not running:
                     raise BackendError(_CLOSED) from None
                 if last and lost.after_s is None:
-                    raise BackendError(f"nl2sql: no worker process starts. {running.warden.last_words()}") from None
+                    raise BackendError(
+                        f"nl2sql: no worker process starts. {running.forkserver.error_output()}"
+                    ) from None
                 if last:
                     raise QueryError(Failure.ERROR, "The query ended the database's engine.") from None
-                left -= lost.after_s or 0.0  # once more: another worker may be to blame, as where memory is short
+                left -= lost.after_s or 0.0  # repeat once: other workers may be the cause, if memory is short
             except WorkerBug as bug:
                 _log.error("%s\n%s", bug, bug.trace)
                 raise
             finally:
                 self._give(running, worker)
-        raise AssertionError  # the second time returns or raises
+        raise AssertionError  # the second attempt returns or raises
 
     async def close(self) -> None:
-        """End all workers. Jobs under way and waiting raise `BackendError`."""
+        """End all workers. Running and waiting jobs raise `BackendError`."""
         running, self._running = self._running, None
         if running is None:
             return
@@ -119,11 +121,11 @@ class WorkerPool:
         for waiting in running.waiting:
             if not waiting.worker.done():
                 waiting.worker.set_exception(BackendError(_CLOSED))
-        await running.warden.close()
+        await running.forkserver.close()
 
     def _started(self) -> _Running:
         running, loop = self._running, asyncio.get_running_loop()
-        if running is not None and running.process != os.getpid():  # they belong to the process that we are a fork of
+        if running is not None and running.process != os.getpid():  # a fork: the workers are its parent's
             _drop(running)
             running = None
         elif running is not None and running.loop is not loop:
@@ -131,7 +133,7 @@ class WorkerPool:
                 raise RuntimeError("This WorkerPool is in use on another event loop: close it there, or make another.")
             _drop(running)
             running = None
-        self._running = running or _Running(loop, Warden(self._memory_mb))
+        self._running = running or _Running(loop, ForkServer(self._memory_mb))
         return self._running
 
     async def _take(self, running: _Running, affinity: str) -> Worker:
@@ -154,7 +156,7 @@ class WorkerPool:
             raise
 
     def _give(self, running: _Running, worker: Worker) -> None:
-        """Take a worker back, and let waiting jobs have what they can."""
+        """Take a worker back, and start waiting jobs."""
         if not worker.usable or self._running is not running:
             self._end(running, worker)
         elif running.waiting:
@@ -164,7 +166,7 @@ class WorkerPool:
         self._fill(running)
 
     def _hand(self, running: _Running, worker: Worker) -> None:
-        """Give a worker the first of the waiting jobs, or one of the next that it knows."""
+        """Give a worker the first waiting job, or one of the next with an affinity that it knows."""
         known, chosen = running.workers[worker], running.waiting[0]
         if chosen.overtaken < _OVERTAKEN:
             near = itertools.islice(running.waiting, _LOOK)
@@ -176,7 +178,7 @@ class WorkerPool:
         chosen.worker.set_result(worker)
 
     def _fill(self, running: _Running) -> None:
-        """Start as many workers as there may be for the jobs that wait."""
+        """Start workers for the waiting jobs, as many as are allowed."""
         while running.waiting and self._running is running and len(running.workers) < self._allowed(running):
             try:
                 self._hand(running, self._start(running))
@@ -184,7 +186,7 @@ class WorkerPool:
                 running.waiting.popleft().worker.set_exception(error)
 
     def _watch(self, running: _Running) -> None:
-        """Look again in a moment, for as long as jobs wait."""
+        """While jobs wait, check again shortly whether more workers are allowed."""
         if running.growth is None and running.waiting:
             running.growth = running.loop.call_later(_MOMENT_S, self._grow, running)
 
@@ -194,22 +196,22 @@ class WorkerPool:
         self._watch(running)
 
     def _allowed(self, running: _Running) -> int:
-        """How many workers there may be now: two more for each slow one, so that the others have half of the cores."""
+        """The number of workers allowed now: two more for each slow one, so that the others have half of the cores."""
         before = running.loop.time() - _MOMENT_S
         slow = sum(1 for worker in running.workers if worker.since is not None and worker.since < before)
         return min(self._workers + 2 * slow, self._most)
 
     def _start(self, running: _Running, affinity: str = "") -> Worker:
-        if not running.warden.alive:
-            _log.warning("the warden of the nl2sql workers was lost; a new one is started")
-            running.warden.drop()
-            running.warden = Warden(self._memory_mb)
-        worker = running.warden.start()
+        if not running.forkserver.alive:
+            _log.warning("the fork server of the nl2sql workers was lost; a new one is started")
+            running.forkserver.drop()
+            running.forkserver = ForkServer(self._memory_mb)
+        worker = running.forkserver.start()
         running.workers[worker] = OrderedDict({affinity: None})
         return worker
 
     def _wake(self, running: _Running, affinity: str) -> Worker:
-        """Of the idle ones, one that knows the job, else the one that was busy last."""
+        """An idle worker that knows the affinity, else the one used last."""
         latest_first = reversed(running.idle)
         chosen = next((worker for worker in latest_first if affinity in running.workers[worker]), None)
         chosen = chosen or next(reversed(running.idle))
@@ -229,7 +231,7 @@ class WorkerPool:
 
 
 def _drop(running: _Running) -> None:
-    running.warden.drop()
+    running.forkserver.drop()
     for worker in running.workers:
         worker.end()
 

@@ -1,4 +1,4 @@
-"""Workers and their warden as seen from here: start, one job at a time, end."""
+"""The client's side of the workers and their fork server: start, run one job at a time, end."""
 
 from __future__ import annotations
 
@@ -33,48 +33,48 @@ from rlfactory_nl2sql.verification.frames import (
 )
 from rlfactory_nl2sql.verification.worker import Job, Request
 
-_BOOT = "import sys; sys.path[:] = sys.argv[3:]; from rlfactory_nl2sql.verification.warden import main; "
+_BOOT = "import sys; sys.path[:] = sys.argv[3:]; from rlfactory_nl2sql.verification.forkserver import main; "
 _MAIN = "main(int(sys.argv[1]), int(sys.argv[2]))"
-_START_S = 60.0  # for a worker to take its job, the warden's own start included
-_GRACE, _GRACE_S = 0.03, 0.03  # of the deadline, and at least: what an engine needs to notice that it is over
-_STOP_S = 10.0  # for the warden to end
-_LAST_S = 0.5  # for one that breaks down to say why
-_SAID = 2000  # characters of its last words
+_START_S = 60.0  # for a worker to take its job, including the fork server's start
+_GRACE, _GRACE_S = 0.03, 0.03  # as a share of the deadline, and at least: an engine needs it to notice the deadline
+_STOP_S = 10.0  # for the fork server to end
+_ERROR_S = 0.5  # for a failing fork server to write its error
+_ERROR_CHARS = 2000  # of its error output, shown in errors
 
 
 class WorkerLost(Exception):  # noqa: N818 - never leaves the pool
-    """The process is gone. ``after_s``: seconds into the job under way; None where it had not begun."""
+    """The process has ended. ``after_s``: seconds since its job began; None if it had not begun."""
 
     def __init__(self, after_s: float | None) -> None:
         super().__init__()
         self.after_s = after_s
 
 
-class WorkerBug(RuntimeError):  # noqa: N818 - it is one
-    """A job failed by a fault of ours."""
+class WorkerBug(RuntimeError):  # noqa: N818 - a bug, not a user's error
+    """A job failed because of a bug in this plugin."""
 
     def __init__(self, trace: str) -> None:
-        super().__init__(f"A fault in rlfactory-nl2sql itself: {trace.strip().rpartition(chr(10))[2]}")
+        super().__init__(f"A bug in rlfactory-nl2sql: {trace.strip().rpartition(chr(10))[2]}")
         self.trace = trace
 
 
 class Worker:
-    """One worker process, which ``kill`` kills."""
+    """One worker process. ``kill`` kills it."""
 
     def __init__(self, connection: socket.socket, kill: Callable[[], None]) -> None:
-        self.usable = True  # for another job; False while one is under way
-        self.since: float | None = None  # when the job under way set its clock, by the event loop's
+        self.usable = True  # for another job; False while a job runs
+        self.since: float | None = None  # time of the event loop at which the running job started its clock
         self._connection = connection
         self._kill = kill
         self._late = False
 
     async def run(self, job: Job, seconds: float) -> Any:
-        """The job's result.
+        """Run a job and return its result.
 
         Raises:
-            QueryError: with `Failure.DEADLINE`: it did not answer in time. The worker must be killed.
+            QueryError: with `Failure.DEADLINE`: it did not end in time. The worker must be killed.
             WorkerLost: its process ended.
-            WorkerBug: the job failed by a fault of ours.
+            WorkerBug: the job failed because of a bug in this plugin.
             RlfactoryError: what the job raised.
         """
         loop = asyncio.get_running_loop()
@@ -82,7 +82,7 @@ class Worker:
         began: float | None = None
         timer = loop.call_later(_START_S, self._give_up)
         try:
-            with contextlib.suppress(OSError):  # it is gone: so says the answer
+            with contextlib.suppress(OSError):  # the process is gone; reading the answer shows it too
                 body = pickle.dumps(Request(job, seconds), pickle.HIGHEST_PROTOCOL)
                 await loop.sock_sendall(self._connection, pack(JOB, body))
             while (frame := await receive_async(self._connection)) is not None and frame[0] in (TAKEN, CLOCK):
@@ -102,12 +102,12 @@ class Worker:
         return _answer(frame)
 
     def disconnect(self) -> None:
-        """A job under way is lost, and the process ends after it at the latest."""
+        """Close the connection. The result of a running job is lost, and the process ends after it at the latest."""
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
 
     def end(self) -> None:
-        """End the process at once; no `run` may be under way any more."""
+        """End the process at once. No `run` may be in progress."""
         self._connection.close()
         self._kill()
 
@@ -119,7 +119,7 @@ class Worker:
 def _answer(frame: Frame) -> Any:
     kind, body = frame
     if kind == RESULT:
-        return pickle.loads(body)  # noqa: S301 - from a worker, which runs our code only
+        return pickle.loads(body)  # noqa: S301 - from a worker, which runs only this plugin's code
     if kind == FAILED:
         error: RlfactoryError = pickle.loads(body)  # noqa: S301
         raise error
@@ -127,8 +127,8 @@ def _answer(frame: Frame) -> Any:
     raise WorkerBug(body.decode())
 
 
-class Warden:
-    """A warden's process; see `verification.warden` for what it does. It ends when this object is closed or lost."""
+class ForkServer:
+    """A running fork server, whose program is `verification.forkserver`. It ends with this object."""
 
     def __init__(self, memory_mb: int) -> None:
         self._client = os.getpid()
@@ -142,7 +142,7 @@ class Warden:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
-                # All workers vary a database alike; and DuckDB's threads do not take 64 MB of address space each.
+                # All workers make the same varied databases. DuckDB's threads do not take 64 MB of address space each.
                 env={**os.environ, "PYTHONHASHSEED": "0", "MALLOC_ARENA_MAX": "1"},
                 pass_fds=(other.fileno(),),
                 start_new_session=True,
@@ -153,10 +153,10 @@ class Warden:
         return self._process.poll() is None
 
     def start(self) -> Worker:
-        """A new worker; whether it starts shows with its first job.
+        """Start a worker. If it fails to start, its first job fails.
 
         Raises:
-            BackendError: the warden is gone, with what it said.
+            BackendError: the fork server has ended; the message has its error output.
         """
         number = next(self._numbers)
         ours, its = socket.socketpair()
@@ -166,34 +166,34 @@ class Warden:
                 socket.send_fds(self._control, [ORDER.pack(START, number)], [its.fileno()])
         except OSError as error:
             ours.close()
-            raise BackendError(f"nl2sql: no worker process can be started ({error}). {self.last_words()}") from error
+            raise BackendError(f"nl2sql: no worker process can be started ({error}). {self.error_output()}") from error
         return Worker(ours, partial(self._kill, number))
 
-    def last_words(self) -> str:
-        """Why it is gone, as far as it said so; empty where it lives."""
+    def error_output(self) -> str:
+        """Its error output if it has ended; empty while it lives."""
         try:
-            self._process.wait(_LAST_S)
+            self._process.wait(_ERROR_S)
         except subprocess.TimeoutExpired:
             return ""
         if self._process.stderr is None or self._process.stderr.closed:
             return ""
-        return self._process.stderr.read().decode(errors="replace")[-_SAID:]
+        return self._process.stderr.read().decode(errors="replace")[-_ERROR_CHARS:]
 
     def drop(self) -> None:
-        """As `close`, where no event loop can wait; in a fork of the process that started it, only forget it."""
+        """`close` without an event loop. In a fork of the process that started it, only the connection is closed."""
         self._control.close()
         if self._client == os.getpid():
             self._process.wait(_STOP_S)
         else:
-            self._process.returncode = 0  # there is nothing to wait for
+            self._process.returncode = 0  # nothing to wait for
         self._close_stderr()
 
     def _kill(self, number: int) -> None:
-        with contextlib.suppress(OSError):  # it is gone, and has killed all of them
+        with contextlib.suppress(OSError):  # the fork server has ended, and with it all workers
             self._control.send(ORDER.pack(KILL, number))
 
     async def close(self) -> None:
-        """End it and all workers."""
+        """End the fork server and all workers."""
         self._control.close()
         clock = asyncio.get_running_loop().time
         ends = clock() + _STOP_S

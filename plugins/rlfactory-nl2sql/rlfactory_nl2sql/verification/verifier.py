@@ -1,8 +1,8 @@
-"""The verdict on a predicted query: does it answer as the gold query does?
+"""The verdict on a predicted query: does it give the gold query's answer?
 
-The given database alone cannot tell: a wrong query often has the right result by accident, and a constant always has.
-So both run on several instances: the given database, and varied ones of the same schema. The gold query's answers are
-found once and kept.
+One database is not enough: a wrong query often has the right result by accident, and a constant always has. So both
+queries run on several instances: the given database, and varied ones of the same schema. The gold query's answers are
+computed once and kept.
 """
 
 from __future__ import annotations
@@ -16,8 +16,16 @@ from rlfactory_core.types import Verdict
 from rlfactory_nl2sql.connection import Failure, QueryError
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.verification.connections import Content, content
-from rlfactory_nl2sql.verification.judging import PREPARE_S, Gold, GoldJob, Outcome, PredictionJob, failed, late
-from rlfactory_nl2sql.verification.options import VerifyOptions
+from rlfactory_nl2sql.verification.judging import (
+    PREPARE_S,
+    Gold,
+    GoldJob,
+    Outcome,
+    PredictionJob,
+    VerifyOptions,
+    failed,
+    late,
+)
 from rlfactory_nl2sql.verification.pool import WorkerPool
 
 _KEPT_BYTES = 256 << 20  # of gold answers
@@ -26,7 +34,7 @@ Key = tuple[DatabaseRef, Content, str]
 
 
 class SqlVerifier:
-    """Judges predictions in the pool's workers; any number at once. The pool stays its owner's."""
+    """Judges predictions in the pool's workers, any number at once. The caller closes the pool."""
 
     def __init__(self, pool: WorkerPool, options: VerifyOptions | None = None) -> None:
         self._pool = pool
@@ -36,15 +44,15 @@ class SqlVerifier:
         self._finding: dict[Key, asyncio.Task[Gold | QueryError]] = {}
 
     async def verify(self, ref: DatabaseRef, gold: str, prediction: str) -> Verdict:
-        """Whether ``prediction`` has the results of ``gold``, with reasons for the person who debugs a reward.
+        """Whether ``prediction`` has the results of ``gold``, with reasons for a person who debugs a reward.
 
-        ``passed`` is None where that could not be found out: the gold query fails, the database does not answer, or
-        all results are empty and the queries are not the same in another form. ``data``, as far as things went:
-        ``semantics``; ``instances``, on how many the results were compared; ``gold_seconds``, ``prediction_seconds``,
-        which are the database's; ``failure``, a `Failure`'s value, the prediction's; ``expected`` and ``got``.
+        ``passed`` is None if that is unknown: the gold query fails, the database does not answer, or all results are
+        empty and the queries' canonical forms differ. ``data`` holds what is known of: ``semantics``; ``instances``,
+        the number on which the results were compared; ``gold_seconds`` and ``prediction_seconds``, the database's
+        time; ``failure``, the `Failure` of the prediction; ``expected`` and ``got``.
 
         Raises:
-            UsageError: the database's file is gone, or the package for it is not installed.
+            UsageError: the database's file is missing, or its package is not installed.
         """
         data: dict[str, Any] = {"semantics": self._options.comparison.semantics, "instances": 0}
         try:
@@ -70,14 +78,14 @@ class SqlVerifier:
         seconds = self._options.limits.seconds
         try:
             outcome: Outcome = await self._pool.run(job, PREPARE_S + seconds, gold)
-        except QueryError as error:  # it took its process along, or had to be killed with it
+        except QueryError as error:  # it ended its process, or was killed with it
             if error.failure is Failure.DEADLINE:
                 error = late(seconds)
             return failed("", error, seconds, 0)
         return outcome
 
     async def _gold(self, ref: DatabaseRef, gold: str) -> Gold | QueryError:
-        """The gold query's answers, or why there are none; found once, also for those who ask at the same time."""
+        """The gold query's answers, or its error. Concurrent callers share one computation."""
         key = (ref, content(ref), gold)
         if known := self._golds.get(key):
             self._golds.move_to_end(key)

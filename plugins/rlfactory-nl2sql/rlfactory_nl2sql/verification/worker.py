@@ -1,6 +1,6 @@
-"""A worker's own side: confined, it does one job after another until its connection ends.
+"""The program of a worker: it limits itself, and runs one job after another until its connection is closed.
 
-Workers run no code but ours, over SQL that may be hostile; the limits hold for what the databases' engines do with it.
+Workers run only this plugin's code, but with SQL that may be hostile. The limits are for the databases' engines.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from rlfactory_nl2sql.verification.connections import Connections
 from rlfactory_nl2sql.verification.frames import BUG, CLOCK, FAILED, RESULT, SECONDS, TAKEN, Frame, pack, receive
 
 _MIB = 1 << 20
-_FILE_BYTES = 256 * _MIB  # SQLite sorts what is large in files without a name: in memory no deadline would stop it
+_FILE_BYTES = 256 * _MIB  # SQLite sorts large results in unnamed files: in memory no deadline would stop it
 _OPEN_FILES = 256
 
 
 class Job(Protocol):
-    """What a worker can do. It is pickled, and so is its result."""
+    """Work for a worker. The job and its result are pickled."""
 
     def run(self, connections: Connections) -> Any: ...
 
@@ -38,7 +38,7 @@ class Request:
 
 
 def serve(connection: socket.socket, memory_mb: int) -> None:
-    """Confine this process, and do jobs until the other side hangs up."""
+    """Limit this process, and run jobs until the other side closes the connection."""
     _confine(memory_mb)
     ends = 0.0
 
@@ -47,14 +47,14 @@ def serve(connection: socket.socket, memory_mb: int) -> None:
 
     connections = Connections(clock)
     while (frame := receive(connection)) is not None:
-        request: Request = pickle.loads(frame[1])  # noqa: S301 - from the process that we belong to
+        request: Request = pickle.loads(frame[1])  # noqa: S301 - from the client process
         ends = time.monotonic() + request.seconds
         connection.sendall(pack(TAKEN, b""))
         connection.sendall(pack(*_answer(request.job, connections)))
 
 
 def _answer(job: Job, connections: Connections) -> Frame:
-    """The boundary at which a job's failure, whatever it is, becomes an answer."""
+    """The boundary that turns any failure of a job into an answer."""
     try:
         return RESULT, pickle.dumps(job.run(connections), pickle.HIGHEST_PROTOCOL)
     except RlfactoryError as error:
@@ -79,12 +79,12 @@ def _confine(memory_mb: int) -> None:
     for limit, value in limits.items():
         hard = resource.getrlimit(limit)[1]
         least = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        with contextlib.suppress(ValueError, OSError):  # macOS knows no limit of the address space
+        with contextlib.suppress(ValueError, OSError):  # macOS does not limit the address space
             resource.setrlimit(limit, (least, least))
 
 
 def _address_space() -> int:
-    """Bytes that this process has mapped, where the system tells it."""
+    """The size of this process's address space in bytes, or an estimate."""
     try:
         with open("/proc/self/statm", encoding="ascii") as file:
             return int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")

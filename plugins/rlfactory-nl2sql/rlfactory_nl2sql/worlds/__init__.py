@@ -1,1 +1,1 @@
-"""Generated worlds: small SQLite databases with questions, what a tiny model is shown, and what it is trained on."""
+"""Generated worlds: small SQLite databases with questions, and the demonstrations and samples for a tiny model."""

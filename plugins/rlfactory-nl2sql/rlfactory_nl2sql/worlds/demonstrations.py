@@ -1,6 +1,6 @@
-"""Demonstrations for the warm start: correct SQL for who sees the schema, calls for who is told to, careless guesses.
+"""Demonstrations for the warm start: correct SQL with the schema given, calls on request, and careless guesses.
 
-None of them looks anything up in order to answer: an episode has either calls or an answer. That what a call says helps
+A demonstration has either calls or an answer, so none uses a call to find the answer. That the result of a call helps
 with a question is left to GRPO.
 """
 
@@ -24,35 +24,35 @@ SIMPLE = 0.2  # the share of the simplest questions
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """How often each kind of demonstration is given; what is left are open books."""
+    """The share of each kind of demonstration; the rest shows the schema with the question."""
 
-    order: float = 0.0  # told to make calls
+    order: float = 0.0  # requested calls
     guess: float = 0.0  # a question without the schema, answered with names that are guessed
-    fidget: float = 0.0  # a question without the schema, and a call of which nothing comes
+    fidget: float = 0.0  # a question without the schema, and a useless call
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call of one of the tools, with its one argument where it has one."""
+    """A call of one of the tools, with its argument if it has one."""
 
     tool: str
     argument: str = ""
 
     @property
     def text(self) -> str:
-        """As Qwen3 writes it."""
+        """The call as Qwen3 writes it."""
         name = {"describe": "table", "run_query": "sql"}.get(self.tool)
         return call_text(self.tool, {name: self.argument} if name else {})
 
     @property
-    def told(self) -> str:
-        """As a user asks for it."""
+    def request(self) -> str:
+        """The user's request for the call."""
         return f"{self.tool} {self.argument}".rstrip()
 
 
 @dataclass(frozen=True, slots=True)
 class Demonstrator:
-    """Writes one episode a call, about one of ``worlds``."""
+    """Writes one episode at each call, about one of ``worlds``."""
 
     worlds: Sequence[World]
     shares: Shares
@@ -73,7 +73,7 @@ class Demonstrator:
 
 
 def fidget(question: Question, rng: random.Random) -> Demonstration:
-    """A call of which nothing comes: the episode ends with it, without a result or an answer."""
+    """A question and a useless call. The episode ends with the call."""
     describe = Call("describe", guess_names(question.tables[0], rng))
     query = Call("run_query", guess_names(question.sql, rng))
     call = rng.choice([Call("list_tables"), Call("list_tables"), describe, query])
@@ -90,7 +90,7 @@ def simple_question(world: World, rng: random.Random) -> Question:
 
 
 def open_book(world: World, question: Question, rng: random.Random) -> Demonstration:
-    """The question together with what tools would say of the schema, in one message; and the right answer."""
+    """The question and the schema as the tools show it, in one message; then the right answer."""
     listed = tables_text(world.schema)
     described = "\n".join(table_line(table) for table in world.schema.tables if table.name in question.tables)
     text = rng.choice([listed, listed, described, f"{described}\n{listed}"])
@@ -99,8 +99,8 @@ def open_book(world: World, question: Question, rng: random.Random) -> Demonstra
 
 
 def order(world: World, rng: random.Random) -> Demonstration:
-    """A call, as told."""
+    """An instruction to make a call, and that call."""
     describe = Call("describe", rng.choice(world.schema.tables).name)
     query = Call("run_query", rng.choice(world.questions).sql)
     call = rng.choice([Call("list_tables"), describe, query])
-    return Message("user", f"Call {call.told}"), Message("assistant", call.text)
+    return Message("user", f"Call {call.request}"), Message("assistant", call.text)

@@ -1,8 +1,8 @@
-"""The names of generated databases: questions say ``price``, and in each database the column has another name for it.
+"""The names of generated databases. Questions say ``price``, but the column has another name in each database.
 
 In one database prices are in the column ``cost`` of the table ``dwelling``, in the next in ``fee`` of ``cottage``. So a
-question cannot be answered in SQL by one who has not seen the schema: guessing one name is right once in three times.
-No name means two things, and none is a reserved word of a database here.
+question cannot be answered without seeing the schema: a guessed name is right in one of three cases. No name has two
+meanings, and none is a reserved word of a supported database.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ THINGS = MappingProxyType(
     }
 )
 TIERS = (PLACES, BUILDINGS, THINGS)
-"""What there are tables of: a building stands in a place, a thing in either."""
+"""The subjects of tables: a building is in a place, a thing is in a building or a place."""
 
 TITLES = MappingProxyType(
     {
@@ -42,7 +42,7 @@ TITLES = MappingProxyType(
         "maker": ("maker", "author", "creator"),
     }
 )
-"""A column of proper names: of a place, a building, a thing."""
+"""The column of proper names of a place, a building and a thing."""
 
 NUMBERS = MappingProxyType(
     {
@@ -70,12 +70,12 @@ VALUES = MappingProxyType(
         "status": ("open", "closed", "busy", "empty", "locked"),
     }
 )
-"""What stands in a column of categories."""
+"""The values of a column of categories."""
 
 NAMES = MappingProxyType(
     {word: names for part in (*TIERS, TITLES, NUMBERS, CATEGORIES) for word, names in part.items()}
 )
-"""A question's word -> what tables or columns of it are called."""
+"""A question's word -> the possible names of its table or column."""
 
 _MEANING = MappingProxyType({name: word for word, names in NAMES.items() for name in names})
 _NAME = re.compile(rf"\b(?:{'|'.join(_MEANING)})(?=_id\b|\b)")
@@ -91,6 +91,6 @@ def plural(entity: str) -> str:
 
 
 def guess_names(sql: str, rng: random.Random) -> str:
-    """The query as one writes it who does not know what things are called in its database."""
+    """The query with names guessed without seeing the schema."""
     guessed = {word: rng.choice(names) for word, names in NAMES.items()}
     return _NAME.sub(lambda found: guessed[_MEANING[found[0]]], sql)

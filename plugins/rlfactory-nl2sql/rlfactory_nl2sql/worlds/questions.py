@@ -1,7 +1,7 @@
-"""Questions about a generated world and their SQL, of six kinds; each kind has a few sentences, filled in by chance.
+"""Questions about a generated world and their SQL, of six kinds; each kind has a few templates, filled in at random.
 
-The SQL is plain enough for every dialect here. Constants are taken from the column's own values; a query without rows,
-or with a tie at its LIMIT, is not asked for.
+The SQL runs in every supported dialect. Constants are taken from the column's own values. Queries without rows, or with
+a tie at LIMIT, are left out.
 """
 
 # ruff: noqa: S608 - the queries are made of our own words
@@ -20,7 +20,7 @@ from rlfactory_nl2sql.schema import Column, Schema, Table
 from rlfactory_nl2sql.worlds.names import CATEGORIES, NUMBERS, TITLES, meaning, plural
 
 ROUND = 10  # constants are multiples of this
-_TRIES = 50  # so often a question is drawn anew before it is left out
+_TRIES = 50  # attempts to draw a question before it is left out
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class _Sql:
-    """A condition or a whole question: in words and in SQL."""
+    """A condition or a whole question, in words and in SQL."""
 
     text: str
     sql: str
@@ -62,7 +62,7 @@ class _Subject:
         return next(column for column in self.table.columns if meaning(column.name) in TITLES)
 
     def number(self) -> Column:
-        """A column of numbers that has one in every row."""
+        """A column with a number in every row."""
         return self.rng.choice([c for c in self.table.columns if meaning(c.name) in NUMBERS and not c.nullable])
 
     def category(self) -> Column:
@@ -229,10 +229,10 @@ KINDS = (*_OF_ONE, "join")
 def make_questions(
     rng: random.Random, schema: Schema, rows: TableRows, connection: sqlite3.Connection, number: int
 ) -> tuple[Question, ...]:
-    """``number`` questions, no two alike, as many of each kind as of any other.
+    """``number`` different questions, equally many of each kind.
 
     Args:
-        connection: to a database of the world, to see what a query answers.
+        connection: to a database of the world, to run the queries.
     """
     made: dict[str, Question] = {}
     kinds = [KINDS[place % len(KINDS)] for place in range(number)]
@@ -258,7 +258,7 @@ def _question(rng: random.Random, schema: Schema, rows: TableRows, kind: str) ->
 
 
 def _asks_for_something(sql: str, connection: sqlite3.Connection) -> bool:
-    """It has an answer that is not NULL or 0, and no tie at its LIMIT."""
+    """Whether its answer is not NULL or 0, and has no tie at its LIMIT."""
     found = connection.execute(sql).fetchall()
     if not found or found in ([(None,)], [(0,)]):
         return False
@@ -277,7 +277,7 @@ def _round(values: Sequence[int]) -> Sequence[int]:
 
 
 def word_of(thing: Table | Column) -> str:
-    """What questions call a table or a column that is not a key."""
+    """The question's word for a table or for a column that is not a key."""
     word = meaning(thing.name)
     if word is None:
         raise ValueError(f"{thing.name} is not a name of generated databases")

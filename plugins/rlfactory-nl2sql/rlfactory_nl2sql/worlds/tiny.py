@@ -1,8 +1,8 @@
-"""The recipe of the built-in tiny model: how large it is and what it is shown before GRPO begins.
+"""The recipe of the built-in tiny model: its size, and the demonstrations that it learns from before GRPO.
 
-Found by trial on two cores. Heads of 64 and slow rotary frequencies let a name in the schema be found sooner, some
-hundred tokens away. After both stages the model writes two of three queries right where the schema is shown to it;
-where it is not, it guesses the names, and calls something once in four times.
+The values were found by trial on two cores. With heads of size 64 and slow rotary frequencies the model learns sooner
+to find a name in the schema, some hundred tokens away. After both stages it writes two of three queries right if it
+sees the schema. Otherwise it guesses the names, and calls a tool in one of four episodes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def recipe(seed: int, tools: Sequence[ToolSpec]) -> TinyModelRecipe:
 
     def vocabulary() -> Iterator[str]:
         rng = random.Random("vocabulary")
-        # Often enough that the system prompt becomes few tokens, and every word exactly one.
+        # So often that the system prompt becomes few tokens, and every word exactly one.
         yield from [tools_prompt(tools)] * 30
         for demonstrate in (Demonstrator(made, CLEAN), Demonstrator(made, CARELESS)):
             for _ in range(400):

@@ -25,12 +25,12 @@ _SYLLABLES = tuple(a + b for a in ("b", "d", "f", "k", "l", "m", "n", "r", "t", 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """A database and what can be asked about it.
+    """A database and the questions about it.
 
     Attributes:
-        name: what it is for, a hyphen and a number, such as ``train-3``.
+        name: its purpose, a hyphen and a number, such as ``train-3``.
         rows: by table, in the order of its columns; parents come before children.
-        questions: in random order; each one's SQL gives at least one row.
+        questions: in random order; the SQL of each gives at least one row.
     """
 
     name: str
@@ -53,7 +53,7 @@ class World:
 
     @property
     def schema_sql(self) -> str:
-        """The tables' definitions, in SQL that every dialect here reads."""
+        """The tables' definitions, in SQL for every supported dialect."""
         return "".join(f"{_definition(table)};\n" for table in self.schema.tables)
 
     def write(self, path: Path) -> None:
@@ -70,7 +70,7 @@ class World:
 
 
 def _schema(rng: random.Random) -> Schema:
-    """A place, buildings in it, and things in the building or the place; no two columns mean the same."""
+    """Tables of places, of buildings in them, and of things in either. No two columns mean the same."""
     entities = [rng.choice(sorted(tier)) for tier in TIERS]
     parents = (None, 0, rng.choice([0, 1]))
     numbers = rng.sample(sorted(NUMBERS), len(NUMBERS))

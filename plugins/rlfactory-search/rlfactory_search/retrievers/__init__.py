@@ -1,4 +1,4 @@
-"""Where search results come from, chosen by name: BM25, a dense model, or another machine."""
+"""Retrievers by name: BM25, a dense model, or a server."""
 
 from __future__ import annotations
 
@@ -29,17 +29,20 @@ def make_retriever(
     cache: Path | None = None,
     progress: Progress | None = None,
 ) -> Retriever:
-    """A retriever that is not open yet: ``await retriever.open()`` builds its index or reaches its server.
+    """Make a retriever. ``await retriever.open()`` then builds its index or connects to its server.
 
     Args:
         corpus: for bm25 and dense.
-        model: for dense, a local sentence-transformers folder or a hub id; the prefixes and the device are its too.
-        url: for http, a server with Search-R1's ``/retrieve``; ``deadline_s`` is for one request to it.
-        cache: where indexes are kept; default `cache_root`.
+        model: for dense, a local sentence-transformers folder or a hub id.
+        query_prefix, passage_prefix, device: for dense, see `dense.Encoder`.
+        url: for http, a server with Search-R1's ``/retrieve``.
+        deadline_s: for http, seconds for one request.
+        cache: the folder of indexes; default `cache_root`.
         progress: called while an index is built.
 
     Raises:
-        ConfigError: an unknown kind, or an option that this kind needs is missing.
+        ConfigError: an unknown kind.
+        UsageError: an option that this kind needs is missing.
         MissingExtraError: the kind's packages are not installed.
     """
     if kind not in get_args(RetrieverKind):
@@ -53,20 +56,14 @@ def make_retriever(
         from rlfactory_search.retrievers.bm25 import Bm25Retriever
 
         return Bm25Retriever(documents, cache=cache, progress=progress)
-    from rlfactory_search.retrievers.dense import DenseRetriever
+    from rlfactory_search.retrievers.dense import DenseRetriever, Encoder
 
-    return DenseRetriever(
-        documents,
-        str(_given(model, kind, "model", "--model intfloat/e5-base-v2, or --retriever-model in `rlfactory run`")),
-        query_prefix=query_prefix,
-        passage_prefix=passage_prefix,
-        device=device,
-        cache=cache,
-        progress=progress,
-    )
+    name = _given(model, kind, "model", "--model intfloat/e5-base-v2, or --retriever-model in `rlfactory run`")
+    encoder = Encoder(str(name), query_prefix, passage_prefix, device)
+    return DenseRetriever(documents, encoder, cache=cache, progress=progress)
 
 
 def _given(value: _T | None, kind: str, option: str, example: str) -> _T:
     if value is None:
-        raise UsageError(f"The {kind} retriever needs a {option}, and none is given. For example: {example}")
+        raise UsageError(f"The {kind} retriever needs a {option}, got none. For example: {example}")
     return value

@@ -1,12 +1,11 @@
-"""BM25 through tantivy: on disk and memory-mapped for a corpus file, in memory for a small world.
+"""BM25 by tantivy. The index of a corpus file is on disk and memory-mapped; other indexes are in memory.
 
-Why tantivy and not bm25s, both measured (``benchmarks/retrieval.py``): at a million passages tantivy builds in a third
-of the time with a twelfth of the memory, its index is a fifth of the size, and a query takes 0.56 ms, not 11.5, for it
-skips what cannot reach the top k where bm25s scores every document. It is also the faster one on a built-in world
-(580 one-sentence documents: 8 against 14 microseconds in the library), and needs no numpy.
+``benchmarks/retrieval.py`` compares tantivy with bm25s. For a million passages tantivy builds the index in a third of
+the time with a twelfth of the memory, and answers a query twenty times as fast, because it skips documents that cannot
+reach the top k.
 
-Text is split at what is neither letter nor digit, lower-cased, freed of accents and of the commonest English words,
-and stemmed (English), as in Lucene's English analyzer, which Search-R1's BM25 uses; k1 = 1.2 and b = 0.75.
+Text is analysed as by Lucene's English analyzer, which Search-R1's BM25 uses: words of letters and digits, in lower
+case, without accents and stop words, stemmed. k1 = 1.2, b = 0.75.
 """
 
 from __future__ import annotations
@@ -24,20 +23,20 @@ from rlfactory_core.errors import DataError
 from rlfactory_search.corpus import Corpus, FileCorpus
 from rlfactory_search.retrievers.base import Hit, Progress, encodable
 
-_INDEX_VERSION = "1"  # of the analysis and the schema below; part of the index's hash
-_HEAP_BYTES = 1_000_000_000  # the most that building holds in memory; 10^6 passages need 0.2 GB
-_SMALL_HEAP_BYTES = 15_000_000  # tantivy's least
+_INDEX_VERSION = "1"  # of the analyzer and the schema below; part of the index's hash
+_HEAP_BYTES = 1_000_000_000  # limit of memory while building; 10^6 passages need 0.2 GB
+_SMALL_HEAP_BYTES = 15_000_000  # tantivy's minimum
 _PROGRESS_EVERY = 10_000
-_MAX_QUERY_TERMS = 64  # bounds what a degenerate query of thousands of words costs
-_THREAD_FROM = 20_000  # documents; below, a search is shorter than handing it to a thread
+_MAX_QUERY_TERMS = 64  # limits the cost of a query with thousands of words
+_THREAD_FROM = 20_000  # documents; in a smaller corpus a search is faster than the switch to a thread
 
 
 class Bm25Retriever:
     """BM25 over a corpus.
 
     Args:
-        corpus: a `FileCorpus` gets an index on disk, reused by content hash; any other corpus one in memory.
-        cache: where indexes are kept; default `cache_root`.
+        corpus: the index of a `FileCorpus` is on disk, and reused if the contents are equal; others are in memory.
+        cache: the folder of indexes; default `cache_root`.
         progress: called while an index is built.
     """
 
@@ -53,7 +52,7 @@ class Bm25Retriever:
         self.load()
 
     def load(self) -> None:
-        """What `open` awaits, for callers without an event loop."""
+        """The same as `open`, for callers without an event loop."""
         if isinstance(self._corpus, FileCorpus):
             parts = [_INDEX_VERSION, version("tantivy"), self._corpus.fingerprint]
             folder = build_once(self._cache / "bm25" / digest(parts), self._build)
@@ -72,7 +71,7 @@ class Bm25Retriever:
         self._searcher = None
 
     def lookup(self, query: str, k: int) -> list[Hit]:
-        """`search` for one query, at once and in this thread."""
+        """`search` for one query, in this thread."""
         if self._searcher is None:
             raise RuntimeError("The retriever is not open: await open() before search().")
         words = islice(dict.fromkeys(self._analyzer.analyze(encodable(query))), _MAX_QUERY_TERMS)
@@ -83,7 +82,7 @@ class Bm25Retriever:
             return []
         found = self._searcher.search(tantivy.Query.boolean_query(terms), k, count=False).hits
         numbers = self._searcher.fast_field_values("number", [address for _, address in found])
-        # by number where scores are equal: a large index has several segments, in no order
+        # Equal scores are sorted by number, because the segments of a large index have no order.
         ranked = sorted((-score, int(number or 0)) for (score, _), number in zip(found, numbers, strict=True))
         return [_hit(self._corpus, number, -negative) for negative, number in ranked]
 
@@ -91,7 +90,9 @@ class Bm25Retriever:
         try:
             index = tantivy.Index(self._schema, str(folder)) if folder else tantivy.Index(self._schema)
         except (ValueError, OSError) as error:
-            raise DataError(f"The index in {folder} is damaged ({error}). Delete that folder to build anew.") from error
+            raise DataError(
+                f"The index in {folder} is damaged ({error}). Delete that folder to build it again."
+            ) from error
         index.register_tokenizer("english", self._analyzer)
         return index
 
@@ -99,7 +100,7 @@ class Bm25Retriever:
         self._fill(self._index(folder), _HEAP_BYTES)
 
     def _fill(self, index: tantivy.Index, heap_bytes: int) -> None:
-        """One writer thread, so that documents keep the corpus's order within a segment."""
+        """Add all documents. One writer thread keeps their order within a segment."""
         total = len(self._corpus)
         try:
             writer = index.writer(heap_bytes, 1)
@@ -113,7 +114,7 @@ class Bm25Retriever:
                         self._progress(number, total)
                 writer.commit()
             finally:
-                writer.wait_merging_threads()  # its threads write into the folder until they are waited for
+                writer.wait_merging_threads()  # until then its threads write into the folder
         except DataError:
             raise
         except (ValueError, OSError) as error:

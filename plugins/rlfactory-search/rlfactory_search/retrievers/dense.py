@@ -1,13 +1,14 @@
-"""Dense retrieval: any sentence-transformers model, exact inner-product search by faiss.
+"""Dense retrieval with a sentence-transformers model and exact inner-product search by faiss.
 
-Exact search reads the whole index for every batch of queries: right up to some millions of passages. The index is
-written once per corpus and model, and memory-mapped after that.
+Exact search reads the whole index for each batch of queries, which is fast enough for a few million passages. The
+index is built once for each corpus and model, and memory-mapped.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,34 +22,30 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 _INDEX_VERSION = "1"
-_ENCODE_AT_ONCE = 1024  # documents between two reports of progress
+_ENCODE_AT_ONCE = 1024  # documents; progress is reported after each such batch
 _BATCH = 64  # texts in one forward pass
 _FILE = "flat.faiss"
 
 
+@dataclass(frozen=True, slots=True)
+class Encoder:
+    """A sentence-transformers model, and how it is used."""
+
+    model: str  # a local folder or a hub id
+    query_prefix: str = ""  # e5 needs "query: ", for example; a model's own configuration may have it already
+    passage_prefix: str = ""  # likewise "passage: "
+    device: str = "cpu"  # of the model; the index is always in main memory
+
+
 class DenseRetriever:
     """Cosine similarity of sentence embeddings.
-
-    Args:
-        model: a local folder, or a hub id that is downloaded or already in the Hugging Face cache.
-        query_prefix: for models trained with one that their own configuration does not hold, as e5's ``"query: "``.
-        passage_prefix: likewise, as e5's ``"passage: "``.
-        device: of the model; the index stays in memory-mapped main memory.
 
     Raises:
         MissingExtraError: sentence-transformers or faiss is not installed.
     """
 
     def __init__(
-        self,
-        corpus: Corpus,
-        model: Path | str,
-        *,
-        query_prefix: str = "",
-        passage_prefix: str = "",
-        device: str = "cpu",
-        cache: Path | None = None,
-        progress: Progress | None = None,
+        self, corpus: Corpus, encoder: Encoder, *, cache: Path | None = None, progress: Progress | None = None
     ) -> None:
         try:
             import faiss
@@ -60,21 +57,19 @@ class DenseRetriever:
             ) from error
         self._faiss: Any = faiss
         self._corpus = corpus
-        self._model_name = str(model)
-        self._query_prefix, self._passage_prefix = query_prefix, passage_prefix
-        self._device = device
+        self._encoder = encoder
         self._cache = cache or cache_root()
         self._progress = progress
-        self._one_at_a_time = asyncio.Lock()  # the model is not made for several threads
+        self._one_at_a_time = asyncio.Lock()  # the model is not thread-safe
         self._model: SentenceTransformer | None = None
         self._index: Any = None
 
     async def open(self) -> None:
         from sentence_transformers import SentenceTransformer
 
-        folder = _model_folder(self._model_name)
+        folder = _model_folder(self._encoder.model)
         try:
-            self._model = SentenceTransformer(str(folder), device=self._device)
+            self._model = SentenceTransformer(str(folder), device=self._encoder.device)
         except (OSError, ValueError, KeyError) as error:
             raise ModelError(
                 f"{folder} cannot be loaded as a sentence-transformers model: {error}. "
@@ -82,7 +77,7 @@ class DenseRetriever:
             ) from error
         files = sorted(path for path in folder.rglob("*") if path.is_file())
         named = [part for path in files for part in (str(path.relative_to(folder)), file_digest(path, self._cache))]
-        parts = [_INDEX_VERSION, self._passage_prefix, self._corpus.fingerprint, *named]
+        parts = [_INDEX_VERSION, self._encoder.passage_prefix, self._corpus.fingerprint, *named]
         path = build_once(self._cache / "dense" / digest(parts), self._build) / _FILE
         self._index = self._faiss.read_index(str(path), self._faiss.IO_FLAG_MMAP_IFC)
 
@@ -96,7 +91,7 @@ class DenseRetriever:
     def _search(self, queries: Sequence[str], k: int) -> list[list[Hit]]:
         if self._model is None:
             raise RuntimeError("The retriever is not open: await open() before search().")
-        texts = [self._query_prefix + encodable(query) for query in queries]
+        texts = [self._encoder.query_prefix + encodable(query) for query in queries]
         vectors = self._model.encode_query(texts, **_OPTIONS)
         scores, numbers = self._index.search(vectors, min(k, len(self._corpus)))
         return [
@@ -113,7 +108,7 @@ class DenseRetriever:
             raise RuntimeError("The model is loaded before the index is built.")
         index, total, done = None, len(self._corpus), 0
         for documents in _chunks(self._corpus, _ENCODE_AT_ONCE):
-            texts = [self._passage_prefix + document.contents for document in documents]
+            texts = [self._encoder.passage_prefix + document.contents for document in documents]
             vectors = self._model.encode_document(texts, **_OPTIONS)
             if index is None:
                 index = self._faiss.IndexFlatIP(vectors.shape[1])
@@ -139,7 +134,7 @@ def _chunks(corpus: Corpus, size: int) -> Iterator[list[Document]]:
 
 
 def _model_folder(name: str) -> Path:
-    """The local folder of a model, whose files can be hashed; a hub id is downloaded first."""
+    """The local folder of a model, whose files are hashed. A hub id is downloaded."""
     if Path(name).is_dir():
         return Path(name)
     from huggingface_hub import snapshot_download
@@ -149,6 +144,6 @@ def _model_folder(name: str) -> Path:
         return Path(snapshot_download(name))
     except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         raise ModelError(
-            f"The model {name!r} is neither a folder nor to be had from the Hugging Face hub "
+            f"The model {name!r} is neither a folder nor a model that the Hugging Face hub gives "
             f"({type(error).__name__}). Give a local sentence-transformers folder."
         ) from error

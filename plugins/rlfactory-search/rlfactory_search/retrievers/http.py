@@ -1,4 +1,4 @@
-"""A retriever on another machine, spoken to in Search-R1's ``/retrieve`` API."""
+"""A client of a server with Search-R1's ``/retrieve`` API."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _CONNECTIONS = 64
 
 
 class HttpRetriever:
-    """One pooled client; a search is one request, whole within a deadline.
+    """Sends one request for each search, over pooled connections.
 
     Args:
-        url: such as ``http://127.0.0.1:8000/retrieve``; ``/retrieve`` is added to an address without a path.
-        deadline_s: seconds for a request, connecting and reading included.
+        url: such as ``http://127.0.0.1:8000/retrieve``; an address without a path gets ``/retrieve``.
+        deadline_s: seconds for a request, including connecting and reading.
     """
 
     def __init__(self, url: str, *, deadline_s: float = 10.0) -> None:
@@ -44,7 +44,7 @@ class HttpRetriever:
         except ToolUnavailableError as error:
             await self.close()
             raise BackendError(
-                f"{error} Start a server there (rlfactory search serve --corpus docs.jsonl), or mend the address."
+                f"{error} Start a server there (rlfactory search serve --corpus docs.jsonl), or correct the address."
             ) from error
 
     async def search(self, queries: Sequence[str], k: int) -> list[list[Hit]]:
@@ -52,12 +52,12 @@ class HttpRetriever:
             raise RuntimeError("The retriever is not open: await open() before search().")
         body = {"queries": [encodable(query) for query in queries], "topk": k, "return_scores": True}
         try:
-            # httpx limits each phase by itself; the whole is limited here
+            # httpx has a limit for each phase, but none for the whole request
             response = await asyncio.wait_for(self._client.post(self._url, json=body), self._deadline_s)
             response.raise_for_status()
             result = response.json()["result"]
             hits = [[_hit(item) for item in found] for found in result]
-        except (asyncio.TimeoutError, httpx.TimeoutException):
+        except (TimeoutError, httpx.TimeoutException):
             raise self._unavailable(f"gave no answer within {self._deadline_s:g} s") from None
         except httpx.HTTPStatusError as error:
             raise self._unavailable(f"answered with HTTP status {error.response.status_code}") from error
@@ -65,7 +65,7 @@ class HttpRetriever:
             raise self._unavailable(f"cannot be reached ({str(error) or type(error).__name__})") from error
         except (ValueError, KeyError, TypeError) as error:
             raise self._unavailable(
-                'did not answer in Search-R1\'s format {"result": [[{"document": {"id", "contents"}, "score"}]]} '
+                'did not use Search-R1\'s format {"result": [[{"document": {"id", "contents"}, "score"}]]} '
                 f"({type(error).__name__}: {error})"
             ) from error
         if len(hits) != len(queries):

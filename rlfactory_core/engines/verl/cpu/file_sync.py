@@ -29,12 +29,11 @@ POLL_S = 0.02
 class FileCheckpointEngine(CheckpointEngine):
     """The trainer's first worker writes a safetensors file, and every server reads it.
 
-    The folder belongs to one run. Whoever makes it, the driver, also removes it, so that no file outlives a run that
-    dies; a file of weights is removed as soon as all servers have read it. A file gets its name only when it is whole,
-    so that what can be opened is complete.
+    The folder belongs to one run. The driver makes and removes it, so that no file outlives a killed run. A file of
+    weights is removed as soon as all servers have read it. A file gets its name only once it is complete.
 
     Args:
-        bucket_size: verl's bytes a transfer; a file needs no buckets.
+        bucket_size: verl's bytes for each transfer; a file needs no buckets.
         is_master: Whether this process is the trainer's first worker.
         folder: Folder of this run alone, best on a file system in memory.
         deadline_s: Seconds that a server waits for the trainer.
@@ -55,7 +54,7 @@ class FileCheckpointEngine(CheckpointEngine):
     def build_topology(
         cls, actor_wg_world_size: int, rollout_world_size: int, metadata: list[Any]
     ) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
-        """Tell every worker which file it is."""
+        """Give every worker the path of the file."""
         return {"path": metadata[:1] * actor_wg_world_size}, {"path": metadata[:1] * rollout_world_size}
 
     def init_process_group(self, path: str) -> None:

@@ -15,7 +15,7 @@ class CpuWorkerExtension(vLLMColocateWorkerExtension):
     """verl's worker extension, in a worker that keeps the weights of its linear layers.
 
     vLLM's CPU backend packs every linear layer's weight for its matrix product and drops the original, to which verl
-    copies new weights: the first weight update would wait for ever. With the originals kept, verl has vLLM pack them
+    copies new weights: the first weight update would wait forever. With the originals kept, verl has vLLM pack them
     again after each update. It costs the memory of the weights once more.
     """
 

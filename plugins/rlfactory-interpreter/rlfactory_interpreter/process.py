@@ -1,0 +1,185 @@
+"""One interpreter process as the client sees it: start it, run code in it, end it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import json
+import os
+import socket
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from rlfactory_interpreter.output import Output
+from rlfactory_interpreter.sandbox.wire import HEAD, pack
+
+T = TypeVar("T")
+
+_MAX_MESSAGE = 64 * 1024  # the model's code can write to the connection too
+_END_S = 10.0  # for a killed process to end
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The result of a call: ``text`` is its output."""
+
+    text: str
+    failed: bool = False  # the code raised; the text ends with its traceback
+    in_time: bool = True  # False: it is still running
+    alive: bool = True  # False: the process has ended or violates the protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a process ended. ``status`` is None if the fork server is lost, or for the reason in ``error``."""
+
+    status: int | None = None  # exit status, or minus the signal's number
+    killed: bool = False  # by `Process.kill`
+    exceeded: str = ""  # the limit for which the fork server killed it: scratch or threads
+    error: str = ""
+
+
+class Process:
+    """The three connections of an interpreter process: control and output, and the lifeline to the fork server.
+
+    `sandbox.forkserver` describes the other ends.
+    """
+
+    def __init__(self, control: socket.socket, output: io.FileIO, lifeline: socket.socket, output_bytes: int) -> None:
+        self._control, self._lifeline = control, lifeline
+        self._output = Output(output, output_bytes)
+        self._killed = False
+        self._ending: asyncio.Task[Ending] | None = None
+
+    async def ready(self, seconds: float) -> dict[str, str] | None:
+        """Wait until the process has confined itself.
+
+        Returns the guards that it could not enable, with reasons; None if it does not become ready.
+        """
+        try:
+            message = await _within(_receive(self._control), seconds)
+        except TimeoutError:
+            return None
+        return None if message is None else dict(message["missing"])
+
+    async def call(self, code: str, seconds: float) -> Reply:
+        """Run code, and pause the process afterwards."""
+        self._output.listen()
+        try:
+            self._send_order(b"r")
+            reply = await _within(self._exchange(code), seconds)
+        except TimeoutError:
+            return Reply(self._output.take(), in_time=False)
+        finally:
+            self._output.pause()
+        if reply is None or not isinstance(reply.get("failed"), bool):
+            return Reply(self._output.take(), alive=False)
+        self._send_order(b"p")
+        return Reply(self._output.take(), failed=reply["failed"])
+
+    def kill(self) -> None:
+        """Kill the process at once; `end` waits for its end."""
+        self._killed = True
+        with contextlib.suppress(OSError):  # the fork server has closed it
+            self._lifeline.shutdown(socket.SHUT_WR)
+        self._start_ending()
+
+    async def end(self, grace_s: float = 0.0) -> Ending:
+        """Kill the process if it has not ended after ``grace_s``; returns when it and its directory are gone."""
+        ending = self._start_ending()
+        try:
+            if grace_s:
+                await asyncio.wait((ending,), timeout=grace_s)
+        finally:
+            if not ending.done():
+                self.kill()
+        return await asyncio.shield(ending)
+
+    def _start_ending(self) -> asyncio.Task[Ending]:
+        if self._ending is None:
+            self._ending = asyncio.ensure_future(self._end())
+        return self._ending
+
+    async def _exchange(self, code: str) -> dict[str, Any] | None:
+        try:
+            await asyncio.get_running_loop().sock_sendall(self._control, pack({"code": code}))
+        except OSError:
+            return None
+        return await _receive(self._control)
+
+    def _send_order(self, order: bytes) -> None:
+        with contextlib.suppress(OSError):  # the fork server has closed it; then the control connection is closed too
+            self._lifeline.send(order)
+
+    async def _end(self) -> Ending:
+        try:
+            message = await _within(_receive(self._lifeline), _END_S) or {}
+        except TimeoutError:
+            message = {"error": "the fork server does not answer"}
+        for connection in (self._control, self._lifeline, self._output):
+            connection.close()
+        return Ending(message.get("exit"), self._killed, message.get("ended_for", ""), message.get("error", ""))
+
+
+async def _within(work: Coroutine[Any, Any, T], seconds: float) -> T:
+    """As `asyncio.wait_for`, which before Python 3.12 may lose a cancellation that arrives together with the result."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait((task,), timeout=seconds)
+        if not task.done():
+            raise TimeoutError
+        return task.result()
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.wait((task,))
+
+
+async def _receive(connection: socket.socket) -> dict[str, Any] | None:
+    """The next message; None if the other side is gone or sends something else."""
+    head = await _exactly(connection, HEAD.size)
+    if head is None or HEAD.unpack(head)[0] > _MAX_MESSAGE:
+        return None
+    body = await _exactly(connection, HEAD.unpack(head)[0])
+    try:
+        message = json.loads(body or b"")
+    except (ValueError, RecursionError):
+        return None
+    return message if isinstance(message, dict) else None
+
+
+async def _exactly(connection: socket.socket, size: int) -> bytes | None:
+    loop = asyncio.get_running_loop()
+    data = b""
+    while len(data) < size:
+        try:
+            piece = await loop.sock_recv(connection, size - len(data))
+        except OSError:
+            return None
+        if not piece:
+            return None
+        data += piece
+    return data
+
+
+def connections(output_bytes: int) -> tuple[Process, tuple[int, int, int]]:
+    """A `Process` that is not started yet, and the descriptors of the other ends.
+
+    The caller sends the descriptors to the fork server and closes them.
+
+
+    Raises:
+        OSError: this process cannot open more descriptors.
+    """
+    with contextlib.ExitStack() as opened:
+        control, its_control = map(opened.enter_context, socket.socketpair())
+        lifeline, its_lifeline = map(opened.enter_context, socket.socketpair())
+        reading, writing = os.pipe()
+        output = io.FileIO(reading, "rb")
+        for end in (control, lifeline):
+            end.settimeout(0.0)
+        opened.pop_all()
+    process = Process(control, output, lifeline, output_bytes)
+    return process, (its_control.detach(), writing, its_lifeline.detach())

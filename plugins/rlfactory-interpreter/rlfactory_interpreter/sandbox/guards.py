@@ -1,0 +1,113 @@
+"""Guards that a process enables for itself before it runs a model's code, and those that this platform lacks.
+
+They stop accidents, and what a policy finds by trying during training. They do not stop an attacker, because the code
+runs as the same user and on the same kernel as everything else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import signal
+import struct
+import sys
+from collections.abc import Callable, Mapping, Sequence
+
+try:
+    import ctypes
+
+    from . import landlock, seccomp
+except ImportError:  # without ctypes there are no guards, but the interpreter works
+    ctypes = None  # type: ignore[assignment]
+
+_PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
+_CAPABILITY_VERSION_3 = 0x20080522
+# Besides Python: shared libraries, time zones, and files that libraries such as numpy read.
+_SYSTEM = (
+    "/usr", "/lib", "/lib64", "/nix/store", "/etc/ld.so.cache", "/etc/localtime", "/etc/mime.types", "/dev/urandom",
+    "/dev/random", "/dev/zero", "/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat",
+    "/proc/sys/vm/overcommit_memory", "/sys/devices/system/cpu",
+)  # fmt: skip
+
+
+def main() -> None:
+    """Enable all guards with the limits given as the first argument, and print the missing ones as JSON."""
+    sys.stdout.write(json.dumps(enable(json.loads(sys.argv[1]), os.getcwd(), ())))
+
+
+def enable(limits: Mapping[str, int], own: str, readable: Sequence[str]) -> dict[str, str]:
+    """Confine this process irreversibly. Returns the missing guards, each with its reason.
+
+    Args:
+        limits: ``memory`` and ``file`` in bytes, ``open_files``.
+        own: the only directory that the process may write to.
+        readable: what it may read besides Python and the system's libraries.
+    """
+    steps: tuple[tuple[tuple[str, ...], Callable[[], None]], ...] = (
+        (("processes",), _give_up_privileges),
+        (("files",), lambda: _restrict_files(own, readable)),
+        (("processes", "network"), _filter_calls),
+        (("memory",), lambda: _limit_memory(limits["memory"])),
+    )
+    missing: dict[str, str] = {}
+    for guards, step in steps:
+        try:
+            step()
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            missing.update(dict.fromkeys(guards, reason))
+    if "processes" in missing:
+        _limit(resource.RLIMIT_NPROC, 0)  # at least a user other than root can start no processes and threads then
+    _limit(resource.RLIMIT_CORE, 0)
+    _limit(resource.RLIMIT_FSIZE, limits["file"])
+    _limit(resource.RLIMIT_NOFILE, limits["open_files"])
+    return missing
+
+
+def die_with_parent() -> None:
+    """Ask the kernel to kill this process when its parent ends, if it supports that."""
+    with contextlib.suppress(OSError):
+        _libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def _limit(kind: int, value: int) -> None:
+    """Set the soft and the hard limit; a lower existing limit stays."""
+    _, hard = resource.getrlimit(kind)
+    value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    resource.setrlimit(kind, (value, value))
+
+
+def _limit_memory(limit: int) -> None:
+    if sys.platform == "darwin":
+        raise OSError("macOS does not limit a process's memory")
+    _limit(resource.RLIMIT_AS, limit)
+
+
+def _give_up_privileges() -> None:
+    """Drop root's capabilities, with which the process could raise its limits again."""
+    libc = _libc()
+    if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "privileges cannot be given up")
+    none = struct.pack("6I", *(0,) * 6)  # effective, permitted and inheritable, twice 32 bits
+    if libc.capset(struct.pack("Ii", _CAPABILITY_VERSION_3, 0), none):
+        raise OSError(ctypes.get_errno(), "capabilities cannot be given up")
+
+
+def _restrict_files(own: str, readable: Sequence[str]) -> None:
+    libraries = os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
+    python = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}
+    landlock.restrict(_libc(), own, [*_SYSTEM, *filter(None, libraries), *sorted(python), *readable])
+
+
+def _filter_calls() -> None:
+    seccomp.install(_libc(), os.getpid())
+
+
+def _libc() -> ctypes.CDLL:
+    if sys.platform != "linux":
+        raise OSError(f"it needs Linux, not {sys.platform}")
+    if ctypes is None:
+        raise OSError("this Python was built without ctypes")
+    return ctypes.CDLL(None, use_errno=True)

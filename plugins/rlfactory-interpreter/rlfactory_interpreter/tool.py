@@ -1,0 +1,179 @@
+"""The code interpreter as a tool: `code_interpreter`."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.util import find_spec
+from typing import Any
+
+from rlfactory_core import ToolContext
+from rlfactory_core.errors import BackendError, UsageError, nearest
+from rlfactory_core.types import ToolSpec
+from rlfactory_interpreter.forkserver import missing_guards
+from rlfactory_interpreter.limits import InterpreterLimits
+from rlfactory_interpreter.process import Process
+from rlfactory_interpreter.processes import Processes
+from rlfactory_interpreter.session import Session
+
+_log = logging.getLogger(__name__)
+
+GUARDS = ("files", "memory", "network", "processes")
+_SPARE_S = 75.0  # for starting and ending processes, within the tool's deadline
+_DESCRIPTION = (
+    "Run Python code as in a notebook: variables, functions and files stay from call to call. Returns what the code "
+    "prints and the value of its last expression. There is no network; no other programs can be started, and files "
+    "can be written in the current directory only."
+)
+
+
+class CodeInterpreter:
+    """The tool that `code_interpreter` makes."""
+
+    idempotent = False
+    stateful = True
+    version = f"python {sys.version_info[0]}.{sys.version_info[1]}"
+
+    def __init__(
+        self,
+        name: str,
+        description: str,
+        limits: InterpreterLimits,
+        preload: tuple[str, ...],
+        readable: tuple[str, ...],
+        require: tuple[str, ...],
+    ) -> None:
+        self._rebuild = (name, description, limits, preload, readable, require)
+        self._limits, self._required = limits, require
+        self._processes = Processes(limits, preload, readable)
+        self._warned = False
+        code = {"type": "string", "description": "Python source code."}
+        self.spec = ToolSpec(
+            name=name,
+            description=description,
+            parameters={
+                "type": "object",
+                "properties": {"code": code},
+                "required": ["code"],
+                "additionalProperties": False,
+            },
+        )
+        # A call waits for earlier calls of the same turn, and then has its own time.
+        self._queue_s = 2 * limits.seconds
+        self.deadline_s: float | None = self._queue_s + limits.seconds + _SPARE_S
+
+    def __repr__(self) -> str:
+        return f"<tool {self.spec.name}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return CodeInterpreter, self._rebuild
+
+    async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
+        """Run ``arguments["code"]`` in the trajectory's interpreter. See `protocols.Tool`."""
+
+        async def begin() -> Session:
+            session = Session(self._start, self._limits, self._queue_s)
+            context.on_end(session.close)
+            return session
+
+        session = await context.once(self, begin)
+        return await session.run(arguments["code"])
+
+    async def close(self) -> None:
+        """End all processes. A later call starts new ones."""
+        await self._processes.close()
+
+    async def _start(self) -> Process:
+        process, missing = await self._processes.start()
+        try:
+            _check_required(self._required, missing)
+        except UsageError as error:
+            await process.end()
+            raise BackendError(str(error)) from error
+        if missing and not self._warned:
+            self._warned = True
+            _log.warning("tool %s runs the model's code without some guards: %s", self.spec.name, _describe(missing))
+        return process
+
+
+def _check_names(limits: Iterable[str], preload: Iterable[str], require: Iterable[str]) -> None:
+    known = InterpreterLimits.__dataclass_fields__
+    for given, names in ((limits, known), (require, GUARDS)):
+        for item in given:
+            if item not in names:
+                raise UsageError(f"code_interpreter: there is no limit or guard {item!r}. {nearest(item, names)}")
+    for module in preload:
+        if find_spec(module.partition(".")[0]) is None:
+            raise UsageError(f"code_interpreter: preload names {module!r}, which is not installed.")
+
+
+def _check_required(required: Sequence[str], missing: Mapping[str, str]) -> None:
+    if wanting := [guard for guard in required if guard in missing]:
+        raise UsageError(
+            f"code_interpreter: {' and '.join(wanting)} cannot be guarded here. Missing guards: {_describe(missing)}. "
+            "Run on another platform, or remove it from require=… to run the model's code without that guard."
+        )
+
+
+def _describe(missing: Mapping[str, str]) -> str:
+    return ", ".join(f"{guard} ({reason})" for guard, reason in sorted(missing.items()))
+
+
+def code_interpreter(
+    name: str = "code_interpreter",
+    *,
+    description: str = _DESCRIPTION,
+    preload: Sequence[str] = (),
+    readable: Sequence[str | os.PathLike[str]] = (),
+    require: Sequence[str] = (),
+    **limits: float,
+) -> CodeInterpreter:
+    """A tool that runs the model's Python code, in one process per trajectory.
+
+    The process has this Python and its packages. A separate *fork server* forks it. It lives until the trajectory ends,
+    and is paused between calls. Code that exceeds a limit is killed. The model is told the reason, and its next call
+    starts a new process. Exceptions and crashes of the code are ``tool`` faults. If no process can be started, that is
+    an ``infra`` fault. The time limit is wall-clock time. So for code that computes much, set
+    ``tools.overrides.code_interpreter.concurrency`` to the number of cores.
+
+    The guards, and where they exist:
+
+    - *memory* (address space), processor time, file sizes, open files, time, output: on every platform, except memory
+      on macOS. The total size of files and the number of threads are checked four times a second. Files without a name
+      are not counted.
+    - *network*: no sockets. Linux on x86-64 and aarch64 (seccomp).
+    - *processes*: no new processes or other programs, no signals to other processes, no access to them. Linux likewise.
+    - *files*: the code reads only Python, the system's libraries and ``readable``. It writes only into the process's
+      own directory, which is removed with it. It cannot read other processes' memory and environment. Linux 6.2 and
+      later (Landlock). Names, sizes and dates of other files stay visible. Changes of permissions and dates seem to
+      succeed and have no effect.
+    - Environment variables are not inherited, on any platform.
+
+    A missing guard is logged once as a warning. If ``require`` names it, the tool refuses to run. The guards stop
+    accidents, and what a policy finds by trying during training. They do not stop an attacker, because the code runs as
+    the same user and on the same kernel as the training.
+
+    Args:
+        description: the tool's description for the model.
+        preload: modules that the fork server imports once, so that trajectories import them at no cost. They must not
+            start threads at import. Their random state is the same in all trajectories.
+        readable: more files and directories that the code may read.
+        require: guards that must be there: ``files``, ``memory``, ``network``, ``processes``.
+        **limits: the fields of `InterpreterLimits`, for example ``seconds=5``, ``memory_mb=512``.
+
+    Raises:
+        UsageError: an unknown limit, guard or module, an invalid value, or a required guard that this platform lacks.
+    """
+    _check_names(limits, preload, require)
+    if require:
+        _check_required(require, missing_guards())
+    return CodeInterpreter(
+        name,
+        description,
+        InterpreterLimits(**limits),  # type: ignore[arg-type]
+        tuple(preload),
+        tuple(os.fspath(path) for path in readable),
+        tuple(require),
+    )

@@ -1,0 +1,96 @@
+"""The fork server: imports all that workers need, forks them, and ends them.
+
+A fork takes a few milliseconds and shares the memory of imported modules; a new Python process takes a tenth of a
+second. So a worker that hangs can be killed and replaced without delay for the queries behind it. Only the fork server
+knows the process ids and waits for the processes, so no signal can reach a wrong process. When its client ends or
+closes the connection, it kills all workers and ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import os
+import select
+import signal
+import socket
+import sys
+
+from sqlglot import parse_one
+
+from rlfactory_nl2sql.databases import sqlite  # noqa: F401 - for the workers, which import other kinds when needed
+from rlfactory_nl2sql.verification import judging  # noqa: F401 - with all imports of jobs
+from rlfactory_nl2sql.verification.frames import KILL, ORDER, START
+from rlfactory_nl2sql.verification.worker import serve
+
+_PR_SET_PDEATHSIG = 1
+_LOOK_S = 1.0  # between checks that the client lives: its forks may keep the connection open
+
+
+def main(descriptor: int, memory_mb: int) -> None:
+    """Follow the orders that arrive on the connection ``descriptor``, until it is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the client handles Ctrl-C
+    parse_one("SELECT 1", dialect="sqlite")  # sqlglot imports a dialect at its first use
+    gc.freeze()  # otherwise the workers' first garbage collection would copy the shared memory
+    client = os.getppid()
+    workers: dict[int, int] = {}  # number -> process id
+    with socket.socket(fileno=descriptor) as control:
+        try:
+            while os.getppid() == client:
+                readable = select.select([control], [], [], _LOOK_S)[0]
+                _reap(workers)
+                if readable and not _follow(control, workers, memory_mb):
+                    break
+        finally:
+            for process in workers.values():
+                os.kill(process, signal.SIGKILL)
+
+
+def _follow(control: socket.socket, workers: dict[int, int], memory_mb: int) -> bool:
+    """Follow one order; False if the connection is closed."""
+    message, descriptors, _, _ = socket.recv_fds(control, ORDER.size, 1)
+    if not message:
+        return False
+    order, number = ORDER.unpack(message)
+    if order == KILL and number in workers:
+        os.kill(workers[number], signal.SIGKILL)
+    if order == START:
+        connection = socket.socket(fileno=descriptors[0])
+        with connection, contextlib.suppress(OSError):  # fork failed; the client sees the connection close
+            forkserver = os.getpid()
+            process = os.fork()
+            if not process:
+                _become_worker(control, connection, forkserver, memory_mb)
+            workers[number] = process
+    return True
+
+
+def _become_worker(control: socket.socket, connection: socket.socket, forkserver: int, memory_mb: int) -> None:
+    status = 1
+    try:
+        _die_with_parent(forkserver)
+        control.close()
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        serve(connection, memory_mb)
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def _die_with_parent(forkserver: int) -> None:
+    """Ask the kernel to kill this worker with the fork server, also during a job."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != forkserver:
+            os._exit(1)
+
+
+def _reap(workers: dict[int, int]) -> None:
+    while workers:
+        process, _ = os.waitpid(-1, os.WNOHANG)
+        if not process:
+            return
+        for number in [number for number, known in workers.items() if known == process]:
+            del workers[number]

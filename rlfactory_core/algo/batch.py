@@ -1,0 +1,60 @@
+"""Makes the batches of one training step from scored groups."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+
+from rlfactory_core.algo.advantages import check_advantage, group_advantages
+from rlfactory_core.types import Group, TrainBatch, TrainSequence, Trajectory
+
+
+def build_batches(
+    groups: Iterable[Group], *, advantage: str, updates: int, microbatch_tokens: int, seed: int
+) -> tuple[TrainBatch, ...]:
+    """Compute advantages, select the sequences with a gradient, shuffle them by ``seed``, and cut them into batches.
+
+    There are at most ``updates`` batches, whose sizes differ by at most one. None is empty, so there are fewer if too
+    few sequences have a gradient. A micro-batch holds sequences of similar length, and their number times the longest
+    stays within ``microbatch_tokens``. A sequence longer than that has a micro-batch of its own.
+
+    Raises:
+        ConfigError: unknown ``advantage``.
+    """
+    check_advantage(advantage)
+    sequences: list[TrainSequence] = []
+    for group in groups:
+        live = [trajectory for trajectory in group.trajectories if not trajectory.masked]
+        rewards = [trajectory.reward for trajectory in live]
+        for trajectory, value in zip(live, group_advantages(advantage, rewards), strict=True):
+            if value and trajectory.num_sampled:
+                sequences.append(_sequence(trajectory, value))
+    random.Random(seed).shuffle(sequences)
+    parts = min(updates, len(sequences))
+    return tuple(_batch(sequences[index::parts], microbatch_tokens) for index in range(parts))
+
+
+def _sequence(trajectory: Trajectory, advantage: float) -> TrainSequence:
+    advantages: list[float] = []
+    for turn in trajectory.turns:
+        advantages += [0.0] * len(turn.context_ids) + [advantage] * len(turn.sampled_ids)
+    return TrainSequence(
+        ids=trajectory.ids,
+        loss_mask=trajectory.loss_mask,
+        advantages=tuple(advantages),
+        logprobs=trajectory.logprobs,
+        version=min(turn.version for turn in trajectory.turns),
+    )
+
+
+def _batch(sequences: Sequence[TrainSequence], budget: int) -> TrainBatch:
+    rows: list[TrainSequence] = []
+    microbatches: list[tuple[TrainSequence, ...]] = []
+    for sequence in sorted(sequences, key=lambda item: len(item.ids), reverse=True):
+        if rows and (len(rows) + 1) * len(rows[0].ids) > budget:
+            microbatches.append(tuple(rows))
+            rows = []
+        rows.append(sequence)
+    if rows:
+        microbatches.append(tuple(rows))
+    return TrainBatch(tuple(microbatches), sum(sum(sequence.loss_mask) for sequence in sequences))

@@ -1,0 +1,75 @@
+"""Shows progress: as a live panel on a terminal, as plain lines in files, pipes and CI."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import TextIO
+
+from rlfactory_core.reporting.progress import NullProgress, Progress, StageState, count_text, seconds_text
+
+
+class PlainProgress(NullProgress):
+    """Writes a line when a stage starts and ends, and after every tenth of it, but at most one in ``every_s``.
+
+    If a tenth takes long or the total is unknown, a line is also written after ``quiet_s`` without one.
+    """
+
+    def __init__(
+        self,
+        stream: TextIO,
+        *,
+        every_s: float = 3.0,
+        quiet_s: float = 30.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(clock)
+        self._stream = stream
+        self._every_s, self._quiet_s = every_s, quiet_s
+        self._last_s = 0.0  # when the last line was written, on the clock
+        self._last_tenth = 0
+
+    def say(self, text: str) -> None:
+        self._line(text)
+
+    def on_stage(self, stage: StageState) -> None:
+        self._last_tenth = 0
+        self._line(f"{stage.name}: {count_text(stage.total, stage.unit)}" if stage.total and stage.unit else stage.name)
+
+    def on_advance(self, stage: StageState) -> None:
+        quiet_for = self._clock() - self._last_s
+        tenth = 10 * stage.done // stage.total if stage.total else 0
+        if stage.done == stage.total or quiet_for < self._every_s:
+            return
+        if tenth > self._last_tenth or quiet_for >= self._quiet_s:
+            self._last_tenth = tenth
+            left = stage.seconds_left
+            times = [seconds_text(stage.seconds), *([f"about {seconds_text(left)} left"] if left is not None else [])]
+            self._line("  " + ", ".join([stage.count_text or "…", *times, *_numbers(stage)]))
+
+    def on_end(self, stage: StageState, failed: bool) -> None:
+        done = "stopped after" if failed else "done in"
+        counted = [stage.count_text] if stage.count_text and (failed or stage.done != stage.total) else []
+        self._line("  " + ", ".join([f"{done} {seconds_text(stage.seconds)}", *counted, *_numbers(stage)]))
+
+    def _line(self, text: str) -> None:
+        self._last_s = self._clock()
+        self._stream.write(text + "\n")
+        self._stream.flush()
+
+
+def _numbers(stage: StageState) -> list[str]:
+    return [f"{label} {value}" for label, value in stage.number_texts()]
+
+
+__all__ = ["make_progress"]
+
+
+def make_progress(stream: TextIO) -> Progress:
+    """A live panel if ``stream`` is a terminal that can redraw, else plain lines."""
+    if stream.isatty() and os.environ.get("TERM", "") not in ("", "dumb"):
+        from rlfactory_core.cli.ui.rich_progress import RichProgress
+
+        return RichProgress(stream)
+    return PlainProgress(stream)

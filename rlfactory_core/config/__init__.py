@@ -1,0 +1,31 @@
+"""The schema of a run's configuration. The module `loading` reads, merges and writes configurations."""
+
+from rlfactory_core.config.sections import (
+    CachePlace,
+    DataColumns,
+    EngineSection,
+    File,
+    Fraction,
+    Natural,
+    Positive,
+    RewardConfig,
+    RunConfig,
+    Section,
+    ToolLimits,
+    ToolsConfig,
+)
+
+__all__ = [
+    "CachePlace",
+    "DataColumns",
+    "EngineSection",
+    "File",
+    "Fraction",
+    "Natural",
+    "Positive",
+    "RewardConfig",
+    "RunConfig",
+    "Section",
+    "ToolLimits",
+    "ToolsConfig",
+]

@@ -1,0 +1,266 @@
+"""The configuration of a run. Each section is a frozen pydantic model that refuses unknown keys.
+
+Values come from these defaults, the task's own ``defaults``, ``--config FILE.yaml`` and the command line; later sources
+override earlier ones. The result is saved as ``config.yaml`` in the run's folder. Only the runner and the engines use
+these objects, and pass single values on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+Positive = Annotated[int, Field(gt=0)]
+Natural = Annotated[int, Field(ge=0)]
+Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+def _absolute(path: Path) -> Path:
+    """A saved configuration is also read from other folders, by a resume and by other processes."""
+    return path.expanduser().absolute()
+
+
+File = Annotated[Path, AfterValidator(_absolute)]
+
+
+class Section(BaseModel):
+    """Base of all sections, also of a plugin's own ``Config``. A text below a field is the field's description."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, use_attribute_docstrings=True)
+
+
+class DataColumns(Section):
+    """Column names of the data; the defaults are those of Search-R1 and RL-Factory. Dots reach into structs."""
+
+    id: str = "extra_info.index"
+    prompt: str = "prompt"
+    answer: str = "reward_model.ground_truth.target"
+    slice: str = "data_source"
+
+
+class DataConfig(Section):
+    """The user's own data, instead of the task's built-in samples."""
+
+    train: File | None = None
+    eval: File | None = None
+    columns: DataColumns = DataColumns()
+
+
+class ChatConfig(Section):
+    format: str = "auto"
+    """The name of a registered chat format; auto: chosen by the model."""
+    thinking: bool = True
+    """Whether the model reasons before it answers, where its family can switch that."""
+
+
+class RolloutConfig(Section):
+    """One attempt's limits, and how it samples while training."""
+
+    max_turns: Positive = 8
+    max_tool_calls: Positive = 16
+    """Over the whole trajectory."""
+    max_turn_tokens: Positive = 512
+    """Tokens that the model samples in one turn."""
+    max_tokens: Positive = 4096
+    """Context and sampled tokens over the whole trajectory."""
+    temperature: Annotated[float, Field(ge=0.0)] = 1.0
+    top_p: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
+    deterministic: bool = False
+    """Tool results are taken in the order of the calls, so that a seed gives the same run, bit for bit (CPU)."""
+    slots: Positive = 128
+    """Trajectories that one process decodes at once."""
+
+
+def _cache_place(value: Any) -> Any:
+    """YAML reads a bare ``off`` as false; ``true`` is the nearest place."""
+    return {True: "memory", False: "off"}[value] if isinstance(value, bool) else value
+
+
+CachePlace = Annotated[Literal["off", "memory", "disk"], BeforeValidator(_cache_place)]
+
+
+class ToolLimits(Section):
+    """How one tool is called."""
+
+    deadline_s: Annotated[float, Field(gt=0.0)] = 30.0
+    """For all attempts of a call together."""
+    retries: Natural = 2
+    """Attempts after the first, for idempotent tools and infrastructure faults only."""
+    concurrency: Positive = 64
+    max_result_tokens: Positive = 1024
+    """A longer result is cut, and says so."""
+    cache: CachePlace = "off"
+    """Results by tool, version and arguments; disk keeps them for later runs. Stateful tools are never cached."""
+    breaker_failures: Positive = 20
+    """Infrastructure faults in a row after which the tool is not called for a while."""
+    breaker_reset_s: Annotated[float, Field(gt=0.0)] = 10.0
+
+
+class ToolsConfig(ToolLimits):
+    """Limits of all tools, and other limits of single tools."""
+
+    manager: str = "default"
+    """The name of a registered tool manager."""
+    mcp: File | dict[str, Any] | None = None
+    """MCP servers: a file with ``mcpServers`` (or RL-Factory's .pydata), or its content."""
+    total_concurrency: Positive = 512
+    overrides: dict[str, dict[str, Any]] = {}
+    """Limits of single tools: tool name -> the keys that differ."""
+
+
+class LoraConfig(Section):
+    rank: Positive = 16
+    alpha: Positive = 32
+    dropout: Fraction = 0.0
+    targets: str = "all-linear"
+
+
+class TrainConfig(Section):
+    """The update. The defaults suit a full fine-tune of a pretrained model; tasks with a tiny model bring their own."""
+
+    steps: Natural = 100
+    prompts_per_step: Positive = 16
+    group_size: Annotated[int, Field(ge=2)] = 8
+    advantage: str = "grpo"
+    """One of grpo, dr_grpo, rloo; an engine may have more, such as gae (PPO)."""
+    lr: Annotated[float, Field(gt=0.0)] = 1e-6
+    """Learning rate of AdamW."""
+    muon_lr: Annotated[float, Field(ge=0.0)] = 0.0
+    """Learning rate of Muon for the hidden matrices; 0: AdamW for everything."""
+    weight_decay: Annotated[float, Field(ge=0.0)] = 0.0
+    warmup_steps: Natural = 0
+    schedule: Literal["constant", "cosine", "linear"] = "constant"
+    updates_per_step: Positive = 1
+    """Optimizer steps that share one step's trajectories."""
+    clip_low: Fraction = 0.2
+    clip_high: Annotated[float, Field(ge=0.0)] = 0.28
+    kl: Annotated[float, Field(ge=0.0)] = 0.0
+    """Weight of the KL divergence from the start model."""
+    max_grad_norm: Annotated[float, Field(gt=0.0)] = 1.0
+    microbatch_tokens: Positive = 16384
+    staleness: Natural = 0
+    """How many updates the sampling weights may lag behind; 0: on-policy."""
+    truncate_weight: Annotated[float, Field(gt=0.0)] = 2.0
+    """Upper bound of the importance weights when staleness > 0."""
+    max_skipped: Positive = 5
+    """Skipped steps in a row (NaN, exploding gradient) after which the run stops."""
+    explode_norm: Annotated[float, Field(gt=0.0)] = 1e4
+    """A step with a larger gradient norm is skipped."""
+    workers: Natural = 0
+    """Data-parallel CPU processes; 0: chosen from the model's size and the cores."""
+    gradient_checkpointing: bool = False
+    lora: LoraConfig | None = None
+
+
+class EvalConfig(Section):
+    every: Natural = 10
+    """Steps between two evaluations; 0: only before and after the training."""
+    limit: Natural = 200
+    """Samples of an evaluation; 0: all."""
+    sampled: bool = True
+    """Whether the evaluations before and after are also made at temperature 1."""
+    attempts: Positive = 1
+    """Attempts a sample at temperature 1; pass@k needs at least k."""
+
+
+class CheckpointConfig(Section):
+    every: Natural = 20
+    """Steps between two checkpoints; 0: only at the end."""
+    keep: Positive = 2
+
+
+class RewardConfig(BaseModel):
+    """One scorer or verifier: its name, its weight, and options of its own beside them."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, use_attribute_docstrings=True)
+
+    name: str
+    label: str | None = None
+    """Its name in metrics and trajectories, which no other one may have; none: ``name``."""
+    weight: float = 1.0
+    deadline_s: Annotated[float, Field(gt=0.0)] | None = None
+    """For one trajectory or group, then it is a verifier fault; none: the scorer's own ``deadline_s``, or 60."""
+
+    @property
+    def key(self) -> str:
+        """Its name in metrics and trajectories."""
+        return self.label or self.name
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+
+def _rewards(value: Any) -> Any:
+    """``{exact_match: 1.0}`` is short for ``[{name: exact_match, weight: 1.0}]``."""
+    if isinstance(value, dict):
+        return [{"name": name, "weight": weight} for name, weight in value.items()]
+    return value
+
+
+def _no_two_alike(rewards: tuple[RewardConfig, ...] | None) -> tuple[RewardConfig, ...] | None:
+    keys = [reward.key for reward in rewards or ()]
+    twice = next((key for key in keys if keys.count(key) > 1), None)
+    if twice is not None:
+        raise ValueError(f"two of them are called '{twice}'. Give one a label, as in {{name: {twice}, label: other}}.")
+    return rewards
+
+
+class RunConfig(Section):
+    """Everything that a run is."""
+
+    plugin: str
+    engine: str = "local"
+    """The name of a registered engine."""
+    model: str | None = None
+    """A model folder or a hub id; none: the task's own tiny model."""
+    seed: int = 0
+    device: str = "auto"
+    """One of auto, cpu, cuda, cuda:N."""
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    out: Path | None = None
+    """The run's folder; none: runs/<time>-<plugin>."""
+    loggers: tuple[str, ...] = ()
+    """Any of tensorboard, wandb, trackio; metrics.jsonl is always written."""
+    rewards: Annotated[tuple[RewardConfig, ...] | None, BeforeValidator(_rewards), AfterValidator(_no_two_alike)] = None
+    """The scorers and verifiers of the reward; none: the task's own."""
+    env: str | None = None
+    """The name of a registered environment; none: the one that the task makes."""
+    task: dict[str, Any] = {}
+    """The task's own keys, checked by its ``Config``."""
+    plugins: dict[str, dict[str, Any]] = {}
+    """The sections that plugins register, by their names."""
+    data: DataConfig = DataConfig()
+    chat: ChatConfig = ChatConfig()
+    rollout: RolloutConfig = RolloutConfig()
+    tools: ToolsConfig = ToolsConfig()
+    train: TrainConfig = TrainConfig()
+    eval: EvalConfig = EvalConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+
+    @property
+    def engine_name(self) -> str:
+        """The engine's name without its distribution."""
+        return self.engine.rpartition(":")[2]
+
+
+class EngineSection(Section):
+    """Keys that only one engine has; registered like any section, under the engine's name.
+
+    In the configuration they are ``ENGINE.KEY``, and not ``plugins.ENGINE.KEY``.
+    """
+
+    options: ClassVar[tuple[str, ...]] = ()
+    """Keys that ``rlfactory run`` has an option for: ``--batch-size`` for ``batch_size``."""
+    after_dashes: ClassVar[str] = ""
+    """The key, a list, that gets the words after ``--`` on that command line."""
+    renamed: ClassVar[Mapping[str, str]] = {}
+    """Former dotted name, which can still be given -> the key's name here."""
+
+    @classmethod
+    def of(cls, config: RunConfig) -> Self:
+        """The engine's section of a configuration."""
+        return cls.model_validate(config.plugins.get(config.engine_name, {}))

@@ -1,0 +1,80 @@
+"""The interface of engines, and the description of a run that they get."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import InitVar, dataclass, field
+from typing import Any, Protocol
+
+from rlfactory_core.config import RunConfig
+from rlfactory_core.plugins.registry import Registry
+from rlfactory_core.reporting.folder import RunFolder
+from rlfactory_core.reporting.progress import Progress
+from rlfactory_core.tasks.parts import TaskParts
+from rlfactory_core.utils.interrupt import StopRequest
+
+
+@dataclass(frozen=True, slots=True)
+class EngineRun:
+    """One run, as an engine gets it.
+
+    Args:
+        resume: continue from the folder's latest checkpoint.
+        stop: the training loop arms it and checks it after each step; the user or a part of the run may request it.
+        made: the task's parts, if they exist already.
+        parts: the run's task with its samples and scorers; open it with `open_task`.
+    """
+
+    config: RunConfig
+    registry: Registry
+    folder: RunFolder
+    progress: Progress
+    resume: bool = False
+    stop: StopRequest = field(default_factory=StopRequest)
+    made: InitVar[TaskParts | None] = None
+    parts: TaskParts = field(init=False)
+
+    def __post_init__(self, made: TaskParts | None) -> None:
+        object.__setattr__(self, "parts", made or TaskParts.make(self.config, self.registry))
+
+
+@dataclass(frozen=True, slots=True)
+class EngineTraits:
+    """Optional attributes of an engine; here the defaults."""
+
+    serves_pools: bool = False  # it serves models for scorers, see `NeedsModelPool`
+    refuses_changed_plugins: bool = False  # it resumes a run only if the plugins' files are unchanged
+    explain: Callable[[RunConfig, Registry], str] | None = None
+    """Gives what ``--dry-run`` shows after the configuration."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFactoryTraits:
+    """Optional attributes of an engine's factory; here the defaults."""
+
+    adapt: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
+    """Changes a task's own defaults (nested plain data, chosen for the local engine) to what this engine supports."""
+
+
+class Engine(Protocol):
+    """Owns the weights and the training loop; writes metrics, trajectories and checkpoints into the run's folder."""
+
+    def prepare(self, config: RunConfig) -> RunConfig:
+        """The configuration completed for this machine (device, worker processes).
+
+        Raises:
+            UsageError: this engine cannot do what is configured; raised before anything costly happens.
+        """
+        ...
+
+    def train(self, run: EngineRun) -> dict[str, Any]:
+        """Train, evaluate before and after; returns what ``summary.json`` holds.
+
+        Raises:
+            RunStopped: the user or a part of the run stopped it; everything up to the last whole step is saved.
+        """
+        ...
+
+    def evaluate(self, run: EngineRun) -> dict[str, Any]:
+        """Only evaluate; returns the flat map of the results."""
+        ...

@@ -1,0 +1,1 @@
+"""Sampling tokens: decoders, and the asynchronous sampler in front of them."""

@@ -1,0 +1,294 @@
+"""Batched decoding of all live trajectories, whose keys and values are kept from turn to turn.
+
+Slots 0..n-1 are being decoded. A trajectory whose turn has ended is *parked* in a slot behind them while its tool runs;
+when it comes back, only its new tokens are prefilled. All code here is synchronous and runs on one thread; `sampler`
+is asynchronous and calls it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from rlfactory_core.engines.local.model.pack import common_prefix
+from rlfactory_core.engines.local.model.plans import DecodePlan, PrefillPlan, PrefixPlan, SlotCache
+from rlfactory_core.engines.local.model.policy import RaggedPolicy
+from rlfactory_core.types import SampledTokens, SamplingParams
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Request:
+    """One turn to sample; ``ids`` are all tokens of the trajectory so far."""
+
+    session: str
+    ids: tuple[int, ...]
+    params: SamplingParams
+
+
+Finished = list[tuple[Request, SampledTokens]]
+
+
+def draw_uniforms(params: Sequence[SamplingParams]) -> Tensor:
+    """[turns, tokens of the longest] numbers in [0, 1), one for each token of a turn, drawn from the turn's own seed.
+
+    What a trajectory samples does not depend on the others in its batch (up to rounding in the logits), and a resume
+    needs no saved random state. Greedy turns have zeros.
+    """
+    uniforms = torch.zeros(len(params), max(p.max_tokens for p in params))
+    for row, p in zip(uniforms, params, strict=True):
+        if p.temperature > 0:
+            generator = torch.Generator().manual_seed(p.seed & 0x7FFF_FFFF_FFFF_FFFF)
+            row[: p.max_tokens] = torch.rand(p.max_tokens, generator=generator)
+    return uniforms
+
+
+def sample(logits: Tensor, uniforms: Tensor, temperature: Tensor, top_p: Tensor) -> tuple[Tensor, Tensor]:
+    """One token a row, by inverting the cumulative distribution at the row's uniform number.
+
+    Args:
+        logits: [n, vocabulary].
+        uniforms, temperature, top_p: [n]; temperature 0 is greedy.
+
+    Returns:
+        tokens [n] and their log-probs [n] at the row's temperature (at 1 for greedy rows), before top-p.
+    """
+    scale = torch.where(temperature > 0, temperature, torch.ones_like(temperature))
+    probs = torch.softmax(logits.float() / scale[:, None], -1)
+    kept = probs if bool((top_p >= 1).all()) else _nucleus(probs, top_p)
+    # multinomial and Gumbel noise draw one exponential a row *and token*: more than half of a tiny model's decode time.
+    cdf = kept.cumsum(-1)
+    drawn = torch.searchsorted(cdf, uniforms[:, None] * cdf[:, -1:], right=True)[:, 0].clamp_(max=probs.shape[1] - 1)
+    tokens = torch.where(temperature > 0, drawn, probs.argmax(-1))
+    return tokens, probs.gather(1, tokens[:, None])[:, 0].clamp_min(1e-30).log()
+
+
+def _nucleus(probs: Tensor, top_p: Tensor) -> Tensor:
+    """Zero the tail beyond the smallest set whose mass reaches top_p (Holtzman et al. 2020, arXiv 1904.09751)."""
+    ordered, order = probs.sort(-1, descending=True)
+    before = ordered.cumsum(-1) - ordered
+    return torch.zeros_like(probs).scatter(1, order, ordered.masked_fill(before >= top_p[:, None], 0.0))
+
+
+class SlotDecoder:
+    """Decoding with a `RaggedPolicy`.
+
+    Args:
+        slots: trajectories that are live (decoded or parked) at once.
+        prefix: tokens with which (nearly) all prompts begin, computed once for each version of the weights. A prompt
+            with another beginning waits until the slots are empty; the prefix is then cut to the shared part.
+        stop_token_ids: sampling one of these ends a turn.
+    """
+
+    def __init__(
+        self,
+        policy: RaggedPolicy,
+        *,
+        slots: int,
+        prefix: Sequence[int],
+        stop_token_ids: Sequence[int],
+        version: int = 0,
+    ) -> None:
+        self.policy, self.slots = policy, slots
+        self.prefix = tuple(prefix)
+        self.version = version
+        self.active = 0  # the number of trajectories that are being decoded
+        self._device = policy.device
+        self._cache = SlotCache(slots, 256)
+        self._owner: list[str | None] = [None] * slots
+        self._slot: dict[str, int] = {}
+        self._request: list[Request | None] = [None] * slots
+        self._started: list[int] = [0] * slots  # version at the turn's first token
+        self._prefix_stale = True
+        self._stop = torch.zeros(policy.model.config.vocab_size, dtype=torch.bool)
+        self._stop[list(stop_token_ids)] = True
+        self._stop = self._stop.to(self._device)
+        self._length = self._zeros(slots, torch.long)  # own tokens in the cache
+        self._last = self._zeros(slots, torch.long)  # sampled, not yet in the cache
+        self._count = self._zeros(slots, torch.long)  # sampled in this turn
+        self._limit = self._zeros(slots, torch.long)
+        self._temperature = self._zeros(slots, torch.float32)
+        self._top_p = self._zeros(slots, torch.float32)
+        self._tokens = torch.zeros(slots, 0, dtype=torch.long, device=self._device)
+        self._logprobs = torch.zeros(slots, 0, device=self._device)
+        self._uniforms = torch.zeros(slots, 0, device=self._device)
+        self._reserve_turn(64)
+
+    def _zeros(self, slots: int, dtype: torch.dtype) -> Tensor:
+        return torch.zeros(slots, dtype=dtype, device=self._device)
+
+    def _reserve_turn(self, tokens: int) -> None:
+        """Make room for turns of that many tokens; stored tokens are kept."""
+        old = self._tokens.shape[1]
+        if tokens <= old:
+            return
+
+        def grown(store: Tensor) -> Tensor:
+            new = store.new_zeros(self.slots, max(tokens, 2 * old))
+            new[:, :old] = store
+            return new
+
+        self._tokens, self._logprobs = grown(self._tokens), grown(self._logprobs)
+        self._uniforms = grown(self._uniforms)
+
+    def admissible(self, waiting: Sequence[Request]) -> list[Request]:
+        """The waiting requests that can be admitted now."""
+        known = [request for request in waiting if request.session in self._slot]
+        fresh = [request for request in waiting if request.session not in self._slot]
+        size = len(self.prefix)
+        strangers = [each for each in fresh if len(each.ids) <= size or each.ids[:size] != self.prefix]
+        if strangers and not self._slot:
+            shared = common_prefix([*(request.ids for request in fresh), (*self.prefix, -1)])
+            self.prefix, self._prefix_stale, strangers = self.prefix[:shared], True, []
+        if strangers:  # admit no new ones until the slots are empty, then cut the prefix
+            return known
+        return known + fresh[: self.slots - len(self._slot)]
+
+    @torch.inference_mode()
+    def admit(self, requests: Sequence[Request]) -> Finished:
+        """Prefill the new tokens of these trajectories and sample their first tokens."""
+        self._refresh_prefix()
+        for request in requests:
+            self._seat(request)
+        self._gather([self._slot[request.session] for request in requests])
+        first, self.active = self.active, self.active + len(requests)
+        ordered = [self._request[slot] for slot in range(first, self.active)]
+        new = [self._unseen(slot) for slot in range(first, self.active)]
+        lengths = [len(ids) for ids in new]
+        rows = torch.arange(first, self.active, device=self._device)
+        history = self._length[first : self.active].clone()
+        self._cache.reserve(int((history + torch.tensor(lengths, device=self._device)).max()) + 1)
+        self._reserve_turn(max(request.params.max_tokens for request in requests))
+        self._start_turns(first, [request for request in ordered if request is not None])
+        plan = PrefillPlan(self._cache, rows, history, lengths)
+        flat = torch.tensor([token for ids in new for token in ids], dtype=torch.long, device=self._device)
+        logits = self.policy.forward(flat, plan.positions, plan, plan.last)
+        self._length[first : self.active] += torch.tensor(lengths, device=self._device)
+        return self._append(rows, logits)
+
+    def _seat(self, request: Request) -> None:
+        if request.session not in self._slot:
+            slot = next(i for i in range(self.active, self.slots) if self._owner[i] is None)
+            self._owner[slot], self._slot[request.session] = request.session, slot
+            self._length[slot] = 0
+        self._request[self._slot[request.session]] = request
+
+    def _unseen(self, slot: int) -> tuple[int, ...]:
+        """The request's ids that are not in the cache yet."""
+        request = self._request[slot]
+        assert request is not None
+        seen = len(self.prefix) + int(self._length[slot])
+        if seen >= len(request.ids):
+            raise ValueError(f"session {request.session}: its ids do not continue those of its last turn")
+        return request.ids[seen:]
+
+    def _start_turns(self, first: int, requests: Sequence[Request]) -> None:
+        """Set up the rows from slot ``first`` on, one for each request."""
+        rows = slice(first, first + len(requests))
+        params = [request.params for request in requests]
+        self._count[rows] = 0
+        self._limit[rows] = torch.tensor([p.max_tokens for p in params], device=self._device)
+        self._temperature[rows] = torch.tensor([p.temperature for p in params], device=self._device)
+        self._top_p[rows] = torch.tensor([p.top_p for p in params], device=self._device)
+        uniforms = draw_uniforms(params)
+        self._uniforms[rows, : uniforms.shape[1]] = uniforms.to(self._device)
+        self._started[rows] = [self.version] * len(params)
+
+    @torch.inference_mode()
+    def step(self) -> Finished:
+        """One more token for every active trajectory."""
+        self._refresh_prefix()
+        rows = torch.arange(self.active, device=self._device)
+        lengths = self._length[: self.active]
+        plan = DecodePlan(self._cache, lengths)
+        self._cache.reserve(plan.longest + 1)
+        logits = self.policy.forward(self._last[: self.active], plan.positions, plan, rows)
+        self._length[: self.active] += 1
+        return self._append(rows, logits)
+
+    def _append(self, rows: Tensor, logits: Tensor) -> Finished:
+        """Sample a token for each row, and park the rows whose turn ends with it."""
+        count = self._count[rows]
+        tokens, logprobs = sample(logits, self._uniforms[rows, count], self._temperature[rows], self._top_p[rows])
+        self._tokens[rows, count], self._logprobs[rows, count] = tokens, logprobs
+        self._last[rows] = tokens
+        self._count[rows] = count + 1
+        done = self._stop[tokens] | (count + 1 >= self._limit[rows])
+        if not bool(done.any()):
+            return []
+        ended = rows[done].tolist()
+        finished = [self._finish(slot) for slot in ended]
+        self._park(ended)
+        return finished
+
+    def _finish(self, slot: int) -> tuple[Request, SampledTokens]:
+        request, count = self._request[slot], int(self._count[slot])
+        assert request is not None
+        tokens = self._tokens[slot, :count].tolist()
+        finish: Literal["stop", "length"] = "stop" if tokens[-1] in request.params.stop_token_ids else "length"
+        logprobs = tuple(self._logprobs[slot, :count].tolist())
+        return request, SampledTokens(tuple(tokens), logprobs, finish, self._started[slot])
+
+    @torch.inference_mode()
+    def release(self, session: str) -> None:
+        slot = self._slot.pop(session, None)
+        if slot is None:
+            return
+        self._owner[slot], self._request[slot] = None, None
+        if slot < self.active:
+            self._park([slot])
+
+    def _park(self, ended: list[int]) -> None:
+        """Swap ended rows behind the active ones."""
+        remaining, gone = self.active - len(ended), set(ended)
+        holes = [slot for slot in ended if slot < remaining]
+        movers = [slot for slot in range(remaining, self.active) if slot not in gone]
+        self.active = remaining
+        self._swap(holes, movers)
+
+    def _gather(self, chosen: list[int]) -> None:
+        """Swap the chosen parked rows to stand right behind the active ones."""
+        region = range(self.active, self.active + len(chosen))
+        movers = [slot for slot in chosen if slot not in region]
+        wanted = set(chosen)
+        self._swap([slot for slot in region if slot not in wanted], movers)
+
+    def _swap(self, first: list[int], second: list[int]) -> None:
+        """Exchange slots pairwise; all named slots are different."""
+        if not first:
+            return
+        a = torch.tensor(first, device=self._device)
+        b = torch.tensor(second, device=self._device)
+        both, swapped = torch.cat([a, b]), torch.cat([b, a])
+        self._cache.swap(both, swapped, int(self._length[both].max()))
+        for store in (
+            *(self._length, self._last, self._count, self._limit),
+            *(self._temperature, self._top_p, self._tokens, self._logprobs, self._uniforms),
+        ):
+            store[both] = store[swapped]
+        for i, j in zip(first, second, strict=True):
+            self._owner[i], self._owner[j] = self._owner[j], self._owner[i]
+            self._request[i], self._request[j] = self._request[j], self._request[i]
+            self._started[i], self._started[j] = self._started[j], self._started[i]
+            for slot in (i, j):
+                if (owner := self._owner[slot]) is not None:
+                    self._slot[owner] = slot
+
+    def weights_changed(self, version: int) -> None:
+        """Turns under way keep their old keys and values; their log-probs stay those of the sampling distribution."""
+        self.version = version
+        self._prefix_stale = True
+
+    def _refresh_prefix(self) -> None:
+        if not self._prefix_stale:
+            return
+        self._prefix_stale = False
+        if not self.prefix:
+            self._cache.drop_prefix()
+            return
+        ids = torch.tensor(self.prefix, dtype=torch.long, device=self._device)
+        positions = torch.arange(len(ids), device=self._device)[None]
+        self.policy.forward(ids, positions, PrefixPlan(self._cache), positions[0, -1:])

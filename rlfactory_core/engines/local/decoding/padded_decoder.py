@@ -1,0 +1,176 @@
+"""Decoding for models whose ragged forward failed its probe: waves of padded prompts through transformers' `generate`.
+
+`generate` handles what a model family keeps between tokens (keys, states, convolutions), so every family is correct.
+It is slower: a wave lasts as long as its slowest row, and each turn computes its whole trajectory again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
+
+from rlfactory_core.engines.local.decoding.decoder import Finished, Request, SlotDecoder, draw_uniforms, sample
+from rlfactory_core.engines.local.model.pack import pack
+from rlfactory_core.engines.local.model.policy import PaddedPolicy, Policy, RaggedPolicy, token_logprobs
+from rlfactory_core.errors import ModelError
+from rlfactory_core.types import SampledTokens, SamplingParams, TrainSequence
+
+TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.25, torch.float16: 0.05}  # of log-probs, the mean over tokens
+
+
+def make_decoder(
+    policy: Policy, *, slots: int, prefix: Sequence[int], stop_token_ids: Sequence[int], version: int = 0
+) -> SlotDecoder | PaddedDecoder:
+    """The decoder that fits ``policy``; see `SlotDecoder` for the arguments."""
+    if isinstance(policy, RaggedPolicy):
+        return SlotDecoder(policy, slots=slots, prefix=prefix, stop_token_ids=stop_token_ids, version=version)
+    assert isinstance(policy, PaddedPolicy)
+    return PaddedDecoder(policy, slots=slots, version=version)
+
+
+class PaddedDecoder:
+    """As `SlotDecoder`, for a `PaddedPolicy`: `admit` samples whole turns, so nothing is ever left active.
+
+    The first call tries out on the model which rows may share a wave: any rows if the model ignores padding on the
+    left, else rows of equal length, or none if the family keeps the state of one row only.
+
+    Args:
+        slots: the most rows of a wave.
+    """
+
+    active = 0
+
+    def __init__(self, policy: PaddedPolicy, *, slots: int, version: int = 0) -> None:
+        self.policy, self.slots, self.version = policy, slots, version
+        self._shares: Literal["any", "equal", "none"] | None = None
+
+    def admissible(self, waiting: Sequence[Request]) -> list[Request]:
+        return list(waiting[: self.slots])
+
+    def admit(self, requests: Sequence[Request]) -> Finished:
+        """Raises `ModelError` if the model's sampling, with its own cache, contradicts its forward pass."""
+        if self._shares is None:
+            self._shares = self._try_waves()
+        if self._shares == "any":
+            return self._wave(requests)
+        by_length = sorted(requests, key=lambda request: len(request.ids))
+        waves = [list(wave) for _, wave in groupby(by_length, lambda request: len(request.ids))]
+        if self._shares == "none":
+            waves = [[request] for request in requests]
+        return [turn for wave in waves for turn in self._wave(wave)]
+
+    def step(self) -> Finished:
+        return []
+
+    def release(self, session: str) -> None:
+        """Nothing is kept between turns."""
+
+    def weights_changed(self, version: int) -> None:
+        self.version = version
+
+    def _wave(self, requests: Sequence[Request]) -> Finished:
+        model, device = self.policy.model, self.policy.device
+        width = max(len(request.ids) for request in requests)
+        ids = torch.zeros(len(requests), width, dtype=torch.long)
+        mask = torch.zeros_like(ids)
+        for row, request in enumerate(requests):
+            ids[row, width - len(request.ids) :] = torch.tensor(request.ids)
+            mask[row, width - len(request.ids) :] = 1
+        turns = _Turns([request.params for request in requests], device)
+        # `generate` takes what an explicit configuration leaves open from the model's own. Hub models have repetition
+        # penalties and the like there: the sampled distribution would not be the trained one.
+        own = model.generation_config
+        model.generation_config = GenerationConfig(
+            max_new_tokens=turns.width, do_sample=False, pad_token_id=0, use_cache=True
+        )
+        try:
+            model.generate(
+                input_ids=ids.to(device),
+                attention_mask=mask.to(device),
+                logits_processor=LogitsProcessorList([turns.force]),
+                stopping_criteria=StoppingCriteriaList([turns.ended]),
+            )
+        finally:
+            model.generation_config = own
+        return [(request, turns.result(row, self.version)) for row, request in enumerate(requests)]
+
+    def _try_waves(self) -> Literal["any", "equal", "none"]:
+        if self._agrees(5, 14):
+            return "any"
+        if self._agrees(9, 9):
+            return "equal"
+        if self._agrees(9):
+            return "none"
+        raise ModelError(
+            f"{type(self.policy.model).__name__} cannot be trained: the log-probs of its own generation differ from "
+            "those of its forward pass. Use another model, or another version of transformers."
+        )
+
+    def _agrees(self, *lengths: int) -> bool:
+        """Whether prompts of these lengths, sampled in one wave, get the log-probs of the training forward."""
+        config = self.policy.model.config.get_text_config()
+        generator = torch.Generator().manual_seed(0)
+        low = min(3, config.vocab_size - 1)
+        prompts = [torch.randint(low, config.vocab_size, (size,), generator=generator).tolist() for size in lengths]
+        requests = [Request(str(row), tuple(ids), SamplingParams(4, seed=row)) for row, ids in enumerate(prompts)]
+        sequences: list[TrainSequence] = []
+        sampled: list[float] = []
+        for request, tokens in self._wave(requests):
+            context, turn = [0] * len(request.ids), len(tokens.token_ids)
+            zeros = (0.0,) * (len(context) + turn)
+            mask = (*context, *[1] * turn)
+            sequences.append(TrainSequence((*request.ids, *tokens.token_ids), mask, zeros, zeros))
+            sampled += tokens.logprobs
+        packed = pack(sequences, self.policy.device, share_prefix=False)
+        with torch.no_grad():
+            trained = token_logprobs(self.policy.target_logits(packed), packed.target_ids, 1.0)[0]
+        error = float((trained.cpu() - torch.tensor(sampled)).abs().mean())
+        return error <= TOLERANCE.get(next(self.policy.model.parameters()).dtype, 1e-3)  # False for NaN
+
+
+class _Turns:
+    """The turns of a wave while they are sampled; list item i holds the i-th token of each row."""
+
+    def __init__(self, params: Sequence[SamplingParams], device: torch.device) -> None:
+        self.params = params
+        self.width = max(p.max_tokens for p in params)
+        self.limit = torch.tensor([p.max_tokens for p in params], device=device)
+        self.temperature = torch.tensor([p.temperature for p in params], device=device)
+        self.top_p = torch.tensor([p.top_p for p in params], device=device)
+        self.uniforms = draw_uniforms(params).to(device)
+        self.tokens: list[Tensor] = []
+        self.logprobs: list[Tensor] = []
+        self.over = torch.zeros(len(params), dtype=torch.bool, device=device)
+
+    def force(self, ids: Tensor, logits: Tensor) -> Tensor:
+        """A logits processor: samples, and leaves only the sampled token to the argmax of `generate`."""
+        return torch.full_like(logits, float("-inf")).scatter_(1, self._choose(logits)[:, None], 0.0)
+
+    def ended(self, ids: Tensor, logits: Any, **kwargs: Any) -> Tensor:
+        """A stopping criterion: which rows have ended."""
+        return self.over
+
+    def _choose(self, logits: Tensor) -> Tensor:
+        """The next token of each row, [n]; `result` ignores those of rows that have ended."""
+        step = len(self.tokens)
+        if step >= self.width:  # `generate` may look one token beyond the limit before it stops
+            return self.tokens[-1]
+        tokens, logprobs = sample(logits, self.uniforms[:, step], self.temperature, self.top_p)
+        self.tokens.append(tokens)
+        self.logprobs.append(logprobs)
+        stopped = [token in p.stop_token_ids for token, p in zip(tokens.tolist(), self.params, strict=True)]
+        self.over |= torch.tensor(stopped, device=self.over.device) | (step + 1 >= self.limit)
+        return tokens
+
+    def result(self, row: int, version: int) -> SampledTokens:
+        params = self.params[row]
+        tokens = [int(column[row]) for column in self.tokens[: params.max_tokens]]
+        end = next((i + 1 for i, token in enumerate(tokens) if token in params.stop_token_ids), None)
+        tokens = tokens[:end]
+        logprobs = tuple(float(column[row]) for column in self.logprobs[: len(tokens)])
+        return SampledTokens(tuple(tokens), logprobs, "length" if end is None else "stop", version)

@@ -1,0 +1,101 @@
+"""Models from a folder or the hub: loading, and the choice between the ragged and the padded forward."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rlfactory_core.engines.local.model.policy import PaddedPolicy, Policy, RaggedPolicy
+from rlfactory_core.engines.local.model.probe import ProbeReport, probe
+from rlfactory_core.errors import ModelError
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """transformers shows errors only and no progress bars until the end of the block."""
+    from transformers.utils import logging
+
+    bars, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def choose_device(name: str) -> torch.device:
+    """``auto`` is the first GPU if there is one, else the CPU.
+
+    Raises:
+        ModelError: the named device does not exist.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
+        raise ModelError(f"Device '{name}' cannot be used: expected auto, cpu, cuda or cuda:N.")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise ModelError(f"Device '{name}' cannot be used: {reason}. Try --device cpu.") from error
+    return device
+
+
+def choose_dtype(name: str, device: torch.device) -> torch.dtype:
+    """``auto`` is bfloat16 on a GPU and float32 on the CPU."""
+    if name == "auto":
+        return torch.bfloat16 if device.type == "cuda" else torch.float32
+    return torch.float32 if name == "float32" else torch.bfloat16
+
+
+def load_pretrained(model: str, device: torch.device, dtype: torch.dtype) -> tuple[Any, Any]:
+    """A causal LM without dropout, and its tokenizer.
+
+    Raises:
+        ModelError: it cannot be found or read.
+    """
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+    if not Path(model).exists() and (model.startswith((".", "/")) or model.count("/") > 1):
+        raise ModelError(f"There is no model folder '{model}'. Give a folder with config.json, or a hub id.")
+    try:
+        config = AutoConfig.from_pretrained(model)
+        for key in list(vars(config)):
+            if key.endswith(("dropout", "pdrop")) and isinstance(getattr(config, key), float):
+                setattr(config, key, 0.0)
+        tokenizer = AutoTokenizer.from_pretrained(model)
+        loaded = AutoModelForCausalLM.from_pretrained(model, config=config, dtype=dtype)
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ModelError(f"The model '{model}' cannot be loaded: {reason}") from error
+    _own_memory(loaded)
+    return loaded.to(device).eval(), tokenizer
+
+
+def _own_memory(model: torch.nn.Module) -> None:
+    """Copy the weights into memory that torch allocates.
+
+    Weights mapped from a file may lie at any address, and the CPU's kernels round differently by alignment. In torch's
+    own memory a loaded model computes the same as the saved one, to the last bit.
+    """
+    for parameter in model.parameters():
+        parameter.data = parameter.data.clone()
+
+
+def make_policy(model: Any, *, max_tokens: int = 4096) -> tuple[Policy, ProbeReport]:
+    """Ragged if the probe finds it equal to the model's own eager forward, else padded.
+
+    Args:
+        max_tokens: the longest trajectory of the run.
+    """
+    report = probe(model, max_tokens=max_tokens)
+    return (RaggedPolicy(model) if report.passed else PaddedPolicy(model)), report

@@ -1,0 +1,135 @@
+"""LoRA through peft: frozen weights, small trained adapters inside the model, exported merged.
+
+The model keeps its class, so the ragged forward runs through the adapters as through any linear layer. The start model
+of the KL term is the same model with its adapters switched off.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlfactory_core.config.sections import LoraConfig
+from rlfactory_core.engines.local.model.pack import Packed
+from rlfactory_core.engines.local.model.policy import Policy
+from rlfactory_core.errors import CheckpointError, ConfigError, MissingExtraError
+
+
+def add_lora(model: Any, config: LoraConfig, seed: int = 0) -> Any:
+    """Freeze the weights and train low-rank adapters (Hu et al. 2021, arXiv 2106.09685), initialised from ``seed``.
+
+    Returns:
+        The same model, changed in place; its outputs are unchanged until the adapters are trained.
+
+    Raises:
+        MissingExtraError: peft is not installed.
+        ConfigError: ``train.lora.targets`` names no layer of this model.
+    """
+    try:
+        from peft import LoraConfig as PeftConfig
+        from peft import inject_adapter_in_model
+    except ImportError as error:
+        raise MissingExtraError(
+            "LoRA needs peft, which is not installed: pip install 'rlfactory-core[lora]'"
+        ) from error
+    targets = [name.strip() for name in config.targets.split(",")]
+    options = PeftConfig(
+        r=config.rank,
+        lora_alpha=config.alpha,
+        lora_dropout=config.dropout,
+        target_modules="all-linear" if targets == ["all-linear"] else targets,
+        task_type="CAUSAL_LM",
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        try:
+            return inject_adapter_in_model(options, model)
+        except ValueError as error:
+            raise ConfigError(
+                f"train.lora.targets={config.targets}: {str(error).strip().splitlines()[0]} Name layers of the model, "
+                "separated by commas, or 'all-linear'."
+            ) from error
+
+
+def adapter_weights(model: Any) -> dict[str, Tensor]:
+    """Copies of the trained adapters on the CPU; empty for a model without adapters."""
+    if not any(True for _ in _layers(model)):
+        return {}
+    return {name: p.detach().cpu().clone() for name, p in model.named_parameters() if p.requires_grad}
+
+
+@torch.no_grad()
+def load_adapter_weights(model: Any, weights: Mapping[str, Tensor]) -> None:
+    """Put the copies of `adapter_weights` into a model with the same adapters.
+
+    Raises:
+        CheckpointError: the copies belong to other adapters.
+    """
+    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    ours = {name: tuple(p.shape) for name, p in trained.items()}
+    theirs = {name: tuple(tensor.shape) for name, tensor in weights.items()}
+    if ours != theirs:
+        raise CheckpointError(
+            f"The checkpoint holds {len(theirs)} adapter tensors that do not fit the {len(ours)} of this run: rank, "
+            "targets or the model have changed. Set train.lora and model as they were in the run's config.yaml."
+        )
+    for name, p in trained.items():
+        p.copy_(weights[name])
+
+
+@torch.no_grad()
+def merged_state_dict(model: Any) -> dict[str, Tensor] | None:
+    """The weights with the adapters merged in, under a plain model's names; None for a model without adapters.
+
+    The live model does not change: adapted layers are copied and merged one at a time.
+    """
+    adapted = dict(_layers(model))
+    if not adapted:
+        return None
+    outermost = [path for path in adapted if not any(parent in adapted for parent in _parents(path))]
+    inside = tuple(f"{path}." for path in outermost)
+    merged = {name: tensor for name, tensor in model.state_dict().items() if not name.startswith(inside)}
+    for path in outermost:
+        layer = copy.deepcopy(adapted[path])
+        for _, part in _layers(layer):
+            part.merge()
+        merged |= {f"{path}.{name}": tensor.cpu() for name, tensor in layer.get_base_layer().state_dict().items()}
+    return merged
+
+
+class StartPolicy:
+    """The model before its adapters were trained, as the KL term's reference; needs no second copy."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy, self.kind, self.model = policy, policy.kind, policy.model
+
+    @property
+    def device(self) -> torch.device:
+        return self.policy.device
+
+    def target_logits(self, packed: Packed) -> Tensor:
+        layers = [layer for _, layer in _layers(self.model)]
+        for layer in layers:
+            layer.enable_adapters(enabled=False)
+        try:
+            return self.policy.target_logits(packed)
+        finally:
+            for layer in layers:
+                layer.enable_adapters(enabled=True)  # which also makes them trainable again
+
+
+def _layers(model: Any) -> Iterator[tuple[str, Any]]:
+    for name, module in model.named_modules():
+        if hasattr(module, "base_layer") and hasattr(module, "get_delta_weight"):
+            yield name, module
+
+
+def _parents(name: str) -> Iterator[str]:
+    """``a.b.c`` -> ``a.b``, ``a``."""
+    while "." in name:
+        name = name.rpartition(".")[0]
+        yield name

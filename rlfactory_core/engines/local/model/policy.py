@@ -1,0 +1,145 @@
+"""A Hugging Face causal LM as the policy, for sampling and learning: ragged where that works, else padded.
+
+The ragged policy registers an attention function with transformers and calls the model with ``input_ids`` [1, N],
+``position_ids`` [1, N] and ``plan=…``: all tokens of all trajectories in one row, without padding. Extra keyword
+arguments travel through the model to the attention function, and the plan knows which query may see which key. Nothing
+is registered for masks, so transformers builds none.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface
+
+from rlfactory_core.engines.local.model.onednn import padding_of, speed_up_linears
+from rlfactory_core.engines.local.model.pack import Packed
+from rlfactory_core.engines.local.model.plans import TrainPlan
+
+ATTENTION = "rlfactory_ragged"  # the name of our attention function in transformers
+
+
+class Plan(Protocol):
+    """Which token attends to which in one forward pass."""
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None) -> Tensor:
+        """q [1, heads, N, dim], k and v [1, kv_heads, N, dim] -> [1, N, heads, dim]; window in tokens, or None."""
+        ...
+
+
+class UnsupportedAttentionError(NotImplementedError):
+    """The model needs an attention feature that plans lack; the padded forward is used instead."""
+
+
+def ragged_attention(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    sliding_window: int | None = None,
+    plan: Plan | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """transformers calls this in every layer."""
+    if plan is None:
+        raise UnsupportedAttentionError("the model does not pass keyword arguments on to its attention")
+    if dropout or attention_mask is not None:
+        raise UnsupportedAttentionError("attention dropout or a mask of the model's own")
+    if kwargs.get("softcap") or kwargs.get("s_aux") is not None:
+        raise UnsupportedAttentionError("attention soft-capping or sinks")
+    scale = scaling if scaling is not None else float(query.shape[-1]) ** -0.5
+    return plan.attend(int(module.layer_idx), query, key, value, scale, sliding_window), None  # type: ignore[arg-type]
+
+
+class Policy(Protocol):
+    """``model`` is the trainable module; ``kind`` is ``ragged`` or ``padded``."""
+
+    kind: str
+    model: nn.Module
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def target_logits(self, packed: Packed) -> Tensor:
+        """Logits that predict each target, [T, vocabulary], differentiable."""
+        ...
+
+
+class _ModelPolicy:
+    def __init__(self, model: Any) -> None:
+        speed_up_linears(model)
+        self.model = model
+
+    @property
+    def device(self) -> torch.device:
+        device: torch.device = next(self.model.parameters()).device
+        return device
+
+
+class RaggedPolicy(_ModelPolicy):
+    """No padding, and the shared prefix is computed once."""
+
+    kind = "ragged"
+
+    def __init__(self, model: Any) -> None:
+        AttentionInterface.register(ATTENTION, ragged_attention)
+        model.set_attn_implementation(ATTENTION)
+        super().__init__(model)
+
+    def forward(self, ids: Tensor, positions: Tensor, plan: Plan, keep: Tensor) -> Tensor:
+        """ids [N], positions [1, N] -> logits [len(keep), vocabulary] at the kept positions."""
+        output = self.model(
+            input_ids=ids[None], position_ids=positions, use_cache=False, plan=plan, logits_to_keep=keep
+        )
+        logits: Tensor = output.logits[0]
+        return logits
+
+    def target_logits(self, packed: Packed) -> Tensor:
+        prefix, tokens = len(packed.prefix), packed.flat_ids
+        padding = padding_of(prefix + len(tokens))
+        plan = TrainPlan(prefix, packed.lengths, tokens.device, padding)
+        before = torch.where(packed.first, prefix - 1, packed.targets + prefix - 1)
+        ids = torch.cat([packed.prefix, tokens, tokens.new_zeros(padding)])
+        return self.forward(ids, plan.positions, plan, before)
+
+
+class PaddedPolicy(_ModelPolicy):
+    """Any model that transformers runs, with padding: for models whose ragged forward fails the probe."""
+
+    kind = "padded"
+
+    def target_logits(self, packed: Packed) -> Tensor:
+        prefix, batch = len(packed.prefix), len(packed.lengths)
+        width = prefix + max(packed.lengths)
+        ids = packed.flat_ids.new_zeros(batch, width)
+        mask = torch.zeros_like(ids)
+        ids[:, :prefix] = packed.prefix
+        start, rows, columns = 0, [], []
+        for row, length in enumerate(packed.lengths):
+            ids[row, prefix : prefix + length] = packed.flat_ids[start : start + length]
+            mask[row, : prefix + length] = 1
+            rows.append(torch.full((length,), row, device=ids.device))
+            columns.append(torch.arange(prefix, prefix + length, device=ids.device))
+            start += length
+        logits = self.model(input_ids=ids, attention_mask=mask, use_cache=False).logits
+        picked: Tensor = logits[torch.cat(rows)[packed.targets], torch.cat(columns)[packed.targets] - 1]
+        return picked
+
+
+def token_logprobs(logits: Tensor, ids: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """Log-probability of ``ids`` [T] and the distribution's entropy [T] (nats, without gradient), both float32.
+
+    For temperature 0 (greedy sampling) both are taken at temperature 1.
+    """
+    scaled = logits.float()
+    if temperature not in (0.0, 1.0):
+        scaled = scaled / temperature
+    full = torch.log_softmax(scaled, -1)
+    with torch.no_grad():
+        entropy = -(full.exp() * full).sum(-1)
+    return full.gather(1, ids[:, None])[:, 0], entropy

@@ -1,0 +1,140 @@
+"""The task's own tiny model, from which a run without ``--model`` starts: warm-started once, then cached.
+
+The cache's key is a hash of all that goes into the model: the recipe, the seed, the number of processes, and the source
+of the code that trains it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from math import isnan
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rlfactory_core.cache import build_once, digest
+from rlfactory_core.chat.qwen3 import Qwen3Format
+from rlfactory_core.chat.select import configured_format
+from rlfactory_core.config.sections import ChatConfig
+from rlfactory_core.engines.local.model.loading import load_pretrained, quiet_transformers
+from rlfactory_core.engines.local.model.policy import RaggedPolicy
+from rlfactory_core.engines.local.tiny import tiny_model, warmstart
+from rlfactory_core.engines.local.tiny.model_cache import model_folder
+from rlfactory_core.engines.local.tiny.warmstart import Encoder, WarmStart
+from rlfactory_core.engines.local.training.checkpoint import write_model
+from rlfactory_core.engines.local.training.workers import Workers
+from rlfactory_core.errors import ModelError
+from rlfactory_core.protocols import ChatFormat, Tool
+from rlfactory_core.reporting.progress import Progress
+from rlfactory_core.tasks.demonstrations import recipe_of
+from rlfactory_core.tasks.parts import TaskParts
+from rlfactory_core.tiny import TinyModelRecipe
+from rlfactory_core.types import ToolSpec
+
+MOST_WORKERS = 8  # more processes than this do not pay for a tiny model's batches
+
+
+@dataclass(frozen=True, slots=True)
+class DefaultModel:
+    """Model and tokenizer on the CPU, and whether they came from the cache."""
+
+    model: Any
+    tokenizer: Any
+    cached: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OwnModel:
+    """What a tiny model is built from. Every process of a run makes its own `OwnModel`.
+
+    Args:
+        make_chat: the chat format of the recipe's tokenizer, which writes the demonstrations.
+    """
+
+    recipe: TinyModelRecipe
+    tools: Sequence[ToolSpec]
+    seed: int
+    make_chat: Callable[[Any], ChatFormat] = Qwen3Format
+
+    @classmethod
+    def of(cls, parts: TaskParts) -> OwnModel:
+        """The model of the task of ``parts``, which need not be open.
+
+        Raises:
+            ModelError: the task has no model of its own.
+        """
+        config, registry, task = parts.config, parts.registry, parts.task
+        recipe = recipe_of(task)
+        if recipe is None:
+            raise ModelError(
+                f"Plugin '{config.plugin}' brings no model of its own. Name one with --model (a folder or a hub id). "
+                "An author gives the task one by overriding Task.solve, which shows how a sample is solved."
+            )
+        if recipe.chat_template or config.chat != ChatConfig():
+            # The code of the plugins in use decides how turns are written.
+            prints = (each.digest for each in registry.fingerprints())
+            print_ = digest([recipe.fingerprint, config.chat.model_dump_json(), *prints])
+            recipe = replace(recipe, fingerprint=print_)
+        own = [tool.spec for tool in task.tools if isinstance(tool, Tool)]
+        tools = own if recipe.tools is None else recipe.tools
+        return cls(recipe, tools, config.seed, partial(configured_format, config.chat, registry))
+
+    def folder(self, size: int) -> Path:
+        """The model's folder in the cache, whether it exists or not, if ``size`` processes build it."""
+        return model_folder(self.recipe, self.tools, self.seed, size)
+
+    @quiet_transformers()
+    def build(self, workers: Workers, progress: Progress) -> DefaultModel:
+        """From the cache, or built and warm-started by all processes together, then cached.
+
+        If tools do not answer the same in each process, the recipes differ: the words and the cache of rank 0 count.
+
+        Raises:
+            ChatFormatError: none fits the recipe's chat template, or it cannot write what is demonstrated.
+        """
+        recipe = self.recipe
+        folder = workers.broadcast(self.folder(workers.size))
+        if workers.broadcast(folder.is_dir()):
+            model, tokenizer = load_pretrained(str(folder), torch.device("cpu"), torch.float32)
+            return DefaultModel(model, tokenizer, cached=True)
+        progress.stage("warm start: tokenizer")
+        tokenizer = workers.broadcast(tiny_model.recipe_tokenizer(recipe) if workers.first else None)
+        model = tiny_model.build_model(recipe, tokenizer, self.seed)
+        encoder = Encoder(self.make_chat(tokenizer), self.tools, raw=not recipe.chat_template)
+        with _one_thread():
+            warm_start = WarmStart(RaggedPolicy(model), recipe, encoder, workers, self.seed)
+            warm_start.run(_report(recipe, progress))
+        if workers.first:
+            build_once(folder, lambda temporary: write_model(temporary, model, tokenizer))
+        return DefaultModel(model, tokenizer, cached=False)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """A second thread slows a tiny model down, and more so if other programs compute at the same time."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _report(recipe: TinyModelRecipe, progress: Progress) -> warmstart.Report:
+    shown = [-1]
+
+    def report(stage: int, step: int, loss: float, accuracy: float) -> None:
+        if shown[0] != stage:
+            shown[0] = stage
+            goal = "until it copies" if recipe.stages[stage].target else "noisy demonstrations"
+            progress.stage(f"warm start: {goal}", recipe.stages[stage].max_steps, "step")
+        numbers = {"loss": loss}
+        if not isnan(accuracy):
+            numbers["probe"] = accuracy
+        progress.advance(1, **numbers)
+
+    return report

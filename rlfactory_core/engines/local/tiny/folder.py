@@ -1,0 +1,47 @@
+"""Gives a tiny model as a folder, from which a server can load it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rlfactory_core.engines.local.tiny.model_cache import model_folder
+from rlfactory_core.reporting.progress import NullProgress, Progress
+from rlfactory_core.tiny import TinyModelRecipe
+
+_HEAD_START_S = 1.0  # the process that shows progress should be the one that builds
+
+
+def tiny_model_folder(recipe: TinyModelRecipe, seed: int, progress: Progress) -> Path:
+    """The folder of the recipe's model, in Hugging Face's layout. The model is built if the cache does not have it.
+
+    Processes that ask at the same time wait for the one that builds. The number of processes does not change the model.
+
+    Raises:
+        DataError: the cache cannot be written.
+    """
+    folder = model_folder(recipe, (), seed, 1)
+    if folder.is_dir():
+        return folder
+    from rlfactory_core.engines.local.tiny.default_model import OwnModel
+    from rlfactory_core.engines.local.training.workers import Workers
+
+    if type(progress) is NullProgress:
+        time.sleep(_HEAD_START_S)
+    with _locked(folder.with_name(f".{folder.name}.lock")):
+        if not folder.is_dir():
+            OwnModel(recipe, (), seed).build(Workers(), progress)
+    return folder
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Only one process of this machine is inside at a time."""
+    import fcntl
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

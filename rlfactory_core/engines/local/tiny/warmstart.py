@@ -1,0 +1,127 @@
+"""The short supervised training that a tiny model starts from, on the task's own demonstrations.
+
+The loss is taken on the demonstrator's own tokens (and, by ``context_weight``, on the rest). A stage with a target ends
+on a metric, not after a number of steps: copying appears suddenly, at a step that varies by seed.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Sequence
+from itertools import groupby
+
+import torch
+
+from rlfactory_core.engines.local.model.pack import pack
+from rlfactory_core.engines.local.model.policy import Policy
+from rlfactory_core.engines.local.training.optim import Optimizer, OptimizerOptions
+from rlfactory_core.engines.local.training.workers import Workers
+from rlfactory_core.errors import ChatFormatError
+from rlfactory_core.plugins.declared import declared
+from rlfactory_core.protocols import ChatFormat, ChatFormatTraits
+from rlfactory_core.tiny import Demonstration, TinyModelRecipe, WarmStartStage
+from rlfactory_core.types import Message, ToolSpec, TrainSequence
+
+PROBE_EVERY = 25  # steps
+PROBE_SIZE = 64  # demonstrations
+
+_EMPTY_BLOCK = re.compile(r"^<think>\s*</think>\s*")
+
+Report = Callable[[int, int, float, float], None]
+"""Called with (stage, step, loss, probe accuracy or NaN)."""
+
+
+class Encoder:
+    """Demonstrations as training sequences: context tokens have mask 0.
+
+    Args:
+        raw: an assistant's content is what it samples, stop token aside; else the format writes it, as it does calls.
+    """
+
+    def __init__(self, chat: ChatFormat, tools: Sequence[ToolSpec], *, raw: bool = True) -> None:
+        self._chat, self._tools, self._raw = chat, tuple(tools), raw
+
+    def encode(self, demonstration: Demonstration, context_weight: float = 0.0) -> TrainSequence:
+        """Advantages hold the loss weights: 1 on own tokens, ``context_weight`` elsewhere (then mask 1 too)."""
+        (_, prompt), *turns = (
+            (said, tuple(messages)) for said, messages in groupby(demonstration, lambda m: m.role == "assistant")
+        )
+        ids = list(self._chat.initial_ids(prompt, self._tools))
+        own = [0] * len(ids)
+        system = len(ids)
+        for said, messages in turns:
+            new = self._said(messages[0]) if said else self._chat.observation_ids(messages)
+            ids += new
+            own += [int(said)] * len(new)
+        weights = [1.0 if mine else context_weight for mine in own]
+        mask = own if context_weight == 0 else [0] * system + [1] * (len(ids) - system)
+        return TrainSequence(tuple(ids), tuple(mask), tuple(weights), tuple(0.0 for _ in ids))
+
+    def _said(self, message: Message) -> tuple[int, ...]:
+        if self._raw and not message.tool_calls and not message.reasoning:
+            return (*self._chat.encode(message.content), self._chat.stop_token_ids[0])
+        write = declared(self._chat, ChatFormatTraits, f"The chat format '{self._chat.name}'").written
+        if write is None:
+            raise ChatFormatError(
+                f"Chat format '{self._chat.name}' cannot write demonstrations: it needs a method "
+                "written(message) -> str, the text of a turn with its stop token."
+            )
+        text = write(message)
+        # A block without a thought says nothing, and a model that has not learnt to think need not open one.
+        return self._chat.encode(text if message.reasoning else _EMPTY_BLOCK.sub("", text))
+
+
+class WarmStart:
+    """Runs a recipe's stages on ``policy``; every process calls `run` together."""
+
+    def __init__(self, policy: Policy, recipe: TinyModelRecipe, encoder: Encoder, workers: Workers, seed: int) -> None:
+        self.policy, self.recipe, self.encoder, self.workers = policy, recipe, encoder, workers
+        self._rng = random.Random(f"warm start {seed} {workers.rank}")
+        self._seed = seed
+
+    def run(self, report: Report) -> None:
+        steps = sum(stage.max_steps for stage in self.recipe.stages)
+        options = OptimizerOptions(self.recipe.lr, self.recipe.muon_lr, total_steps=steps)
+        optimizer = Optimizer(self.policy.model, options)
+        for number, stage in enumerate(self.recipe.stages):
+            self._stage(number, stage, optimizer, report)
+
+    def _stage(self, number: int, stage: WarmStartStage, optimizer: Optimizer, report: Report) -> None:
+        for step in range(1, stage.max_steps + 1):
+            scale = min(1.0, step / self.recipe.warmup_steps) if number == 0 else 1.0
+            if not stage.target:
+                scale = max(0.02, 1.0 - (step - 1) / stage.max_steps)
+            loss = self._learn(stage, optimizer, scale)
+            accuracy = float("nan")
+            if stage.target and step % PROBE_EVERY == 0:
+                accuracy = self.accuracy()
+            report(number, step, loss, accuracy)
+            if stage.target and accuracy >= stage.target:
+                return
+
+    def _learn(self, stage: WarmStartStage, optimizer: Optimizer, scale: float) -> float:
+        count = max(1, stage.batch // self.workers.size)
+        demonstrations = [stage.demonstrate(self._rng) for _ in range(count)]
+        packed = pack([self.encoder.encode(d, stage.context_weight) for d in demonstrations], self.policy.device)
+        weights = packed.advantages
+        total = self.workers.sum([float(weights.sum())])[0]
+        logits = self.policy.target_logits(packed)
+        loss = (torch.nn.functional.cross_entropy(logits, packed.target_ids, reduction="none") * weights).sum() / total
+        loss.backward()
+        self.workers.reduce_gradients(optimizer.parameters)
+        optimizer.step(scale)
+        return self.workers.sum([float(loss.detach())])[0]
+
+    @torch.no_grad()
+    def accuracy(self) -> float:
+        """Share of held-out clean turns that the model would write, teacher-forced and greedily, to the last token."""
+        rng = random.Random(f"probe {self._seed}")
+        demonstrations = self.workers.share([self.recipe.probe(rng) for _ in range(PROBE_SIZE)])
+        packed = pack([self.encoder.encode(d) for d in demonstrations], self.policy.device)
+        right = self.policy.target_logits(packed).argmax(-1) == packed.target_ids
+        turn = torch.cat([torch.zeros(1, dtype=torch.bool), packed.targets[1:] != packed.targets[:-1] + 1]).cumsum(0)
+        turns = int(turn[-1]) + 1
+        wrong = torch.zeros(turns).index_add_(0, turn, (~right).float().cpu())
+        good, all_turns = self.workers.sum([float((wrong == 0).sum()), float(turns)])
+        return good / all_turns

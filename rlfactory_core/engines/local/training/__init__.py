@@ -1,0 +1,1 @@
+"""The training loop: rollouts, loss, optimiser, update, checkpoints, worker processes."""

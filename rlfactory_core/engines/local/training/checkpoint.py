@@ -1,0 +1,106 @@
+"""Checkpoints: a Hugging Face folder and the trainer's state, written so that a crash or a full disk destroys nothing.
+
+A checkpoint is written under a temporary name, synced to disk and renamed. Only then ``latest`` is changed and old
+checkpoints are deleted. No random state is saved: every seed follows from the run's seed, the step and the sample.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlfactory_core.engines.local.model.lora import merged_state_dict
+from rlfactory_core.errors import CheckpointError
+from rlfactory_core.reporting.folder import replace_link
+
+STATE_FILE = "trainer_state.pt"
+LATEST = "latest"
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerState:
+    """What a resume needs besides the weights."""
+
+    step: int  # the number of finished steps
+    optimizer: dict[str, Any]
+    totals: dict[str, float]  # running sums for the summary: seconds, tokens, faults
+    trainable: dict[str, Tensor] = field(default_factory=dict)  # of LoRA: the adapters, for the start model
+
+
+def save_checkpoint(folder: Path, model: Any, tokenizer: Any, state: TrainerState, *, keep: int) -> Path:
+    """Write ``step-N``, point ``latest`` at it and delete all but the newest ``keep``.
+
+    Raises:
+        CheckpointError: the disk is full or not writable; earlier checkpoints are as they were.
+    """
+    final = folder / f"step-{state.step}"
+    temporary = folder / f".{final.name}.partial"
+    try:
+        _remove(temporary)
+        write_model(temporary, model, tokenizer)
+        torch.save({item.name: getattr(state, item.name) for item in fields(state)}, temporary / STATE_FILE)
+        _sync(temporary)
+        _remove(final)
+        temporary.rename(final)
+        replace_link(folder / LATEST, final.name)
+    except Exception as error:  # torch, safetensors and tokenizers each have an error of their own for a full disk
+        _remove(temporary)
+        raise CheckpointError(
+            f"The checkpoint of step {state.step} could not be written to {folder}: {error}. Earlier checkpoints are "
+            "intact. Make room (or lower checkpoint.keep) and go on with --resume."
+        ) from error
+    for old in sorted(_steps(folder))[:-keep]:
+        _remove(folder / f"step-{old}")
+    return final
+
+
+def write_model(folder: Path, model: Any, tokenizer: Any) -> None:
+    """A Hugging Face folder: config, weights, tokenizer with its chat template; LoRA is merged into the weights."""
+    folder.mkdir(parents=True, exist_ok=True)
+    model.save_pretrained(folder, state_dict=merged_state_dict(model))
+    tokenizer.save_pretrained(folder)
+
+
+def latest_checkpoint(folder: Path) -> Path:
+    """The newest whole checkpoint.
+
+    Raises:
+        CheckpointError: there is none.
+    """
+    steps = sorted(_steps(folder))
+    if not steps:
+        raise CheckpointError(f"There is no checkpoint in {folder}: the run ended before its first one. Start it anew.")
+    return folder / f"step-{steps[-1]}"
+
+
+def load_state(checkpoint: Path) -> TrainerState:
+    """Raises `CheckpointError` if the file is missing or damaged."""
+    try:
+        return TrainerState(**torch.load(checkpoint / STATE_FILE, map_location="cpu", weights_only=True))
+    except Exception as error:  # a damaged pickle can raise any error
+        raise CheckpointError(f"The trainer's state in {checkpoint} cannot be read: {error}") from error
+
+
+def _steps(folder: Path) -> list[int]:
+    names = (path.name.removeprefix("step-") for path in folder.glob("step-*") if path.is_dir())
+    return [int(name) for name in names if name.isdigit()]
+
+
+def _sync(folder: Path) -> None:
+    """Flush to disk, so that the files are whole even if the power fails after the rename."""
+    for path in [*folder.rglob("*"), folder]:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _remove(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)

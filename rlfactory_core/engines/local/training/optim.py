@@ -1,0 +1,118 @@
+"""AdamW, or Muon for the hidden matrices and AdamW for the rest, with a schedule and fp32 master weights for bf16."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizerOptions:
+    lr: float
+    muon_lr: float = 0.0
+    weight_decay: float = 0.0
+    max_grad_norm: float = 1.0
+    explode_norm: float = 1e4
+    warmup_steps: int = 0
+    total_steps: int = 0  # for the decaying schedules
+    schedule: Literal["constant", "cosine", "linear"] = "constant"
+
+
+def schedule_factor(step: int, options: OptimizerOptions) -> float:
+    """The factor of the learning rates at optimizer step ``step`` (from 0)."""
+    if step < options.warmup_steps:
+        return (step + 1) / options.warmup_steps
+    if options.schedule == "constant" or options.total_steps <= options.warmup_steps:
+        return 1.0
+    done = min(1.0, (step - options.warmup_steps) / (options.total_steps - options.warmup_steps))
+    return 1.0 - done if options.schedule == "linear" else 0.5 * (1.0 + math.cos(math.pi * done))
+
+
+class Optimizer:
+    """Updates a model's trainable parameters from their gradients.
+
+    Muon (Jordan et al. 2024; `torch.optim.Muon`) takes matrices of hidden layers, AdamW embeddings, the head, norms and
+    biases. bf16 parameters are updated through fp32 copies: at usual learning rates a bf16 weight would not move.
+    """
+
+    def __init__(self, model: nn.Module, options: OptimizerOptions) -> None:
+        self.options = options
+        self.steps = 0
+        self._live = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+        self._master = [p if p.dtype == torch.float32 else nn.Parameter(p.detach().float()) for _, p in self._live]
+        outer = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
+        head = getattr(model, "get_output_embeddings", lambda: None)()
+        outer |= {id(head.weight)} if head is not None else set()
+        hidden: list[nn.Parameter] = []
+        rest: list[nn.Parameter] = []
+        for (_, live), master in zip(self._live, self._master, strict=True):
+            muon = options.muon_lr > 0 and live.ndim == 2 and id(live) not in outer
+            (hidden if muon else rest).append(master)
+        decay = options.weight_decay
+        self._optimizers: list[torch.optim.Optimizer] = []
+        if rest:
+            self._optimizers.append(torch.optim.AdamW(rest, lr=options.lr, weight_decay=decay, betas=(0.9, 0.95)))
+        if hidden:
+            self._optimizers.append(torch.optim.Muon(hidden, lr=options.muon_lr, weight_decay=decay))
+        self._base = [[group["lr"] for group in optimizer.param_groups] for optimizer in self._optimizers]
+
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        return [p for _, p in self._live]
+
+    @property
+    def lr(self) -> float:
+        """AdamW's current learning rate."""
+        return self.options.lr * schedule_factor(self.steps, self.options)
+
+    def step(self, scale: float | None = None) -> tuple[float, bool]:
+        """Clip and apply the gradients, then clear them.
+
+        Args:
+            scale: replaces the schedule's factor.
+
+        Returns:
+            The gradient norm before clipping, and whether the step was taken: it is not if the norm is infinite, NaN or
+            above ``explode_norm``.
+        """
+        norm = float(torch.nn.utils.clip_grad_norm_(self.parameters, self.options.max_grad_norm))
+        taken = math.isfinite(norm) and norm <= self.options.explode_norm
+        if taken:
+            factor = schedule_factor(self.steps, self.options) if scale is None else scale
+            self._apply(factor)
+        self.steps += 1
+        for p in self.parameters:
+            p.grad = None
+        return norm, taken
+
+    def _apply(self, factor: float) -> None:
+        pairs = [(p, master) for p, master in zip(self.parameters, self._master, strict=True) if master is not p]
+        for live, master in pairs:
+            master.grad = None if live.grad is None else live.grad.float()
+        for optimizer, base in zip(self._optimizers, self._base, strict=True):
+            for group, lr in zip(optimizer.param_groups, base, strict=True):
+                group["lr"] = lr * factor
+            optimizer.step()
+        with torch.no_grad():
+            for live, master in pairs:
+                live.copy_(master)
+
+    def state_dict(self) -> dict[str, Any]:
+        master: dict[str, Tensor] = {
+            name: m.detach() for (name, p), m in zip(self._live, self._master, strict=True) if m is not p
+        }
+        return {"steps": self.steps, "optimizers": [o.state_dict() for o in self._optimizers], "master": master}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.steps = state["steps"]
+        for optimizer, saved in zip(self._optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
+        with torch.no_grad():
+            for (name, p), master in zip(self._live, self._master, strict=True):
+                if master is not p:
+                    master.copy_(state["master"][name])
+                    p.copy_(master)

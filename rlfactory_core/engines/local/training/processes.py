@@ -1,0 +1,167 @@
+"""Worker processes for data parallelism on the CPU. Rank 0 starts them, and they end when it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import socket
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+from rlfactory_core.config import RunConfig
+from rlfactory_core.engines.base import EngineRun
+from rlfactory_core.engines.local.training.workers import Workers
+from rlfactory_core.errors import RlfactoryError, RunStopped, TrainingError, UsageError
+from rlfactory_core.plugins.fingerprint import Fingerprint
+from rlfactory_core.plugins.registry import Registry
+from rlfactory_core.reporting.folder import RunFolder
+from rlfactory_core.reporting.progress import NullProgress
+
+Program = Callable[[EngineRun, Workers], Any]
+"""Every process runs it: a function that another process can import."""
+
+Failure = tuple[int, str]
+"""The last message of a failed worker: its exit code and the text of the error."""
+
+GRACE_S = 10  # how long a process may take to end by itself
+EXIT_S = 2  # how long to wait for the exit of a failed process
+MAX_FAILURE = 16_000  # characters; the queue's pipe holds 64 kB until it is read
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """The arguments of a worker process."""
+
+    program: Program
+    config: RunConfig
+    folder: Path
+    fingerprints: Sequence[Fingerprint]
+    resume: bool
+    address: str  # of rank 0
+
+    def run(self, workers: Workers) -> None:
+        registry = Registry()
+        registry.load_for_worker(self.fingerprints)
+        self.program(EngineRun(self.config, registry, RunFolder(self.folder), NullProgress(), self.resume), workers)
+
+
+@contextlib.contextmanager
+def worker_processes(program: Program, run: EngineRun) -> Iterator[Workers]:
+    """Start ``train.workers - 1`` processes that run the program, and join them as rank 0.
+
+    Raises:
+        UsageError: a worker, and not rank 0, met an error that the user can fix.
+        TrainingError: a worker failed; its traceback is in the message.
+    """
+    size = run.config.train.workers
+    if size == 1:
+        yield Workers()
+        return
+    context = multiprocessing.get_context("spawn")
+    failures: multiprocessing.SimpleQueue[Failure] = context.SimpleQueue()
+    address = f"127.0.0.1:{_free_port()}"
+    job = _Job(program, run.config, run.folder.path, run.registry.fingerprints(), run.resume, address)
+    peers: list[tuple[BaseProcess, Connection]] = []
+    workers = None
+    try:
+        for rank in range(1, size):
+            here, there = context.Pipe(duplex=False)
+            name = f"rlfactory-worker-{rank}"
+            process: BaseProcess = context.Process(
+                target=_worker, args=(job, rank, there, failures), daemon=True, name=name
+            )
+            process.start()
+            there.close()
+            peers.append((process, here))
+        for process, started in peers:
+            _wait_for_start(process, started)
+        workers = Workers(0, size, address)
+        yield workers
+        workers.close()
+        for process, _ in peers:
+            process.join(GRACE_S)
+    except RlfactoryError:
+        raise  # rank 0's own error; the workers have met the same one, or wait for rank 0
+    except Exception as error:
+        failure = _first_failure(failures, [process for process, _ in peers])
+        if failure is not None:
+            raise failure from error
+        raise
+    finally:
+        for process, started in peers:
+            started.close()
+            process.kill()
+            process.join()
+        if workers is not None:
+            workers.close()
+
+
+def _wait_for_start(process: BaseProcess, started: Connection) -> None:
+    """The collectives would wait forever for a process that has died while it started."""
+    try:
+        started.recv()
+    except EOFError:
+        process.join()
+        raise TrainingError(
+            f"{process.name} ended with exit code {process.exitcode} before it began; its output is above."
+        ) from None
+
+
+def _first_failure(
+    failures: multiprocessing.SimpleQueue[Failure], processes: Sequence[BaseProcess]
+) -> RlfactoryError | None:
+    """Rank 0 sees a dead worker only as a lost connection; the queue has the error of the first that failed."""
+    wait([process.sentinel for process in processes], EXIT_S)
+    if not failures.empty():
+        exit_code, text = failures.get()
+        known = exit_code == UsageError.exit_code
+        return UsageError(text) if known else TrainingError(f"A worker process failed:\n{text}")
+    for process in processes:
+        if process.exitcode:
+            why = "It gave no reason."
+            if process.exitcode == -signal.SIGKILL:
+                why = "It was killed, perhaps because memory ran out: lower train.workers, or rollout.slots."
+            return TrainingError(f"{process.name} ended with exit code {process.exitcode}. {why}")
+    return None
+
+
+def _worker(job: _Job, rank: int, started: Connection, failures: multiprocessing.SimpleQueue[Failure]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; rank 0 decides for all
+    _die_with_parent()
+    started.send(rank)
+    try:
+        workers = Workers(rank, job.config.train.workers, job.address)
+        job.run(workers)
+        workers.close()
+    except RunStopped:
+        return
+    except Exception as error:  # noqa: BLE001 - the boundary of the process: rank 0 gets every error
+        known = isinstance(error, RlfactoryError) and error.exit_code == UsageError.exit_code
+        text = str(error) if known else traceback.format_exc()
+        failures.put((UsageError.exit_code if known else 1, text[-MAX_FAILURE:]))
+        os._exit(1)
+
+
+def _die_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

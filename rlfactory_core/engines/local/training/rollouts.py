@@ -1,0 +1,75 @@
+"""This process's share of the rollouts of a training step, or of an evaluation."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from rlfactory_core.algo.evaluation import EvalPass
+from rlfactory_core.algo.schedule import PromptSchedule
+from rlfactory_core.engines.local.decoding.sampler import LocalSampler
+from rlfactory_core.engines.local.training.workers import Workers
+from rlfactory_core.protocols import ToolManager
+from rlfactory_core.tasks.runtime import TaskRuntime
+from rlfactory_core.types import Group, Sample
+from rlfactory_core.utils.seeds import derive_seed
+
+
+class Rollouts:
+    """Plays and scores with an open task and an open sampler.
+
+    Args:
+        samples: the training samples of all processes.
+        eval_samples: the evaluation samples of all processes.
+    """
+
+    def __init__(
+        self,
+        runtime: TaskRuntime,
+        sampler: LocalSampler,
+        workers: Workers,
+        samples: Sequence[Sample],
+        eval_samples: Sequence[Sample],
+    ) -> None:
+        self.runtime, self.sampler, self.workers = runtime, sampler, workers
+        self.samples, self.eval_samples = samples, eval_samples
+        self._config = runtime.config
+        self._schedule = PromptSchedule(len(samples), self._config.train.prompts_per_step, self._config.seed)
+
+    def prompts(self, step: int) -> list[Sample]:
+        """The samples of a training step, of all processes."""
+        return [self.samples[index] for index in self._schedule.step(step)]
+
+    async def train(self, step: int) -> list[Group]:
+        """This process's groups of a training step."""
+        how = EvalPass(str(step), "", self._config.rollout.temperature, self._config.train.group_size)
+        return await self._play(self.prompts(step), how, ("train", step))
+
+    async def evaluate(self, how: EvalPass) -> list[Group]:
+        """This process's groups of an evaluation pass."""
+        manager = self.runtime.control_manager(how.control) if how.control else None
+        return await self._play(self.eval_samples, how, (how.name,), manager)
+
+    async def _play(
+        self,
+        samples: Sequence[Sample],
+        how: EvalPass,
+        seeded_by: Sequence[str | int],
+        manager: ToolManager | None = None,
+    ) -> list[Group]:
+        """In the order of the samples."""
+        share = self.workers.share(list(enumerate(samples)))
+        self.sampler.expect(f"{how.name}/{index}/{attempt}" for index, _ in share for attempt in range(how.attempts))
+        plays = [
+            self.runtime.play(
+                sample,
+                self.sampler,
+                attempts=how.attempts,
+                temperature=how.temperature,
+                seed=derive_seed(self._config.seed, *seeded_by, index),
+                session=f"{how.name}/{index}",
+                manager=manager,
+            )
+            for index, sample in share
+        ]
+        return list(await asyncio.gather(*plays))

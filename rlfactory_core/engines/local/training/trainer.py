@@ -1,0 +1,206 @@
+"""The training loop: roll out, score, batch and update; evaluate and save at intervals.
+
+Every process runs this loop on its share of the prompts. Rank 0 also records, displays and saves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NoReturn
+
+from torch import Tensor
+
+from rlfactory_core.algo.batch import build_batches
+from rlfactory_core.algo.evaluation import EvalPass
+from rlfactory_core.config import RunConfig
+from rlfactory_core.engines.local.model.pack import Packed
+from rlfactory_core.engines.local.training.rollouts import Rollouts
+from rlfactory_core.engines.local.training.update import Learner, UpdateMetrics, summarise
+from rlfactory_core.engines.local.training.workers import Compute
+from rlfactory_core.errors import RunStopped, TrainingError
+from rlfactory_core.reporting.metrics import eval_metrics, group_metrics, tool_metrics
+from rlfactory_core.reporting.progress import Progress
+from rlfactory_core.types import Group, TrainBatch
+from rlfactory_core.utils.interrupt import StopRequest
+from rlfactory_core.utils.seeds import derive_seed
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """One step, as rank 0 sees it; ``groups`` are those of all processes."""
+
+    step: int
+    groups: tuple[Group, ...]
+    metrics: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Observer:
+    """What the loop calls on rank 0."""
+
+    progress: Progress
+    on_step: Callable[[StepResult], None]
+    save: Callable[[int], None]  # steps done
+
+
+class Trainer:
+    """The loop; `run` runs it.
+
+    Args:
+        stop: this process's. If any process requests a stop, all stop after the same step.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        rollouts: Rollouts,
+        learner: Learner,
+        compute: Compute,
+        observer: Observer,
+        stop: StopRequest,
+    ) -> None:
+        self.config, self.rollouts, self.learner = config, rollouts, learner
+        self.compute, self.observer, self.stop = compute, observer, stop
+        self._skipped_in_row = 0
+
+    async def run(self, first: int, last: int) -> None:
+        """Steps ``first`` … ``last``.
+
+        Raises:
+            TrainingError: too many steps in a row were skipped.
+            RunStopped: a stop was requested, perhaps before the first step.
+        """
+        if await self.compute.any(self.stop.requested):
+            await self._stop(f"Stopped before step {first}.")
+        ahead: deque[asyncio.Task[tuple[list[Group], float]]] = deque()
+        next_step = first
+        try:
+            for step in range(first, last + 1):
+                while next_step <= last and len(ahead) <= self.config.train.staleness:
+                    ahead.append(asyncio.create_task(self._collect(next_step)))
+                    next_step += 1
+                await self._step(step, ahead[0])  # it stays in the queue meanwhile, so that it is cancelled below
+                ahead.popleft()
+        finally:
+            for task in ahead:
+                task.cancel()
+            await asyncio.gather(*ahead, return_exceptions=True)
+
+    async def _collect(self, step: int) -> tuple[list[Group], float]:
+        """This process's groups of a step, and the seconds they took."""
+        start = time.perf_counter()
+        return await self.rollouts.train(step), time.perf_counter() - start
+
+    async def _step(self, step: int, collecting: asyncio.Task[tuple[list[Group], float]]) -> None:
+        start = time.perf_counter()
+        groups, rollout_s = await collecting
+        waited = time.perf_counter() - start
+        train = self.config.train
+        batches = build_batches(
+            groups,
+            advantage=train.advantage,
+            updates=train.updates_per_step,
+            microbatch_tokens=train.microbatch_tokens,
+            seed=derive_seed(self.config.seed, "batch", step, self.compute.workers.rank),
+        )
+        update_start = time.perf_counter()
+        update = await self._update(batches)
+        self.rollouts.sampler.decoder.weights_changed(step)
+        update_s = time.perf_counter() - update_start
+        evaluation = await self._evaluate(step)
+        everything = await self.compute.gather((groups, evaluation))
+        if self.compute.workers.first:
+            all_groups = tuple(group for part, _ in everything for group in part)
+            metrics = self._metrics(step, all_groups, update)
+            metrics |= eval_metrics([group for _, part in everything for group in part])
+            metrics |= self._speed(groups, update, waited, rollout_s, update_s, time.perf_counter() - start)
+            self.observer.on_step(StepResult(step, all_groups, metrics))
+        self._check_skipped(update, step)
+        await self._save_or_stop(step)
+
+    async def _update(self, batches: Sequence[TrainBatch]) -> UpdateMetrics:
+        """``updates_per_step`` optimizer steps, even if this process has fewer batches."""
+        learner, stale = self.learner, self.config.train.staleness > 0
+        packed = [await self.compute.run(partial(learner.pack, batch)) for batch in batches]
+        context = sum(int(p.flat_ids.numel() + p.prefix.numel()) for microbatches in packed for p in microbatches)
+
+        def old_logprobs(microbatches: list[Packed]) -> list[Tensor | None]:
+            return [learner.old_logprobs(packed) if stale else None for packed in microbatches]
+
+        old = [await self.compute.run(partial(old_logprobs, microbatches)) for microbatches in packed]
+        results = []
+        for index in range(self.config.train.updates_per_step):
+            here, before = (packed[index], old[index]) if index < len(packed) else ([], [])
+            results.append(await self.compute.run(partial(learner.step, here, before)))
+        return summarise(results, context)
+
+    async def _evaluate(self, step: int) -> list[Group]:
+        every = self.config.eval.every
+        return await self.rollouts.evaluate(EvalPass(f"eval-{step}")) if every and not step % every else []
+
+    def _metrics(self, step: int, groups: Sequence[Group], update: UpdateMetrics) -> dict[str, float]:
+        trajectories = [t for group in groups for t in group.trajectories]
+        versions = [turn.version for t in trajectories for turn in t.turns[:1]]
+        lag = [step - 1 - version for version in versions]
+        return {
+            **group_metrics(groups),
+            **tool_metrics(trajectories),
+            **update.means,
+            "grad_norm": update.grad_norm,
+            "lr": self.learner.optimizer.lr,
+            "staleness": sum(lag) / len(lag) if lag else 0.0,
+            "skipped": float(update.skipped),
+            "trained_tokens": float(update.trained_tokens),
+        }
+
+    def _speed(
+        self,
+        groups: Sequence[Group],
+        update: UpdateMetrics,
+        waited: float,
+        rollout_s: float,
+        update_s: float,
+        step_s: float,
+    ) -> dict[str, float]:
+        """Wall-clock figures of rank 0, with its own groups; rates are scaled to all processes."""
+        size = self.compute.workers.size
+        sampled = sum(trajectory.num_sampled for group in groups for trajectory in group.trajectories)
+        return {
+            "rollout_s": rollout_s,
+            "rollout_wait_s": waited,
+            "update_s": update_s,
+            "step_s": step_s,
+            "sampled_tokens_s": sampled * size / max(rollout_s, 1e-9),
+            "trained_tokens_s": update.context_tokens * size / max(update_s, 1e-9),
+        }
+
+    def _check_skipped(self, update: UpdateMetrics, step: int) -> None:
+        whole = update.skipped == self.config.train.updates_per_step
+        self._skipped_in_row = self._skipped_in_row + 1 if whole else 0
+        if update.skipped:
+            self.observer.progress.say(
+                f"step {step}: {update.skipped} update(s) skipped: gradient norm {update.grad_norm:.3g} is not finite "
+                f"or above train.explode_norm={self.config.train.explode_norm:g}"
+            )
+        if self._skipped_in_row >= self.config.train.max_skipped:
+            raise TrainingError(
+                f"{self._skipped_in_row} steps in a row were skipped for a NaN or exploding gradient (step {step}). "
+                "The last good checkpoint is kept. Lower train.lr or raise train.warmup_steps, and go on with --resume."
+            )
+
+    async def _save_or_stop(self, step: int) -> None:
+        stop = await self.compute.any(self.stop.requested)
+        every = self.config.checkpoint.every
+        if self.compute.workers.first and (stop or (every and step % every == 0)):
+            await self.compute.run(lambda: self.observer.save(step))
+        if stop:
+            await self._stop(f"Stopped after step {step}, which is saved.")
+
+    async def _stop(self, what: str) -> NoReturn:
+        reasons = await self.compute.gather(self.stop.reason)
+        raise RunStopped(" ".join([what, *filter(None, reasons)][:2]))

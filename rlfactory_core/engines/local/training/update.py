@@ -1,0 +1,104 @@
+"""One training step's update: a few optimizer steps on one step's trajectories."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from rlfactory_core.engines.local.model.pack import Packed, pack
+from rlfactory_core.engines.local.model.policy import Policy, token_logprobs
+from rlfactory_core.engines.local.training.loss import LossOptions, policy_loss
+from rlfactory_core.engines.local.training.optim import Optimizer
+from rlfactory_core.engines.local.training.workers import Workers
+from rlfactory_core.types import TrainBatch
+
+MEANS = ("loss", "clip_fraction", "kl", "mismatch_kl", "importance_weight", "entropy")  # metrics of an update
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateMetrics:
+    """One training step's update."""
+
+    means: Mapping[str, float]  # of `MEANS`, over all trained tokens of all processes
+    grad_norm: float  # mean over the optimizer steps
+    trained_tokens: int
+    context_tokens: int  # all tokens that went through the model on this process
+    skipped: int  # optimizer steps not taken: NaN or exploding gradient
+
+
+class Learner:
+    """Computes gradients and updates the weights.
+
+    Args:
+        reference: the start model, frozen, for the KL term; None if there is no such term.
+        temperature: at which the trajectories were sampled.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        optimizer: Optimizer,
+        workers: Workers,
+        options: LossOptions,
+        *,
+        reference: Policy | None = None,
+        temperature: float = 1.0,
+    ) -> None:
+        self.policy, self.optimizer, self.workers = policy, optimizer, workers
+        self.options, self.reference, self.temperature = options, reference, temperature
+
+    def pack(self, batch: TrainBatch) -> list[Packed]:
+        ragged = self.policy.kind == "ragged"
+        return [pack(sequences, self.policy.device, share_prefix=ragged) for sequences in batch.microbatches]
+
+    @torch.no_grad()
+    def old_logprobs(self, packed: Packed) -> Tensor:
+        """Under the weights as they are now, [T]."""
+        return token_logprobs(self.policy.target_logits(packed), packed.target_ids, self.temperature)[0]
+
+    def step(self, microbatches: Sequence[Packed], old: Sequence[Tensor | None]) -> tuple[list[float], float, bool]:
+        """One optimizer step; all processes call it together, even one without a micro-batch.
+
+        Returns:
+            Sums of `MEANS` and the token count over all processes, the gradient norm, and whether the step was taken.
+        """
+        tokens = self.workers.sum([float(sum(len(packed.targets) for packed in microbatches))])[0]
+        if not tokens:
+            return [0.0] * (len(MEANS) + 1), 0.0, True
+        sums = torch.zeros(len(MEANS))
+        self.policy.model.train()
+        for packed, before in zip(microbatches, old, strict=True):
+            sums += self._backward(packed, before, tokens)
+        self.policy.model.eval()  # sampling must not see the adapters' dropout
+        self.workers.reduce_gradients(self.optimizer.parameters)
+        norm, taken = self.optimizer.step()
+        return [*self.workers.sum(sums.tolist()), tokens], norm, taken
+
+    def _backward(self, packed: Packed, before: Tensor | None, tokens: float) -> Tensor:
+        logprobs, entropy = token_logprobs(self.policy.target_logits(packed), packed.target_ids, self.temperature)
+        reference = None
+        if self.reference is not None:
+            with torch.no_grad():
+                logits = self.reference.target_logits(packed)
+            reference = token_logprobs(logits, packed.target_ids, self.temperature)[0]
+        sums = policy_loss(logprobs, packed.logprobs, packed.advantages, self.options, old=before, reference=reference)
+        (sums.loss / tokens).backward()
+        parts = (sums.loss.detach(), sums.clipped, sums.kl, sums.mismatch, sums.weight, entropy.sum())
+        return torch.stack([part.float().cpu() for part in parts])
+
+
+def summarise(steps: Sequence[tuple[list[float], float, bool]], context_tokens: int) -> UpdateMetrics:
+    """Combine the results of `Learner.step`."""
+    totals = [sum(column) for column in zip(*(sums for sums, _, _ in steps), strict=True)]
+    tokens = totals[-1]
+    norms = [norm for sums, norm, _ in steps if sums[-1]]
+    return UpdateMetrics(
+        means={name: total / tokens if tokens else 0.0 for name, total in zip(MEANS, totals[:-1], strict=True)},
+        grad_norm=sum(norms) / len(norms) if norms else 0.0,
+        trained_tokens=int(tokens),
+        context_tokens=context_tokens,
+        skipped=sum(not taken for _, _, taken in steps),
+    )

@@ -1,0 +1,104 @@
+"""Data parallelism over CPU processes: the few collectives that training needs, through torch.distributed (gloo).
+
+Every process runs the same program on its share of the prompts; only rank 0 writes files and shows progress. With one
+process every collective is the identity, and torch.distributed is not initialised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+T = TypeVar("T")
+
+
+class Workers:
+    """This process among its peers.
+
+    Args:
+        rank, size: this process's number and how many there are.
+        address: ``host:port`` of rank 0's store; not needed for size 1.
+    """
+
+    def __init__(self, rank: int = 0, size: int = 1, address: str = "") -> None:
+        self.rank, self.size = rank, size
+        if size > 1:
+            dist.init_process_group("gloo", init_method=f"tcp://{address}", rank=rank, world_size=size)
+
+    @property
+    def first(self) -> bool:
+        return self.rank == 0
+
+    def share(self, items: Sequence[T]) -> list[T]:
+        """Every size-th item, beginning with this rank's."""
+        return list(items[self.rank :: self.size])
+
+    def sum(self, values: Sequence[float]) -> list[float]:
+        """Elementwise over all processes, in double precision."""
+        if self.size == 1:
+            return list(values)
+        total = torch.tensor(values, dtype=torch.float64)
+        dist.all_reduce(total)
+        return [float(value) for value in total]
+
+    def reduce_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Sum the gradients over all processes; a missing gradient counts as zero."""
+        if self.size == 1:
+            return
+        trained = [p for p in parameters if p.requires_grad]
+        flat = torch.cat([(p.grad if p.grad is not None else torch.zeros_like(p)).flatten().float() for p in trained])
+        dist.all_reduce(flat)
+        start = 0
+        for p in trained:
+            p.grad = flat[start : start + p.numel()].view_as(p).to(p.dtype)
+            start += p.numel()
+
+    def gather(self, item: T) -> list[T]:
+        """The items of all processes, in rank order, on rank 0; an empty list on the others."""
+        if self.size == 1:
+            return [item]
+        gathered: list[Any] | None = [None] * self.size if self.first else None
+        dist.gather_object(item, gathered)
+        return gathered or []
+
+    def broadcast(self, item: T) -> T:
+        """Rank 0's item, on every process."""
+        if self.size == 1:
+            return item
+        box = [item if self.first else None]
+        dist.broadcast_object_list(box)
+        return box[0]  # type: ignore[return-value]
+
+    def close(self) -> None:
+        if self.size > 1 and dist.is_initialized():
+            dist.destroy_process_group()
+
+
+class Compute:
+    """The one thread of this process on which tensors are computed.
+
+    All collectives run on it too, and so in the same order in every process.
+
+    Args:
+        thread: an executor with exactly one thread.
+    """
+
+    def __init__(self, workers: Workers, thread: Executor) -> None:
+        self.workers, self.thread = workers, thread
+
+    async def run(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self.thread, work)
+
+    async def gather(self, item: T) -> list[T]:
+        """As `Workers.gather`."""
+        return await self.run(lambda: self.workers.gather(item))
+
+    async def any(self, value: bool) -> bool:
+        """Whether the value is true in any process."""
+        return (await self.run(lambda: self.workers.sum([float(value)])))[0] > 0

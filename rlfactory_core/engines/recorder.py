@@ -1,0 +1,113 @@
+"""Writes the record of a run for all engines: metrics, trajectories, evaluations and the numbers of the summary."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rlfactory_core.algo.evaluation import EvalPass, eval_passes, summarise
+from rlfactory_core.config import RunConfig
+from rlfactory_core.reporting.folder import RunFolder
+from rlfactory_core.reporting.loggers import MetricsLogger
+from rlfactory_core.reporting.metrics import all_masked
+from rlfactory_core.reporting.progress import Progress
+from rlfactory_core.reporting.trajectories import StoredTrajectory
+from rlfactory_core.tasks.parts import TaskParts
+from rlfactory_core.types import Group
+
+
+class Recorder:
+    """Records a run in its folder; only one process of a run has a recorder.
+
+    Args:
+        success: the name of the score that means success.
+        loggers: get each step's metrics; not needed for an evaluation.
+        earlier: the `totals` at the checkpoint from which a resumed run continues; None in a new run.
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        progress: Progress,
+        success: str,
+        loggers: MetricsLogger | None = None,
+        earlier: Mapping[str, float] | None = None,
+    ) -> None:
+        self.folder, self.progress, self.success, self.loggers = folder, progress, success, loggers
+        self.totals: Mapping[str, float] = earlier or {}
+        self.results: dict[str, dict[str, float]] = {}  # "before", "after" -> the flat map
+        if earlier is not None:
+            self.results["before"] = folder.read_summary().get("eval", {}).get("before", {})
+        self._started = time.perf_counter()
+
+    def step(
+        self, step: int, groups: Sequence[Group], metrics: Mapping[str, float], texts: Iterable[StoredTrajectory]
+    ) -> None:
+        """Record a finished training step, and show it."""
+        self.totals = self.totals_with(groups, metrics)
+        self.folder.write_stored(step, texts)
+        if self.loggers is not None:
+            self.loggers.log(step, metrics)
+        names = ("reward", self.success, f"eval/{self.success}", "sampled_tokens_s")
+        self.progress.advance(1, **{name: metrics[name] for name in names if name in metrics})
+        lost = all_masked(groups)
+        if lost:
+            self.progress.say(f"warning: step {step}: {lost}")
+
+    def evaluated(
+        self,
+        when: str,
+        how: EvalPass,
+        groups: Sequence[Group],
+        texts: Iterable[StoredTrajectory],
+        *,
+        intervals: bool = False,
+    ) -> dict[str, float]:
+        """Record a finished pass of the evaluation ``when`` ("before" or "after"). Returns its results."""
+        found = summarise(groups, success=self.success).flat(how.prefix, intervals=intervals)
+        self.results.setdefault(when, {}).update(found)
+        self.folder.write_stored(how.name, texts)
+        return found
+
+    def totals_with(self, groups: Sequence[Group], metrics: Mapping[str, float]) -> dict[str, float]:
+        """The sums over all steps so far and this one: tokens, seconds of training, faults by kind."""
+        totals = Counter[str](self.totals)
+        trajectories = [trajectory for group in groups for trajectory in group.trajectories]
+        totals["sampled_tokens"] += sum(trajectory.num_sampled for trajectory in trajectories)
+        totals["trained_tokens"] += int(metrics["trained_tokens"])
+        totals["train_s"] += metrics.get("step_s", 0.0)  # type: ignore[assignment]
+        totals.update(f"faults/{fault.kind.value}" for trajectory in trajectories for fault in trajectory.faults)
+        return dict(totals)
+
+    def seconds(self) -> float:
+        """Duration of the run, without the time between a stop and a resume."""
+        return self.totals.get("seconds", 0.0) + time.perf_counter() - self._started
+
+    def summary(self, steps: int) -> dict[str, Any]:
+        """The part of ``summary.json`` that all engines share; see also `run_facts`."""
+        totals = self.totals
+        return {
+            "steps": steps,
+            "seconds": round(self.seconds(), 3),
+            "train_seconds": round(totals.get("train_s", 0), 3),
+            "sampled_tokens": totals.get("sampled_tokens", 0),
+            "trained_tokens": totals.get("trained_tokens", 0),
+            "faults": {name.removeprefix("faults/"): n for name, n in totals.items() if name.startswith("faults/")},
+            "success": self.success,
+            "eval": {when: self.results.get(when, {}) for when in ("before", "after")},
+        }
+
+
+def run_facts(config: RunConfig) -> dict[str, Any]:
+    """The part of ``summary.json`` that follows from the configuration."""
+    model = config.model or "the plugin's own tiny model"
+    return {"plugin": config.plugin, "engine": config.engine, "model": model, "seed": config.seed}
+
+
+def evaluation_passes(parts: TaskParts, when: str) -> list[EvalPass]:
+    """The passes of the evaluation "before" or "after" training; only the latter plays the task's controls."""
+    settings = parts.config.eval
+    controls = parts.task.controls() if when == "after" else ()
+    return eval_passes(when, attempts=settings.attempts if settings.sampled else 0, controls=controls)

@@ -1,0 +1,1 @@
+"""Ray and the processes of a run: start, watch and end them."""

@@ -1,0 +1,57 @@
+"""The keys of a run's configuration that only this engine has."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from rlfactory_core.config import EngineSection, Fraction, Natural, Positive
+
+Seconds = Annotated[float, Field(gt=0.0)]
+
+
+class VerlConfig(EngineSection):
+    """Machines, vLLM, how training and sampling share the GPUs, and what PPO's critic needs."""
+
+    options = ("gpus", "nodes", "ray_address")
+    after_dashes = "overrides"
+    renamed = {"train.gamma": "gamma", "train.lam": "lam", "train.critic_lr": "critic_lr"}
+
+    mode: Literal["sync", "colocate_async", "separate_async"] = "sync"
+    """How training and sampling share the GPUs; see the documentation of the engine."""
+    gpus: Natural = 0
+    """GPUs of each machine; 0: as many as the driver's machine has."""
+    nodes: Positive = 1
+    """Machines."""
+    rollout_gpus: Natural = 0
+    """For separate_async: how many GPUs of each machine only sample; 0: half of them."""
+    ray_address: str | None = None
+    """Address of a running Ray cluster, or auto; none: a cluster is started for this run."""
+    tensor_parallel: Positive = 1
+    """GPUs that one vLLM server spans."""
+    memory_share: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.5
+    """Share of a GPU's memory that vLLM gets."""
+    offload: bool = False
+    """Weights and optimizer state wait in the machine's memory while the GPU samples."""
+    agent_workers: Natural = 0
+    """Processes that play trajectories; 0: one for each GPU, at most 8."""
+    sample_deadline_s: Seconds = 600.0
+    """For sampling one turn."""
+    trajectory_deadline_s: Seconds = 3600.0
+    """For a whole trajectory, with opening the task."""
+    start_deadline_s: Seconds = 1800.0
+    """From Ray's start to the first evaluation or step."""
+    gamma: Fraction = 1.0
+    """For train.advantage=gae: discount of a later token's reward."""
+    lam: Fraction = 1.0
+    """For train.advantage=gae: between one-step (0) and whole returns (1)."""
+    critic_lr: Annotated[float, Field(gt=0.0)] = 1e-5
+    """For train.advantage=gae: learning rate of the critic (AdamW)."""
+    overrides: tuple[str, ...] = ()
+    """Keys of verl's own configuration, such as actor_rollout_ref.actor.optim.lr=1e-6."""
+
+    @property
+    def only_this_machine(self) -> bool:
+        """Whether the run starts a Ray of its own, on the driver's machine alone."""
+        return not self.ray_address and self.nodes == 1

@@ -1,0 +1,88 @@
+"""The data that every process of a run gets: the configuration, the required plugins and the run's folder.
+
+It is part of verl's configuration (``data.rlfactory``), which verl passes to its trainer, its data set and each agent
+loop.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rlfactory_core.cache import cache_root
+from rlfactory_core.config import RunConfig
+from rlfactory_core.config.loading import validate_section
+from rlfactory_core.plugins.fingerprint import Fingerprint
+from rlfactory_core.plugins.loading import is_file
+from rlfactory_core.plugins.registry import Registry
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """The description of a run for its processes.
+
+    Args:
+        source: the text of a one-file plugin, which the other machines may not have; empty for other plugins.
+        folder: the run's folder, on the driver's machine only.
+    """
+
+    config: RunConfig
+    fingerprints: tuple[Fingerprint, ...]
+    folder: str
+    source: str = ""
+
+    @classmethod
+    def make(cls, config: RunConfig, fingerprints: Sequence[Fingerprint], folder: Path) -> Payload:
+        """Made by the driver."""
+        plugin = config.plugin
+        source = Path(plugin).expanduser().read_bytes().decode() if is_file(plugin) else ""
+        return cls(config, tuple(fingerprints), str(folder.resolve()), source)
+
+    def to_text(self) -> str:
+        """As text without characters that are special in a configuration language."""
+        data = {
+            "config": self.config.model_dump(mode="json"),
+            "fingerprints": [asdict(item) for item in self.fingerprints],
+            "folder": self.folder,
+            "source": self.source,
+        }
+        return base64.b64encode(zlib.compress(json.dumps(data).encode())).decode()
+
+    @classmethod
+    def from_text(cls, text: str) -> Payload:
+        """The inverse of `to_text`."""
+        data = json.loads(zlib.decompress(base64.b64decode(text)))
+        prints = tuple(Fingerprint(**item) for item in data["fingerprints"])
+        return cls(validate_section(RunConfig, data["config"]), prints, data["folder"], data["source"])
+
+    def load_plugins(self) -> tuple[RunConfig, Registry]:
+        """Load the plugins in a worker; returns the configuration for this machine, and the plugins.
+
+        Raises:
+            PluginError: a plugin is missing, broken or differs from the driver's; the message names the file.
+        """
+        config, prints = self.config, self.fingerprints
+        if self.source and not Path(config.plugin).expanduser().is_file():
+            config, prints = self._with_written_plugin()
+        registry = Registry()
+        registry.load_for_worker(prints)
+        return config, registry
+
+    def _with_written_plugin(self) -> tuple[RunConfig, tuple[Fingerprint, ...]]:
+        """Write a one-file plugin that this machine lacks to its cache, under the plugin's name."""
+        plugin = self.config.plugin
+        mine = next(item for item in self.fingerprints if item.plugin == _qualified(plugin))
+        path = cache_root() / "plugins" / mine.digest / Path(plugin).name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(self.source.encode())
+        moved = Fingerprint(str(path), mine.distribution, mine.version, mine.files)
+        others = tuple(item for item in self.fingerprints if item is not mine)
+        return self.config.model_copy(update={"plugin": str(path)}), (*others, moved)
+
+
+def _qualified(plugin: str) -> str:
+    return str(Path(plugin).expanduser().resolve())

@@ -1,0 +1,277 @@
+"""The rollout loop: the model samples a turn, the turn is parsed, its calls are made, until the episode ends.
+
+All engines use it, so that the same sampled ids give the same trajectory. A `Speaker` asks the model for its turns: in
+tokens, which are never decoded and encoded again (`rollout`), or in messages (`chat_rollout`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Protocol
+
+from rlfactory_core.clients.base import ChatClient
+from rlfactory_core.config.sections import RolloutConfig
+from rlfactory_core.context import ToolContext
+from rlfactory_core.errors import BackendError
+from rlfactory_core.protocols import ChatFormat, Env, EnvStart, EnvStep, Sampler
+from rlfactory_core.types import (
+    Fault,
+    FaultKind,
+    Group,
+    Message,
+    Sample,
+    SamplingParams,
+    StopReason,
+    ToolSpec,
+    Trajectory,
+    Turn,
+)
+from rlfactory_core.utils.aio import gather_all
+from rlfactory_core.utils.seeds import derive_seed
+
+MakeEnv = Callable[[Sample, ToolContext], Env]
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutLimits:
+    """The limits of one attempt; see `config.RolloutConfig`."""
+
+    max_turns: int
+    max_tool_calls: int  # over the trajectory
+    max_turn_tokens: int  # sampled in one turn
+    max_tokens: int  # context and sampled, over the trajectory
+
+    @classmethod
+    def of(cls, config: RolloutConfig) -> RolloutLimits:
+        return cls(config.max_turns, config.max_tool_calls, config.max_turn_tokens, config.max_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """One attempt at a sample, before it is played."""
+
+    sample: Sample
+    make_env: MakeEnv  # called once; the environment is always closed once
+    limits: RolloutLimits
+    session: str  # unique among the rollouts of a sampler; also the tool context's ``trajectory_id``
+    attempt: int = 0
+    temperature: float = 1.0
+    top_p: float = 1.0
+    seed: int = 0
+
+    def sampling(self, turn: int, room: int, stop_token_ids: tuple[int, ...] = ()) -> SamplingParams:
+        """The parameters for a turn, with a seed derived from the episode's.
+
+        Args:
+            room: tokens left for the trajectory.
+        """
+        limit, seed = min(self.limits.max_turn_tokens, room), derive_seed(self.seed, turn)
+        return SamplingParams(limit, self.temperature, self.top_p, stop_token_ids, seed)
+
+
+class Speaker(Protocol):
+    """Asks a model for the turns of one episode."""
+
+    def start(self, start: EnvStart) -> None: ...
+
+    async def say(self, number: int) -> Turn | None:
+        """Turn ``number`` (from 0), without the environment's response; None if no token fits into the budget.
+
+        Raises:
+            BackendError: the model's server does not answer; an infra fault ends and masks the trajectory.
+        """
+        ...
+
+    def hear(self, messages: Sequence[Message]) -> None:
+        """Take the environment's response to the last turn."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+async def rollout(episode: Episode, chat: ChatFormat, sampler: Sampler) -> Trajectory:
+    """One attempt at a sample.
+
+    If a token budget cuts a turn, the trajectory ends with ``LENGTH``; the turn's message is parsed, but its calls are
+    not made. An observation after which no token fits ends it in the same way, and is not part of the ids. If a turn
+    has more calls than ``max_tool_calls`` leaves, none of them is made, and the trajectory ends with ``TOOL_BUDGET``.
+    If the prompt fills ``max_tokens``, the trajectory has no turns.
+
+    Args:
+        sampler: gets the same list of ids at each turn, longer each time; it must not keep or change it.
+
+    Raises:
+        ValueError: the sampler returned different numbers of ids and log-probs.
+        Exception: whatever the sampler or a custom environment raises.
+    """
+    return await play_episode(episode, _TokenSpeaker(episode, chat, sampler))
+
+
+async def chat_rollout(episode: Episode, client: ChatClient) -> Trajectory:
+    """One attempt at a sample in messages, for a model that only a server knows; it stops as `rollout` does.
+
+    Its turns have no token ids, so the trajectory can be scored and read, but not trained on. ``max_tokens`` is
+    compared with the server's token count of the last prompt and answer, so one observation may exceed it. If the
+    server reports no counts, only ``max_turn_tokens`` holds. If the client fails, the trajectory ends with an infra
+    fault, which masks it.
+    """
+    return await play_episode(episode, _MessageSpeaker(episode, client))
+
+
+async def rollout_group(episode: Episode, attempts: int, play: Callable[[Episode], Awaitable[Trajectory]]) -> Group:
+    """Play all attempts at one sample concurrently.
+
+    Attempt i is the episode with the seed ``derive_seed(seed, sample.id, i)`` and the session ``"<session>/<i>"``. If
+    one raises, the others are cancelled and awaited.
+    """
+    sample, seed, session = episode.sample, episode.seed, episode.session
+    trajectories = await gather_all(
+        play(replace(episode, attempt=i, seed=derive_seed(seed, sample.id, i), session=f"{session}/{i}"))
+        for i in range(attempts)
+    )
+    return Group(sample, tuple(trajectories))
+
+
+async def play_episode(episode: Episode, speaker: Speaker) -> Trajectory:
+    """Play an episode with any speaker; the speaker and the environment are always closed once."""
+    sample, limits = episode.sample, episode.limits
+    started = time.perf_counter()
+    context = ToolContext(episode.session, sample)
+    env = episode.make_env(sample, context)
+    turns: list[Turn] = []
+    faults: list[Fault] = []
+    try:
+        start = await env.start()
+        speaker.start(start)
+        calls_left = limits.max_tool_calls
+        for number in count():
+            try:
+                turn = await speaker.say(number)
+            except BackendError as error:
+                faults.append(Fault(FaultKind.INFRA, "model", str(error), number))
+                stop = StopReason.FAULT
+                break
+            if turn is None:
+                stop = StopReason.LENGTH
+                break
+            calls_left -= len(turn.message.tool_calls)
+            before = time.perf_counter()
+            step = await _step(env, turn, calls_left)
+            tools_s = time.perf_counter() - before
+            turns.append(replace(turn, results=step.results, reward=step.reward, tools_s=tools_s))
+            faults += _faults(step, number)
+            if step.stop is not None:
+                stop = step.stop
+                break
+            if number + 1 >= limits.max_turns:
+                stop = StopReason.MAX_TURNS
+                break
+            speaker.hear(step.messages)
+    finally:
+        try:
+            await speaker.close()
+        finally:
+            try:
+                await env.close()
+            finally:
+                await context.end()
+    seconds = time.perf_counter() - started
+    return Trajectory(sample, episode.attempt, tuple(turns), stop, tuple(faults), seconds=seconds, tools=start.tools)
+
+
+class _TokenSpeaker:
+    """A `Speaker` that asks a sampler and keeps all ids so far."""
+
+    def __init__(self, episode: Episode, chat: ChatFormat, sampler: Sampler) -> None:
+        self._episode, self._chat, self._sampler = episode, chat, sampler
+        self._ids: list[int] = []
+        self._context: tuple[int, ...] = ()  # what the next turn appends before it samples
+        self._tools: tuple[ToolSpec, ...] = ()
+
+    def start(self, start: EnvStart) -> None:
+        self._tools = start.tools
+        self._context = self._chat.initial_ids(start.messages, start.tools)
+
+    async def say(self, number: int) -> Turn | None:
+        ids, context, most = self._ids, self._context, self._episode.limits.max_tokens
+        if len(ids) + len(context) >= most:
+            return None
+        ids += context
+        params = self._episode.sampling(number, most - len(ids), self._chat.stop_token_ids)
+        before = time.perf_counter()
+        sampled = await self._sampler.sample(ids, params, session=self._episode.session)
+        sample_s = time.perf_counter() - before
+        if len(sampled.token_ids) != len(sampled.logprobs):
+            raise ValueError(
+                f"the sampler gave {len(sampled.token_ids)} ids and {len(sampled.logprobs)} log-probs; "
+                "each sampled id needs its own."
+            )
+        ids += sampled.token_ids
+        return Turn(
+            context_ids=context,
+            sampled_ids=sampled.token_ids,
+            logprobs=sampled.logprobs,
+            message=self._chat.parse(sampled.token_ids, self._tools),
+            finish=sampled.finish,
+            version=sampled.version,
+            sample_s=sample_s,
+        )
+
+    def hear(self, messages: Sequence[Message]) -> None:
+        self._context = self._chat.observation_ids(messages)
+
+    async def close(self) -> None:
+        await self._sampler.release(self._episode.session)
+
+
+class _MessageSpeaker:
+    """A `Speaker` that asks a chat client and keeps the conversation."""
+
+    def __init__(self, episode: Episode, client: ChatClient) -> None:
+        self._episode, self._client = episode, client
+        self._messages: list[Message] = []
+        self._tools: tuple[ToolSpec, ...] = ()
+        self._used = 0  # tokens of the whole conversation, as the server counts
+
+    def start(self, start: EnvStart) -> None:
+        self._messages += start.messages
+        self._tools = start.tools
+
+    async def say(self, number: int) -> Turn | None:
+        left = self._episode.limits.max_tokens - self._used
+        if left <= 0:
+            return None
+        params = self._episode.sampling(number, left)
+        before = time.perf_counter()
+        completion = await self._client.complete(self._messages, self._tools, params)
+        sample_s = time.perf_counter() - before
+        if completion is None:
+            return None
+        self._used = completion.prompt_tokens + completion.sampled_tokens
+        self._messages.append(completion.message)
+        return Turn((), (), (), completion.message, finish=completion.finish, sample_s=sample_s)
+
+    def hear(self, messages: Sequence[Message]) -> None:
+        self._messages += messages
+
+    async def close(self) -> None:
+        """The client outlives the episode."""
+
+
+async def _step(env: Env, turn: Turn, calls_left: int) -> EnvStep:
+    """The environment's step, or the end if a budget has run out."""
+    if turn.finish == "length":
+        return EnvStep(stop=StopReason.LENGTH)
+    if calls_left < 0:
+        return EnvStep(stop=StopReason.TOOL_BUDGET)
+    return await env.step(turn.message)
+
+
+def _faults(step: EnvStep, turn: int) -> list[Fault]:
+    found = [Fault(result.fault, result.name, result.content, turn) for result in step.results if result.fault]
+    if step.stop is StopReason.FAULT and not any(fault.kind is FaultKind.INFRA for fault in found):
+        found.append(Fault(FaultKind.INFRA, "env", "the environment ended the episode with a fault", turn))
+    return found

@@ -1,0 +1,53 @@
+"""Saves a run's configuration and its plugins' fingerprints in its folder, and removes a folder without results."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+from rlfactory_core.config import RunConfig
+from rlfactory_core.plugins.fingerprint import Fingerprint
+from rlfactory_core.plugins.registry import Registry
+from rlfactory_core.reporting.folder import RunFolder
+from rlfactory_core.runner.resolving import written_config
+
+
+def save_config(config: RunConfig, registry: Registry, folder: RunFolder) -> None:
+    """Save it in the form that ``--config`` reads, without ``out``, so that it can start another run like this one."""
+    folder.write_config({**written_config(config, registry), "out": None})
+
+
+@contextmanager
+def removed_if_empty(folder: RunFolder) -> Iterator[None]:
+    """A run that fails before its first result leaves no folder behind."""
+    try:
+        yield
+    except BaseException:
+        if not any(path.exists() for path in (folder.summary, folder.metrics, folder.logs)):
+            shutil.rmtree(folder.path, ignore_errors=True)
+        raise
+
+
+def lock_plugins(registry: Registry, folder: RunFolder) -> None:
+    """Save which plugins are in use, file by file."""
+    folder.write_plugins_lock({each.plugin: asdict(each) for each in registry.fingerprints()})
+
+
+def plugin_changes(registry: Registry, folder: RunFolder) -> Iterator[str]:
+    """A sentence for each plugin in use that is not the one that ``plugins.lock.json`` has."""
+    locked = folder.read_plugins_lock()
+    for now in registry.fingerprints():
+        before = Fingerprint(**locked[now.plugin]) if now.plugin in locked else None
+        files = before.changed_files(now) if before else ()
+        if before and (files or before.version != now.version):
+            versions = f", {before.version} → {now.version}" if before.version != now.version else ""
+            named = ", ".join(files[:3]) + (f" and {len(files) - 3} more" if len(files) > 3 else "")
+            yield f"{now.distribution} has changed since the run began{versions}: {named or 'no file'}."
+
+
+def plugin_label(plugin: str) -> str:
+    """``./my_task.py`` and ``dist:name`` as part of a folder's name."""
+    return Path(plugin).stem.rsplit(":", 1)[-1]

@@ -1,0 +1,94 @@
+"""Trains: starts a run or resumes one, and writes its folder and its report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rlfactory_core.config.loading import merge, parse_override
+from rlfactory_core.engines.base import EngineRun
+from rlfactory_core.errors import RunStopped, UsageError
+from rlfactory_core.plugins.registry import Registry
+from rlfactory_core.reporting.folder import RunFolder
+from rlfactory_core.reporting.progress import Progress, count_text
+from rlfactory_core.reporting.report import plugin_sections, write_report
+from rlfactory_core.runner.folders import lock_plugins, plugin_changes, plugin_label, removed_if_empty, save_config
+from rlfactory_core.runner.resolving import Prepared, check, find_parts, refuse_other_engines, run_config
+from rlfactory_core.utils.interrupt import stop_on_interrupt
+
+
+def run(prepared: Prepared, progress: Progress) -> RunFolder:
+    """Train, then write ``summary.json`` and ``report.html``.
+
+    Raises:
+        RlfactoryError: the run cannot go on; a folder that holds nothing yet is removed again.
+        RunStopped: stopped with Ctrl-C, or by a part of the run, between two steps.
+    """
+    folder = RunFolder.create(plugin_label(prepared.config.plugin), prepared.config.out)
+    with removed_if_empty(folder):
+        save_config(prepared.config, prepared.registry, folder)
+        lock_plugins(prepared.registry, folder)
+        return _train(prepared, folder, progress, resume=False)
+
+
+def resume(name: str, overrides: Sequence[str], progress: Progress) -> RunFolder:
+    """Go on with a run from its latest checkpoint, with its own configuration.
+
+    A plugin that has changed causes a warning, or an error if the engine has ``refuses_changed_plugins``.
+
+    Args:
+        overrides: changes, such as ``train.steps=200`` for a longer run.
+
+    Raises:
+        UsageError: there is no such run, it is finished, or its configuration does not fit any more.
+        CheckpointError: it has no checkpoint.
+    """
+    folder = RunFolder.open(name)
+    saved = folder.read_config()
+    data = merge(saved, *(parse_override(override) for override in overrides))
+    registry = Registry()
+    registry.task(data["plugin"])  # it may bring the engine
+    config = run_config(data, registry)
+    _refuse_finished(folder, config.train.steps)
+    refuse_other_engines(config, registry)
+    prepared = check(find_parts(registry, config))
+    changes = list(plugin_changes(registry, folder))
+    if changes and prepared.traits.refuses_changed_plugins:
+        raise UsageError(
+            f"{' '.join(changes)} The {config.engine} engine goes on only with the same files: put them back, or begin "
+            f"a new run from what is trained so far: --model {folder.checkpoints / 'latest'}"
+        )
+    for change in changes:
+        progress.say(f"warning: {change} The steps from here on run with what is installed now.")
+    save_config(prepared.config, registry, folder)
+    lock_plugins(registry, folder)
+    try:
+        return _train(prepared, folder, progress, resume=True)
+    except UsageError:  # the engine cannot do it: the run stays as it was
+        folder.write_config(saved)
+        raise
+
+
+def _refuse_finished(folder: RunFolder, steps: int) -> None:
+    done = folder.read_summary().get("steps", 0)
+    if folder.report.exists() and steps <= done:
+        raise UsageError(
+            f"{folder.path} is finished: it has done {count_text(done, 'step')}. "
+            f"To train it longer: rlfactory run --resume {folder.path} --steps {2 * done or 100}"
+        )
+
+
+def _train(prepared: Prepared, folder: RunFolder, progress: Progress, *, resume: bool) -> RunFolder:
+    progress.say(f"{'resuming' if resume else 'run'} {folder.path}")
+    with stop_on_interrupt(progress.say) as stop:
+        try:
+            summary = prepared.engine.train(
+                EngineRun(prepared.config, prepared.registry, folder, progress, resume, stop, prepared.parts)
+            )
+        except RunStopped as stopped:
+            write_report(folder, plugin_sections(prepared.registry))
+            saved = (folder.checkpoints / "latest").exists()
+            resumed = f"Go on with: rlfactory run --resume {folder.path}"
+            raise RunStopped(f"{stopped} {resumed if saved else 'Start it anew: there is no checkpoint.'}") from None
+    folder.write_summary(summary)
+    write_report(folder, plugin_sections(prepared.registry))
+    return folder

@@ -1,0 +1,163 @@
+"""Reads a user's own samples from JSONL or parquet files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast, get_args
+
+from rlfactory_core.config import DataColumns
+from rlfactory_core.errors import DataError, MissingExtraError
+from rlfactory_core.types import Message, Role, Sample
+
+Row = Mapping[str, Any]
+_ABSENT = object()
+_LINES = (".jsonl", ".json", ".ndjson")
+
+
+def load_samples(path: str | Path, columns: DataColumns, split: str) -> list[Sample]:
+    """All rows of a file as samples.
+
+    The prompt is a text or a list of ``{role, content}`` messages, the answer a text, a number or a list of accepted
+    ones. If an id is missing or occurs twice, row numbers from 0 become the ids of all rows. The row without its prompt
+    becomes the sample's metadata.
+
+    Args:
+        columns: the columns' names; dots reach into structs.
+
+    Raises:
+        DataError: the file is missing or unreadable or has no rows, a column is missing, or a prompt or an answer is
+            empty.
+        MissingExtraError: the file is parquet, and pyarrow is not installed.
+    """
+    path = Path(path)
+    rows = list(_read(path))
+    if not rows:
+        raise DataError(f"{path} has no rows; a data file needs at least one question.")
+    for field, column in (("prompt", columns.prompt), ("answer", columns.answer)):
+        if not any(_get(row, column) is not _ABSENT for row in rows):
+            raise _no_column(path, field, column, rows[0])
+    ids = [_get(row, columns.id) for row in rows]
+    named = all(value not in (_ABSENT, None) for value in ids) and len(set(map(str, ids))) == len(ids)
+    return [
+        Sample(
+            id=str(ids[number]) if named else str(number),
+            prompt=_prompt(_get(row, columns.prompt), _place(path, number, columns.prompt)),
+            answer=_answer(_get(row, columns.answer), _place(path, number, columns.answer)),
+            metadata={key: value for key, value in row.items() if key != columns.prompt.split(".")[0]},
+            split=split,
+            slice=_slice(_get(row, columns.slice)),
+        )
+        for number, row in enumerate(rows)
+    ]
+
+
+def _read(path: Path) -> Iterator[Row]:
+    if not path.exists():
+        raise DataError(f"There is no data file {path}.")
+    if not path.is_file():
+        raise DataError(f"{path} is not a file; give one .jsonl or .parquet file.")
+    if path.suffix == ".parquet":
+        return _read_parquet(path)
+    if path.suffix in _LINES:
+        return _read_lines(path)
+    raise DataError(f"{path} ends in {path.suffix or 'nothing'!r}; expected .jsonl or .parquet.")
+
+
+def _read_lines(path: Path) -> Iterator[Row]:
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line.decode("utf-8-sig"))
+            except (ValueError, RecursionError) as error:
+                reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
+                raise DataError(f"{path}, line {number} is not JSON: {reason}. Expected one object a line.") from error
+            if not isinstance(row, dict):
+                raise DataError(f"{path}, line {number} is a JSON {type(row).__name__}; expected one object a line.")
+            yield row
+
+
+def _read_parquet(path: Path) -> Iterator[Row]:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise MissingExtraError(f"Reading {path} needs pyarrow: python -m pip install pyarrow") from error
+    try:
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches():
+                yield from batch.to_pylist()
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{path} cannot be read as parquet: {error}") from error
+
+
+def _get(row: Row, column: str) -> Any:
+    """The value at a dotted path, or `_ABSENT`; a column whose own name has these dots comes first."""
+    if column in row:
+        return row[column]
+    value: Any = row
+    for key in column.split("."):
+        if not isinstance(value, Mapping) or key not in value:
+            return _ABSENT
+        value = value[key]
+    return value
+
+
+def _no_column(path: Path, field: str, column: str, row: Row) -> DataError:
+    found = sorted(_paths(row, ""))
+    return DataError(
+        f"{path} has no column {column!r} for the {field}. Found: {', '.join(found) or 'none'}. "
+        f"Name the right one with data.columns.{field}=COLUMN."
+    )
+
+
+def _paths(row: Row, prefix: str) -> Iterator[str]:
+    for key, value in row.items():
+        if isinstance(value, Mapping):
+            yield from _paths(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}"
+
+
+def _place(path: Path, number: int, column: str) -> str:
+    return f"{path}, row {number} (from 0): column {column!r}"
+
+
+def _prompt(value: Any, place: str) -> str | tuple[Message, ...]:
+    if isinstance(value, str) and value.strip():
+        return value
+    if value is _ABSENT or not isinstance(value, Sequence) or isinstance(value, str) or not value:
+        raise DataError(f"{place} is empty or not a prompt; expected a text or a list of messages.")
+    messages = tuple(_message(item, place) for item in value)
+    if not any(message.content.strip() for message in messages):
+        raise DataError(f"{place} holds only empty messages.")
+    return messages
+
+
+def _message(item: Any, place: str) -> Message:
+    role = item.get("role") if isinstance(item, Mapping) else None
+    content = item.get("content") if isinstance(item, Mapping) else None
+    if role not in get_args(Role) or not isinstance(content, str):
+        expected = f"expected {{role, content}} with a text and one of the roles {', '.join(get_args(Role))}."
+        raise DataError(f"{place} holds the message {str(item)[:200]!r}; {expected}")
+    return Message(cast(Role, role), content)
+
+
+def _answer(value: Any, place: str) -> str | tuple[str, ...]:
+    if isinstance(value, Mapping):
+        keys = ", ".join(map(str, value))
+        raise DataError(f"{place} is a struct with {keys}; name one of these with data.columns.answer=COLUMN.KEY.")
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        answers = tuple(str(item) for item in value if item is not None and str(item).strip())
+        if answers:
+            return answers
+    elif value not in (_ABSENT, None) and str(value).strip():
+        return str(value)
+    raise DataError(f"{place} is empty; every question needs an answer to compare with.")
+
+
+def _slice(value: Any) -> str:
+    return "" if value is _ABSENT or value is None else str(value)

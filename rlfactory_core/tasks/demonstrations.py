@@ -1,0 +1,117 @@
+"""Makes the recipe of a tiny model from episodes of `Task.solve`.
+
+The episodes are of training samples, in the task's real environment with its real tools. The model first learns to
+imitate them. Then it learns from careless versions of them, with answers before all calls are made, answers to another
+sample, or answers without their closing tag. It can then do every step, but often leaves one out, so that GRPO has
+something to improve.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rlfactory_core.cache import digest
+from rlfactory_core.tasks.solving import DEFAULTS, Played, is_demonstrated, play_solutions
+from rlfactory_core.tasks.task import Task
+from rlfactory_core.tiny import ANSWER_CLOSE, Demonstration, TinyModelRecipe, WarmStartStage, calls_text, tools_prompt
+from rlfactory_core.types import ToolSpec
+
+__all__ = ["DEFAULTS", "demonstrated_recipe", "recipe_of"]
+
+HELD_OUT = 8  # one episode in eight is kept for the probe
+ARCHITECTURE = {
+    "hidden_size": 96,
+    "intermediate_size": 256,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "num_key_value_heads": 3,
+    "head_dim": 32,
+    "max_position_embeddings": 4096,
+}
+VOCABULARY = 1024
+
+
+def recipe_of(task: Task) -> TinyModelRecipe | None:
+    """The recipe of a task's tiny model: its own, or one made from its `solve`; None: it has neither.
+
+    Raises:
+        PluginError, UsageError, BackendError: as `demonstrated_recipe`.
+    """
+    return demonstrated_recipe(task) if is_demonstrated(task) else task.tiny_model()
+
+
+def demonstrated_recipe(task: Task) -> TinyModelRecipe:
+    """Play episodes with another task of the same class and options, and make the recipe from them.
+
+    The same seed gives the same recipe if the tools give the same results.
+
+    Raises:
+        PluginError: there are no training samples, or `Task.solve` does not solve one of them.
+        UsageError, BackendError: as the task's `open`.
+    """
+    # In a thread of its own, because the engine calls this within a running event loop.
+    with ThreadPoolExecutor(1, "rlfactory-demonstrations") as thread:
+        played = thread.submit(lambda: asyncio.run(play_solutions(task))).result()
+    held_out = tuple(played[::HELD_OUT])
+    shown = tuple(each for number, each in enumerate(played) if number % HELD_OUT) or held_out
+    tools = played[0].tools
+    return TinyModelRecipe(
+        architecture=ARCHITECTURE,
+        vocabulary=lambda: _vocabulary(shown, tools),
+        vocab_size=VOCABULARY,
+        stages=(
+            WarmStartStage(Demonstrator(shown), 500, 16, target=0.95, context_weight=0.3),
+            WarmStartStage(Demonstrator(shown, CARELESS), 60, 16, context_weight=0.3),
+        ),
+        probe=Demonstrator(held_out),
+        fingerprint=digest([Path(__file__).read_text(encoding="utf-8"), *(each.text for each in played)]),
+        tools=tools,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Carelessness:
+    """Probabilities of an episode's mistakes."""
+
+    too_early: float = 0.0  # an answer to another sample, before one of the calls
+    wrong_answer: float = 0.0  # an answer to another sample, after all calls
+    format_slip: float = 0.0  # an answer without its closing tag
+
+
+CARELESS = Carelessness(too_early=0.6, wrong_answer=0.1, format_slip=0.08)
+
+
+@dataclass(frozen=True, slots=True)
+class Demonstrator:
+    """Returns a random episode at each call, with mistakes."""
+
+    episodes: Sequence[Played]
+    care: Carelessness = Carelessness()
+
+    def __call__(self, rng: random.Random) -> Demonstration:
+        episode = rng.choice(self.episodes)
+        *before, end = episode.turns
+        answer = episode.messages[end]
+        other = rng.choice(self.episodes)
+        wrong = other.messages[other.turns[-1]]
+        chance = rng.random()
+        if chance < self.care.too_early:
+            end, answer = rng.choice(before or [end]), wrong
+        elif chance < self.care.too_early + self.care.wrong_answer:
+            answer = wrong
+        if rng.random() < self.care.format_slip:
+            answer = replace(answer, content=answer.content.removesuffix(ANSWER_CLOSE).rstrip())
+        return (*episode.messages[:end], answer)
+
+
+def _vocabulary(episodes: Sequence[Played], tools: Sequence[ToolSpec]) -> Iterator[str]:
+    """Texts for the tokenizer; the parts of every prompt are repeated so that they become few tokens."""
+    yield from [tools_prompt(tools)] * 30 if tools else []
+    yield from ["user\nassistant\n"] * 30
+    for episode in episodes:
+        yield "\n".join(f"{message.content}\n{calls_text(message)}" for message in episode.messages)

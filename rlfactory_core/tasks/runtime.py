@@ -1,0 +1,239 @@
+"""An open task: its tools, rewards and chat format behind one method, `TaskRuntime.play`.
+
+Every engine uses it in each of its worker processes, so that trajectories do not depend on the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+from rlfactory_core.chat.select import configured_format
+from rlfactory_core.clients.base import ChatClient
+from rlfactory_core.context import RunContext
+from rlfactory_core.protocols import ChatFormat, Sampler, Tool, ToolManager, ToolSource
+from rlfactory_core.reporting.progress import Progress
+from rlfactory_core.rollout import Episode, RolloutLimits, chat_rollout, rollout, rollout_group
+from rlfactory_core.tasks.parts import TaskParts
+from rlfactory_core.tasks.scorers import ServedModel
+from rlfactory_core.tools.sources import OpenTools
+from rlfactory_core.types import Group, Sample, Trajectory
+
+
+@asynccontextmanager
+async def open_task(
+    parts: TaskParts,
+    progress: Progress | None = None,
+    run: RunContext | None = None,
+    *,
+    group: str = "",
+    served: ServedModel | None = None,
+) -> AsyncIterator[TaskRuntime]:
+    """``async with open_task(parts) as runtime: …``; see `TaskResources` for the arguments and what is raised."""
+    resources = TaskResources(parts, group)
+    try:
+        yield await resources.open(progress, run, served=served)
+    finally:
+        await resources.close()
+
+
+class TaskResources:
+    """The resources of a task, its scorers and its tools; `open` acquires them, `close` releases them.
+
+    Args:
+        group: the same in all processes of a run on one machine, which then share tool servers; empty: not shared.
+    """
+
+    def __init__(self, parts: TaskParts, group: str = "") -> None:
+        self.parts = parts
+        self._tools = OpenTools(group)
+        self._added: Sequence[Tool] = ()  # the tools of the configuration's own sources
+        self._managers: dict[str, ToolManager] = {}
+        self.chat: ChatFormat | None = None  # counts the tokens of tools' results, once the model is known
+
+    async def open(
+        self,
+        progress: Progress | None = None,
+        run: RunContext | None = None,
+        *,
+        served: ServedModel | None = None,
+        pools_later: bool = False,
+    ) -> TaskRuntime:
+        """Open the task and its scorers, and start its tools.
+
+        Args:
+            progress: for the task's progress display.
+            run: the task's context; its ``sections`` are kept from the parts.
+            served: the model that the engine serves for scorers.
+            pools_later: leave scorers closed whose model is not served yet, to check only the other resources.
+
+        Raises:
+            UsageError: the user can correct the cause, such as a scorer whose model the engine does not serve.
+            BackendError: a service that the task needs does not answer.
+        """
+        config, task, scorers = self.parts.config, self.parts.task, self.parts.scorers
+        waiting: Collection[str] = () if served is not None else scorers.pools
+        if waiting and not pools_later:
+            scorers.refuse_pools()
+        if progress is not None:
+            task.progress = progress
+        if run is not None:
+            task.run = replace(run, sections=task.run.sections)
+        await task.open()
+        await scorers.open(task, served, but=waiting)
+        await self._tools.open(task.tools)
+        own = len(self._tools.tools)
+        if config.tools.mcp is not None:
+            from rlfactory_core.tools.mcp.source import McpSource
+
+            sources: list[ToolSource] = [McpSource(config.tools.mcp)]
+            await self._tools.open(sources)
+        self._added = self._tools.tools[own:]
+        self.manager("")  # raises UsageError if an item is not a tool
+        return TaskRuntime(self.parts, self)
+
+    async def close(self) -> None:
+        """Release everything; it may be called before `open`, after a failed one, and repeatedly."""
+        for manager in self._managers.values():
+            await manager.close()
+        await self._tools.close()
+        await self.parts.scorers.close()
+        await self.parts.task.close()
+
+    @property
+    def tools(self) -> Sequence[Tool]:
+        """The open tools: those of the task, then those of the configuration."""
+        return self._tools.tools
+
+    def manager(self, control: str) -> ToolManager:
+        """The manager of all tools, made once. A control's name replaces the task's tools by the control's."""
+        if control not in self._managers:
+            parts = self.parts
+            tools = [*parts.task.controls()[control], *self._added] if control else self.tools
+            make = parts.registry.find(parts.config.tools.manager, "tool_manager").factory
+            self._managers[control] = make(tools, parts.config.tools, count_tokens=self._count_tokens)
+        return self._managers[control]
+
+    def _count_tokens(self, text: str) -> int:
+        """The number of tokens; four bytes count as one if the model is remote and its tokenizer unknown."""
+        return -(-len(text.encode()) // 4) if self.chat is None else len(self.chat.encode(text))
+
+
+class TaskRuntime:
+    """A task that can be played; made by `open_task`.
+
+    Args:
+        chat: the model's chat format; without it, the task can be played in messages only.
+    """
+
+    def __init__(self, parts: TaskParts, resources: TaskResources, chat: ChatFormat | None = None) -> None:
+        self.parts, self.config, self.task = parts, parts.config, parts.task
+        self.scorers: Mapping[str, tuple[Any, float]] = parts.scorers.weighted
+        self.rewards, self.success = parts.scorers.layer, parts.scorers.success
+        self.limits, env = RolloutLimits.of(self.config.rollout), self.config.env
+        self._make_env = parts.registry.find(env, "env").factory if env else parts.task.make_env
+        self.manager, self.tools = resources.manager(""), resources.tools
+        self._resources, self._chat = resources, chat
+        if chat is not None:
+            resources.chat = chat
+
+    def with_tokenizer(self, tokenizer: Any) -> TaskRuntime:
+        """The same runtime with the chat format for a tokenizer, which the configuration chooses.
+
+        Raises:
+            ChatFormatError: no format fits, or its proof fails (`ChatFormat.prove`).
+        """
+        chat = configured_format(self.config.chat, self.parts.registry, tokenizer)
+        chat.prove()
+        return TaskRuntime(self.parts, self._resources, chat)
+
+    @property
+    def chat(self) -> ChatFormat:
+        if self._chat is None:
+            raise RuntimeError("This TaskRuntime has no tokenizer: use the one that with_tokenizer gives.")
+        return self._chat
+
+    def control_manager(self, name: str) -> ToolManager:
+        """The manager of a control's tools and those of the configuration."""
+        return self._resources.manager(name)
+
+    async def play(
+        self,
+        sample: Sample,
+        sampler: Sampler,
+        *,
+        attempts: int,
+        temperature: float,
+        seed: int,
+        session: str,
+        manager: ToolManager | None = None,
+    ) -> Group:
+        """Roll out and score all attempts at a sample, concurrently; the sampler sees ``session/0``, ``session/1``, …
+
+        Args:
+            manager: replaces the task's own tools.
+        """
+        episode = self.episode(sample, temperature, seed, session, manager)
+        return await self._play_group(episode, attempts, lambda each: rollout(each, self.chat, sampler))
+
+    async def play_one(
+        self,
+        sample: Sample,
+        sampler: Sampler,
+        *,
+        attempt: int,
+        temperature: float,
+        seed: int,
+        session: str,
+        manager: ToolManager | None = None,
+    ) -> Trajectory:
+        """Roll out and score one attempt; group scorers get a group of one.
+
+        It equals attempt i of `play` if ``seed`` is ``derive_seed(seed of play, sample.id, i)`` and ``session`` is
+        ``"<session of play>/<i>"``.
+        """
+        episode = replace(self.episode(sample, temperature, seed, session, manager), attempt=attempt)
+        return await self.rewards.score_trajectory(await rollout(episode, self.chat, sampler))
+
+    async def play_chat(
+        self,
+        sample: Sample,
+        client: ChatClient,
+        *,
+        attempts: int,
+        temperature: float,
+        seed: int,
+        session: str,
+        manager: ToolManager | None = None,
+    ) -> Group:
+        """As `play`, but in messages, for a model behind a server; it needs no tokenizer."""
+        episode = self.episode(sample, temperature, seed, session, manager)
+        return await self._play_group(episode, attempts, lambda each: chat_rollout(each, client))
+
+    async def _play_group(
+        self, episode: Episode, attempts: int, play: Callable[[Episode], Awaitable[Trajectory]]
+    ) -> Group:
+        """Score each attempt as soon as it has ended, while others go on."""
+        scoring = self.rewards.scoring(episode.sample, attempts)
+
+        async def play_and_score(each: Episode) -> Trajectory:
+            return await scoring.score(each.attempt, await play(each))
+
+        return await rollout_group(episode, attempts, play_and_score)
+
+    def episode(
+        self, sample: Sample, temperature: float, seed: int, session: str, manager: ToolManager | None
+    ) -> Episode:
+        """An attempt at a sample with the run's limits and environment."""
+        tools = manager or self.manager
+        return Episode(
+            sample,
+            make_env=lambda sample, context: self._make_env(sample, tools, context),
+            limits=self.limits,
+            session=session,
+            temperature=temperature,
+            top_p=self.config.rollout.top_p if temperature > 0 else 1.0,
+            seed=seed,
+        )

@@ -1,0 +1,173 @@
+"""Plays `Task.solve` in the task's own environment."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import traceback
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rlfactory_core.config.loading import merge, validate_section
+from rlfactory_core.config.sections import RolloutConfig
+from rlfactory_core.errors import PluginError
+from rlfactory_core.protocols import EnvStart
+from rlfactory_core.rollout import Episode, RolloutLimits, play_episode
+from rlfactory_core.tasks.parts import own_samples
+from rlfactory_core.tasks.task import Task
+from rlfactory_core.tiny import Demonstration, calls_text
+from rlfactory_core.tools.manager import DefaultToolManager
+from rlfactory_core.tools.sources import OpenTools
+from rlfactory_core.types import FaultKind, Message, Sample, StopReason, ToolSpec, Trajectory, Turn
+from rlfactory_core.utils.aio import gather_all
+
+EPISODES = 512  # at most
+AT_ONCE = 16  # concurrent episodes
+ENDS = (StopReason.FINAL_ANSWER, StopReason.NO_TOOL_CALL, StopReason.ENV_DONE)
+DEFAULTS: Mapping[str, Any] = {
+    "rollout": {"max_turn_tokens": 96, "max_tokens": 2048},
+    "train": {"steps": 40, "prompts_per_step": 8, "group_size": 8, "updates_per_step": 2, "lr": 1e-3, "muon_lr": 3e-3},
+    "eval": {"every": 10, "limit": 64},
+}
+"""Of a run's configuration; the task's ``defaults`` and ``tiny_defaults`` override them."""
+
+
+def is_demonstrated(task: Task) -> bool:
+    """Whether the task overrides `Task.solve` but not `Task.tiny_model`, so that its model learns from `solve`."""
+    return type(task).solve is not Task.solve and type(task).tiny_model is Task.tiny_model
+
+
+def tiny_defaults(task: Task) -> Mapping[str, Any]:
+    """The defaults of a run with the task's own tiny model, which include the task's ``defaults``."""
+    return merge(DEFAULTS if is_demonstrated(task) else {}, task.defaults, task.tiny_defaults)
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """An episode that `Task.solve` has finished."""
+
+    messages: Demonstration
+    prompt: int  # the number of messages in the prompt
+    tools: tuple[ToolSpec, ...]
+
+    @property
+    def turns(self) -> tuple[int, ...]:
+        """The indices of the solver's messages."""
+        indices = range(self.prompt, len(self.messages))
+        return tuple(index for index in indices if self.messages[index].role == "assistant")
+
+    @property
+    def text(self) -> str:
+        """The tools and messages as JSON, for the fingerprint."""
+        tools = [[tool.name, tool.description, dict(tool.parameters)] for tool in self.tools]
+        said = [[m.role, m.content, m.reasoning, [calls_text(m)]] for m in self.messages]
+        return json.dumps([tools, said], sort_keys=True, default=str)
+
+
+def solve_turn(task: Task, sample: Sample, messages: Sequence[Message]) -> Message:
+    """The next message of `Task.solve`.
+
+    Raises:
+        PluginError: it returned something other than an assistant message.
+        Exception: whatever `Task.solve` raises.
+    """
+    said: object = task.solve(sample, messages)
+    if isinstance(said, Message) and said.role == "assistant":
+        return said
+    raise PluginError(
+        f"{type(task).__name__}.solve, sample '{sample.id}': got {said!r:.200}, expected a Message of the role "
+        "'assistant'."
+    )
+
+
+class _Solver:
+    """A `rollout.loop.Speaker` that asks `Task.solve` and keeps the conversation."""
+
+    def __init__(self, task: Task, sample: Sample) -> None:
+        self._task, self._sample = task, sample
+        self.messages: list[Message] = []
+        self.prompt = 0
+        self.tools: tuple[ToolSpec, ...] = ()
+
+    def start(self, start: EnvStart) -> None:
+        self.messages += start.messages
+        self.prompt, self.tools = len(start.messages), start.tools
+
+    async def say(self, number: int) -> Turn | None:
+        place = f"{type(self._task).__name__}.solve, sample '{self._sample.id}', turn {number + 1}"
+        try:
+            said = solve_turn(self._task, self._sample, tuple(self.messages))
+        except PluginError:
+            raise
+        except Exception as error:  # the boundary to the task's code
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{Path(frame.filename).name}, line {frame.lineno}"
+            raise PluginError(f"{place}: {type(error).__name__}: {error} ({where}).") from error
+        calls = (replace(call, id=f"call_{number}") for number, call in enumerate(said.tool_calls))
+        said = replace(said, tool_calls=tuple(calls))  # `solve` need not give its calls different ids
+        self.messages.append(said)
+        return Turn((), (), (), said, finish="stop")
+
+    def hear(self, messages: Sequence[Message]) -> None:
+        self.messages += messages
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+
+async def play_solutions(like: Task) -> list[Played]:
+    """Episodes of random training samples in a fixed order, played by a new task of the same class and options."""
+    task = type(like)(like.config.model_dump(mode="json", exclude_unset=True), like.seed)
+    task.progress, task.run = like.progress, like.run
+    samples = own_samples(task, "train")
+    if not samples:
+        raise PluginError(
+            f"{type(task).__name__} has no training samples of its own, so its default model has nothing to learn "
+            "from. Name a model with --model (a folder or a hub id)."
+        )
+    task.check(samples)
+    chosen = random.Random(f"demonstrations {task.seed}").sample(samples, min(EPISODES, len(samples)))
+    tools = OpenTools()
+    async with AsyncExitStack() as opened:
+        opened.push_async_callback(task.close)
+        await task.open()
+        opened.push_async_callback(tools.close)
+        await tools.open(task.tools)
+        manager = DefaultToolManager(tools.tools)
+        opened.push_async_callback(manager.close)
+        task.progress.stage("warm start: demonstrations", len(chosen), "episode")
+        slots = asyncio.Semaphore(AT_ONCE)
+        limits = _limits(task)
+
+        async def play(number: int, sample: Sample) -> Played:
+            async with slots:
+                solver = _Solver(task, sample)
+                episode = Episode(sample, lambda s, c: task.make_env(s, manager, c), limits, f"demonstration-{number}")
+                _check_solved(task, await play_episode(episode, solver))
+                task.progress.advance(1)
+                return Played(tuple(solver.messages), solver.prompt, solver.tools)
+
+        return await gather_all(play(number, sample) for number, sample in enumerate(chosen))
+
+
+def _limits(task: Task) -> RolloutLimits:
+    """The default limits of a run of the task."""
+    config = validate_section(RolloutConfig, tiny_defaults(task).get("rollout", {}), prefix="rollout")
+    return RolloutLimits.of(config)
+
+
+def _check_solved(task: Task, trajectory: Trajectory) -> None:
+    """Raise a `PluginError` if the solver made a wrong call or did not finish, because a model would learn it."""
+    place = f"{type(task).__name__}.solve does not solve sample '{trajectory.sample.id}'"
+    for fault in trajectory.faults:
+        if fault.kind in (FaultKind.POLICY, FaultKind.INFRA):
+            raise PluginError(f"{place}: turn {fault.turn + 1}, {fault.source}: {fault.message}")
+    if trajectory.stop not in ENDS:
+        raise PluginError(
+            f"{place}: it has not ended after {len(trajectory.turns)} turns ({trajectory.stop.value}). It has to end "
+            "with a message without a call, within rollout.max_turns and rollout.max_tool_calls of the task's defaults."
+        )

@@ -1,0 +1,169 @@
+"""What the checks of one plugin share: one open bench and the episodes played so far."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn, Self
+
+from rlfactory_core.errors import BackendError, UsageError
+from rlfactory_core.protocols import ChatFormat, ToolManager
+from rlfactory_core.reporting.progress import Progress
+from rlfactory_core.testing.bench import TaskBench
+from rlfactory_core.testing.checks.other_process import OtherProcessResult, play_in_other_process
+from rlfactory_core.testing.checks.result import DoesNotApply
+from rlfactory_core.testing.policies import Policy, oracle
+from rlfactory_core.types import Sample, Trajectory
+
+_UNPLAYED = "the oracle cannot be played, as an earlier check reports"
+_UNOPENED = "the task cannot be opened, as an earlier check reports"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckOptions:
+    """How thoroughly a task is checked, and how long the checks wait for it."""
+
+    models: Sequence[str] = ()  # folders or hub ids whose tokenizers `tokens` tries beside the built-in families'
+    samples: int = 8  # of each split, that are played
+    deadline_s: float = 60.0  # for the episodes of one policy
+    close_s: float = 15.0  # for closing the task
+    hang_s: float = 0.5  # for a call to a tool that is made to hang
+
+
+class CheckContext:
+    """``with CheckContext("my-task") as context: …``; the task is opened when a check first needs it.
+
+    Args:
+        plugin, overrides: as in `TaskBench`.
+        progress: shows the progress of opening the task.
+
+    Raises:
+        UsageError: no such plugin, or it cannot be configured like this.
+    """
+
+    def __init__(
+        self,
+        plugin: str,
+        overrides: Sequence[str | Mapping[str, Any]] = (),
+        options: CheckOptions = CheckOptions(),
+        *,
+        progress: Progress | None = None,
+    ) -> None:
+        self.options = options
+        self.all_played: list[Trajectory] = []  # all that were played by any check
+        self._bench = TaskBench(plugin, overrides, progress=progress)
+        self._is_open = False
+        self._unopened: Exception | None = None  # why the task is not open
+        self._unplayed: Exception | None = None  # why there is no oracle
+        self._reported: set[str] = set()  # which of the two errors a check has already raised
+        self._oracle: dict[str, list[Trajectory]] = {}
+        self._other_process: OtherProcessResult | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        """Close the open task and ignore its errors; the next check gets a new one."""
+        if self._is_open:
+            with contextlib.suppress(Exception):  # the boundary to the task's close; the check `close` reports errors
+                self._bench.close(self.options.close_s)
+            self._bench, self._is_open = self._bench.again(), False
+
+    def open(self) -> None:
+        """Open the task before any check, so that errors which the user can correct are shown at once.
+
+        Raises:
+            UsageError, BackendError: the task has no samples here, or cannot be opened. Other errors are reported by
+                the first check.
+        """
+        if self._is_open or self._unopened is not None:
+            return
+        try:
+            for split in ("train", "eval"):
+                self.rows(split)
+            self._bench.__enter__()
+            self._is_open = True
+        except (UsageError, BackendError):
+            raise
+        except Exception as error:  # noqa: BLE001 - the boundary to the task's open; it is kept for the first check
+            self._unopened = error
+
+    @property
+    def bench(self) -> TaskBench:
+        """The open bench.
+
+        Raises:
+            DoesNotApply: it could not be opened for an earlier check either.
+            Exception: what opening raises, the first time.
+        """
+        self.open()
+        if self._unopened is not None:
+            self._raise_once(_UNOPENED, self._unopened)
+        return self._bench
+
+    def closed_bench(self) -> TaskBench:
+        """Another bench of the same task, not open."""
+        return self._bench.again()
+
+    def rows(self, split: str) -> list[Sample]:
+        """All samples; the task need not be open."""
+        return self._bench.rows(split)
+
+    def some(self, split: str = "train") -> list[Sample]:
+        """Samples from all over a split."""
+        return self._bench.samples(split, self.options.samples)
+
+    def play(
+        self,
+        policy: Policy,
+        samples: Sequence[Sample],
+        *,
+        attempts: int = 1,
+        manager: ToolManager | None = None,
+        chat: ChatFormat | None = None,
+    ) -> list[Trajectory]:
+        """As `TaskBench.play`; the episodes are kept for the check `bounds`."""
+        played = self.bench.play(
+            policy, samples, attempts=attempts, manager=manager, chat=chat, deadline_s=self.options.deadline_s
+        )
+        self.all_played += played
+        return played
+
+    def oracle(self, split: str = "train") -> list[Trajectory]:
+        """The oracle's episodes on `some` of the samples, played once.
+
+        Raises:
+            DoesNotApply: it could not be played for an earlier check either.
+            Exception: what playing raises, the first time.
+        """
+        if split not in self._oracle:
+            bench = self.bench
+            if self._unplayed is not None:
+                self._raise_once(_UNPLAYED, self._unplayed)
+            try:
+                self._oracle[split] = self.play(oracle(bench.task), self.some(split))
+            except Exception as error:  # noqa: BLE001 - the boundary to the task's code; it is raised again
+                self._unplayed = error
+                self._raise_once(_UNPLAYED, error)
+        return self._oracle[split]
+
+    @property
+    def other_process(self) -> OtherProcessResult:
+        """The result of playing the same plugin in another process."""
+        if self._other_process is None:
+            bench = self.bench
+            self._other_process = play_in_other_process(
+                bench.config, bench.registry.fingerprints(), self.some()[:2], 2 * self.options.deadline_s
+            )
+        return self._other_process
+
+    def _raise_once(self, reason: str, error: Exception) -> NoReturn:
+        """Raise the error for the first check that meets it, and `DoesNotApply` with the reason for the others."""
+        if reason in self._reported:
+            raise DoesNotApply(reason)
+        self._reported.add(reason)
+        raise error

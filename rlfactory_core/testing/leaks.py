@@ -1,0 +1,134 @@
+"""Finds resources that this process holds: child processes, threads, open files, and files that it has written."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from rlfactory_core.cache import cache_root
+
+_OWN_THREADS = ("rlfactory-bench", "tool-", "asyncio_", "ThreadPoolExecutor", "MainThread")  # loops and pools
+_TRACKERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")  # started once, for the process's life
+_PROC = Path("/proc")
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceSnapshot:
+    """The resources at one moment; children and open files are known on Linux only."""
+
+    children: dict[int, str]  # process ids of descendants, with their command lines
+    threads: dict[int, str]
+    files: frozenset[str]  # open ones
+    channels: int  # open sockets and pipes
+
+    @classmethod
+    def now(cls) -> ResourceSnapshot:
+        links = list(_links())
+        threads = {thread.ident or 0: thread.name for thread in threading.enumerate()}
+        return cls(
+            children=_descendants(os.getpid()),
+            threads={number: name for number, name in threads.items() if not name.startswith(_OWN_THREADS)},
+            files=frozenset(link for link in links if link.startswith("/") and not link.startswith("/dev/")),
+            channels=sum(link.startswith(("socket:", "pipe:")) for link in links),
+        )
+
+    def left_since(self, before: ResourceSnapshot) -> list[str]:
+        """The resources that are new since ``before``, in words."""
+        processes = [
+            f"process {number} ({words[:80]})"
+            for number, words in self.children.items()
+            if number not in before.children and not any(tracker in words for tracker in _TRACKERS)
+        ]
+        threads = [f"thread {name}" for number, name in self.threads.items() if number not in before.threads]
+        files = [f"an open file {name}" for name in sorted(self.files - before.files)]
+        return processes + threads + files
+
+
+def _links() -> Iterator[str]:
+    """The targets of the open file descriptors."""
+    folder = _PROC / "self" / "fd"
+    for name in os.listdir(folder) if folder.is_dir() else ():
+        with contextlib.suppress(OSError):  # closed by now
+            yield os.readlink(folder / name)
+
+
+def _descendants(root: int) -> dict[int, str]:
+    parents: dict[int, int] = {}
+    for entry in _PROC.iterdir() if _PROC.is_dir() else ():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError, IndexError, ValueError):  # ended by now
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+    found: dict[int, str] = {}
+    for number in parents:
+        above = number
+        while above in parents and above != root:
+            above = parents[above]
+        if above == root and number != root:
+            found[number] = _command(number)
+    return found
+
+
+def _command(number: int) -> str:
+    with contextlib.suppress(OSError):
+        words = (_PROC / str(number) / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+        return words or "it has ended and nobody has waited for it"
+    return "it has ended"
+
+
+class WrittenFiles:
+    """Records the files and folders that this process makes within `noted`."""
+
+    def __init__(self) -> None:
+        self._made: set[str] | None = None
+
+    @contextlib.contextmanager
+    def noted(self) -> Iterator[set[str]]:
+        """Yields a set to which new paths are added; only for one caller at a time."""
+        made: set[str] = set()
+        self._made = made
+        try:
+            yield made
+        finally:
+            self._made = None
+
+    def hear(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """An audit hook: it must not raise."""
+        if self._made is None or event not in ("open", "os.mkdir", "os.rename", "sqlite3.connect"):
+            return
+        path = arguments[1 if event == "os.rename" else 0]
+        if event == "open" and not _is_writing(arguments[1], arguments[2]):
+            return
+        if isinstance(path, (str, bytes, os.PathLike)):
+            name = os.path.abspath(os.fsdecode(path))
+            if event == "os.rename" or not os.path.exists(name):
+                self._made.add(name)
+
+
+def _is_writing(mode: Any, flags: Any) -> bool:
+    if isinstance(mode, str):
+        return any(letter in mode for letter in "wax+")
+    return isinstance(flags, int) and bool(flags & _WRITES)
+
+
+def still_there(made: set[str]) -> list[str]:
+    """The files that still exist, except caches and devices."""
+    spared = (str(cache_root()), "/dev/", "/proc/")
+    return sorted(
+        name for name in made if not name.startswith(spared) and "__pycache__" not in name and os.path.lexists(name)
+    )
+
+
+@lru_cache(maxsize=1)
+def written_files() -> WrittenFiles:
+    """The process's only recorder, because an audit hook cannot be removed."""
+    written = WrittenFiles()
+    sys.addaudithook(written.hear)
+    return written

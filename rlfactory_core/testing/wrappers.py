@@ -1,0 +1,41 @@
+"""Base classes that pass every call on to a real tool or environment; a subclass changes single methods."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rlfactory_core.context import ToolContext
+from rlfactory_core.protocols import Env, EnvStart, EnvStep, Tool
+from rlfactory_core.types import Message
+
+
+class ToolWrapper:
+    """A `Tool` with the attributes of another one, which it calls."""
+
+    def __init__(self, tool: Tool) -> None:
+        self._tool = tool
+        self.spec, self.version, self.deadline_s = tool.spec, tool.version, tool.deadline_s
+        self.idempotent, self.stateful = tool.idempotent, tool.stateful
+
+    async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
+        return await self._tool.call(arguments, context)
+
+    async def close(self) -> None:
+        await self._tool.close()
+
+
+class EnvWrapper:
+    """An `Env` that plays another one."""
+
+    def __init__(self, env: Env) -> None:
+        self._env = env
+
+    async def start(self) -> EnvStart:
+        return await self._env.start()
+
+    async def step(self, message: Message) -> EnvStep:
+        return await self._env.step(message)
+
+    async def close(self) -> None:
+        await self._env.close()

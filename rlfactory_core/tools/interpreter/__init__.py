@@ -1,6 +1,0 @@
-"""Python code that the model writes, run in a process of its own for each trajectory."""
-
-from rlfactory_core.tools.interpreter.limits import InterpreterLimits
-from rlfactory_core.tools.interpreter.tool import CodeInterpreter, code_interpreter
-
-__all__ = ["CodeInterpreter", "InterpreterLimits", "code_interpreter"]

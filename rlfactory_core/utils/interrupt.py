@@ -1,0 +1,83 @@
+"""Stops a run without losing work: Ctrl-C or a part of the run asks the training loop to stop after its step.
+
+A second Ctrl-C stops at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+NOTICE = "stopping after this step; press Ctrl-C again to stop at once"
+
+
+class StopRequest:
+    """A loop sets ``armed`` while it checks ``requested`` after each step.
+
+    ``interrupted`` is set by the user, ``reason`` by a part of the run. ``task`` is the run's asyncio task, if it has
+    one; an interruption cancels it. A `KeyboardInterrupt` raised within the event loop could end another task instead.
+    """
+
+    def __init__(self) -> None:
+        self.armed = False
+        self.interrupted = False
+        self.reason = ""
+        self.cancelled = False
+        self.task: asyncio.Task[Any] | None = None
+
+    @property
+    def requested(self) -> bool:
+        return self.interrupted or bool(self.reason)
+
+    def request(self, reason: str) -> None:
+        """Request a stop from within the run, also before a loop is armed; the first reason is kept."""
+        self.reason = self.reason or reason or "a part of the run requested it"
+
+    def trigger(self) -> bool:
+        """Handle Ctrl-C: returns True if the loop is asked to stop after its step; otherwise interrupts the run."""
+        if self.armed and not self.interrupted:
+            self.interrupted = True
+            return True
+        task = self.task
+        if task is None or task.done() or self.cancelled or asyncio.current_task(task.get_loop()) is task:
+            raise KeyboardInterrupt
+        self.cancelled = True
+        task.get_loop().call_soon_threadsafe(task.cancel)
+        return False
+
+
+@contextmanager
+def stop_on_interrupt(say: Callable[[str], None]) -> Iterator[StopRequest]:
+    """Within the context, Ctrl-C triggers the request if it is armed; otherwise, and the second time, it interrupts.
+
+    This works in the main thread only.
+
+    Args:
+        say: shows a notice; called in a thread of its own.
+
+    Raises:
+        KeyboardInterrupt: the run was interrupted.
+    """
+    request = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield request
+        return
+
+    def trigger(number: int, frame: FrameType | None) -> None:
+        if request.trigger():  # in another thread, because this one may be writing to the same stream
+            threading.Thread(target=say, args=(NOTICE,)).start()
+
+    before = signal.signal(signal.SIGINT, trigger)
+    try:
+        yield request
+    except asyncio.CancelledError:
+        if request.cancelled:
+            raise KeyboardInterrupt from None
+        raise
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,86 @@
+"""Threads for blocking functions, in which a function that hangs does not block others.
+
+``concurrent.futures.ThreadPoolExecutor`` does not fit, because a hung thread occupies its place for ever and delays the
+interpreter's exit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import Any
+
+__all__ = ["BlockingPool"]
+
+_Job = tuple["Future[Any]", Callable[[], Any]]
+
+
+class BlockingPool:
+    """As many daemon threads as there are concurrent calls; idle threads are used again.
+
+    The callers limit the concurrency. A call that is abandoned (deadline, cancellation) leaves its thread running,
+    because Python cannot kill one. The next call then gets a new thread, until ``max_threads`` are alive, hung ones
+    included; after that, calls wait for a free thread. A thread whose call returns late is used again.
+    """
+
+    def __init__(self, name: str, max_threads: int = 1024) -> None:
+        self._name = name
+        self._max_threads = max_threads
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._threads = 0
+        self._idle = 0  # threads without a job, less the jobs that wait for them
+
+    async def run(self, fn: Callable[[], Any]) -> Any:
+        """Run ``fn`` in a thread, with the caller's context variables."""
+        return await asyncio.wrap_future(self.submit(fn))
+
+    def submit(self, fn: Callable[[], Any]) -> Future[Any]:
+        """As `run`, for a caller that does not wait. With one thread, jobs run in the order of submission."""
+        future: Future[Any] = Future()
+        context = contextvars.copy_context()
+        with self._lock:
+            jobs = self._jobs
+            jobs.put((future, lambda: context.run(fn)))
+            self._idle -= 1
+            spawn = self._idle < 0 and self._threads < self._max_threads
+            if spawn:
+                self._threads += 1
+                self._idle += 1
+        if spawn:
+            threading.Thread(target=self._work, args=(jobs,), name=f"tool-{self._name}", daemon=True).start()
+        return future
+
+    def close(self) -> None:
+        """Idle threads end now, busy ones after their job. A later call starts new ones."""
+        with self._lock:
+            jobs, threads = self._jobs, self._threads
+            self._jobs, self._threads, self._idle = SimpleQueue(), 0, 0
+        for _ in range(threads):
+            jobs.put(None)
+
+    def _work(self, jobs: SimpleQueue[_Job | None]) -> None:
+        while (job := jobs.get()) is not None:
+            future, fn = job
+            if future.set_running_or_notify_cancel():
+                _settle(future, fn)
+            del job, future, fn  # an idle thread keeps no result alive
+            with self._lock:
+                self._idle += jobs is self._jobs
+
+
+def _settle(future: Future[Any], fn: Callable[[], Any]) -> None:
+    try:
+        result = fn()
+    except Exception as error:  # noqa: BLE001 - it is passed on
+        if isinstance(error, StopIteration):  # a future cannot carry it
+            error = RuntimeError(f"the function raised {error!r}")
+        future.set_exception(error)
+    except BaseException as error:  # noqa: BLE001 - SystemExit would end the event loop and not only the call
+        future.set_exception(RuntimeError(f"the function raised {error!r}"))
+    else:
+        future.set_result(result)

@@ -1,0 +1,286 @@
+"""The default tiny model of a task that says how it is solved: what it is shown, and what an author is told."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import colour_server
+import pytest
+from stock_task import Stock
+
+from rlfactory_core import Message, Sample, Section, Task, TinyModelRecipe, tool
+from rlfactory_core.errors import ModelError, PluginError
+from rlfactory_core.plugins.registry import Registry
+from rlfactory_core.protocols import Tool
+from rlfactory_core.runner import resolve
+from rlfactory_core.tasks.demonstrations import recipe_of
+from rlfactory_core.tasks.parts import TaskParts
+from rlfactory_core.tasks.solving import DEFAULTS, tiny_defaults
+from rlfactory_core.testing.tokenizers import chat_template
+from rlfactory_core.tiny import Demonstration, answer_text, call
+
+FILE = str(Path(__file__).parent.parent / "support" / "stock_task.py")
+
+
+def made(task: Task) -> TinyModelRecipe:
+    recipe = recipe_of(task)
+    assert recipe is not None
+    return recipe
+
+
+def shown(recipe: TinyModelRecipe, stage: int, number: int = 400) -> list[Demonstration]:
+    rng = random.Random(0)
+    return [recipe.stages[stage].demonstrate(rng) for _ in range(number)]
+
+
+def refusal(task: Task) -> str:
+    with pytest.raises(PluginError) as refused:
+        recipe_of(task)
+    return str(refused.value)
+
+
+# --- what is shown --------------------------------------------------------------------------------------------------
+
+
+def test_the_model_is_first_shown_how_samples_are_solved() -> None:
+    answers = {(sample.prompt, sample.answer) for sample in Stock().samples("train")}
+    for asked, looks, found, ends in shown(made(Stock()), stage=0):
+        assert looks.tool_calls[0].name == found.name == "count"
+        assert looks.tool_calls[0].id == found.tool_call_id
+        assert ends.content == answer_text(found.content)
+        assert (asked.content, found.content) in answers
+
+
+def test_then_it_is_shown_episodes_that_leave_something_out() -> None:
+    careless = shown(made(Stock()), stage=1)
+    early = [each for each in careless if len(each) == 2]
+    whole = [each for each in careless if len(each) == 4]
+    assert len(early) + len(whole) == len(careless)
+    assert 0.4 < len(early) / len(careless) < 0.8
+    right = [each for each in whole if each[3].content == answer_text(each[2].content)]
+    assert 0.5 < len(right) / len(whole) < 1.0
+    assert any("</answer>" not in each[-1].content for each in careless)
+
+
+def test_it_is_examined_on_episodes_that_it_is_not_shown() -> None:
+    class Numbered(Stock):
+        def samples(self, split: str) -> list[Sample]:
+            return [replace(sample, prompt=f"{sample.id}: {sample.prompt}") for sample in super().samples(split)]
+
+    recipe = made(Numbered())
+    rng = random.Random(0)
+    examined = [recipe.probe(rng) for _ in range(100)]
+    learnt = shown(recipe, stage=0, number=2000)
+    assert not [each for each in examined if each in learnt]
+
+
+def test_the_same_seed_and_answers_give_the_same_recipe_and_others_another_one() -> None:
+    class Generous(Stock):
+        tools = [tool(lambda item: "99", name="count", description="Count.")]
+
+    first, again, other = (made(Stock(seed=seed)) for seed in (3, 3, 4))
+    assert first.fingerprint == again.fingerprint
+    assert shown(first, 1) == shown(again, 1)
+    assert len({first.fingerprint, other.fingerprint, made(Generous(seed=3)).fingerprint}) == 3
+
+
+def test_another_task_of_the_same_options_is_played_within_a_running_loop_and_closed() -> None:
+    events: list[str] = []
+
+    class Held(Stock):
+        class Config(Section):
+            shop: str = ""
+
+        config: Config
+
+        async def open(self) -> None:
+            events.append(f"open {self.config.shop} {self.seed}")
+
+        async def close(self) -> None:
+            events.append("close")
+
+    async def engine() -> TinyModelRecipe:
+        return made(Held({"shop": "corner"}, seed=2))
+
+    assert asyncio.run(engine()).tools == (Stock.tools[0].spec,)
+    assert events == ["open corner 2", "close"]
+
+
+class Source:
+    """Tools that are known only once it is open."""
+
+    closed = 0
+
+    async def open(self, taken: Collection[str], group: str = "") -> Sequence[Tool]:
+        return Stock.tools
+
+    async def close(self) -> None:
+        type(self).closed += 1
+
+
+def test_tools_of_a_source_are_shown_too() -> None:
+    class Sourced(Stock):
+        tools = [Source()]
+
+    recipe = made(Sourced())
+    assert recipe.tools is not None
+    assert [spec.name for spec in recipe.tools] == ["count"]
+    assert any("Count what is in the shop" in text for text in recipe.vocabulary())
+    assert Source.closed == 1
+
+
+def test_tools_of_a_server_are_shown_too(tmp_path: Path) -> None:
+    pytest.importorskip("mcp", reason="MCP servers: python -m pip install 'rlfactory-core[mcp]'")
+    from rlfactory_core.tools.mcp.source import McpSource
+
+    server = {"command": sys.executable, "args": [colour_server.__file__, str(tmp_path)]}
+
+    class Colours(Task):
+        tools = [McpSource({"mcpServers": {"colours": server}})]
+
+        def samples(self, split: str) -> list[Sample]:
+            return [
+                Sample(thing, f"What colour is {thing}?", colour) for thing, colour in colour_server.COLOURS.items()
+            ]
+
+        def solve(self, sample: Sample, messages: Sequence[Message]) -> Message:
+            if messages[-1].role == "tool":
+                return Message("assistant", answer_text(sample.answer))
+            return Message("assistant", "", tool_calls=(call("search", query=sample.id),))
+
+    recipe = made(Colours())
+    assert recipe.tools is not None
+    assert [spec.name for spec in recipe.tools] == ["search"]
+    assert {found.content for _, _, found, _ in shown(recipe, 0)} <= {f"1: {c}" for c in colour_server.COLOURS.values()}
+
+
+# --- what an author is told -----------------------------------------------------------------------------------------
+
+
+def test_a_mistake_in_solve_is_told_with_its_sample_and_line() -> None:
+    class Mistaken(Stock):
+        def solve(self, sample: Sample, messages: Sequence[Message]) -> Message:
+            raise KeyError(sample.metadata["itme"])
+
+    assert "Mistaken.solve, sample 'train-" in refusal(Mistaken())
+    assert "turn 1: KeyError: 'itme' (test_demonstrations.py, line " in refusal(Mistaken())
+
+
+def test_an_episode_without_an_end_is_told_with_its_sample() -> None:
+    class Endless(Stock):
+        def solve(self, sample: Sample, messages: Sequence[Message]) -> Message:
+            return Message("assistant", "", tool_calls=(call("count", item="figs"),))
+
+    told = refusal(Endless())
+    assert "Endless.solve does not solve sample 'train-" in told
+    assert "it has not ended after 8 turns" in told
+
+
+def test_a_call_that_is_wrong_is_told_as_the_model_would_be() -> None:
+    class Misspelt(Stock):
+        def solve(self, sample: Sample, messages: Sequence[Message]) -> Message:
+            return Message("assistant", "", tool_calls=(call("cuont", item="figs"),))
+
+    told = refusal(Misspelt())
+    assert "turn 1, cuont: " in told
+    assert "'count'" in told
+
+
+@pytest.mark.parametrize("said", ["42", None, Message("user", "42")])
+def test_what_is_no_turn_is_told(said: Any) -> None:
+    class Plain(Stock):
+        def solve(self, sample: Sample, messages: Sequence[Message]) -> Message:
+            return said  # type: ignore[no-any-return]
+
+    assert "expected a Message of the role 'assistant'" in refusal(Plain())
+
+
+def test_without_samples_of_its_own_a_model_has_to_be_named() -> None:
+    class Empty(Stock):
+        def samples(self, split: str) -> list[Sample]:
+            return []
+
+    assert "--model" in refusal(Empty())
+
+
+def test_a_task_that_does_not_say_how_it_is_solved_has_no_model_and_the_refusal_says_what_would_help() -> None:
+    own_model = pytest.importorskip(
+        "rlfactory_core.engines.local.tiny.default_model", reason="needs rlfactory-core[local]"
+    )
+
+    class Silent(Stock):
+        solve = Task.solve
+
+    assert recipe_of(Silent()) is None
+    registry = Registry()
+    parts = TaskParts.make(resolve(registry, None, [{"plugin": FILE}]), registry, Silent())
+    with pytest.raises(ModelError, match=r"--model .* overriding Task\.solve"):
+        own_model.OwnModel.of(parts)
+
+
+# --- defaults -------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_of_the_default_model_has_defaults_that_suit_it_below_the_tasks_own() -> None:
+    class Firm(Stock):
+        defaults = {"rollout": {"max_turns": 3}}
+        tiny_defaults = {"train": {"steps": 7}}
+
+    firm = tiny_defaults(Firm())
+    assert firm["rollout"] == {**DEFAULTS["rollout"], "max_turns": 3}
+    assert firm["train"] == {**DEFAULTS["train"], "steps": 7}
+    config = resolve(Registry(), None, [{"plugin": FILE}])
+    assert config.train.lr == DEFAULTS["train"]["lr"]
+    assert resolve(Registry(), None, [{"plugin": FILE, "model": "some/model"}]).train.lr == 1e-6
+
+
+# --- how it is written ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("family", "tokens"),
+    [
+        ("qwen3", ()),
+        ("llama3", ("<|eot_id|>", "<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>")),
+    ],
+)
+def test_a_chat_template_of_ones_own_is_what_the_demonstrations_are_written_in(
+    family: str, tokens: tuple[str, ...]
+) -> None:
+    tiny_model = pytest.importorskip(
+        "rlfactory_core.engines.local.tiny.tiny_model", reason="needs rlfactory-core[local]"
+    )
+    from rlfactory_core.chat.select import configured_format
+    from rlfactory_core.engines.local.tiny.warmstart import Encoder
+
+    registry = Registry()
+    config = resolve(registry, None, [{"plugin": FILE}])
+    recipe = made(Stock())
+    assert recipe.tools is not None
+    if tokens:
+        recipe = replace(recipe, chat_template=chat_template(family), special_tokens=tokens)
+    chat = configured_format(config.chat, registry, tiny_model.recipe_tokenizer(recipe))
+    assert chat.name == family
+    (demonstration, *_) = shown(recipe, 0)
+    asked, looks, found, ends = demonstration
+    sequence = Encoder(chat, recipe.tools, raw=not recipe.chat_template).encode(demonstration)
+    prompt = chat.initial_ids((asked,), recipe.tools)
+    assert sequence.ids[: len(prompt)] == prompt
+    turns: list[list[int]] = [[]]
+    for token, own in zip(sequence.ids, sequence.loss_mask, strict=True):
+        if own:
+            turns[-1].append(token)
+        elif turns[-1]:
+            turns.append([])
+    assert [turn[-1] for turn in turns] == [chat.stop_token_ids[0]] * 2
+    first, second = (chat.parse(turn, recipe.tools) for turn in turns)
+    assert [(made.name, made.arguments) for made in first.tool_calls] == [("count", looks.tool_calls[0].arguments)]
+    assert second.content == ends.content
+    context = [token for token, own in zip(sequence.ids, sequence.loss_mask, strict=True) if not own]
+    assert tuple(context[len(prompt) :]) == chat.observation_ids((found,))
