@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from math import nan
 from pathlib import Path
 
-from machine import describe
+from machine import describe, sized
 from seeds import measure_seeds, run_plugin
 
 SECONDS = 300.0
 RISE = 0.3  # of held-out execution accuracy, greedy and at temperature 1
 WITHOUT = 0.1  # at most, where the tools know nothing
+PLUGIN = sized("nl2sql", str(Path(__file__).with_name("short_nl2sql.py")))
 KINDS = ("filter", "count", "aggregate", "order", "group", "join")
 
 
@@ -44,7 +45,7 @@ class Run:
 
 
 def run(seed: int, scratch: Path) -> Run:
-    seconds, out = run_plugin("nl2sql", seed, scratch)
+    seconds, out = run_plugin(PLUGIN, seed, scratch)
     evaluations = json.loads((out / "summary.json").read_text())["eval"]
     steps = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     curve = {step["step"]: step["eval/execution"] for step in steps if "eval/execution" in step}
