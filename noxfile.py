@@ -39,6 +39,7 @@ TRAINING = f"{SEARCH}/tests/test_run.py"
 MCP_TESTS = "integration/test_mcp_*.py"
 TEMPLATES = ("tool-task", "mcp-task", "verifier", "chat-format", "engine")  # of `rlfactory new`
 IN_TWO = ("-n", "2", "--dist", "loadfile")  # processes, each with whole files of tests
+IN_THREE = ("-n", "3", "--dist", "loadfile")  # for tests of whole runs, which wait often
 FULL = ("wheels", "minimums", "slow", "mcp", "verl", "benchmarks")
 
 MINIATURE = {"RLFACTORY_MINIATURE": "1"}  # of a benchmark
@@ -183,7 +184,7 @@ def slow(session: nox.Session) -> None:
     """The tests that take more than seconds: whole runs, databases' servers, the documents' costly examples."""
     database_servers(session)
     others = (f"--ignore={TRAINING}", f"--ignore-glob=*/{MCP_TESTS}")  # the sessions training and mcp run these
-    pytest = ("-q", *IN_TWO, "-m", "slow", *others, "--durations=20")
+    pytest = ("-q", *IN_THREE, "-m", "slow", *others, "--durations=20")
     run_with_everything(session, "pytest", *pytest, *session.posargs, env=TESTS_CACHE)
 
 
@@ -242,11 +243,12 @@ def make_verl(session: nox.Session) -> Path:
 def verl(session: nox.Session) -> None:
     """The verl engine on the CPU, for real: whole runs."""
     place = make_verl(session)
-    # Two at once: most of a run's time, its processes import one after the other, each on one core. The second process
-    # begins with the longest test and the next file, which it holds meanwhile and which is light.
-    first = [f"tests/integration/test_verl_{name}.py" for name in ("nodes", "grpo", "config", "judge", "mcp", "ppo")]
+    # Several at once: most of a run's time, its processes import one after the other, each on one core. The processes
+    # begin with the first three files. Two have one test, so each of them holds another file meanwhile: a light one.
+    order = ("nodes", "grpo", "ppo", "config", "parity", "mcp", "judge", "judge_serving")
+    first = [f"tests/integration/test_verl_{name}.py" for name in order]
     chosen = [*first, *sorted({*map(str, Path("tests").rglob("test_*verl*.py"))} - {*first})]
-    in_order = (*IN_TWO, "--no-loadscope-reorder")
+    in_order = (*IN_THREE, "--no-loadscope-reorder")
     run_in(session, place, "pytest", "-q", *in_order, "--durations=20", *chosen, *session.posargs, env=TESTS_CACHE)
 
 
