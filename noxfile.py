@@ -39,7 +39,7 @@ TRAINING = f"{SEARCH}/tests/test_run.py"
 MCP_TESTS = "integration/test_mcp_*.py"
 TEMPLATES = ("tool-task", "mcp-task", "verifier", "chat-format", "engine")  # of `rlfactory new`
 IN_TWO = ("-n", "2", "--dist", "loadfile")  # processes, each with whole files of tests
-IN_THREE = ("-n", "3", "--dist", "loadfile")  # for tests of whole runs, which wait often
+IN_THREE = ("-n", "3", "--dist", "loadfile")  # for whole runs and servers, which wait often
 FULL = ("wheels", "minimums", "slow", "mcp", "verl", "benchmarks")
 
 MINIATURE = {"RLFACTORY_MINIATURE": "1"}  # of a benchmark
@@ -221,11 +221,11 @@ def mcp(session: nox.Session) -> None:
     run_in(session, node, "npm", *npm)
     places = {"RLFACTORY_MCP_SERVERS": str(MCP_SERVERS), "PATH": f"{node / 'bin'}{os.pathsep}{os.environ['PATH']}"}
     chosen = sorted(map(str, Path("tests").glob(MCP_TESTS)))
-    run_with_everything(session, "pytest", "-q", *IN_TWO, *chosen, *session.posargs, env=places)  # with the newest mcp
+    run_with_everything(session, "pytest", "-q", *IN_THREE, *chosen, *session.posargs, env=places)  # with the newest mcp
     # Qwen-Agent needs mcp 1, too.
     chosen += [*sorted(map(str, Path("tests/unit").glob("test_mcp_*.py"))), "tests/unit/test_qwen_agent.py"]
     old = made(session, ENVIRONMENTS / "mcp-1", "-e", ".[mcp,qwen-agent]", "mcp==1.30.*", *group("test"))
-    run_in(session, old, "pytest", "-q", *IN_TWO, *chosen, *session.posargs, env=places)
+    run_in(session, old, "pytest", "-q", *IN_THREE, *chosen, *session.posargs, env=places)
 
 
 def make_verl(session: nox.Session) -> Path:
