@@ -221,7 +221,7 @@ def mcp(session: nox.Session) -> None:
     run_in(session, node, "npm", *npm)
     places = {"RLFACTORY_MCP_SERVERS": str(MCP_SERVERS), "PATH": f"{node / 'bin'}{os.pathsep}{os.environ['PATH']}"}
     chosen = sorted(map(str, Path("tests").glob(MCP_TESTS)))
-    run_with_everything(session, "pytest", "-q", *IN_THREE, *chosen, *session.posargs, env=places)  # with the newest mcp
+    run_with_everything(session, "pytest", "-q", *IN_THREE, *chosen, *session.posargs, env=places)  # the newest mcp
     # Qwen-Agent needs mcp 1, too.
     chosen += [*sorted(map(str, Path("tests/unit").glob("test_mcp_*.py"))), "tests/unit/test_qwen_agent.py"]
     old = made(session, ENVIRONMENTS / "mcp-1", "-e", ".[mcp,qwen-agent]", "mcp==1.30.*", *group("test"))
