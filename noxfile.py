@@ -243,12 +243,12 @@ def make_verl(session: nox.Session) -> Path:
 def verl(session: nox.Session) -> None:
     """The verl engine on the CPU, for real: whole runs."""
     place = make_verl(session)
-    # Several at once: most of a run's time, its processes import one after the other, each on one core. The processes
-    # begin with the first three files. Two have one test, so each of them holds another file meanwhile: a light one.
-    order = ("nodes", "grpo", "ppo", "config", "parity", "mcp", "judge", "judge_serving")
+    # Two at once: most of a run's time, its processes import one after the other, each on one core. The second process
+    # begins with the longest test and the next file, which it holds meanwhile and which is light.
+    order = ("nodes", "grpo", "config", "ppo", "mcp", "judge", "judge_serving")
     first = [f"tests/integration/test_verl_{name}.py" for name in order]
     chosen = [*first, *sorted({*map(str, Path("tests").rglob("test_*verl*.py"))} - {*first})]
-    in_order = (*IN_THREE, "--no-loadscope-reorder")
+    in_order = (*IN_TWO, "--no-loadscope-reorder")
     run_in(session, place, "pytest", "-q", *in_order, "--durations=20", *chosen, *session.posargs, env=TESTS_CACHE)
 
 

@@ -108,6 +108,8 @@ def cpu_overrides(sync_folder: str, num_cpus: int, num_gpus: int = 1) -> list[tu
         (f"+{rollout}.enable_sleep_mode", "False"),
         (f"+{rollout}.engine_kwargs.vllm.worker_extension_cls", f"{__package__}.vllm_worker.CpuWorkerExtension"),
         (f"{rollout}.tensor_model_parallel_size", "1"),  # verl's default is 2
+        # The only worker is in the engine's process: one process less, and neither spins while it waits for the other.
+        (f"+{rollout}.engine_kwargs.vllm.distributed_executor_backend", "uni"),
         # Weights go to vLLM through a shared-memory buffer of this size; the default is 2 GB.
         (f"{sync}.update_weights_bucket_megabytes", "64"),
         # Read only when `checkpoint_engine.backend` names it, which `separate_async` must.
