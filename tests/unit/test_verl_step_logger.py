@@ -29,10 +29,13 @@ class Tracking:
 
 
 class Recorder:
-    """Gives a step's metrics, and notes which steps it was given."""
+    """Gives a step's metrics, and notes which steps it was given; between them, where the trainer saved."""
 
     def __init__(self) -> None:
-        self.steps: list[int] = []
+        self.steps: list[int | str] = []
+
+    def save(self) -> None:
+        self.steps.append("saved")
 
     def end_step(self, step: int, verl: dict[str, Any]) -> dict[str, float]:
         self.steps.append(step)
@@ -46,7 +49,7 @@ def stop(tmp_path: Path) -> StopFile:
 
 def logger(stop: StopFile) -> tuple[StepLogger, Tracking, Recorder]:
     tracking, recorder = Tracking(), Recorder()
-    return StepLogger(tracking, recorder, stop), tracking, recorder  # type: ignore[arg-type]
+    return StepLogger(tracking, recorder, stop, recorder.save), tracking, recorder  # type: ignore[arg-type]
 
 
 def test_verls_loggers_get_our_metrics_too(stop: StopFile) -> None:
@@ -59,12 +62,12 @@ def test_verls_loggers_get_our_metrics_too(stop: StopFile) -> None:
 @pytest.mark.parametrize(
     ("reason", "said"), [("", ""), ("The judge's tokens are spent.", " The judge's tokens are spent.")]
 )
-def test_a_stop_comes_after_the_step_is_written(stop: StopFile, reason: str, said: str) -> None:
+def test_a_stop_comes_after_the_step_is_saved_and_written(stop: StopFile, reason: str, said: str) -> None:
     stop.ask(reason)
     made, tracking, recorder = logger(stop)
     with pytest.raises(RunStopped, match=rf"^Stopped after step 3, which is saved\.{said}$"):
         made.log(data={"training/global_step": 3}, step=3)
-    assert recorder.steps == [3]
+    assert recorder.steps == ["saved", 3]
     assert len(tracking.logged) == 1
 
 

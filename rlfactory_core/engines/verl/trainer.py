@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from verl.trainer.ppo.v1 import get_trainer_cls
@@ -30,7 +31,7 @@ class Watching(PPOTrainer):
     Args:
         parts: the run's task, which is not opened here.
         recorder: writes the run's folder.
-        stop: a requested stop takes effect after the step under way.
+        stop: a requested stop takes effect after the step under way, which is saved.
     """
 
     def __init__(self, config: Any, parts: TaskParts, recorder: RowRecorder, stop: StopFile) -> None:
@@ -53,7 +54,7 @@ class Watching(PPOTrainer):
 
     @logger.setter
     def logger(self, tracking: Any) -> None:
-        self._logger = StepLogger(tracking, self.recorder, self.stop)
+        self._logger = StepLogger(tracking, self.recorder, self.stop, self._save_step)
 
     def on_validate_begin(self) -> None:
         super().on_validate_begin()
@@ -75,10 +76,11 @@ class Watching(PPOTrainer):
             raise stopped(f"Stopped before step {self.global_steps}.", self.stop)
         super().on_train_begin()
 
-    def on_step_end(self) -> None:
-        if self.stop.requested and self._saved != self.global_steps:
+    def _save_step(self) -> None:
+        """Save the step that has just ended, if verl has not."""
+        if self._saved != self.global_steps:
+            self.on_sample_end()  # vLLM, which may sample for the next step already, gives back the trainer's memory
             self._save_checkpoint()
-        super().on_step_end()
 
     def _save_checkpoint(self) -> None:
         super()._save_checkpoint()
@@ -98,10 +100,14 @@ class Watching(PPOTrainer):
 
 
 class StepLogger:
-    """Replaces verl's ``Tracking``: records a step's metrics, then passes them on with ours added."""
+    """Replaces verl's ``Tracking``: records a step's metrics, then passes them on with ours added.
 
-    def __init__(self, tracking: Any, recorder: RowRecorder, stop: StopFile) -> None:
-        self._tracking, self._recorder, self._stop = tracking, recorder, stop
+    Args:
+        save: saves the step, unless it is saved.
+    """
+
+    def __init__(self, tracking: Any, recorder: RowRecorder, stop: StopFile, save: Callable[[], None]) -> None:
+        self._tracking, self._recorder, self._stop, self._save = tracking, recorder, stop, save
 
     def log(self, data: dict[str, Any], step: int) -> None:
         """verl calls it at the very end of a step.
@@ -112,8 +118,11 @@ class StepLogger:
         if "training/global_step" not in data:  # the evaluation before training
             self._tracking.log(data=data, step=step)
             return
+        stopping = self._stop.requested  # asked once: a later request takes effect after the next step
+        if stopping:
+            self._save()  # what is saved includes the step's metrics, so it comes before the recorder's end of the step
         self._tracking.log(data={**data, **self._recorder.end_step(step, data)}, step=step)
-        if self._stop.requested:
+        if stopping:
             raise stopped(f"Stopped after step {step}, which is saved.", self._stop)
 
     def finish(self, exit_code: int = 0) -> None:
