@@ -23,15 +23,16 @@ def test_ppo_places_turn_rewards_masks_outages_and_stops_when_a_judge_has_spent_
     pytest.importorskip("rlfactory_judge", reason="the judge: python -m pip install -e plugins/rlfactory-judge")
     run, config = tmp_path / "run", tmp_path / "run.yaml"
     with serve(lambda body: said('{"score": 7}'), models=["a/judge"]) as server:
-        # 110 tokens a reply. A step of 64 attempts takes 48 to 64 replies, since equal ones share theirs. So the budget
-        # is spent in the third step; few requests are open then, so that some attempts of this step are refused.
-        budget = {"token_budget": 15_000, "max_tokens": 64, "concurrency": 2, "on_budget": "stop"}
+        # 110 tokens a reply. A step of 64 attempts takes some 50 to 64 replies, since equal ones share theirs. The
+        # budget is spent in the third step, or just after it: then nothing of the fourth can be used.
+        budget = {"token_budget": 16_000, "max_tokens": 64, "on_budget": "stop"}
         judge = {"name": "judge", "url": server.url, "cache": "off", **budget}
         task = {"head_dim": 32, "turn_reward": 0.5, "outage": True}
         config.write_text(json.dumps({"plugin": TINY_TASK, "task": task, "tools": {"retries": 0}, "rewards": [judge]}))
         command = (
             "run", "--config", config, *VERL, "--out", run, "--steps", "9", "train.advantage=gae",
             "train.critic_lr=1e-3", "train.prompts_per_step=16", "eval.limit=4", "eval.sampled=false",
+            "checkpoint.every=1",
         )  # fmt: skip
         outcome = finish(start(*command), LIMIT_S)
         asked = len(server.requests)
