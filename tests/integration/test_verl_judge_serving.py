@@ -17,7 +17,8 @@ pytest.importorskip("vllm", reason="the server")
 pytest.importorskip("rlfactory_judge", reason="the plugin")
 
 from judge_services import judging, question
-from judge_serving import descendants, is_alive, until
+from judge_serving import is_alive, until
+from process_tree import descendants
 from rlfactory_judge.contract import RefusedError, Reply
 from rlfactory_judge.serving.endpoint_file import read_endpoints
 from tiny_judge import tiny_judge

@@ -90,15 +90,6 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def descendants(pid: int) -> set[int]:
-    """Of a process, itself included."""
-    found = {pid}
-    for file in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in file.read_text().split():
-            found |= descendants(int(child))
-    return found
-
-
 def until(holds: Callable[[], Any], what: str, seconds: float = _PATIENCE_S) -> None:
     """Wait for what another process does."""
     ends = time.monotonic() + seconds

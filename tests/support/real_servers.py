@@ -15,6 +15,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from process_tree import children
 
 from rlfactory_core.config import ToolsConfig
 from rlfactory_core.context import ToolContext
@@ -147,11 +148,6 @@ def until(holds: Callable[[], bool], what: str) -> None:
         time.sleep(0.02)
 
 
-def _children() -> set[int]:
-    """This process's own children, those that nobody has waited for included."""
-    return {int(pid) for file in Path("/proc/self/task").glob("*/children") for pid in file.read_text().split()}
-
-
 def _sockets_and_pipes() -> int:
     kinds = []
     for link in Path("/proc/self/fd").iterdir():
@@ -169,8 +165,8 @@ def leaving_nothing() -> Iterator[None]:
         patch.setenv(_TAG, uuid4().hex)
         patch.setenv("TMPDIR", scratch)
         patch.setattr(tempfile, "tempdir", None)
-        children, handles = _children(), _sockets_and_pipes()
+        before, handles = children(), _sockets_and_pipes()
         yield
-        until(lambda: not processes() and _children() <= children, "the test's processes to end")
+        until(lambda: not processes() and children() <= before, "the test's processes to end")
         assert _sockets_and_pipes() <= handles
         assert not os.listdir(scratch)

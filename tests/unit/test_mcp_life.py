@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from mcp_calls import OpenedServers, fake, is_alive, opened, servers, wait_until
+from process_tree import children
 
 from rlfactory_core.errors import BackendError, ToolUnavailableError
 from rlfactory_core.tools import DefaultToolManager
@@ -32,10 +33,6 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def pid_of(it: OpenedServers, name: str = "pid") -> int:
     return int(await it.call(name))
-
-
-def children(pid: int) -> list[int]:
-    return list(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
 
 
 def start_error(**entries: Any) -> str:

@@ -16,6 +16,7 @@ import httpx
 import pytest
 from judge_services import judging, question
 from judge_serving import is_alive, living, pids, save_tiny_model, stub_launch, until
+from process_tree import children
 from rlfactory_judge.contract import UnreadableError
 from rlfactory_judge.serving import local
 from rlfactory_judge.serving.local import LocalServer
@@ -201,10 +202,10 @@ def test_transformers_server_ends_with_its_killed_owner(tmp_path: Path) -> None:
     try:
         assert owner.stdout is not None
         guard, url = owner.stdout.readline().split()
-        (server,) = Path(f"/proc/{guard}/task/{guard}/children").read_text().split()
+        (server,) = children(int(guard))
         assert httpx.get(f"{url.removesuffix('/v1')}/health", trust_env=False).is_success
         owner.send_signal(signal.SIGKILL)
-        until(lambda: not is_alive(int(guard)) and not is_alive(int(server)), "the server to end")
+        until(lambda: not is_alive(int(guard)) and not is_alive(server), "the server to end")
         with pytest.raises(httpx.ConnectError):
             httpx.get(url, trust_env=False)
         assert not [*tmp_path.glob("rlfactory-judge-*")]

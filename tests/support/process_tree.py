@@ -1,0 +1,22 @@
+"""Which processes a process has started, from Linux's ``/proc``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def children(pid: int | None = None) -> set[int]:
+    """The own children of a process, by default of this one; those that nobody has waited for included."""
+    found: set[int] = set()
+    for file in Path(f"/proc/{os.getpid() if pid is None else pid}/task").glob("*/children"):
+        try:
+            found |= set(map(int, file.read_text().split()))
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # that thread has ended
+    return found
+
+
+def descendants(pid: int) -> set[int]:
+    """Of a process, itself included."""
+    return {pid}.union(*map(descendants, children(pid)))
