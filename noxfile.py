@@ -39,11 +39,11 @@ TRAINING = f"{SEARCH}/tests/test_run.py"
 MCP_TESTS = "integration/test_mcp_*.py"
 TEMPLATES = ("tool-task", "mcp-task", "verifier", "chat-format", "engine")  # of `rlfactory new`
 IN_TWO = ("-n", "2", "--dist", "loadfile")  # processes, each with whole files of tests
-IN_THREE = ("-n", "3", "--dist", "loadfile")  # for whole runs and servers, which wait often
+IN_FOUR = ("-n", "4", "--dist", "loadfile")  # for tests that often wait: for other processes, servers, the disk
 FULL = ("wheels", "minimums", "slow", "mcp", "verl", "benchmarks")
 
 MINIATURE = {"RLFACTORY_MINIATURE": "1"}  # of a benchmark
-# So that a model is warm-started once for several sessions. Otherwise whole runs in tests have a cache of their own.
+# So that a model is warm-started once for several sessions. Whole runs in tests have a cache of their own otherwise.
 CACHE = {"RLFACTORY_CACHE": str(ENVIRONMENTS / "cache")}
 TESTS_CACHE = {"RLFACTORY_TESTS_CACHE": CACHE["RLFACTORY_CACHE"]}
 
@@ -143,7 +143,7 @@ def types(session: nox.Session) -> None:
 @nox.session
 def fast(session: nox.Session) -> None:
     """The tests that take seconds."""
-    run_with_everything(session, "pytest", "-q", *IN_TWO, "-m", "not slow", "--ignore=tests/docs", *session.posargs)
+    run_with_everything(session, "pytest", "-q", *IN_FOUR, "-m", "not slow", "--ignore=tests/docs", *session.posargs)
 
 
 @nox.session
@@ -184,7 +184,7 @@ def slow(session: nox.Session) -> None:
     """The tests that take more than seconds: whole runs, databases' servers, the documents' costly examples."""
     database_servers(session)
     others = (f"--ignore={TRAINING}", f"--ignore-glob=*/{MCP_TESTS}")  # the sessions training and mcp run these
-    pytest = ("-q", *IN_THREE, "-m", "slow", *others, "--durations=20")
+    pytest = ("-q", *IN_FOUR, "-m", "slow", *others, "--durations=20")
     run_with_everything(session, "pytest", *pytest, *session.posargs, env=TESTS_CACHE)
 
 
@@ -221,11 +221,11 @@ def mcp(session: nox.Session) -> None:
     run_in(session, node, "npm", *npm)
     places = {"RLFACTORY_MCP_SERVERS": str(MCP_SERVERS), "PATH": f"{node / 'bin'}{os.pathsep}{os.environ['PATH']}"}
     chosen = sorted(map(str, Path("tests").glob(MCP_TESTS)))
-    run_with_everything(session, "pytest", "-q", *IN_THREE, *chosen, *session.posargs, env=places)  # the newest mcp
+    run_with_everything(session, "pytest", "-q", *IN_FOUR, *chosen, *session.posargs, env=places)  # the newest mcp
     # Qwen-Agent needs mcp 1, too.
     chosen += [*sorted(map(str, Path("tests/unit").glob("test_mcp_*.py"))), "tests/unit/test_qwen_agent.py"]
     old = made(session, ENVIRONMENTS / "mcp-1", "-e", ".[mcp,qwen-agent]", "mcp==1.30.*", *group("test"))
-    run_in(session, old, "pytest", "-q", *IN_THREE, *chosen, *session.posargs, env=places)
+    run_in(session, old, "pytest", "-q", *IN_FOUR, *chosen, *session.posargs, env=places)
 
 
 def make_verl(session: nox.Session) -> Path:
