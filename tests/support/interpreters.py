@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 from rlfactory_interpreter import code_interpreter
+from tests.support.tool_calls import manage, write
 
 from rlfactory_core.context import ToolContext
 from rlfactory_core.tools import DefaultToolManager
 from rlfactory_core.types import Sample, ToolResult
-from tests.support.tool_calls import manage, write
 
 PATIENCE_S = 10.0
 

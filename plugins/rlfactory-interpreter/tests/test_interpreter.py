@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 from rlfactory_interpreter import CodeInterpreter, code_interpreter
+from tests.support.interpreters import lives, own_folder, play, run, soon, trajectory
+from tests.support.tool_calls import manage, write
 
 from rlfactory_core import ToolContext, ToolError, UsageError
 from rlfactory_core.protocols import Tool
 from rlfactory_core.tools import DefaultToolManager
 from rlfactory_core.types import FaultKind, ToolResult
-from tests.support.interpreters import lives, own_folder, play, run, soon, trajectory
-from tests.support.tool_calls import manage, write
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="the code interpreter needs Linux or macOS")
 

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 from rlfactory_interpreter import code_interpreter, forkserver, processes, tool
+from tests.support.interpreters import own_folder, play, trajectory
 
 from rlfactory_core import BackendError, UsageError
 from rlfactory_core.types import FaultKind
-from tests.support.interpreters import own_folder, play, trajectory
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="these guards are Linux's")
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from rlfactory_interpreter import code_interpreter
 from rlfactory_interpreter.sandbox import scratch
+from tests.support.interpreters import lives, own_folder, play, run, soon, trajectory
+from tests.support.tool_calls import manage
 
 from rlfactory_core.tools import DefaultToolManager
 from rlfactory_core.types import FaultKind
-from tests.support.interpreters import lives, own_folder, play, run, soon, trajectory
-from tests.support.tool_calls import manage
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="the code interpreter needs Linux or macOS")
 linux = pytest.mark.skipif(sys.platform != "linux", reason="a limit that only Linux has")

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 from rlfactory_interpreter import code_interpreter
+from tests.support.interpreters import own_folder, run, trajectory
+from tests.support.tool_calls import manage
 
 from rlfactory_core import ToolContext
 from rlfactory_core.tools import DefaultToolManager
 from rlfactory_core.types import FaultKind, ToolResult
-from tests.support.interpreters import own_folder, run, trajectory
-from tests.support.tool_calls import manage
 
 pytestmark = pytest.mark.slow
 
