@@ -271,7 +271,11 @@ async def _step(env: Env, turn: Turn, calls_left: int) -> EnvStep:
 
 
 def _faults(step: EnvStep, turn: int) -> list[Fault]:
-    found = [Fault(result.fault, result.name, result.content, turn) for result in step.results if result.fault]
+    found = [
+        Fault(result.fault, result.name, result.reason or result.content, turn)
+        for result in step.results
+        if result.fault
+    ]
     if step.stop is StopReason.FAULT and not any(fault.kind is FaultKind.INFRA for fault in found):
         found.append(Fault(FaultKind.INFRA, "env", "the environment ended the episode with a fault", turn))
     return found

@@ -12,6 +12,7 @@ from rlfactory_core.context import RunContext
 from rlfactory_core.errors import DataError, PluginError
 from rlfactory_core.plugins.loading import Registration, takes
 from rlfactory_core.plugins.registry import Registry
+from rlfactory_core.tasks.data import is_nan
 from rlfactory_core.tasks.scorers import TaskScorers
 from rlfactory_core.tasks.task import Task
 from rlfactory_core.types import Message, Sample
@@ -141,4 +142,6 @@ def odd_field(sample: Any) -> str:
     messages = isinstance(prompt, Sequence) and all(isinstance(each, Message) for each in prompt)
     if not messages and not isinstance(prompt, str):
         return f"prompt is {prompt!r:.80}; expected a str, or Message objects in a tuple (sample '{sample.id}')"
+    if is_nan(sample.answer):
+        return f"answer is {sample.answer!r:.80}, which nothing equals; expected what is right (sample '{sample.id}')"
     return ""

@@ -24,6 +24,7 @@ from rlfactory_core.utils.text import CountTokens, clean, truncate
 
 _log = logging.getLogger(__name__)
 
+_TRIPPED = "no call is made for a while, because too many failed in a row"
 _BACKOFF_S = (0.1, 2.0)  # the first pause and the longest, before jitter
 _WORTHWHILE = 0.1  # share of the deadline; with less time left, a shared infra fault is returned without another try
 _MAX_NAME = 64  # characters of an unknown name that are quoted and compared
@@ -143,6 +144,7 @@ class DefaultToolManager:
             cached=answer.cached,
             truncated=content is not text,
             size_bytes=len(text) if text.isascii() else len(text.encode()),
+            reason=answer.reason,
         )
 
     def _problem(self, call: ToolCall, managed: _Managed | None) -> str | None:
@@ -209,11 +211,11 @@ class DefaultToolManager:
         """The tool's own answer, after as many attempts as fit into ``seconds`` from the first one on."""
         clock = asyncio.get_running_loop().time
         if managed.breaker.is_open(clock()):
-            return unavailable(managed.tool.spec.name, attempts=0)
+            return unavailable(managed.tool.spec.name, _TRIPPED, attempts=0)
         async with managed.slots, self._total:
             started = now = clock()
             if not managed.breaker.admit(now):
-                return unavailable(managed.tool.spec.name, attempts=0)
+                return unavailable(managed.tool.spec.name, _TRIPPED, attempts=0)
             if in_flight is not None:
                 in_flight.started = started
             attempts = 0

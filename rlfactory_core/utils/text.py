@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable
 from typing import NoReturn
 
@@ -13,6 +14,16 @@ from pydantic_core import to_json
 def clean(text: str) -> str:
     """The text without lone surrogates, which no tokenizer or file accepts."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def shortened(text: str, most: int = 200) -> str:
+    """The text's beginning, with an ellipsis if it is longer."""
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
+def without_credentials(text: str) -> str:
+    """The text without the user and the password of the URLs in it."""
+    return re.sub(r"(?<=://)[^/\s@]+@", "", text)
 
 
 CountTokens = Callable[[str], int]

@@ -260,17 +260,23 @@ def test_a_retriever_that_is_down_at_the_start(cli: Cli, search_files: Any, out:
 
 
 @pytest.mark.slow
-def test_a_retriever_that_dies_in_mid_run(cli: Cli, search_files: Any, out: Path, tiny_model: Path) -> None:
+def test_a_retriever_that_dies_in_mid_run(
+    cli: Cli, search_files: Any, out: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trainer, "PAUSE_S", 0.0)
     steps = ("--steps", "4", "train.prompts_per_step=4", "train.group_size=8", "train.workers=1")
     with MortalRetriever(calls=12) as server:
         outcome = cli(*http(search_files, out, tiny_model, server.url), "--eval-data", search_files.data, *steps)
-    assert outcome.code == 0, outcome.err
     rows = metrics(out)
-    assert len(rows) == 4
     faults = [row["faults/infra"] for row in rows]
-    assert sum(faults) > 0
+    if outcome.code:  # with a model that mostly searches, too little is left of a step
+        assert "more than a third of it was masked each time" in outcome.err
+        assert f"Step {len(rows)} is saved" in outcome.err or not rows
+    else:
+        assert len(rows) == 4
+        assert sum(faults) > 0
+        assert summary(out)["faults"]["infra"] == sum(faults)
     assert [row["masked"] for row in rows] == faults
-    assert summary(out)["faults"]["infra"] == sum(faults)
     stored = [json.loads(line) for file in sorted(out.glob("trajectories/step-*")) for line in file.open()]
     spoilt = [item for item in stored if any(fault["kind"] == "infra" for fault in item["faults"])]
     assert len(spoilt) == sum(faults)

@@ -22,7 +22,9 @@ def print_evaluation(results: Mapping[str, float], stream: TextIO) -> None:
     samples, masked = int(results.get("samples", 0)), int(results.get("masked", 0))
     console.print(Text(f"{samples:,} samples; in brackets the 95 % confidence interval over samples.", style="dim"))
     if masked:
-        console.print(Text(f"{masked:,} greedy attempts were masked by faults and are not counted.", style="yellow"))
+        sources = [f"{key.partition('/')[2]} {int(results[key]):,}" for key in results if key.startswith("masked/")]
+        text = f"{masked:,} greedy attempts were masked by faults and are not counted: {', '.join(sources)}."
+        console.print(Text(text, style="yellow"))
 
 
 def _table(results: Mapping[str, float]) -> Table:

@@ -20,7 +20,7 @@ from rlfactory_core.reporting.run_data import (
     eval_rows,
     faults_text,
     headline,
-    masking_faults,
+    masked_text,
     success_metric,
 )
 from rlfactory_core.reporting.trajectories import StoredTrajectory
@@ -81,10 +81,8 @@ def _change(before: float | None, after: float | None) -> Text:
 
 
 def _faults(run: RunData) -> str:
-    faults = faults_text(run.summary)
-    masked = masking_faults(run.summary)
-    rest = f" The trajectories with {masked} were left out of the updates." if masked else ""
-    return f"Faults in training: {faults}.{rest}" if faults else ""
+    faults, masked = faults_text(run.summary), masked_text(run.summary)
+    return " ".join(text for text in (faults and f"Faults in training: {faults}.", masked and f"{masked}.") if text)
 
 
 def _example(pair: Pair) -> list[RenderableType]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rlfactory_core.protocols import EnvStart
-from rlfactory_core.rewards.scorers import normalize
+from rlfactory_core.rewards.answers import normalize
 from rlfactory_core.testing.checks.context import CheckContext
 from rlfactory_core.testing.checks.result import DoesNotApply, Evidence, seen, wrong
 from rlfactory_core.testing.rewards import known_answers, of
