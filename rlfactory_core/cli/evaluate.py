@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rlfactory_core.cli.options import JSON, REST, SEED, SETTINGS, echo_json, nested, run_options, task_options
+from rlfactory_core.cli.options import JSON, REST, SEED, SETTINGS, nested, run_options, task_options
+from rlfactory_core.cli.output import echo, echo_json
 
 if TYPE_CHECKING:
     from rlfactory_core.runner.evaluating import Evaluation
@@ -63,9 +64,9 @@ def evaluate(
         return
     from rlfactory_core.cli.ui.evaluation import print_evaluation
 
-    click.echo(f"\n{done.plugin}, {done.model}")
+    echo(f"\n{done.plugin}, {done.model}")
     print_evaluation(done.results, sys.stdout)
-    click.echo(f"\neverything   {done.folder.path}\nlook closer  rlfactory trace {done.folder.path} --worst")
+    echo(f"\neverything   {done.folder.path}\nlook closer  rlfactory trace {done.folder.path} --worst")
 
 
 def _record(done: Evaluation) -> dict[str, object]:

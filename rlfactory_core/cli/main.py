@@ -11,6 +11,7 @@ from typing import NoReturn
 import click
 
 from rlfactory_core.cli.options import LazyCommand, LazyGroup
+from rlfactory_core.cli.output import echo, outliving_output
 from rlfactory_core.errors import PluginError, RlfactoryError, RunStopped, UsageError, nearest
 from rlfactory_core.plugins.discovery import discover, is_disabled, matching
 from rlfactory_core.version import __version__
@@ -101,12 +102,17 @@ def cli() -> None:
 
 def invoke(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code; errors become messages here."""
+    with outliving_output():
+        return _invoke(arguments)
+
+
+def _invoke(arguments: Sequence[str] | None) -> int:
     try:
         result = cli.main(arguments, prog_name="rlfactory", standalone_mode=False)
     except RlfactoryError as error:
         if os.environ.get(DEBUG_VARIABLE, "0") not in ("", "0"):
             traceback.print_exc()
-        click.echo(str(error) if isinstance(error, RunStopped) else f"error: {error}", err=True)
+        echo(str(error) if isinstance(error, RunStopped) else f"error: {error}", err=True)
         return error.exit_code
     except click.ClickException as error:
         error.show()
@@ -116,14 +122,14 @@ def invoke(arguments: Sequence[str] | None = None) -> int:
         if command not in COMMANDS:
             raise  # a plugin's own command may end like this
         frame = traceback.extract_tb(error.__traceback__)[-1]
-        click.echo(
+        echo(
             f"error: {frame.filename}, line {frame.lineno} calls sys.exit({error.code!r}), which would end all that is "
             "under way without a word. Raise an exception there instead.",
             err=True,
         )
         return 1
     except (click.Abort, KeyboardInterrupt):
-        click.echo("stopped", err=True)
+        echo("stopped", err=True)
         return STOPPED
     return result if isinstance(result, int) else 0
 

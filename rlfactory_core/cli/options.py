@@ -1,4 +1,4 @@
-"""What the commands share: options and their way into the configuration, groups that import lazily, JSON output."""
+"""What the commands share: options and their way into the configuration, groups that import lazily."""
 
 from __future__ import annotations
 
@@ -147,13 +147,6 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, command.help) for name, command in self.lazy.items()])
-
-
-def echo_json(record: object) -> None:
-    """Write plain data on standard output."""
-    import json
-
-    click.echo(json.dumps(record, indent=2, ensure_ascii=False))
 
 
 def found_text(problems: int) -> str:

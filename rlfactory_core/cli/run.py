@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from rlfactory_core.cli.options import SEED, SETTINGS, nested, run_options, task_options
+from rlfactory_core.cli.output import echo
 from rlfactory_core.config import EngineSection
 from rlfactory_core.config.loading import merge
 from rlfactory_core.errors import UsageError
@@ -96,7 +97,7 @@ def run(
             given = merge(given, takers[-1])
         prepared = runner.prepare(file, [given, *overrides], judge, recipe)
         if dry_run:
-            click.echo(explain(prepared))
+            echo(explain(prepared))
             return
         with make_progress(sys.stdout) as progress:
             folder = runner.run(prepared, progress)

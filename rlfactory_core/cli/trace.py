@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from typing import TextIO
 
 import click
-from rich.console import Console
 from rich.text import Text
 
+from rlfactory_core.cli.ui.console import make_console
 from rlfactory_core.errors import UsageError, nearest
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.progress import count_text, number_label, number_text, seconds_text
@@ -47,7 +47,7 @@ def trace(run: str, step: str | None, order: str | None, limit: int, sample: str
 def show(stored: Sequence[StoredTrajectory], stream: TextIO, *, where: str, total: int, full: bool = False) -> None:
     """Write trajectories to a stream, with styles if it is a terminal."""
     terminal = stream.isatty()
-    console = Console(file=stream, highlight=False, soft_wrap=True, no_color=None if terminal else True)
+    console = make_console(stream, soft_wrap=True, no_color=None if terminal else True)
     for item in stored:
         for line in trajectory_lines(item, marks=not terminal, full=full):
             console.print(line, soft_wrap=True)

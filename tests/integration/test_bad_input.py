@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import resource
+import shlex
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from runs import SEARCH_DATA, TINY_TASK, Cli, checkpoints, metrics, repeatable, summary, write_lines
+
+from rlfactory_core.engines.local.training import trainer
 
 if TYPE_CHECKING:
     from typing import Self
@@ -321,3 +326,17 @@ def test_a_disk_that_is_full_from_the_start(cli: Cli, out: Path, tiny_model: Pat
     with files_limited_to(0):
         message = cli.refusal("run", "--plugin", TINY_TASK, "--out", out, *QUICK)
     assert "cannot write" in message
+
+
+# --- nobody reads the output ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reader", ["| head -1", "> /dev/full"])
+def test_a_run_goes_on_when_nobody_reads_its_output(out: Path, reader: str) -> None:
+    command = [sys.executable, "-m", "rlfactory_core", "run", "--plugin", TINY_TASK, "--steps", "2", "--out", str(out)]
+    script = f"set -o pipefail; {shlex.join(command)} {reader}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    assert summary(out)["steps"] == 2

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
+from rlfactory_core.cli.output import echo, echo_json
 from rlfactory_core.config.loading import merge, parse_override, validate_section
 from rlfactory_core.errors import ConfigError, DataError, RunStopped, UsageError
 from rlfactory_judge.cli_options import ENDPOINTS, MODEL, URL
@@ -83,7 +84,10 @@ def calibrate(
     found = session.figures(whole=whole)
     if out is not None:
         _save(out, found)
-    click.echo(json.dumps(found.to_dict(), indent=2, ensure_ascii=False) if as_json else f"\n{calibration_text(found)}")
+    if as_json:
+        echo_json(found.to_dict())
+    else:
+        echo(f"\n{calibration_text(found)}")
     if not whole:
         raise RunStopped("stopped: these are the figures so far; the same command goes on from the kept replies")
     kappa = found.agreement.kappa if found.agreement is not None else None
