@@ -127,6 +127,8 @@ class DefaultToolManager:
         started = time.perf_counter()
         managed = self._tools.get(call.name)
         problem = self._problem(call, managed)
+        if managed is not None and call.arguments is not None and problem is None:
+            problem = await self._wrong_arguments(managed, call.arguments)
         if managed is None or call.arguments is None or problem is not None:
             answer = Answer(f"Error: {problem}", FaultKind.POLICY, attempts=0)
         else:
@@ -154,10 +156,18 @@ class DefaultToolManager:
         if managed is None:
             name = call.name[:_MAX_NAME]
             return f"there is no tool {shown(name)}. {nearest(name, self._tools)}"
-        if call.arguments is None:
-            return "the call has no arguments"
-        problem = managed.checker.problem(call.arguments)
-        return None if problem is None else f"wrong arguments for {call.name}: {problem}"
+        return "the call has no arguments" if call.arguments is None else None
+
+    async def _wrong_arguments(self, managed: _Managed, arguments: Mapping[str, Any]) -> str | None:
+        """Why the arguments are refused, or None. What takes long is done in a thread, so that other calls go on."""
+        if managed.checker.plainly_fit(arguments):
+            return None
+        checking = asyncio.to_thread(managed.checker.problem, arguments)
+        try:
+            problem = await asyncio.wait_for(checking, managed.limits.deadline_s)
+        except TimeoutError:
+            problem = "the arguments take too long to be checked; use simpler ones"
+        return None if problem is None else f"wrong arguments for {managed.tool.spec.name}: {problem}"
 
     def _answer(
         self, managed: _Managed, arguments: Mapping[str, Any], context: ToolContext
