@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import traceback
@@ -11,7 +12,7 @@ from typing import NoReturn
 import click
 
 from rlfactory_core.cli.options import LazyCommand, LazyGroup
-from rlfactory_core.cli.output import echo, outliving_output
+from rlfactory_core.cli.output import echo, log_handler, outliving_output
 from rlfactory_core.errors import PluginError, RlfactoryError, RunStopped, UsageError, nearest
 from rlfactory_core.plugins.discovery import discover, is_disabled, matching
 from rlfactory_core.version import __version__
@@ -80,6 +81,8 @@ def _set_debug(_context: click.Context, _parameter: click.Parameter, given: bool
     """A callback, because the option has to take effect before the command is looked up."""
     if given:
         os.environ[DEBUG_VARIABLE] = "1"  # worker processes inherit it
+        logging.basicConfig(level=logging.WARNING, handlers=[log_handler()])
+        logging.getLogger("rlfactory_core").setLevel(logging.DEBUG)
 
 
 @click.group(
@@ -94,7 +97,7 @@ def _set_debug(_context: click.Context, _parameter: click.Parameter, given: bool
     is_flag=True,
     expose_value=False,
     callback=_set_debug,
-    help=f"Show tracebacks of errors; also {DEBUG_VARIABLE}=1.",
+    help=f"Show the log, and tracebacks of errors; {DEBUG_VARIABLE}=1 shows the latter.",
 )
 def cli() -> None:
     """Reinforcement-learning post-training of LLMs on multi-turn tool use, one plugin a task."""

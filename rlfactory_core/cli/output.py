@@ -1,7 +1,7 @@
 """What commands write: no control sequence of a model, a tool or a server reaches the terminal, and no output fails.
 
 A command goes on without output if nobody reads it any more (``| head``), or the disk is full: a training run must not
-end because of a display.
+end because of a display. What a tool prints goes to the log.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from typing import Any, TextIO
 
 import click
 
+from rlfactory_core.context import RUNNING_TOOL
 from rlfactory_core.utils.text import CONTROLS, printable
+
+_log = logging.getLogger(__name__)
 
 __all__ = ["echo", "echo_json", "printable"]
 
@@ -42,6 +45,10 @@ class _Outliving:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
+        if name := RUNNING_TOOL.get():
+            if text.strip():
+                _log.warning("tool %s printed: %s", name, text.rstrip())
+            return len(text)
         try:
             return self._stream.write(text)
         except OSError:
@@ -67,6 +74,13 @@ class _Outliving:
 class _PrintableFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         return printable(super().format(record))
+
+
+def log_handler() -> logging.Handler:
+    """Writes log messages to standard error, as it is now."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(_PrintableFormatter("%(name)s: %(message)s"))
+    return handler
 
 
 @contextmanager

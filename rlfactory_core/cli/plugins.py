@@ -59,7 +59,7 @@ def list_plugins(as_json: bool) -> None:
 def _state(entry: PluginEntry, names: Counter[str]) -> str:
     if is_disabled(entry):
         return "disabled"
-    return "conflict" if names[entry.name] > 1 else "ok"
+    return "conflict" if names[entry.name] > 1 else "installed"  # nothing was imported, so nobody can know more
 
 
 @click.command()

@@ -18,7 +18,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-from rlfactory_core.context import ToolContext
+from rlfactory_core.context import RUNNING_TOOL, ToolContext
 from rlfactory_core.errors import RlfactoryError, ToolArgumentsError, ToolError, ToolFailedError
 from rlfactory_core.protocols import Tool
 from rlfactory_core.types import FaultKind
@@ -92,6 +92,7 @@ def _end(over: asyncio.Future[None]) -> None:
 
 
 async def _answer(tool: Tool, arguments: Mapping[str, Any], context: ToolContext, over: asyncio.Future[None]) -> Answer:
+    RUNNING_TOOL.set(tool.spec.name)  # of this task, which makes this attempt only
     try:
         return Answer(to_text(await tool.call(arguments, context)))
     except (Exception, SystemExit) as error:  # noqa: BLE001 the boundary; SystemExit would end the event loop
@@ -125,6 +126,8 @@ def _reason(error: BaseException) -> str:
     text = without_credentials(shortened(lines[0]) if lines else "")
     if isinstance(error, RlfactoryError):
         return text or type(error).__name__
+    if isinstance(error, ValueError) and text.startswith("signal only works in main thread"):
+        text += "; write the tool as an async function, or limit it by deadline_s"
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}{': ' if text else ''}{text}{where}"

@@ -11,13 +11,15 @@ from pathlib import Path
 import pytest
 from reporting_examples import decode, make_trajectory
 from rich.text import Text
+from tool_calls import invoke, write
 
-from rlfactory_core.cli.output import echo, echo_json, printable
+from rlfactory_core.cli.output import echo, echo_json, outliving_output, printable
 from rlfactory_core.cli.trace import show
 from rlfactory_core.cli.ui.console import make_console
 from rlfactory_core.cli.ui.progress import PlainProgress
 from rlfactory_core.cli.ui.rich_progress import RichProgress
 from rlfactory_core.reporting.trajectories import StoredTrajectory
+from rlfactory_core.tools import tool
 
 HOSTILE = "a\x1b]52;c;cHduZWQ=\x07b\x1b[2Jc\x9b31md\re\u202ef\udc80g"
 
@@ -75,3 +77,20 @@ def test_output_that_nobody_reads_fails_no_command(rest: str) -> None:
         assert done.returncode == code, done
         assert "Traceback" not in done.stderr + done.stdout
         assert "Exception ignored" not in done.stderr + done.stdout
+
+
+def test_what_a_tool_prints_goes_to_the_log(
+    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @tool
+    def loud() -> str:
+        """Print, in a thread."""
+        print("loud and\nclear")
+        return "done"
+
+    caplog.set_level("INFO")
+    with outliving_output():
+        assert invoke(write("loud", {}), loud).content == "done"
+        print("ours")
+    assert "tool loud printed: loud and\nclear" in caplog.text
+    assert capsys.readouterr().out == "ours\n"

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rlfactory_core.cli.ui.console import make_console
+from rlfactory_core.tools.schema import undescribed
 from rlfactory_core.types import ToolSpec
 
 Schema = Mapping[str, Any]
@@ -24,6 +25,8 @@ def print_tools(tools: Sequence[tuple[ToolSpec, str]], stream: TextIO) -> None:
             console.print()
         console.print(Text.assemble((spec.name, "bold"), (f"  ({origin})", "dim")))
         console.print(Padding(Text(spec.description.strip()), (0, 0, 0, 2), expand=False))
+        if missing := undescribed(spec):
+            console.print(Text(f"  The model is not told {', nor '.join(missing)}.", style="yellow"))
         if spec.parameters.get("properties"):
             console.print(_arguments(spec.parameters))
         else:
