@@ -36,16 +36,20 @@ def echo_json(record: object) -> None:
 
 
 class _Outliving:
-    """A text stream that writes nowhere once it can no longer be written to."""
+    """A text stream that writes nowhere once it can no longer be written to.
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+    Args:
+        display: the stream is for a command's display, so what tools print into it goes to the log.
+    """
+
+    def __init__(self, stream: TextIO, *, display: bool) -> None:
+        self._stream, self._display = stream, display
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        if name := RUNNING_TOOL.get():
+        if self._display and (name := RUNNING_TOOL.get()):
             if text.strip():
                 _log.warning("tool %s printed: %s", name, text.rstrip())
             return len(text)
@@ -92,7 +96,8 @@ def outliving_output() -> Iterator[None]:
     for stream in before:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # for a terminal without UTF-8
-    sys.stdout, sys.stderr = _Outliving(before[0]), _Outliving(before[1])  # type: ignore[assignment]
+    sys.stdout = _Outliving(before[0], display=True)  # type: ignore[assignment]
+    sys.stderr = _Outliving(before[1], display=False)  # type: ignore[assignment]
     if last_resort:
         last_resort.setFormatter(_PrintableFormatter())
     try:
