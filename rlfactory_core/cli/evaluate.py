@@ -50,8 +50,8 @@ def evaluate(
     """Measure a model on a plugin's held-out samples: greedy, sampled (pass@k) and with the task's controls.
 
     A run brings its latest checkpoint, its plugin and its configuration. A server's key is read from
-    RLFACTORY_API_KEY or OPENAI_API_KEY. Any other --NAME VALUE is an option of the task, and KEY=VALUE sets any key of
-    the configuration, such as rollout.max_turns=6.
+    RLFACTORY_API_KEY, or from OPENAI_API_KEY for OpenAI's own server. Any other --NAME VALUE is an option of the task,
+    and KEY=VALUE sets any key of the configuration, such as rollout.max_turns=6.
     """
     from rlfactory_core.cli.ui.progress import make_progress
     from rlfactory_core.runner.evaluating import evaluate_run

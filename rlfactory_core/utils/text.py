@@ -10,6 +10,8 @@ from typing import NoReturn
 
 from pydantic_core import to_json
 
+__all__ = ["printable", "shortened", "without_credentials"]
+
 
 def clean(text: str) -> str:
     """The text without lone surrogates, which no tokenizer or file accepts."""

@@ -25,6 +25,9 @@ class JudgeOptions(Section):
     """Addresses of OpenAI-compatible servers; none: those of `endpoints`."""
     endpoints: File | None = None
     """The endpoint file that `rlfactory judge serve` writes; none: its usual place."""
+    api_key_env: str | tuple[str, ...] | None = None
+    """The environment variable with the servers' key, or one for each address of `url`; none: RLFACTORY_API_KEY, or
+    OPENAI_API_KEY for OpenAI's own server."""
     placement: Literal["endpoint", "pool"] = "endpoint"
     """With pool, the engine verl serves the model on GPUs of its own."""
     gpus: Positive = 1
