@@ -12,6 +12,7 @@ from rlfactory_core.rewards.scorers import (
     extract_answer,
     last_answer,
 )
+from rlfactory_core.rewards.trl import TrlReward
 
 __all__ = [
     "F1",
@@ -20,6 +21,7 @@ __all__ = [
     "RewardLayer",
     "SquadEM",
     "SquadF1",
+    "TrlReward",
     "accepted_answers",
     "answer_words",
     "exact_match",
