@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +15,9 @@ from rlfactory_core.types import Group
 
 
 def scored(function: Any) -> list[float]:
-    members = (trajectory(SEARCH, "4", answer="4", result="four"), trajectory("5", answer="4"))
+    right = trajectory(SEARCH, "4", answer="4", result="four")
+    right = replace(right, turns=(right.turns[0], replace(right.turns[1], results=())))
+    members = (right, trajectory("5", answer="4"))
     group = Group(members[0].sample, members)
     done = asyncio.run(RewardLayer({"it": (TrlReward(function), 1.0)}).score_group(group))  # type: ignore[dict-item]
     return [each.reward if not each.masked else float("nan") for each in done.trajectories]
