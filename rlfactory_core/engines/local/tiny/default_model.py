@@ -70,7 +70,7 @@ class OwnModel:
             ModelError: the task has no model of its own.
         """
         config, registry, task = parts.config, parts.registry, parts.task
-        recipe = recipe_of(task)
+        recipe = recipe_of(task, registry.find(config.env, "env").factory if config.env else None)
         if recipe is None:
             raise ModelError(
                 f"Plugin '{config.plugin}' brings no model of its own. Name one with --model (a folder or a hub id). "
