@@ -18,6 +18,7 @@ from rlfactory_judge.service.probing import enforces_schemas, response_format
 from rlfactory_judge.service.timing import Timing
 
 _START_TRIES = 3
+_PROBE, _PROBE_PARAMS = (Message("user", "Hello"),), SamplingParams(max_tokens=1, temperature=0.0)
 _ABOUT_SCHEMAS = ("response_format", "schema", "grammar", "guided", "structured")  # words in a server's refusal
 _ABOUT_LENGTH = ("max_tokens", "max_model_len", "max_completion_tokens")
 
@@ -85,12 +86,16 @@ class Endpoint:
         return not self.alive and not self._breaker.is_open(self._timing.clock())
 
     async def revive(self) -> None:
-        """Check the health of a dead endpoint if it is due; afterwards it is alive or still dead."""
+        """Check the health of a dead endpoint if it is due; afterwards it is alive or still dead.
+
+        It has to write a token: a server can list its models and answer nothing else.
+        """
         if self.alive or not self._breaker.admit(self._timing.clock()):
             return
         try:
             if self._started:
                 await self._client.served(self._timing.health_s)
+                await asyncio.wait_for(self._client.complete(_PROBE, (), _PROBE_PARAMS), self._options.request_s)
             else:
                 await asyncio.wait_for(self._start(), 2 * self._options.request_s)
         except (TimeoutError, BackendError, ValueError):
