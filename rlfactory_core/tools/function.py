@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from enum import Enum
 from operator import attrgetter
 from pathlib import Path
@@ -100,16 +100,29 @@ class FunctionTool(Generic[P, R]):
             values[self._signature.context_parameter] = context
         fn: Callable[..., Any] = self._fn
         if self._is_async:
-            return _text(await fn(**values))
-        value = await self._pool.run(functools.partial(fn, **values))
-        return _text(await value if inspect.isawaitable(value) else value)  # a wrapper around an async function
+            return await self._in_text(await fn(**values))
+        value = await self._pool.run(functools.partial(_called, fn, values))
+        return await self._in_text(await value) if inspect.isawaitable(value) else str(value)
+
+    async def _in_text(self, value: object) -> str:
+        """As JSON where it is not text; in a thread, since large results take long."""
+        plain = value is None or isinstance(value, (str, int, float))
+        return _text(value) if plain else str(await self._pool.run(functools.partial(_text, value)))
 
     async def close(self) -> None:
         """End the idle threads. A later call starts new ones."""
         self._pool.close()
 
 
+def _called(fn: Callable[..., Any], values: Mapping[str, Any]) -> Any:
+    """The result as text; or what is to be awaited, of a wrapper around an async function."""
+    value = fn(**values)
+    return value if inspect.isawaitable(value) else _text(value)
+
+
 def _text(value: object) -> str:
+    if isinstance(value, (Iterator, AsyncIterator)):  # it may have no end
+        raise TypeError(f"it returned a {type(value).__name__}; expected text or data, such as a list")
     return NO_OUTPUT if value is None else to_text(value)
 
 

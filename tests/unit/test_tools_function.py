@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import enum
+import itertools
 import pickle
 import signal
 import threading
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import pytest
@@ -19,7 +21,7 @@ from rlfactory_core.errors import ToolArgumentsError, UsageError
 from rlfactory_core.protocols import Tool
 from rlfactory_core.tools import FunctionTool, tool
 from rlfactory_core.tools.schema import undescribed
-from rlfactory_core.types import Sample
+from rlfactory_core.types import FaultKind, Sample
 
 CONTEXT = ToolContext("t", Sample("s", "?"))
 
@@ -272,3 +274,32 @@ def test_a_signal_in_a_thread_is_explained() -> None:
         return "set"
 
     assert "write the tool as an async function" in invoke(write("alarm", {}), alarm).reason
+
+
+def test_a_generator_is_refused_because_it_may_have_no_end() -> None:
+    @tool
+    def count() -> Iterator[int]:
+        """Count for ever."""
+        yield from itertools.count()
+
+    result = invoke(write("count", {}), count)
+    assert result.fault is FaultKind.TOOL
+    assert "it returned a generator; expected text or data" in result.reason
+
+
+def test_a_result_that_takes_long_to_write_ends_at_the_deadline() -> None:
+    go_on = threading.Event()
+
+    class Slow:
+        def __str__(self) -> str:
+            go_on.wait(30)
+            return "slow"
+
+    @tool
+    async def look() -> list[Any]:
+        """Look."""
+        return [Slow()]
+
+    result = invoke(write("look", {}), look, deadline_s=0.05, retries=0)
+    go_on.set()
+    assert "did not answer in time" in result.content
