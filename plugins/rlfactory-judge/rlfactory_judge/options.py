@@ -82,7 +82,7 @@ class JudgeOptions(Section):
     labels: File | None = None
     """A file of labelled examples that the judge is measured on before the run."""
     min_kappa: Annotated[float, Field(ge=-1.0, le=1.0)] | None = None
-    """If the 95 % interval of kappa on the labels begins below it, or there are fewer than 30, the run does not start."""
+    """If the 95 % interval of kappa on the labels begins below it, or they are fewer than 30, no run starts."""
 
     def on_scale(self, value: float) -> float:
         """A score on [0, 1] as the judge gave it."""

@@ -41,7 +41,9 @@ _BELOW = 1  # exit code for a kappa below --min-kappa, and where nothing was jud
 @click.option("--samples", type=click.IntRange(min=0), default=0, metavar="K", help="Ask K times, for consistency.")
 @click.option("--injections", type=click.IntRange(min=0), help="Texts in each wrong answer. Default: all.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the first N answers and N pairs.")
-@click.option("--min-kappa", type=click.FloatRange(-1.0, 1.0), metavar="X", help="Exit with 1 for a kappa whose interval begins below X.")
+@click.option(
+    "--min-kappa", type=click.FloatRange(-1.0, 1.0), metavar="X", help="Exit with 1 if kappa's interval begins below X."
+)
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Save the figures as JSON.")
 @click.option("--json", "as_json", is_flag=True, help="The figures as JSON on standard output.")
 @click.argument("rest", nargs=-1, metavar="[KEY=VALUE]...")
