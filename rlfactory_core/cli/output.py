@@ -21,7 +21,7 @@ from rlfactory_core.utils.text import CONTROLS, printable
 
 _log = logging.getLogger(__name__)
 
-__all__ = ["echo", "echo_json", "printable"]
+__all__ = ["echo", "echo_json"]
 
 
 def echo(text: str = "", *, err: bool = False) -> None:

@@ -125,21 +125,21 @@ def open_loggers(
     folder: RunFolder,
     config: Mapping[str, Any],
     resume_step: int | None = None,
-    say: Callable[[str], None] = lambda text: None,
+    say: Callable[[str], None] | None = None,
 ) -> Loggers:
     """``metrics.jsonl`` and the named trackers.
 
     Args:
         config: the resolved configuration as plain data, for trackers that show it.
         resume_step: the last step that a resumed run keeps; later steps are deleted from the folder. None: a new run.
-        say: shows a warning.
+        say: shows a warning; None: nothing does.
 
     Raises:
         UsageError, MissingExtraError: as `check_loggers`.
     """
     check_loggers(names)
     missing = folder.cut_after(resume_step) if resume_step is not None else 0
-    if missing:
+    if missing and say is not None:
         say(f"warning: {folder.metrics} has no line for {count_text(missing, 'step')} that the checkpoint has done.")
     return Loggers(folder, [_tracker(name, folder, config, resume_step) for name in names])
 

@@ -13,13 +13,14 @@ from reporting_examples import decode, make_trajectory
 from rich.text import Text
 from tool_calls import invoke, write
 
-from rlfactory_core.cli.output import echo, echo_json, outliving_output, printable
+from rlfactory_core.cli.output import echo, echo_json, outliving_output
 from rlfactory_core.cli.trace import show
 from rlfactory_core.cli.ui.console import make_console
 from rlfactory_core.cli.ui.progress import PlainProgress
 from rlfactory_core.cli.ui.rich_progress import RichProgress
 from rlfactory_core.reporting.trajectories import StoredTrajectory
 from rlfactory_core.tools import tool
+from rlfactory_core.utils.text import printable
 
 HOSTILE = "a\x1b]52;c;cHduZWQ=\x07b\x1b[2Jc\x9b31md\re\u202ef\udc80g"
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rlfactory_core.cli.output import echo_json, printable
+from rlfactory_core.cli.output import echo_json
 from rlfactory_core.errors import UsageError
+from rlfactory_core.utils.text import printable
 from rlfactory_judge.cli_options import ENDPOINTS, MODEL, URL
 
 if TYPE_CHECKING:

@@ -9,9 +9,10 @@ from typing import Any, get_args
 
 import click
 
-from rlfactory_core.cli.output import echo_json, printable
+from rlfactory_core.cli.output import echo_json
 from rlfactory_core.errors import UsageError
 from rlfactory_core.types import Verdict
+from rlfactory_core.utils.text import printable
 from rlfactory_nl2sql.comparison.answer import Order
 from rlfactory_nl2sql.comparison.compare import Comparison, Semantics
 from rlfactory_nl2sql.connection import QueryLimits
