@@ -13,8 +13,6 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from rlfactory_core.errors import RunStopped
-
 NOTICE = "stopping after this step; press Ctrl-C again to stop at once"
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # Ctrl-C; the system shuts down; the terminal is closed
 
@@ -32,7 +30,7 @@ class StopRequest:
         self.interrupted = False
         self.reason = ""
         self.cancelled = False
-        self.exit_code = RunStopped.exit_code
+        self.exit_code = 128 + signal.SIGINT
         self.task: asyncio.Task[Any] | None = None
 
     @property
