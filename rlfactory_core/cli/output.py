@@ -96,8 +96,8 @@ def outliving_output() -> Iterator[None]:
     for stream in before:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # for a terminal without UTF-8
-    sys.stdout = _Outliving(before[0], display=True)  # type: ignore[assignment]
-    sys.stderr = _Outliving(before[1], display=False)  # type: ignore[assignment]
+    sys.stdout = _Outliving(before[0], display=True)
+    sys.stderr = _Outliving(before[1], display=False)
     if last_resort:
         last_resort.setFormatter(_PrintableFormatter())
     try:

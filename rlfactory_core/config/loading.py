@@ -189,8 +189,8 @@ def _suggest(model_cls: type[BaseModel], start: Key, place: Key) -> str:
     keys = list(_keys(model_cls, ()))
     meant = [key for key in keys if key[-1] == _ELSEWHERE.get(place[-1])]
     if meant:
-        found = " or ".join(f"'{'.'.join(start + key)}'" for key in meant[:3])
-        return f"Here it is called {found}."
+        names = " or ".join(f"'{'.'.join(start + key)}'" for key in meant[:3])
+        return f"Here it is called {names}."
     siblings = [key for key in keys if key[:-1] == place[:-1]]
     same = [key for key in keys if key[-1] == place[-1]]
     for candidates in (same, siblings, keys):

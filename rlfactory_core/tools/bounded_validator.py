@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any
 
-import re2
+import re2  # type: ignore[import-untyped]
 from jsonschema import ValidationError
 from jsonschema.validators import extend
 
@@ -31,7 +31,7 @@ class TooMuchWorkError(Exception):
 def bounded(draft: Any) -> Any:
     """The validator of a draft, with the bound."""
     keywords: dict[str, Keyword] = {**draft.VALIDATORS, **_OWN}
-    return extend(draft, {name: _counted(keyword) for name, keyword in keywords.items()})
+    return extend(draft, {name: _counted(keyword) for name, keyword in keywords.items()})  # type: ignore[no-untyped-call]
 
 
 def errors(validator: Any, value: Any) -> list[ValidationError]:

@@ -132,8 +132,8 @@ def _watch(peers: Sequence[tuple[BaseProcess, Connection]], failures: multiproce
     heard, of = {sign: last for _, sign in peers}, {sign: process for process, sign in peers}
     while of:
         for sign in wait(list(of), SIGN_S):
+            assert isinstance(sign, Connection)
             try:
-                assert isinstance(sign, Connection)
                 sign.recv()
                 heard[sign] = time.monotonic()
             except (EOFError, OSError):
