@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -14,9 +13,6 @@ from typing import Any, TypeVar
 from rlfactory_core.types import Sample
 
 _log = logging.getLogger(__name__)
-
-RUNNING_TOOL: ContextVar[str] = ContextVar("running_tool", default="")
-"""The name of the tool whose code runs; what it prints goes to the log and not to the display."""
 
 Made = TypeVar("Made")
 END_S = 10.0  # to release one resource

@@ -16,8 +16,7 @@ from typing import Any, TextIO
 
 import click
 
-from rlfactory_core.context import RUNNING_TOOL
-from rlfactory_core.utils.text import CONTROLS, printable
+from rlfactory_core.utils.display import CONTROLS, RUNNING_TOOL, printable
 
 _log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ import click
 
 from rlfactory_core.cli.options import CONFIG, JSON, REST, REWARD, SEED, SETTINGS, nested, task_options
 from rlfactory_core.cli.output import echo_json
-from rlfactory_core.utils.text import printable
+from rlfactory_core.utils.display import printable
 
 if TYPE_CHECKING:
     from rlfactory_core.testing.redteam.result import Attempt, RedTeamResult, Tally

@@ -17,7 +17,7 @@ from rlfactory_core.clients.wire import RefusedError, completion_from_wire, mess
 from rlfactory_core.errors import BackendError, UsageError, nearest
 from rlfactory_core.types import Message, SamplingParams, ToolSpec
 from rlfactory_core.utils.backoff import backoff_s
-from rlfactory_core.utils.text import without_credentials
+from rlfactory_core.utils.display import without_credentials
 
 if TYPE_CHECKING:
     import httpx

@@ -22,7 +22,7 @@ from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.runner.folders import lock_plugins, plugin_label, removed_if_empty, save_config
 from rlfactory_core.runner.resolving import check, find_parts, load_recipe, resolve_task
 from rlfactory_core.types import Fault
-from rlfactory_core.utils.text import without_credentials
+from rlfactory_core.utils.display import without_credentials
 
 ATTEMPTS = 4  # the default per sample at temperature 1; enough for pass@2 and pass@4
 

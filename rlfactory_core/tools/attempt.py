@@ -18,11 +18,12 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-from rlfactory_core.context import RUNNING_TOOL, ToolContext
+from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import RlfactoryError, ToolArgumentsError, ToolError, ToolFailedError
 from rlfactory_core.protocols import Tool
 from rlfactory_core.types import FaultKind
-from rlfactory_core.utils.text import shortened, to_text, without_credentials
+from rlfactory_core.utils.display import RUNNING_TOOL, shortened, without_credentials
+from rlfactory_core.utils.text import to_text
 
 _log = logging.getLogger(__name__)
 
@@ -122,8 +123,9 @@ def unavailable(name: str, reason: str, *, attempts: int = 1) -> Answer:
 
 def _reason(error: BaseException) -> str:
     """An exception in one line, such as ``KeyError: 'city' (weather.py:12)``; our own without its place."""
-    lines = str(error).strip().splitlines()
-    text = without_credentials(shortened(lines[0]) if lines else "")
+    lines = [line.strip() for line in str(error).strip().splitlines()] or [""]
+    text = lines[0] if len(lines) == 1 else f"{lines[0]} … {lines[-1]}"
+    text = without_credentials(shortened(text, 400))
     if isinstance(error, RlfactoryError):
         return text or type(error).__name__
     if isinstance(error, ValueError) and text.startswith("signal only works in main thread"):

@@ -20,7 +20,7 @@ from rlfactory_core.cli.ui.progress import PlainProgress
 from rlfactory_core.cli.ui.rich_progress import RichProgress
 from rlfactory_core.reporting.trajectories import StoredTrajectory
 from rlfactory_core.tools import tool
-from rlfactory_core.utils.text import printable
+from rlfactory_core.utils.display import printable
 
 HOSTILE = "a\x1b]52;c;cHduZWQ=\x07b\x1b[2Jc\x9b31md\re\u202ef\udc80g"
 

@@ -12,7 +12,7 @@ import click
 
 from rlfactory_core.cli.output import echo_json
 from rlfactory_core.errors import UsageError
-from rlfactory_core.utils.text import printable
+from rlfactory_core.utils.display import printable
 from rlfactory_judge.cli_options import ENDPOINTS, MODEL, URL
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import click
 from rlfactory_core.cli.output import echo_json
 from rlfactory_core.errors import UsageError
 from rlfactory_core.types import Verdict
-from rlfactory_core.utils.text import printable
+from rlfactory_core.utils.display import printable
 from rlfactory_nl2sql.comparison.answer import Order
 from rlfactory_nl2sql.comparison.compare import Comparison, Semantics
 from rlfactory_nl2sql.connection import QueryLimits

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rlfactory_core.utils.text import printable
+from rlfactory_core.utils.display import printable
 
 if TYPE_CHECKING:
     from rlfactory_search.retrievers import Retriever

@@ -7,7 +7,7 @@ from typing import Any, TextIO
 from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderableType, RenderHook, RenderResult
 from rich.segment import Segment
 
-from rlfactory_core.utils.text import printable
+from rlfactory_core.utils.display import printable
 
 
 def make_console(stream: TextIO, **options: Any) -> Console:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TextIO
 
 from rlfactory_core.reporting.progress import NullProgress, Progress, StageState, count_text, seconds_text
-from rlfactory_core.utils.text import printable
+from rlfactory_core.utils.display import printable
 
 
 class PlainProgress(NullProgress):

@@ -10,7 +10,7 @@ from typing import Any
 from rlfactory_core.cache import digest
 from rlfactory_core.config.loading import validate_section
 from rlfactory_core.errors import ConfigError, UsageError
-from rlfactory_core.utils.text import without_credentials
+from rlfactory_core.utils.display import without_credentials
 from rlfactory_judge.options import JudgeOptions, Mode
 from rlfactory_judge.rubrics.rubric import BUILT_IN, Rubric, default_rubric
 from rlfactory_judge.scoring.group_judge import PairwiseJudge, RankingJudge
