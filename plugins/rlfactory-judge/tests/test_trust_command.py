@@ -128,7 +128,7 @@ def test_a_kappa_below_the_minimum_exits_with_one(labels: Path, server: FakeServ
     with serve(lambda body: said('{"score": 10, "better": "1"}')) as constant:
         below = run(labels, constant.url, "--injections", "0", "--min-kappa", "0.9", "--limit", "4", "cache=off")
     assert below.exit_code == 1
-    assert "kappa is 0.000, and --min-kappa asks for 0.9" in below.stderr
+    assert "kappa is 0.000, its interval begins at 0.000, and --min-kappa asks for 0.9" in below.stderr
     assert "of 4 answers" in below.stdout
 
 
