@@ -93,23 +93,28 @@ class RunFolder:
 
         Raises:
             UsageError: another process writes to the run.
+            CheckpointError: nothing can be written there.
         """
         import fcntl  # not on Windows, where runs can be read
 
-        with (self.path / ".lock").open("a+", encoding="utf-8") as lock:
+        path = self.path / ".lock"
+        with _writing(path):
+            file = path.open("a+b", buffering=0)
+        with file as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                lock.seek(0)
+                holder = path.read_text(encoding="utf-8").strip() or "another process"
                 raise UsageError(
-                    f"{self.path} is in use by {lock.read().strip() or 'another process'}. Wait until it has ended, or "
-                    "stop it: two processes would mix their checkpoints."
+                    f"{self.path} is in use by {holder}. Wait until it has ended, or stop it: two processes would mix "
+                    "their checkpoints."
                 ) from None
             except OSError:
                 pass  # a file system without locks
-            lock.truncate(0)
-            lock.write(f"process {os.getpid()} on {platform.node()}, since {time.strftime('%Y-%m-%d %H:%M:%S')}\n")
-            lock.flush()
+            with _writing(path):
+                lock.truncate(0)
+                own = f"process {os.getpid()} on {platform.node()}, since {time.strftime('%Y-%m-%d %H:%M:%S')}\n"
+                lock.write(own.encode())
             for pattern in (".*.tmp", "trajectories/.*.tmp", "checkpoints/.*.partial"):
                 for stale in self.path.glob(pattern):
                     shutil.rmtree(stale) if stale.is_dir() and not stale.is_symlink() else stale.unlink()

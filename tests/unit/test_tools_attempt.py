@@ -79,7 +79,9 @@ def test_the_user_learns_the_reason_in_one_line_and_the_model_does_not(caplog: p
     error = ConnectionResetError("from http://me:pw@host:80/q\nsecond line")
     result = invoke(write("breaks", {}), raising(error))
     assert result.content == "Error: breaks is not available now."
-    assert re.fullmatch(r"ConnectionResetError: from http://host:80/q … second line \(tool_calls\.py:\d+\)", result.reason)
+    assert re.fullmatch(
+        r"ConnectionResetError: from http://host:80/q … second line \(tool_calls\.py:\d+\)", result.reason
+    )
     assert caplog.text.count("\n") == 1
     failed = invoke(write("breaks", {}), raising(ToolFailedError("its index is damaged")))
     assert (failed.content, failed.reason, failed.fault) == (
