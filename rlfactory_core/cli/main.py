@@ -12,7 +12,7 @@ from typing import NoReturn
 import click
 
 from rlfactory_core.cli.options import LazyCommand, LazyGroup
-from rlfactory_core.cli.output import echo, log_handler, outliving_output
+from rlfactory_core.cli.output import echo, log_handler, safe_output
 from rlfactory_core.errors import PluginError, RlfactoryError, RunStopped, UsageError, nearest
 from rlfactory_core.plugins.discovery import discover, is_disabled, matching
 from rlfactory_core.version import __version__
@@ -105,7 +105,7 @@ def cli() -> None:
 
 def invoke(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code; errors become messages here."""
-    with outliving_output():
+    with safe_output():
         return _invoke(arguments)
 
 

@@ -34,7 +34,7 @@ def echo_json(record: object) -> None:
     click.echo(CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
-class _Outliving:
+class _SafeStream:
     """A text stream that writes nowhere once it can no longer be written to.
 
     Args:
@@ -87,7 +87,7 @@ def log_handler() -> logging.Handler:
 
 
 @contextmanager
-def outliving_output() -> Iterator[None]:
+def safe_output() -> Iterator[None]:
     """Within the context, standard output and standard error never fail, and log messages are printable."""
     before = sys.stdout, sys.stderr
     last_resort = logging.lastResort
@@ -95,8 +95,8 @@ def outliving_output() -> Iterator[None]:
     for stream in before:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # for a terminal without UTF-8
-    sys.stdout = _Outliving(before[0], display=True)
-    sys.stderr = _Outliving(before[1], display=False)
+    sys.stdout = _SafeStream(before[0], display=True)
+    sys.stderr = _SafeStream(before[1], display=False)
     if last_resort:
         last_resort.setFormatter(_PrintableFormatter())
     try:

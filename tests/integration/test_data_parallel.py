@@ -70,7 +70,7 @@ def test_a_process_that_is_killed_is_named(cli: Cli, tiny_model: Path, tmp_path:
     assert multiprocessing.active_children() == []
 
 
-def test_a_process_that_shows_no_sign_of_life_is_killed(
+def test_a_process_without_a_heartbeat_is_killed(
     cli: Cli, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(processes, "SILENT_S", 3.0)
@@ -80,7 +80,7 @@ def test_a_process_that_shows_no_sign_of_life_is_killed(
     outcome = cli(*RUN, *STEP, "--model", tiny_model, "train.workers=2", "--steps", "100000", "--out", run)
     stopping.join()
     assert outcome.code == 1
-    assert "rlfactory-worker-1 showed no sign of life for 3 s, and was killed." in outcome.err
+    assert "rlfactory-worker-1 sent no heartbeat for 3 s, and was killed." in outcome.err
     assert multiprocessing.active_children() == []
 
 

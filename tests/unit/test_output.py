@@ -13,7 +13,7 @@ from reporting_examples import decode, make_trajectory
 from rich.text import Text
 from tool_calls import invoke, write
 
-from rlfactory_core.cli.output import echo, echo_json, outliving_output
+from rlfactory_core.cli.output import echo, echo_json, safe_output
 from rlfactory_core.cli.trace import show
 from rlfactory_core.cli.ui.console import make_console
 from rlfactory_core.cli.ui.progress import PlainProgress
@@ -90,7 +90,7 @@ def test_what_a_tool_prints_goes_to_the_log(
         return "done"
 
     caplog.set_level("INFO")
-    with outliving_output():
+    with safe_output():
         assert invoke(write("loud", {}), loud).content == "done"
         print("ours")
     assert "tool loud printed: loud and\nclear" in caplog.text

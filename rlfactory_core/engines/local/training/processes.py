@@ -36,7 +36,7 @@ Failure = tuple[int, str]
 GRACE_S = 10  # how long a process may take to end by itself
 EXIT_S = 2  # how long to wait for the exit of a failed process
 START_S = 300.0  # for a process to begin, on a busy machine
-SIGN_S, SILENT_S = 5.0, 45.0  # between a worker's signs of life, and without one until it is killed
+HEARTBEAT_S, SILENT_S = 5.0, 45.0  # between a worker's heartbeats, and without one until it is killed
 MAX_FAILURE = 16_000  # characters; the queue's pipe holds 64 kB until it is read
 
 
@@ -49,7 +49,7 @@ class _Job:
     folder: Path
     fingerprints: Sequence[Fingerprint]
     resume: bool
-    meeting: Path  # see `Workers`
+    rendezvous: Path  # see `Workers`
 
     def run(self, workers: Workers) -> None:
         registry = Registry()
@@ -74,8 +74,8 @@ def worker_processes(program: Program, run: EngineRun) -> Iterator[Workers]:
     peers: list[tuple[BaseProcess, Connection]] = []
     workers = None
     private = tempfile.TemporaryDirectory(prefix="rlf-workers-")
-    meeting = Path(private.name, "meeting")
-    job = _Job(program, run.config, run.folder.path, run.registry.fingerprints(), run.resume, meeting)
+    rendezvous = Path(private.name, "rendezvous")
+    job = _Job(program, run.config, run.folder.path, run.registry.fingerprints(), run.resume, rendezvous)
     try:
         for rank in range(1, size):
             here, there = context.Pipe(duplex=False)
@@ -89,7 +89,7 @@ def worker_processes(program: Program, run: EngineRun) -> Iterator[Workers]:
         for process, started in peers:
             _wait_for_start(process, started)
         threading.Thread(target=_watch, args=(peers, failures), daemon=True).start()
-        workers = Workers(0, size, meeting)
+        workers = Workers(0, size, rendezvous)
         yield workers
         workers.close()
         for process, _ in peers:
@@ -124,14 +124,14 @@ def _wait_for_start(process: BaseProcess, started: Connection) -> None:
 
 
 def _watch(peers: Sequence[tuple[BaseProcess, Connection]], failures: multiprocessing.SimpleQueue[Failure]) -> None:
-    """Kill a worker that shows no sign of life, such as one that was stopped, since rank 0 would wait for it for ever.
+    """Kill a worker that sends no heartbeat, such as one that was stopped, because rank 0 would wait for it for ever.
 
     Ends when all workers have ended.
     """
     last = time.monotonic()
     heard, of = {sign: last for _, sign in peers}, {sign: process for process, sign in peers}
     while of:
-        for sign in wait(list(of), SIGN_S):
+        for sign in wait(list(of), HEARTBEAT_S):
             assert isinstance(sign, Connection)
             try:
                 sign.recv()
@@ -140,11 +140,11 @@ def _watch(peers: Sequence[tuple[BaseProcess, Connection]], failures: multiproce
                 del of[sign]
         now, before = time.monotonic(), last
         last = now
-        if now - before > 2 * SIGN_S:  # this process was stopped, perhaps all were
+        if now - before > 2 * HEARTBEAT_S:  # this process was stopped, perhaps all were
             heard = dict.fromkeys(heard, now)
         for sign, process in list(of.items()):
             if now - heard[sign] > SILENT_S:
-                failures.put((1, f"{process.name} showed no sign of life for {SILENT_S:.0f} s, and was killed."))
+                failures.put((1, f"{process.name} sent no heartbeat for {SILENT_S:.0f} s, and was killed."))
                 process.kill()
                 del of[sign]
 
@@ -167,12 +167,12 @@ def _first_failure(
     return None
 
 
-def _worker(job: _Job, rank: int, signs: Connection, failures: multiprocessing.SimpleQueue[Failure]) -> None:
+def _worker(job: _Job, rank: int, heartbeats: Connection, failures: multiprocessing.SimpleQueue[Failure]) -> None:
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)  # Ctrl-C reaches the whole group; rank 0 decides for all
-    _live_with_parent(signs)
+    _live_with_parent(heartbeats)
     try:
-        workers = Workers(rank, job.config.train.workers, job.meeting)
+        workers = Workers(rank, job.config.train.workers, job.rendezvous)
         job.run(workers)
         workers.close()
     except RunStopped:
@@ -184,16 +184,16 @@ def _worker(job: _Job, rank: int, signs: Connection, failures: multiprocessing.S
         os._exit(1)
 
 
-def _live_with_parent(signs: Connection) -> None:
-    """Give signs of life, and end when the parent does."""
+def _live_with_parent(heartbeats: Connection) -> None:
+    """Send heartbeats, and end when the parent does."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 
     def watch() -> None:
         with contextlib.suppress(OSError):  # the parent is gone
-            signs.send(None)
-            while not wait([parent.sentinel], SIGN_S):
-                signs.send(None)
+            heartbeats.send(None)
+            while not wait([parent.sentinel], HEARTBEAT_S):
+                heartbeats.send(None)
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
