@@ -35,6 +35,8 @@ def rlfactory_tool_managers(register: Register) -> None:
 def rlfactory_reward_scorers(register: Register) -> None:
     register("exact_match", lazy.Lazy("rlfactory_core.rewards.scorers:ExactMatch"))
     register("f1", lazy.Lazy("rlfactory_core.rewards.scorers:F1"))
+    register("squad_em", lazy.Lazy("rlfactory_core.rewards.scorers:SquadEM"))
+    register("squad_f1", lazy.Lazy("rlfactory_core.rewards.scorers:SquadF1"))
     register("format", lazy.Lazy("rlfactory_core.rewards.scorers:Format"))
 
 

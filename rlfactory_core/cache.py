@@ -18,9 +18,10 @@ from pathlib import Path
 
 from rlfactory_core.errors import DataError
 
-__all__ = ["build_once", "cache_root", "digest", "file_digest"]
+__all__ = ["build_once", "cache_root", "check_room", "digest", "file_digest"]
 
 _CHUNK = 1 << 20
+_STALE_S = 86_400.0  # nothing is built for a day
 _SETTLED_NS = 2_000_000_000  # a file younger than this may still change within one tick of the clock
 
 
@@ -75,6 +76,25 @@ def _write_atomically(path: Path, text: str) -> None:
     os.replace(name, path)
 
 
+def check_room(folder: Path, size: int) -> None:
+    """Find out whether a folder can hold ``size`` more bytes, before the work that makes them.
+
+    Raises:
+        DataError: it cannot be written to, or its disk is too full.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            for start in range(0, size, _CHUNK):
+                probe.write(bytes(min(_CHUNK, size - start)))
+            probe.flush()
+    except OSError as error:
+        raise DataError(
+            f"The cache {folder} cannot hold {size / 1e6:.1f} MB more ({error.strerror}). "
+            "Make room, or point RLFACTORY_CACHE at a folder that can."
+        ) from error
+
+
 def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
     """``folder``, built by ``build(temporary folder)`` unless it exists. A folder that exists is complete.
 
@@ -85,6 +105,9 @@ def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
         return folder
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
+        for stale in folder.parent.glob(f".{folder.name}-*"):  # of a process that was killed while it built
+            if time.time() - stale.stat().st_mtime > _STALE_S:
+                shutil.rmtree(stale, ignore_errors=True)
         temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
     except OSError as error:
         raise DataError(

@@ -128,6 +128,10 @@ class ToolArgumentsError(ToolError, ValueError):
     """Raised *by a tool* for arguments that fit its JSON schema but are wrong (fault kind ``policy``)."""
 
 
+class ToolFailedError(RlfactoryError, RuntimeError):
+    """Raised by a tool that has failed (fault kind ``tool``): the model is not shown the text, the user is."""
+
+
 class ToolUnavailableError(RlfactoryError, ConnectionError):
     """Raised by a tool whose backend is down: an infra fault, the trajectory is masked."""
 

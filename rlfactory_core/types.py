@@ -45,7 +45,7 @@ class FaultKind(StrEnum):
     """The cause of a failure.
 
     The model sees a ``policy`` or ``tool`` fault as the result of its call. An ``infra`` or ``verifier`` fault masks
-    the trajectory.
+    the trajectory; see `Fault.masks`.
     """
 
     POLICY = "policy"  # a wrong call by the model: bad JSON, unknown tool, invalid arguments
@@ -110,6 +110,7 @@ class ToolResult:
     cached: bool = False
     truncated: bool = False
     size_bytes: int = 0  # of the result before truncation
+    reason: str = ""  # why there is none, for the user; the model does not see it
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +178,12 @@ class Fault:
     message: str
     turn: int = -1  # -1: in scoring, after the last turn
     code: FaultCode = ""
+    measured: bool = False  # of a reward with weight 0, which is only measured and decides nothing
+
+    @property
+    def masks(self) -> bool:
+        """Whether it leaves the trajectory out of the update."""
+        return self.kind in (FaultKind.INFRA, FaultKind.VERIFIER) and not self.measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,8 +271,8 @@ class Trajectory:
 
     @property
     def masked(self) -> bool:
-        """Whether it has an infra or verifier fault, so that it is left out of the update."""
-        return any(fault.kind in (FaultKind.INFRA, FaultKind.VERIFIER) for fault in self.faults)
+        """Whether a fault leaves it out of the update."""
+        return any(fault.masks for fault in self.faults)
 
     @property
     def reward(self) -> float:

@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterable, Sequence
 
 from rlfactory_core.algo.advantages import check_advantage, group_advantages
+from rlfactory_core.algo.masking import is_trained
 from rlfactory_core.types import Group, TrainBatch, TrainSequence, Trajectory
 
 
@@ -14,6 +15,7 @@ def build_batches(
 ) -> tuple[TrainBatch, ...]:
     """Compute advantages, select the sequences with a gradient, shuffle them by ``seed``, and cut them into batches.
 
+    A group that has lost too many of its attempts is left out; see `masking`.
     There are at most ``updates`` batches, whose sizes differ by at most one. None is empty, so there are fewer if too
     few sequences have a gradient. A micro-batch holds sequences of similar length, and their number times the longest
     stays within ``microbatch_tokens``. A sequence longer than that has a micro-batch of its own.
@@ -23,7 +25,7 @@ def build_batches(
     """
     check_advantage(advantage)
     sequences: list[TrainSequence] = []
-    for group in groups:
+    for group in filter(is_trained, groups):
         live = [trajectory for trajectory in group.trajectories if not trajectory.masked]
         rewards = [trajectory.reward for trajectory in live]
         for trajectory, value in zip(live, group_advantages(advantage, rewards), strict=True):

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import comb, fsum, sqrt
 
+from rlfactory_core.algo.masking import masked_by
 from rlfactory_core.errors import UsageError
 from rlfactory_core.types import Group, Trajectory
 
@@ -75,16 +76,17 @@ class EvalReport:
     estimates: tuple[Estimate, ...]
     samples: int
     trajectories: int
-    masked: int  # trajectories left out because of infra or verifier faults
+    masked: Mapping[str, int]  # trajectories that a fault left out, by the fault's source
 
     def get(self, metric: str, slice_name: str = "") -> Estimate | None:
         """The estimate of a metric; None if it was not measured."""
         return next((e for e in self.estimates if (e.metric, e.slice) == (metric, slice_name)), None)
 
     def flat(self, prefix: str = "", *, intervals: bool = False) -> dict[str, float]:
-        """``metric`` and ``metric/slice`` -> mean, with ``samples`` and ``masked`` counts; ``prefix`` before each key.
+        """``metric`` and ``metric/slice`` -> mean; ``prefix`` before each key.
 
-        With ``intervals`` also ``metric_low`` and ``metric_high``.
+        Also the numbers of ``samples``, of ``masked`` trajectories, and of those by the source of their fault, such as
+        ``masked/search``. With ``intervals`` also ``metric_low`` and ``metric_high``.
         """
         flat: dict[str, float] = {}
         for estimate in self.estimates:
@@ -95,7 +97,8 @@ class EvalReport:
                 flat[f"{prefix}{estimate.metric}_low{end}"] = bounds.low
                 flat[f"{prefix}{estimate.metric}_high{end}"] = bounds.high
         flat[f"{prefix}samples"] = self.samples
-        flat[f"{prefix}masked"] = self.masked
+        flat[f"{prefix}masked"] = sum(self.masked.values())
+        flat |= {f"{prefix}masked/{source}": count for source, count in self.masked.items()}
         return flat
 
 
@@ -127,7 +130,7 @@ def summarise(groups: Iterable[Group], *, success: str = "exact_match", ks: Sequ
         estimates=tuple(Estimate(metric, name, tuple(v)) for (metric, name), v in sorted(values.items())),
         samples=len(groups),
         trajectories=len(trajectories),
-        masked=sum(trajectory.masked for trajectory in trajectories),
+        masked=masked_by(trajectories),
     )
 
 
@@ -144,8 +147,11 @@ def _metrics(attempts: Sequence[Trajectory], success: str, ks: Sequence[int]) ->
         found = [components[name] for components in scores if name in components]
         metrics[name] = fsum(found) / len(found)
     if success in metrics:
-        successes = sum(components.get(success, 0.0) >= 1.0 for components in scores)
-        metrics |= {f"pass@{k}": pass_at_k(len(scores), successes, k) for k in ks if k <= len(scores)}
+        known = [
+            components[success] for components in scores if success in components
+        ]  # one of weight 0 may have failed
+        successes = sum(value >= 1.0 for value in known)
+        metrics |= {f"pass@{k}": pass_at_k(len(known), successes, k) for k in ks if k <= len(known)}
     return metrics
 
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rlfactory_core.cli.options import CONFIG, JSON, REST, SEED, SETTINGS, echo_json, nested, task_options
+from rlfactory_core.cli.options import CONFIG, JSON, REST, SEED, SETTINGS, nested, task_options
+from rlfactory_core.cli.output import echo, echo_json
 
 if TYPE_CHECKING:
     from rlfactory_core.testing.checks.result import CheckResult
@@ -70,7 +71,7 @@ def check(
     if as_json:
         echo_json(_record(plugin, results, seconds))
     else:
-        click.echo(f"\n{_verdict(plugin, results)} {seconds:.0f} s")
+        echo(f"\n{_verdict(plugin, results)} {seconds:.0f} s")
     ctx.exit(1 if any(result.passed is False for result in results) else 0)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rlfactory_core.cli.options import found_text
+from rlfactory_core.cli.output import echo
 from rlfactory_core.errors import UsageError
 from rlfactory_core.plugins.diagnostics import Check, DoctorRequest, installed, requirement_checks
 from rlfactory_core.utils.cpu import usable_cores
@@ -41,20 +42,20 @@ def doctor(ctx: click.Context, engine: str | None, device: str | None, install: 
 
     registry = Registry()
     if engine:
-        request = DoctorRequest(device, install, click.echo)
+        request = DoctorRequest(device, install, echo)
         problems = _report(registry.find(engine, "diagnostic").make(request))
     elif device or install:
         raise UsageError("--device and --install belong to an engine: rlfactory doctor --engine NAME …")
     else:
         problems = _report(_checks(registry))
-    click.echo(found_text(problems))
+    echo(found_text(problems))
     ctx.exit(1 if problems else 0)
 
 
 def _report(checks: Iterable[Check]) -> int:
     problems = 0
     for check in checks:
-        click.echo(f"{check.state:<8} {check.what:<{WIDTH}} {check.detail}")
+        echo(f"{check.state:<8} {check.what:<{WIDTH}} {check.detail}")
         problems += check.state == "problem"
     return problems
 
@@ -70,7 +71,7 @@ def _checks(registry: Registry) -> Iterator[Check]:
         if item.kind == "diagnostic" and item.name in engines:
             yield Check("note", item.name, f"an engine; `rlfactory doctor --engine {item.name}` says what it needs")
         elif item.kind == "diagnostic":
-            yield from item.make(DoctorRequest(device=None, install=False, say=click.echo))
+            yield from item.make(DoctorRequest(device=None, install=False, say=echo))
     yield _plugins(registry, len(plugins) - 1)  # without the built-ins
 
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rlfactory_core.cli.options import JSON, REST, SEED, SETTINGS, echo_json, nested, run_options, task_options
+from rlfactory_core.cli.options import JSON, REST, SEED, SETTINGS, nested, run_options, task_options
+from rlfactory_core.cli.output import echo, echo_json
 
 if TYPE_CHECKING:
     from rlfactory_core.runner.evaluating import Evaluation
@@ -49,8 +50,8 @@ def evaluate(
     """Measure a model on a plugin's held-out samples: greedy, sampled (pass@k) and with the task's controls.
 
     A run brings its latest checkpoint, its plugin and its configuration. A server's key is read from
-    RLFACTORY_API_KEY or OPENAI_API_KEY. Any other --NAME VALUE is an option of the task, and KEY=VALUE sets any key of
-    the configuration, such as rollout.max_turns=6.
+    RLFACTORY_API_KEY, or from OPENAI_API_KEY for OpenAI's own server. Any other --NAME VALUE is an option of the task,
+    and KEY=VALUE sets any key of the configuration, such as rollout.max_turns=6.
     """
     from rlfactory_core.cli.ui.progress import make_progress
     from rlfactory_core.runner.evaluating import evaluate_run
@@ -63,9 +64,9 @@ def evaluate(
         return
     from rlfactory_core.cli.ui.evaluation import print_evaluation
 
-    click.echo(f"\n{done.plugin}, {done.model}")
+    echo(f"\n{done.plugin}, {done.model}")
     print_evaluation(done.results, sys.stdout)
-    click.echo(f"\neverything   {done.folder.path}\nlook closer  rlfactory trace {done.folder.path} --worst")
+    echo(f"\neverything   {done.folder.path}\nlook closer  rlfactory trace {done.folder.path} --worst")
 
 
 def _record(done: Evaluation) -> dict[str, object]:

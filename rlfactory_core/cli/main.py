@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import traceback
@@ -11,6 +12,7 @@ from typing import NoReturn
 import click
 
 from rlfactory_core.cli.options import LazyCommand, LazyGroup
+from rlfactory_core.cli.output import echo, log_handler, safe_output
 from rlfactory_core.errors import PluginError, RlfactoryError, RunStopped, UsageError, nearest
 from rlfactory_core.plugins.discovery import discover, is_disabled, matching
 from rlfactory_core.version import __version__
@@ -79,6 +81,8 @@ def _set_debug(_context: click.Context, _parameter: click.Parameter, given: bool
     """A callback, because the option has to take effect before the command is looked up."""
     if given:
         os.environ[DEBUG_VARIABLE] = "1"  # worker processes inherit it
+        logging.basicConfig(level=logging.WARNING, handlers=[log_handler()])
+        logging.getLogger("rlfactory_core").setLevel(logging.DEBUG)
 
 
 @click.group(
@@ -93,7 +97,7 @@ def _set_debug(_context: click.Context, _parameter: click.Parameter, given: bool
     is_flag=True,
     expose_value=False,
     callback=_set_debug,
-    help=f"Show tracebacks of errors; also {DEBUG_VARIABLE}=1.",
+    help=f"Show the log, and tracebacks of errors; {DEBUG_VARIABLE}=1 shows the latter.",
 )
 def cli() -> None:
     """Reinforcement-learning post-training of LLMs on multi-turn tool use, one plugin a task."""
@@ -101,12 +105,17 @@ def cli() -> None:
 
 def invoke(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code; errors become messages here."""
+    with safe_output():
+        return _invoke(arguments)
+
+
+def _invoke(arguments: Sequence[str] | None) -> int:
     try:
         result = cli.main(arguments, prog_name="rlfactory", standalone_mode=False)
     except RlfactoryError as error:
         if os.environ.get(DEBUG_VARIABLE, "0") not in ("", "0"):
             traceback.print_exc()
-        click.echo(str(error) if isinstance(error, RunStopped) else f"error: {error}", err=True)
+        echo(str(error) if isinstance(error, RunStopped) else f"error: {error}", err=True)
         return error.exit_code
     except click.ClickException as error:
         error.show()
@@ -116,14 +125,14 @@ def invoke(arguments: Sequence[str] | None = None) -> int:
         if command not in COMMANDS:
             raise  # a plugin's own command may end like this
         frame = traceback.extract_tb(error.__traceback__)[-1]
-        click.echo(
+        echo(
             f"error: {frame.filename}, line {frame.lineno} calls sys.exit({error.code!r}), which would end all that is "
             "under way without a word. Raise an exception there instead.",
             err=True,
         )
         return 1
     except (click.Abort, KeyboardInterrupt):
-        click.echo("stopped", err=True)
+        echo("stopped", err=True)
         return STOPPED
     return result if isinstance(result, int) else 0
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from rlfactory_core.cli.output import echo
 from rlfactory_core.cli.scaffold.names import names_of
 from rlfactory_core.cli.scaffold.template import DEFAULT, TEMPLATES, Template, render, render_file, template
 from rlfactory_core.errors import UsageError
@@ -44,7 +45,7 @@ def new(ctx: click.Context, path: str | None, chosen: str | None) -> None:
 
 
 def _ask() -> str:
-    click.echo(f"Templates:{LISTED}")
+    echo(f"Templates:{LISTED}")
     return str(click.prompt("Template", default=DEFAULT, type=click.Choice(list(TEMPLATES)), show_choices=False))
 
 
@@ -52,20 +53,20 @@ def _make_project(place: Path, wanted: Template) -> None:
     names = names_of(place.name)
     files = render(wanted, names)
     write_project(place, files)
-    click.echo(f"{place} has {len(files)} files: {wanted.summary}.\n\nNext:")
-    click.echo(f"  python -m pip install -e '{place if place.is_absolute() else f'./{place}'}[test]'")
-    click.echo(f"  python -m pytest {place}")
-    click.echo(f"  rlfactory run --plugin {names.name} --steps 3")
+    echo(f"{place} has {len(files)} files: {wanted.summary}.\n\nNext:")
+    echo(f"  python -m pip install -e '{place if place.is_absolute() else f'./{place}'}[test]'")
+    echo(f"  python -m pytest {place}")
+    echo(f"  rlfactory run --plugin {names.name} --steps 3")
 
 
 def _make_file(place: Path, wanted: Template) -> None:
     names = names_of(place.stem.replace("_", "-"))
     write_file(place, render_file(wanted, names))
     spec = place if place.is_absolute() else f"./{place}"
-    click.echo(f"{place} is {wanted.summary}.\n\nNext:")
-    click.echo(f"  rlfactory plugins info {spec}")
-    click.echo(f"  rlfactory plugins check {spec}")
-    click.echo(f"  rlfactory run --plugin {spec} --steps 3")
+    echo(f"{place} is {wanted.summary}.\n\nNext:")
+    echo(f"  rlfactory plugins info {spec}")
+    echo(f"  rlfactory plugins check {spec}")
+    echo(f"  rlfactory run --plugin {spec} --steps 3")
 
 
 def write_project(folder: Path, files: Mapping[str, str]) -> None:

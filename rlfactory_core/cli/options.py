@@ -1,17 +1,19 @@
-"""What the commands share: options and their way into the configuration, groups that import lazily, JSON output."""
+"""What the commands share: options and their way into the configuration, groups that import lazily."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from difflib import get_close_matches
 from math import isfinite, nan
 from pathlib import Path
 from typing import Any
 
 import click
 
-from rlfactory_core.errors import UsageError
+from rlfactory_core.errors import ConfigError, UsageError
 from rlfactory_core.plugins.lazy import Lazy
 
 _OPTION = re.compile(r"--([A-Za-z][\w.-]*)(?:=(.*))?", re.DOTALL)
@@ -48,6 +50,24 @@ def task_options(args: Sequence[str], engine: Mapping[str, str] = {}) -> list[st
                 f"Got '{word}'; expected an option of the task such as --top-k 3, or KEY=VALUE such as train.lr=3e-4."
             )
     return found
+
+
+@contextmanager
+def meant_options(command: click.Command) -> Iterator[None]:
+    """An unknown option of the task that is almost one of the command is explained so.
+
+    Raises:
+        ConfigError: as the body does, with a hint.
+    """
+    try:
+        yield
+    except ConfigError as error:
+        wrong = re.match(r"Unknown key 'task\.(\w+)'", str(error))
+        names = [name for parameter in command.params for name in parameter.opts if name.startswith("--")]
+        close = get_close_matches(f"--{wrong[1].replace('_', '-')}", names, n=1, cutoff=0.75) if wrong else []
+        if not close:
+            raise
+        raise ConfigError(f"{error} Or did you mean the command's own option {close[0]}?") from error
 
 
 def nested(options: Mapping[str, Any], places: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
@@ -147,13 +167,6 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, command.help) for name, command in self.lazy.items()])
-
-
-def echo_json(record: object) -> None:
-    """Write plain data on standard output."""
-    import json
-
-    click.echo(json.dumps(record, indent=2, ensure_ascii=False))
 
 
 def found_text(problems: int) -> str:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rlfactory_core.cli.options import LazyCommand, LazyGroup, echo_json, found_text
+from rlfactory_core.cli.options import LazyCommand, LazyGroup, found_text
+from rlfactory_core.cli.output import echo, echo_json
 from rlfactory_core.plugins.discovery import PluginEntry, discover, is_disabled
 
 if TYPE_CHECKING:
@@ -49,16 +50,16 @@ def list_plugins(as_json: bool) -> None:
     if as_json:
         echo_json([{**entry_record(entry), "state": state} for entry, state in states.items()])
     elif not entries:
-        click.echo("No plugins are installed. A task comes as a plugin, for example: pip install rlfactory-search")
+        echo("No plugins are installed. A task comes as a plugin, for example: pip install rlfactory-search")
     else:
         rows = [(e.name, e.distribution, e.version, state, e.summary) for e, state in states.items()]
-        click.echo("\n".join(table([("NAME", "DISTRIBUTION", "VERSION", "STATE", "SUMMARY"), *rows], "")))
+        echo("\n".join(table([("NAME", "DISTRIBUTION", "VERSION", "STATE", "SUMMARY"), *rows], "")))
 
 
 def _state(entry: PluginEntry, names: Counter[str]) -> str:
     if is_disabled(entry):
         return "disabled"
-    return "conflict" if names[entry.name] > 1 else "ok"
+    return "conflict" if names[entry.name] > 1 else "installed"  # nothing was imported, so nobody can know more
 
 
 @click.command()
@@ -82,12 +83,12 @@ def info(ctx: click.Context, name: str, as_json: bool) -> None:
         if as_json:
             echo_json({"error": str(error), "traceback": trace})
         else:
-            click.echo(f"broken    {error}\n{trace}")
+            echo(f"broken    {error}\n{trace}")
         ctx.exit(1)
     if as_json:
         echo_json(_record(description))
     else:
-        click.echo("\n".join(_lines(description)))
+        echo("\n".join(_lines(description)))
 
 
 def entry_record(entry: PluginEntry) -> dict[str, object]:
@@ -160,7 +161,7 @@ def doctor(ctx: click.Context, as_json: bool) -> None:
         echo_json(_health_record(found, needs, problems))
     else:
         for line in _health_lines(found, needs, problems):
-            click.echo(line)
+            echo(line)
     ctx.exit(1 if problems else 0)
 
 

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rlfactory_core.cli.options import CONFIG, JSON, REST, REWARD, SEED, SETTINGS, echo_json, nested, task_options
+from rlfactory_core.cli.options import CONFIG, JSON, REST, REWARD, SEED, SETTINGS, nested, task_options
+from rlfactory_core.cli.output import echo_json
+from rlfactory_core.utils.display import printable
 
 if TYPE_CHECKING:
     from rlfactory_core.testing.redteam.result import Attempt, RedTeamResult, Tally
@@ -106,7 +108,7 @@ def _beside(result: RedTeamResult) -> Iterator[str]:
         yield f"{result.masked:,} answers could not be scored (faults), and count as neither."
     if result.left_out:
         name, reason = next(iter(result.left_out.items()))
-        yield f"{len(result.left_out)} samples were left out; '{name}', because {reason}."
+        yield printable(f"{len(result.left_out)} samples were left out; '{name}', because {reason}.")
     yield click.style(
         f"{result.plugin}, {len(result.samples)} samples, {result.seconds:.0f} s. Accepted is a reward at least "
         "halfway from what silence gets to what solve() gets.",
@@ -117,10 +119,10 @@ def _beside(result: RedTeamResult) -> Iterator[str]:
 def _example(number: int, attempt: Attempt) -> Iterator[str]:
     mutation, wrong = attempt.mutation, attempt.mutation.kind == "wrong"
     title = "false accept" if wrong else "false reject"
-    variant = f", {_short(attempt.variant)}" if attempt.variant else ""
+    variant = f", {printable(_short(attempt.variant))}" if attempt.variant else ""
     yield click.style(f"{number}. {title}: {mutation.name}{variant}", bold=True)
-    yield f"   sample   {attempt.sample}"
-    yield f"   said     {attempt.said}"
+    yield f"   sample   {printable(attempt.sample)}"
+    yield f"   said     {printable(attempt.said)}"
     whose = "mostly from" if wrong else "lost most on"
     yield f"   reward   {attempt.reward:.3g}, accepted from {attempt.threshold:.3g} on; {whose} {attempt.by}"
     yield f"   remedy   {mutation.advice}"

@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from rlfactory_core.cli.options import SEED, SETTINGS, nested, run_options, task_options
+from rlfactory_core.cli.options import SEED, SETTINGS, meant_options, nested, run_options, task_options
+from rlfactory_core.cli.output import echo
 from rlfactory_core.config import EngineSection
 from rlfactory_core.config.loading import merge
 from rlfactory_core.errors import UsageError
@@ -94,9 +95,10 @@ def run(
         if passed_on:
             takers = [{engine: {item.after_dashes: passed_on}} for engine, item in engines.items() if item.after_dashes]
             given = merge(given, takers[-1])
-        prepared = runner.prepare(file, [given, *overrides], judge, recipe)
+        with meant_options(ctx.command):
+            prepared = runner.prepare(file, [given, *overrides], judge, recipe)
         if dry_run:
-            click.echo(explain(prepared))
+            echo(explain(prepared))
             return
         with make_progress(sys.stdout) as progress:
             folder = runner.run(prepared, progress)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from rlfactory_core.cli.options import CONFIG, MCP, REST, SETTINGS, echo_json, nested, task_options
+from rlfactory_core.cli.options import CONFIG, MCP, REST, SETTINGS, nested, task_options
+from rlfactory_core.cli.output import echo, echo_json
 from rlfactory_core.errors import UsageError
 from rlfactory_core.types import Sample, ToolCall, ToolResult, ToolSpec
 
@@ -49,7 +50,7 @@ def list_tools(plugin: str | None, mcp: Path | None, file: Path | None, as_json:
     if as_json:
         echo_json([spec.function_schema for spec, _ in found])
     elif not found:
-        click.echo("There are no tools. They come with a task (--plugin NAME) or from MCP servers (--mcp mcp.json).")
+        echo("There are no tools. They come with a task (--plugin NAME) or from MCP servers (--mcp mcp.json).")
     else:
         from rlfactory_core.cli.ui.tools import print_tools
 
@@ -105,8 +106,8 @@ def call(
     if as_json:
         echo_json(asdict(result))
     else:
-        click.echo(result.content)
-        click.echo(_facts(result), err=True)
+        echo(result.content)
+        echo(_facts(result), err=True)
     ctx.exit(1 if result.fault else 0)
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from typing import TextIO
 
 import click
-from rich.console import Console
 from rich.text import Text
 
+from rlfactory_core.cli.ui.console import make_console
 from rlfactory_core.errors import UsageError, nearest
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.progress import count_text, number_label, number_text, seconds_text
@@ -25,10 +25,13 @@ _FOLD_LINES = 12  # of a longer masked part, only the first and last lines are s
 @click.option("--step", help="A step's number, or `before` or `after` for the evaluations. Default: the last step.")
 @click.option("--best", "order", flag_value="best", help="Highest rewards first.")
 @click.option("--worst", "order", flag_value="worst", help="Lowest rewards first.")
+@click.option("--masked", is_flag=True, help="Only attempts that a fault left out of the update.")
 @click.option("--limit", type=click.IntRange(min=1), default=3, show_default=True, help="How many to show.")
 @click.option("--sample", help="Only attempts at the sample with this id.")
 @click.option("--full", is_flag=True, help="Show long prompts and tool results whole.")
-def trace(run: str, step: str | None, order: str | None, limit: int, sample: str | None, full: bool) -> None:
+def trace(
+    run: str, step: str | None, order: str | None, masked: bool, limit: int, sample: str | None, full: bool
+) -> None:
     """Show trajectories of RUN, a run's folder or its name under runs/.
 
     Tokens that are masked from the loss (prompts, tool results) are dim; without a terminal their lines begin with
@@ -39,6 +42,8 @@ def trace(run: str, step: str | None, order: str | None, limit: int, sample: str
     stored = list(folder.read_trajectories(file))
     if sample is not None:
         stored = _of_sample(stored, sample, file)
+    if masked:
+        stored = [item for item in stored if item.trajectory.masked]
     if order is not None:
         stored.sort(key=lambda item: item.trajectory.reward, reverse=order == "best")
     show(stored[:limit], sys.stdout, where=f"{folder.name}, {_title(file)}", total=len(stored), full=full)
@@ -47,7 +52,7 @@ def trace(run: str, step: str | None, order: str | None, limit: int, sample: str
 def show(stored: Sequence[StoredTrajectory], stream: TextIO, *, where: str, total: int, full: bool = False) -> None:
     """Write trajectories to a stream, with styles if it is a terminal."""
     terminal = stream.isatty()
-    console = Console(file=stream, highlight=False, soft_wrap=True, no_color=None if terminal else True)
+    console = make_console(stream, soft_wrap=True, no_color=None if terminal else True)
     for item in stored:
         for line in trajectory_lines(item, marks=not terminal, full=full):
             console.print(line, soft_wrap=True)

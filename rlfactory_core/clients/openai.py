@@ -5,23 +5,26 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote_to_bytes
 
 from rlfactory_core.clients.base import Completion
 from rlfactory_core.clients.wire import RefusedError, completion_from_wire, message_to_wire, reasoning_key
 from rlfactory_core.errors import BackendError, UsageError, nearest
 from rlfactory_core.types import Message, SamplingParams, ToolSpec
 from rlfactory_core.utils.backoff import backoff_s
+from rlfactory_core.utils.display import without_credentials
 
 if TYPE_CHECKING:
     import httpx
 
 __all__ = ["OpenAIClient"]
 
-KEY_VARIABLES = ("RLFACTORY_API_KEY", "OPENAI_API_KEY")  # the first that is set
+KEY_VARIABLE, OPENAI_KEY_VARIABLE = "RLFACTORY_API_KEY", "OPENAI_API_KEY"  # the latter for OpenAI's servers alone
 
 _START_DEADLINE_S = 60.0  # a server that loads its model answers late
 _SEED_BITS = 0x7FFFFFFF  # some servers accept no larger seeds
@@ -43,9 +46,11 @@ class OpenAIClient:
     """A client for one model, with pooled connections; ``await open()`` before and ``await close()`` after.
 
     Args:
-        base_url: such as ``http://127.0.0.1:8000/v1``; ``/v1`` is added to an address without a path.
+        base_url: such as ``http://127.0.0.1:8000/v1``; ``/v1`` is added to an address without a path. A user and a
+            password in it are sent, and shown nowhere.
         model: the served model's id; None: the server has to serve exactly one.
-        api_key: sent as a bearer token; by default the first of `KEY_VARIABLES` that is set, or none.
+        api_key: sent as a bearer token; by default the value of ``RLFACTORY_API_KEY``, or of ``OPENAI_API_KEY`` if the
+            server is OpenAI's, or none.
         extra: fields of every completion's request, such as ``{"chat_template_kwargs": {"enable_thinking": False}}``.
         limits: fields of `RequestLimits`, such as ``deadline_s=60.0``.
 
@@ -62,9 +67,9 @@ class OpenAIClient:
         extra: Mapping[str, Any] = {},
         **limits: Any,
     ) -> None:
-        self.base_url = _address(base_url)
+        self.base_url = without_credentials(address := _address(base_url))
         self._model = model
-        self._api_key = api_key or next(filter(None, map(os.environ.get, KEY_VARIABLES)), None)
+        self._authorization = _authorization(address, api_key)
         self._limits = RequestLimits(**limits)
         self._extra = dict(extra)
         self._slots = asyncio.Semaphore(self._limits.concurrency)
@@ -162,8 +167,8 @@ class OpenAIClient:
         if self._client is not None:
             return
         headers = {"Content-Type": "application/json"}
-        if self._api_key:
-            headers["Authorization"] = f"Bearer {self._api_key}"
+        if self._authorization:
+            headers["Authorization"] = self._authorization
         self._client = ConnectionPools(headers, self._limits.concurrency)
 
     def _body(self, messages: Sequence[Message], tools: Sequence[ToolSpec], params: SamplingParams) -> dict[str, Any]:
@@ -200,7 +205,7 @@ class OpenAIClient:
                 return
             hint = ""
             if refused.status in (401, 403):
-                hint = f" Set the key with {' or '.join(KEY_VARIABLES)}."
+                hint = f" Set the key with {KEY_VARIABLE}; {OPENAI_KEY_VARIABLE} is sent to OpenAI's servers alone."
             elif served and self.model not in served:
                 hint = f" It does not list a model '{self.model}'. {nearest(self.model, served)}"
             elif tools and "tool" in refused.text.lower():
@@ -261,6 +266,19 @@ def _address(base_url: str) -> str:
         raise UsageError(f"'{base_url}' is not an http address. Expected http://HOST:PORT/v1.")
     path = url.path.rstrip("/").removesuffix("/chat/completions")
     return str(url.copy_with(path=path or "/v1"))
+
+
+def _authorization(address: str, api_key: str | None) -> str:
+    """The header's value; empty if there is neither a login nor a key."""
+    import httpx
+
+    url = httpx.URL(address)
+    if url.userinfo:
+        return f"Basic {b64encode(unquote_to_bytes(url.userinfo)).decode()}"
+    is_openai = url.host == "openai.com" or url.host.endswith(".openai.com")
+    variables = (KEY_VARIABLE, *((OPENAI_KEY_VARIABLE,) if is_openai else ()))
+    key = api_key or next(filter(None, map(os.environ.get, variables)), None)
+    return f"Bearer {key}" if key else ""
 
 
 _POOL = 8  # connections in one pool of httpx, which searches all of a pool's connections for each request

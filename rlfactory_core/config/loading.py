@@ -175,9 +175,22 @@ def _short(value: Any) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
+_ELSEWHERE = {  # names of other libraries -> ours
+    "learning_rate": "lr", "max_steps": "steps", "total_steps": "steps", "num_generations": "group_size",
+    "batch_size": "prompts_per_step", "train_batch_size": "prompts_per_step", "beta": "kl", "kl_coef": "kl",
+    "epsilon": "clip_low", "epsilon_high": "clip_high", "max_new_tokens": "max_turn_tokens",
+    "max_completion_length": "max_tokens", "max_tool_calling_iterations": "max_turns", "output_dir": "out",
+    "lora_rank": "rank", "lora_alpha": "alpha", "save_steps": "every", "eval_steps": "every", "num_workers": "workers",
+}  # fmt: skip
+
+
 def _suggest(model_cls: type[BaseModel], start: Key, place: Key) -> str:
     """The same name in another section, then similar names in the same section, then in any other."""
     keys = list(_keys(model_cls, ()))
+    meant = [key for key in keys if key[-1] == _ELSEWHERE.get(place[-1])]
+    if meant:
+        names = " or ".join(f"'{'.'.join(start + key)}'" for key in meant[:3])
+        return f"Here it is called {names}."
     siblings = [key for key in keys if key[:-1] == place[:-1]]
     same = [key for key in keys if key[-1] == place[-1]]
     for candidates in (same, siblings, keys):

@@ -146,7 +146,7 @@ class TrainConfig(Section):
     truncate_weight: Annotated[float, Field(gt=0.0)] = 2.0
     """Upper bound of the importance weights when staleness > 0."""
     max_skipped: Positive = 5
-    """Skipped steps in a row (NaN, exploding gradient) after which the run stops."""
+    """Steps in a row without an update (NaN, exploding gradient, too many masked) after which the run stops."""
     explode_norm: Annotated[float, Field(gt=0.0)] = 1e4
     """A step with a larger gradient norm is skipped."""
     workers: Natural = 0

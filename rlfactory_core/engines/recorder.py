@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rlfactory_core.algo.evaluation import EvalPass, eval_passes, summarise
+from rlfactory_core.algo.masking import masked_by, masking_text
 from rlfactory_core.config import RunConfig
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.loggers import MetricsLogger
-from rlfactory_core.reporting.metrics import all_masked
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.reporting.trajectories import StoredTrajectory
 from rlfactory_core.tasks.parts import TaskParts
@@ -41,6 +41,7 @@ class Recorder:
         if earlier is not None:
             self.results["before"] = folder.read_summary().get("eval", {}).get("before", {})
         self._started = time.perf_counter()
+        self._reported: set[str] = set()  # sources of masking faults that a line has been shown for
 
     def step(
         self, step: int, groups: Sequence[Group], metrics: Mapping[str, float], texts: Iterable[StoredTrajectory]
@@ -50,11 +51,16 @@ class Recorder:
         self.folder.write_stored(step, texts)
         if self.loggers is not None:
             self.loggers.log(step, metrics)
-        names = ("reward", self.success, f"eval/{self.success}", "sampled_tokens_s")
+        names = ["reward", self.success, f"eval/{self.success}", "sampled_tokens_s"]
+        names += ["masked"] if self.totals["masked"] else []
         self.progress.advance(1, **{name: metrics[name] for name in names if name in metrics})
-        lost = all_masked(groups)
-        if lost:
-            self.progress.say(f"warning: step {step}: {lost}")
+        self._report_masked(f"step {step}", groups)
+        prefix = "eval/masked/"
+        found = [f"{name.removeprefix(prefix)} {metrics[name]:.0f}" for name in metrics if name.startswith(prefix)]
+        if found:
+            self.progress.say(
+                f"warning: the evaluation after step {step}: some trajectories were masked: {', '.join(found)}"
+            )
 
     def evaluated(
         self,
@@ -69,13 +75,27 @@ class Recorder:
         found = summarise(groups, success=self.success).flat(how.prefix, intervals=intervals)
         self.results.setdefault(when, {}).update(found)
         self.folder.write_stored(how.name, texts)
+        self._reported.clear()
+        self._report_masked(f"the evaluation {how.name}", groups)
         return found
 
+    def _report_masked(self, where: str, groups: Sequence[Group]) -> None:
+        """Say why trajectories were masked, when a source of it is new or all of them were."""
+        trajectories = [trajectory for group in groups for trajectory in group.trajectories]
+        sources = masked_by(trajectories)
+        if not sources.keys() <= self._reported or 0 < len(trajectories) == sources.total():
+            self.progress.say(f"warning: {where}: {masking_text(trajectories)}. They are left out.")
+        self._reported |= sources.keys()
+
     def totals_with(self, groups: Sequence[Group], metrics: Mapping[str, float]) -> dict[str, float]:
-        """The sums over all steps so far and this one: tokens, seconds of training, faults by kind."""
+        """The sums over all steps so far and this one: tokens, seconds, faults by kind, masked attempts by source."""
         totals = Counter[str](self.totals)
         trajectories = [trajectory for group in groups for trajectory in group.trajectories]
         totals["sampled_tokens"] += sum(trajectory.num_sampled for trajectory in trajectories)
+        totals["trajectories"] += len(trajectories)
+        totals["masked"] += sum(trajectory.masked for trajectory in trajectories)
+        totals.update(f"masked/{source}" for source in masked_by(trajectories).elements())
+        totals["replays"] += int(metrics.get("replays", 0))
         totals["trained_tokens"] += int(metrics["trained_tokens"])
         totals["train_s"] += metrics.get("step_s", 0.0)  # type: ignore[assignment]
         totals.update(f"faults/{fault.kind.value}" for trajectory in trajectories for fault in trajectory.faults)
@@ -94,10 +114,17 @@ class Recorder:
             "train_seconds": round(totals.get("train_s", 0), 3),
             "sampled_tokens": totals.get("sampled_tokens", 0),
             "trained_tokens": totals.get("trained_tokens", 0),
-            "faults": {name.removeprefix("faults/"): n for name, n in totals.items() if name.startswith("faults/")},
+            "trajectories": totals.get("trajectories", 0),
+            "replays": totals.get("replays", 0),
+            "faults": _under("faults/", totals),
+            "masked": _under("masked/", totals),
             "success": self.success,
             "eval": {when: self.results.get(when, {}) for when in ("before", "after")},
         }
+
+
+def _under(prefix: str, totals: Mapping[str, float]) -> dict[str, float]:
+    return {name.removeprefix(prefix): number for name, number in totals.items() if name.startswith(prefix)}
 
 
 def run_facts(config: RunConfig) -> dict[str, Any]:

@@ -101,6 +101,12 @@ def load_plugin(entry: PluginEntry) -> LoadedPlugin:
         PluginVersionError: it needs another version of the plugin API.
         PluginError: the plugin fails in any other way; its own exception is the cause.
     """
+    name, colon, member = entry.module.partition(":")
+    if colon and not entry.file:
+        raise PluginError(
+            f"The plugin {entry} has the entry point '{entry.module}'; expected a module, '{name}', with "
+            f"`@hookimpl def rlfactory_tasks(register): register({entry.name!r}, {member})`."
+        )
     try:
         module = import_file(entry.module, entry.file) if entry.file else import_module(entry.module)
         api = _check_api(entry, module)

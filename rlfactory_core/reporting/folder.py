@@ -1,6 +1,6 @@
 """The run's folder: the place of each file, and how it is written so that a crash never damages it.
 
-Whole files are written beside their place and then renamed. ``metrics.jsonl`` grows by one flushed line for each step;
+Whole files are written beside their place and then renamed. ``metrics.jsonl`` grows by one synced line for each step;
 a last line that a crash cut off is ignored when the file is read. Engines write checkpoints; only their place is
 defined here.
 """
@@ -10,7 +10,9 @@ from __future__ import annotations
 import json
 import math
 import os
+import platform
 import re
+import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -35,6 +37,7 @@ class RunFolder:
         self.path = path
         self.config = path / "config.yaml"
         self.plugins_lock = path / "plugins.lock.json"
+        self.data_lock = path / "data.lock.json"
         self.metrics = path / "metrics.jsonl"
         self.summary = path / "summary.json"
         self.report = path / "report.html"
@@ -82,6 +85,41 @@ class RunFolder:
             hint = f"The newest under {root}/: {newest}." if newest else f"There are none under {root}/ yet."
         raise UsageError(f"no run at '{run}': {why}. Expected a run's folder, or its name under {root}/. {hint}")
 
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Within the context, no other process may write to the run; the lock ends with this process, however it ends.
+
+        What a killed process left half-written is removed.
+
+        Raises:
+            UsageError: another process writes to the run.
+            CheckpointError: nothing can be written there.
+        """
+        import fcntl  # not on Windows, where runs can be read
+
+        path = self.path / ".lock"
+        with _writing(path):
+            file = path.open("a+b", buffering=0)
+        with file as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                holder = path.read_text(encoding="utf-8").strip() or "another process"
+                raise UsageError(
+                    f"{self.path} is in use by {holder}. Wait until it has ended, or stop it: two processes would mix "
+                    "their checkpoints."
+                ) from None
+            except OSError:
+                pass  # a file system without locks
+            with _writing(path):
+                lock.truncate(0)
+                own = f"process {os.getpid()} on {platform.node()}, since {time.strftime('%Y-%m-%d %H:%M:%S')}\n"
+                lock.write(own.encode())
+            for pattern in (".*.tmp", "trajectories/.*.tmp", "checkpoints/.*.partial"):
+                for stale in self.path.glob(pattern):
+                    shutil.rmtree(stale) if stale.is_dir() and not stale.is_symlink() else stale.unlink()
+            yield
+
     def write_config(self, config: Mapping[str, Any]) -> None:
         """Save the resolved configuration (plain data) as YAML."""
         from rlfactory_core.config.loading import dump_yaml
@@ -105,6 +143,14 @@ class RunFolder:
         """``plugins.lock.json``; empty if there is none."""
         return _read_json(self.plugins_lock)
 
+    def write_data_lock(self, lock: Mapping[str, str]) -> None:
+        """The content hashes of the run's files, by path."""
+        write_atomic(self.data_lock, json_text(lock, indent=2) + "\n")
+
+    def read_data_lock(self) -> dict[str, Any]:
+        """``data.lock.json``; empty if there is none."""
+        return _read_json(self.data_lock)
+
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         write_atomic(self.summary, json_text(summary, indent=2) + "\n")
 
@@ -117,6 +163,8 @@ class RunFolder:
         values = {name: value if math.isfinite(value) else None for name, value in metrics.items() if name != "step"}
         with _writing(self.metrics), self.metrics.open("a", encoding="utf-8") as file:
             file.write(json_text({"step": step, **values}) + "\n")
+            file.flush()
+            os.fsync(file.fileno())  # before a checkpoint of this step is named
 
     def read_metrics(self) -> list[dict[str, float | None]]:
         """All lines in order; a last line that a crash cut off is left out.
@@ -134,14 +182,19 @@ class RunFolder:
                     raise DataError(f"{self.metrics}, line {number}: not JSON ({error})") from error
         return rows
 
-    def cut_after(self, step: int) -> None:
-        """Delete the metrics and trajectories of the steps after ``step``, which a resumed run will do again."""
+    def cut_after(self, step: int) -> int:
+        """Delete the metrics and trajectories of the steps after ``step``, which a resumed run will do again.
+
+        Returns:
+            The number of steps up to ``step`` whose metrics are missing, because a file was damaged.
+        """
         rows = [row for row in self.read_metrics() if (row.get("step") or 0) <= step]
         if self.metrics.exists():
             write_atomic(self.metrics, "".join(json_text(row) + "\n" for row in rows))
         for later in self.trajectory_steps():
             if later > step:
                 self.trajectory_file(later).unlink()
+        return step - len({row["step"] for row in rows if row.get("step")})
 
     def trajectory_file(self, step: int | str) -> Path:
         """The file of a step, or of an evaluation by name: ``eval-before``, ``eval-after``."""

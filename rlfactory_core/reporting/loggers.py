@@ -8,12 +8,13 @@ in the same place.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any, Protocol
 
 from rlfactory_core.errors import MissingExtraError, UsageError, nearest
 from rlfactory_core.reporting.folder import RunFolder
+from rlfactory_core.reporting.progress import count_text
 
 PROJECT = "rlfactory"  # the project's name in trackers that have projects
 
@@ -120,20 +121,26 @@ def check_loggers(names: Sequence[str]) -> None:
 
 
 def open_loggers(
-    names: Sequence[str], folder: RunFolder, config: Mapping[str, Any], resume_step: int | None = None
+    names: Sequence[str],
+    folder: RunFolder,
+    config: Mapping[str, Any],
+    resume_step: int | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> Loggers:
     """``metrics.jsonl`` and the named trackers.
 
     Args:
         config: the resolved configuration as plain data, for trackers that show it.
         resume_step: the last step that a resumed run keeps; later steps are deleted from the folder. None: a new run.
+        say: shows a warning; None: nothing does.
 
     Raises:
         UsageError, MissingExtraError: as `check_loggers`.
     """
     check_loggers(names)
-    if resume_step is not None:
-        folder.cut_after(resume_step)
+    missing = folder.cut_after(resume_step) if resume_step is not None else 0
+    if missing and say is not None:
+        say(f"warning: {folder.metrics} has no line for {count_text(missing, 'step')} that the checkpoint has done.")
     return Loggers(folder, [_tracker(name, folder, config, resume_step) for name in names])
 
 

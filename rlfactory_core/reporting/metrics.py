@@ -11,7 +11,8 @@ The names, in this order:
 - ``faults/<kind>``: number of faults, for every `FaultKind`; ``faults/verifier/<scorer>``: by scorer, if it had any.
 - ``counts/<scorer>.<name>``: sum of a scorer's counts (`Score.counts`, `VerifierError.counts`), such as
   ``counts/judge.requests``, over all trajectories, including masked ones; left out if there are no counts.
-- ``masked``: number of trajectories with an infra or verifier fault, which are left out of the update.
+- ``masked``: number of trajectories that a fault leaves out of the update; ``masked/search``: by the fault's source.
+- ``masked_groups``: number of groups that are not trained on, because more than a third of their attempts are masked.
 - ``equal_groups``: number of groups without a gradient: all rewards are equal, or fewer than two are unmasked.
 
 Every metric whose name ends in ``_s`` is wall-clock time or a rate. Two identical runs differ only in these, and in
@@ -25,9 +26,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import nan, sqrt
 
 from rlfactory_core.algo.advantages import all_equal
+from rlfactory_core.algo.masking import is_trained, masked_by
 from rlfactory_core.types import FaultKind, Group, StopReason, ToolResult, Trajectory
 
-_OWN_NAMES = {"step", "reward", "reward_std", "tool_calls", "turns", "sampled_tokens", "masked", "equal_groups"}
+_OWN_NAMES = {
+    "step",
+    "reward",
+    "reward_std",
+    "tool_calls",
+    "turns",
+    "sampled_tokens",
+    "masked",
+    "masked_groups",
+    "equal_groups",
+}
 
 
 def group_metrics(groups: Sequence[Group]) -> dict[str, float]:
@@ -47,19 +59,11 @@ def group_metrics(groups: Sequence[Group]) -> dict[str, float]:
     metrics.update({f"faults/verifier/{name}": float(verifiers[name]) for name in sorted(verifiers)})
     metrics.update({f"counts/{name}": total for name, total in count_sums(trajectories).items()})
     metrics["masked"] = float(len(trajectories) - len(kept))
+    metrics |= {f"masked/{source}": float(count) for source, count in sorted(masked_by(trajectories).items())}
+    metrics["masked_groups"] = float(sum(not is_trained(group) for group in groups))
     live = ([each.reward for each in group.trajectories if not each.masked] for group in groups)
     metrics["equal_groups"] = float(sum(map(all_equal, live)))
     return metrics
-
-
-def all_masked(groups: Sequence[Group]) -> str | None:
-    """A sentence with the first fault if all trajectories of a step are masked; else None."""
-    trajectories = [trajectory for group in groups for trajectory in group.trajectories]
-    if not trajectories or not all(trajectory.masked for trajectory in trajectories):
-        return None
-    masking = (FaultKind.INFRA, FaultKind.VERIFIER)
-    fault = next(fault for fault in trajectories[0].faults if fault.kind in masking)
-    return f"all {len(trajectories)} trajectories were masked, the first by {fault.source}: {fault.message}"
 
 
 def component_means(trajectories: Iterable[Trajectory]) -> dict[str, float]:
@@ -87,10 +91,14 @@ def count_sums(trajectories: Iterable[Trajectory]) -> dict[str, float]:
 
 
 def eval_metrics(groups: Iterable[Group]) -> dict[str, float]:
-    """The metrics of an evaluation between steps: ``eval/<component>``, also by slice, and ``eval/counts/…``."""
+    """The metrics of an evaluation between steps: ``eval/<component>``, also by slice, and ``eval/counts/…``.
+
+    If trajectories were masked, also ``eval/masked/<source>``.
+    """
     trajectories = [trajectory for group in groups for trajectory in group.trajectories]
     found = component_means(trajectories)
     found |= {f"counts/{name}": total for name, total in count_sums(trajectories).items()}
+    found |= {f"masked/{source}": float(count) for source, count in sorted(masked_by(trajectories).items())}
     return {f"eval/{name}": value for name, value in found.items()}
 
 

@@ -21,7 +21,6 @@ _FAULTS = {
     FaultKind.INFRA: "infrastructure failure",
     FaultKind.VERIFIER: "verifier failure",
 }
-_MASKING = (FaultKind.INFRA, FaultKind.VERIFIER)
 _MAX_READ = 1000  # evaluation trajectories that are read for examples
 
 
@@ -144,16 +143,23 @@ def control_results(summary: Mapping[str, Any]) -> list[tuple[str, float]]:
     return [(key[1], float(value)) for key, value in parts if key[2:] == [metric]]
 
 
-def faults_text(summary: Mapping[str, Any], kinds: Iterable[FaultKind] = FaultKind) -> str:
+def faults_text(summary: Mapping[str, Any]) -> str:
     """Such as ``53 wrong tool calls, 1 infrastructure failure``; empty if there was no fault."""
     faults = summary.get("faults") or {}
-    counts = [(kind, faults.get(kind.value, 0)) for kind in kinds]
+    counts = [(kind, faults.get(kind.value, 0)) for kind in FaultKind]
     return ", ".join(count_text(count, _FAULTS[kind]) for kind, count in counts if count)
 
 
-def masking_faults(summary: Mapping[str, Any]) -> str:
-    """`faults_text` of the kinds that mask a trajectory."""
-    return faults_text(summary, _MASKING)
+def masked_text(summary: Mapping[str, Any]) -> str:
+    """Such as ``40 of 5,120 trajectories were masked (search 37, judge 3), and left out of the updates``; or empty."""
+    masked = summary.get("masked") or {}
+    if not masked:
+        return ""
+    sources = ", ".join(f"{source} {count:,.0f}" for source, count in sorted(masked.items(), key=lambda pair: -pair[1]))
+    text = f"{sum(masked.values()):,.0f} of {summary['trajectories']:,.0f} trajectories were masked ({sources}), "
+    replays = summary.get("replays", 0)
+    again = f"; steps were played again {count_text(replays, 'time')}, because too many were masked" if replays else ""
+    return f"{text}and left out of the updates{again}"
 
 
 def example_pairs(before: Iterable[StoredTrajectory], after: Iterable[StoredTrajectory], limit: int) -> list[Pair]:

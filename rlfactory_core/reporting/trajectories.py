@@ -11,7 +11,6 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from itertools import repeat
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -19,6 +18,8 @@ from pydantic import TypeAdapter, ValidationError
 from rlfactory_core.types import Fault, Group, Message, Sample, Score, ToolCall, ToolResult, ToolSpec, Trajectory, Turn
 
 FORMAT = 1  # increased if an older reader would misread the file
+_LATER = {"code": "fault_codes", "measured": "fault_measured"}
+"""Newer fields of a fault, and their lists in a line: readers of the first releases accept no other field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +66,12 @@ class StoredTrajectory:
             "masked": trajectory.masked,
             "seconds": round(trajectory.seconds, 6),
             "score": None if trajectory.score is None else _score_to_dict(trajectory.score),
-            "faults": [_fields(fault, without="code") for fault in trajectory.faults],
-            # A separate list, because readers of the first releases accept no further field in a fault.
-            **({"fault_codes": codes} if any(codes := [fault.code for fault in trajectory.faults]) else {}),
+            "faults": [_fields(fault, *_LATER) for fault in trajectory.faults],
+            **{
+                key: found
+                for name, key in _LATER.items()
+                if any(found := [getattr(each, name) for each in trajectory.faults])
+            },
             "tools": [_fields(tool) for tool in trajectory.tools],
             "turns": [_turn_to_dict(turn, text) for turn, text in zip(trajectory.turns, self.texts, strict=True)],
         }
@@ -82,10 +86,13 @@ class StoredTrajectory:
         """
         if row.get("format", 0) > FORMAT:
             raise ValueError(f"format {row['format']}, this rlfactory reads up to {FORMAT}: upgrade rlfactory")
-        faults, codes, score = row.get("faults", ()), row.get("fault_codes") or repeat(""), row.get("score")
+        faults, score = [dict(fault) for fault in row.get("faults", ())], row.get("score")
+        for name, key in _LATER.items():
+            for fault, value in zip(faults, row.get(key, ()), strict=False):
+                fault[name] = value
         fields_now = {
             **row,
-            "faults": [{**fault, "code": code} for fault, code in zip(faults, codes, strict=False)],
+            "faults": faults,
             "score": score and {**score, "turn_rewards": score["turns"]},
         }
         try:
@@ -102,9 +109,9 @@ def _reader() -> TypeAdapter[Trajectory]:
     return TypeAdapter(Trajectory)
 
 
-def _fields(item: ToolCall | ToolResult | ToolSpec | Sample | Fault, without: str = "") -> dict[str, Any]:
+def _fields(item: ToolCall | ToolResult | ToolSpec | Sample | Fault, *without: str) -> dict[str, Any]:
     """The fields of a dataclass; JSON writes a string enumeration as its value."""
-    return {name: getattr(item, name) for name in item.__dataclass_fields__ if name != without}
+    return {name: getattr(item, name) for name in item.__dataclass_fields__ if name not in without}
 
 
 def stored(
@@ -154,7 +161,7 @@ def _turn_to_dict(turn: Turn, text: TurnText) -> dict[str, Any]:
         "context_text": text.context,
         "sampled_text": text.sampled,
         "message": _message_to_dict(turn.message),
-        "results": [{**_fields(result), "latency_s": round(result.latency_s, 6)} for result in turn.results],
+        "results": [{**_fields(result, "reason"), "latency_s": round(result.latency_s, 6)} for result in turn.results],
         "reward": turn.reward,
         "finish": turn.finish,
         "version": turn.version,

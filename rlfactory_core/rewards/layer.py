@@ -2,7 +2,7 @@
 
 They run in parallel, each with a deadline. Scorers of single trajectories start as soon as the attempt has ended, group
 scorers as soon as all attempts of the group have. If one fails, is late or cannot decide, the trajectory gets a
-verifier fault, which masks it; an unknown score never counts as 0.
+verifier fault, which masks it; an unknown score never counts as 0. A scorer of weight 0 only measures: it never masks.
 """
 
 from __future__ import annotations
@@ -146,7 +146,8 @@ class RewardLayer:
             found = outcome.counts if score is None else getattr(score, "counts", {})
             counts.update({f"{name}.{key}": number for key, number in found.items()})
             if score is None or error:
-                faults.append(Fault(FaultKind.VERIFIER, name, error, code=outcome.code or "unusable"))
+                code = outcome.code or "unusable"
+                faults.append(Fault(FaultKind.VERIFIER, name, error, code=code, measured=not self._weights[name]))
                 continue
             weight = self._weights[name]
             value += weight * score.value

@@ -1,47 +1,18 @@
 """Rule scorers that compare the ``<answer>`` of the model with the accepted answers.
 
 They read the parsed text of assistant messages only. Thinking blocks, arguments of calls and tools' outputs do not
-count. Answers are compared as SQuAD does (Rajpurkar et al. 2016, arXiv 1606.05250; its evaluation script 1.1).
+count. `answers` has the comparison of two texts.
 """
 
 from __future__ import annotations
 
-import re
-import string
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import ClassVar
 
 from rlfactory_core.errors import VerifierError
+from rlfactory_core.rewards.answers import exact_match, f1, squad_em, squad_f1
 from rlfactory_core.tiny import ANSWER_CLOSE, ANSWER_OPEN
 from rlfactory_core.types import Sample, Score, Trajectory
-
-_ARTICLES = re.compile(r"\b(a|an|the)\b")
-_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
-
-
-def normalize(text: str) -> str:
-    """The text in lower case, without ASCII punctuation, English articles and repeated white space."""
-    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
-
-
-def exact_match(prediction: str, references: Iterable[str]) -> float:
-    """1.0 if the prediction equals one of the references after `normalize`, else 0.0."""
-    wanted = normalize(prediction)
-    return float(any(normalize(reference) == wanted for reference in references))
-
-
-def f1(prediction: str, references: Iterable[str]) -> float:
-    """The best F1 of normalised words with one of the references, in [0, 1]; 1.0 if neither side has words left."""
-    words = normalize(prediction).split()
-    return max((_bag_f1(words, normalize(reference).split()) for reference in references), default=0.0)
-
-
-def _bag_f1(prediction: list[str], reference: list[str]) -> float:
-    if not prediction or not reference:
-        return float(prediction == reference)
-    common = (Counter(prediction) & Counter(reference)).total()
-    return 2.0 * common / (len(prediction) + len(reference))
 
 
 def extract_answer(text: str) -> str | None:
@@ -56,7 +27,7 @@ def extract_answer(text: str) -> str | None:
 
 
 class ExactMatch:
-    """Scores 1 if the last answer equals an accepted one after `normalize`, else 0; no answer scores 0."""
+    """Scores the `exact_match` of the last answer; no answer scores 0."""
 
     inline: ClassVar[bool] = True
 
@@ -71,6 +42,24 @@ class F1:
 
     async def score(self, trajectory: Trajectory) -> Score:
         return _compare(trajectory, f1)
+
+
+class SquadEM:
+    """Scores the `squad_em` of the last answer, for comparisons with published numbers; no answer scores 0."""
+
+    inline: ClassVar[bool] = True
+
+    async def score(self, trajectory: Trajectory) -> Score:
+        return _compare(trajectory, squad_em)
+
+
+class SquadF1:
+    """Scores the `squad_f1` of the last answer, for comparisons with published numbers; no answer scores 0."""
+
+    inline: ClassVar[bool] = True
+
+    async def score(self, trajectory: Trajectory) -> Score:
+        return _compare(trajectory, squad_f1)
 
 
 class Format:

@@ -6,16 +6,17 @@ tokens, which are never decoded and encoded again (`rollout`), or in messages (`
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from rlfactory_core.clients.base import ChatClient
 from rlfactory_core.config.sections import RolloutConfig
 from rlfactory_core.context import ToolContext
-from rlfactory_core.errors import BackendError
+from rlfactory_core.errors import BackendError, PluginError
 from rlfactory_core.protocols import ChatFormat, Env, EnvStart, EnvStep, Sampler
 from rlfactory_core.types import (
     Fault,
@@ -32,6 +33,7 @@ from rlfactory_core.types import (
 from rlfactory_core.utils.aio import gather_all
 from rlfactory_core.utils.seeds import derive_seed
 
+T = TypeVar("T")
 MakeEnv = Callable[[Sample, ToolContext], Env]
 
 
@@ -105,6 +107,7 @@ async def rollout(episode: Episode, chat: ChatFormat, sampler: Sampler) -> Traje
 
     Raises:
         ValueError: the sampler returned different numbers of ids and log-probs.
+        PluginError: the environment does not keep the contract of `protocols.Env`.
         Exception: whatever the sampler or a custom environment raises.
     """
     return await play_episode(episode, _TokenSpeaker(episode, chat, sampler))
@@ -144,7 +147,7 @@ async def play_episode(episode: Episode, speaker: Speaker) -> Trajectory:
     turns: list[Turn] = []
     faults: list[Fault] = []
     try:
-        start = await env.start()
+        start = await _ask(env, "start", EnvStart)
         speaker.start(start)
         calls_left = limits.max_tool_calls
         for number in count():
@@ -175,7 +178,7 @@ async def play_episode(episode: Episode, speaker: Speaker) -> Trajectory:
             await speaker.close()
         finally:
             try:
-                await env.close()
+                await _ask(env, "close", object)
             finally:
                 await context.end()
     seconds = time.perf_counter() - started
@@ -267,11 +270,37 @@ async def _step(env: Env, turn: Turn, calls_left: int) -> EnvStep:
         return EnvStep(stop=StopReason.LENGTH)
     if calls_left < 0:
         return EnvStep(stop=StopReason.TOOL_BUDGET)
-    return await env.step(turn.message)
+    step = await _ask(env, "step", EnvStep, turn.message)
+    if step.stop is None and not step.messages:
+        raise PluginError(
+            f"{type(env).__name__}.step returned an EnvStep with neither messages nor a stop; expected what the model "
+            "reads next, or why the episode is over, such as EnvStep(stop=StopReason.ENV_DONE)."
+        )
+    return step
+
+
+async def _ask(env: Env, name: str, expected: type[T], *arguments: Any) -> T:
+    """Call a method of an environment, which an author may have written otherwise than the contract says."""
+    method = getattr(env, name, None)
+    if method is None:
+        raise PluginError(
+            f"The environment is {env!r:.80}, which has no method {name}; expected async methods start, step and close."
+        )
+    given = method(*arguments)
+    if not inspect.isawaitable(given):
+        raise PluginError(f"{type(env).__name__}.{name} is not async; write `async def {name}(…)`.")
+    value = await given
+    if not isinstance(value, expected):
+        raise PluginError(f"{type(env).__name__}.{name} returned {value!r:.80}; expected {expected.__name__}.")
+    return value
 
 
 def _faults(step: EnvStep, turn: int) -> list[Fault]:
-    found = [Fault(result.fault, result.name, result.content, turn) for result in step.results if result.fault]
+    found = [
+        Fault(result.fault, result.name, result.reason or result.content, turn)
+        for result in step.results
+        if result.fault
+    ]
     if step.stop is StopReason.FAULT and not any(fault.kind is FaultKind.INFRA for fault in found):
         found.append(Fault(FaultKind.INFRA, "env", "the environment ended the episode with a fault", turn))
     return found

@@ -22,6 +22,7 @@ from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.runner.folders import lock_plugins, plugin_label, removed_if_empty, save_config
 from rlfactory_core.runner.resolving import check, find_parts, load_recipe, resolve_task
 from rlfactory_core.types import Fault
+from rlfactory_core.utils.display import without_credentials
 
 ATTEMPTS = 4  # the default per sample at temperature 1; enough for pass@2 and pass@4
 
@@ -110,7 +111,7 @@ def evaluate_run(
 def _model(run: RunFolder | None, model: str | None, api: str | None) -> str | None:
     """The value of ``model`` in the configuration; None: it is not changed."""
     if api is not None:
-        return api if run or model is None else model
+        return without_credentials(api) if run or model is None else model
     return model if run is None else _checkpoint(run)
 
 

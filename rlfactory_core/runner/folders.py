@@ -1,13 +1,16 @@
-"""Saves a run's configuration and its plugins' fingerprints in its folder, and removes a folder without results."""
+"""Saves a run's configuration, and what its plugins and data are; removes a folder without results."""
 
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
+from rlfactory_core.cache import cache_root, file_digest
 from rlfactory_core.config import RunConfig
 from rlfactory_core.plugins.fingerprint import Fingerprint
 from rlfactory_core.plugins.registry import Registry
@@ -34,6 +37,34 @@ def removed_if_empty(folder: RunFolder) -> Iterator[None]:
 def lock_plugins(registry: Registry, folder: RunFolder) -> None:
     """Save which plugins are in use, file by file."""
     folder.write_plugins_lock({each.plugin: asdict(each) for each in registry.fingerprints()})
+
+
+def lock_data(config: RunConfig, registry: Registry, folder: RunFolder) -> None:
+    """Save the content hashes of the files that the configuration names."""
+    folder.write_data_lock(_data_digests(config, registry))
+
+
+def data_changes(config: RunConfig, registry: Registry, folder: RunFolder) -> Iterator[str]:
+    """A sentence for each file of the configuration whose content is not the one that ``data.lock.json`` has."""
+    locked = folder.read_data_lock()
+    for path, found in _data_digests(config, registry).items():
+        if locked.get(path, found) != found:
+            yield f"{path} has changed since the run began."
+
+
+def _data_digests(config: RunConfig, registry: Registry) -> dict[str, str]:
+    return {str(path): file_digest(path, cache_root()) for path in _files(written_config(config, registry))}
+
+
+def _files(value: Any) -> Iterator[Path]:
+    """The files that plain data names by their absolute paths, as a saved configuration does."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            yield from _files(item)
+    elif isinstance(value, (str, Path)) and os.path.isabs(value) and os.path.isfile(value):
+        yield Path(value)
 
 
 def plugin_changes(registry: Registry, folder: RunFolder) -> Iterator[str]:

@@ -11,7 +11,15 @@ from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.progress import Progress, count_text
 from rlfactory_core.reporting.report import plugin_sections, write_report
-from rlfactory_core.runner.folders import lock_plugins, plugin_changes, plugin_label, removed_if_empty, save_config
+from rlfactory_core.runner.folders import (
+    data_changes,
+    lock_data,
+    lock_plugins,
+    plugin_changes,
+    plugin_label,
+    removed_if_empty,
+    save_config,
+)
 from rlfactory_core.runner.resolving import Prepared, check, find_parts, refuse_other_engines, run_config
 from rlfactory_core.utils.interrupt import stop_on_interrupt
 
@@ -24,25 +32,31 @@ def run(prepared: Prepared, progress: Progress) -> RunFolder:
         RunStopped: stopped with Ctrl-C, or by a part of the run, between two steps.
     """
     folder = RunFolder.create(plugin_label(prepared.config.plugin), prepared.config.out)
-    with removed_if_empty(folder):
+    with removed_if_empty(folder), folder.locked():
         save_config(prepared.config, prepared.registry, folder)
         lock_plugins(prepared.registry, folder)
+        lock_data(prepared.config, prepared.registry, folder)
         return _train(prepared, folder, progress, resume=False)
 
 
 def resume(name: str, overrides: Sequence[str], progress: Progress) -> RunFolder:
     """Go on with a run from its latest checkpoint, with its own configuration.
 
-    A plugin that has changed causes a warning, or an error if the engine has ``refuses_changed_plugins``.
+    A plugin or a data file that has changed causes a warning, or an error if the engine ``refuses_changed_plugins``.
 
     Args:
         overrides: changes, such as ``train.steps=200`` for a longer run.
 
     Raises:
-        UsageError: there is no such run, it is finished, or its configuration does not fit any more.
+        UsageError: there is no such run, it is finished or in use, or its configuration does not fit any more.
         CheckpointError: it has no checkpoint.
     """
     folder = RunFolder.open(name)
+    with folder.locked():
+        return _resume(folder, overrides, progress)
+
+
+def _resume(folder: RunFolder, overrides: Sequence[str], progress: Progress) -> RunFolder:
     saved = folder.read_config()
     data = merge(saved, *(parse_override(override) for override in overrides))
     registry = Registry()
@@ -51,7 +65,7 @@ def resume(name: str, overrides: Sequence[str], progress: Progress) -> RunFolder
     _refuse_finished(folder, config.train.steps)
     refuse_other_engines(config, registry)
     prepared = check(find_parts(registry, config))
-    changes = list(plugin_changes(registry, folder))
+    changes = [*plugin_changes(registry, folder), *data_changes(prepared.config, registry, folder)]
     if changes and prepared.traits.refuses_changed_plugins:
         raise UsageError(
             f"{' '.join(changes)} The {config.engine} engine goes on only with the same files: put them back, or begin "
@@ -61,6 +75,7 @@ def resume(name: str, overrides: Sequence[str], progress: Progress) -> RunFolder
         progress.say(f"warning: {change} The steps from here on run with what is installed now.")
     save_config(prepared.config, registry, folder)
     lock_plugins(registry, folder)
+    lock_data(prepared.config, registry, folder)
     try:
         return _train(prepared, folder, progress, resume=True)
     except UsageError:  # the engine cannot do it: the run stays as it was
@@ -88,7 +103,9 @@ def _train(prepared: Prepared, folder: RunFolder, progress: Progress, *, resume:
             write_report(folder, plugin_sections(prepared.registry))
             saved = (folder.checkpoints / "latest").exists()
             resumed = f"Go on with: rlfactory run --resume {folder.path}"
-            raise RunStopped(f"{stopped} {resumed if saved else 'Start it anew: there is no checkpoint.'}") from None
+            ended = RunStopped(f"{stopped} {resumed if saved else 'Start it anew: there is no checkpoint.'}")
+            ended.exit_code = stop.exit_code
+            raise ended from None
     folder.write_summary(summary)
     write_report(folder, plugin_sections(prepared.registry))
     return folder

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -14,6 +17,7 @@ from rlfactory_core.types import Message, Role, Sample
 Row = Mapping[str, Any]
 _ABSENT = object()
 _LINES = (".jsonl", ".json", ".ndjson")
+_HALF = re.compile("[\ud800-\udfff]")  # a surrogate of UTF-16 that is alone; json joins the pairs
 
 
 def load_samples(path: str | Path, columns: DataColumns, split: str) -> list[Sample]:
@@ -75,6 +79,11 @@ def _read_lines(path: Path) -> Iterator[Row]:
             except (ValueError, RecursionError) as error:
                 reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
                 raise DataError(f"{path}, line {number} is not JSON: {reason}. Expected one object a line.") from error
+            if half := _HALF.search(json.dumps(row, ensure_ascii=False)) if b"\\u" in line else None:
+                raise DataError(
+                    f"{path}, line {number} has half of a character, {half[0]!r}, which no tokenizer can read. "
+                    "Expected whole ones; a program that cuts texts at a number of UTF-16 units leaves such halves."
+                )
             if not isinstance(row, dict):
                 raise DataError(f"{path}, line {number} is a JSON {type(row).__name__}; expected one object a line.")
             yield row
@@ -150,6 +159,8 @@ def _answer(value: Any, place: str) -> str | tuple[str, ...]:
     if isinstance(value, Mapping):
         keys = ", ".join(map(str, value))
         raise DataError(f"{place} is a struct with {keys}; name one of these with data.columns.answer=COLUMN.KEY.")
+    if is_nan(value):
+        raise DataError(f"{place} is not a number (NaN), which no answer equals; drop the row, or give its answer.")
     if isinstance(value, Sequence) and not isinstance(value, str):
         answers = tuple(str(item) for item in value if item is not None and str(item).strip())
         if answers:
@@ -157,6 +168,12 @@ def _answer(value: Any, place: str) -> str | tuple[str, ...]:
     elif value not in (_ABSENT, None) and str(value).strip():
         return str(value)
     raise DataError(f"{place} is empty; every question needs an answer to compare with.")
+
+
+def is_nan(answer: Any) -> bool:
+    """Whether an answer, or one of several, is NaN, which pandas writes for a missing value."""
+    several = answer if isinstance(answer, Sequence) and not isinstance(answer, str) else (answer,)
+    return any(isinstance(each, Real) and math.isnan(each) for each in several)
 
 
 def _slice(value: Any) -> str:

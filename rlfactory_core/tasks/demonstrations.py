@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rlfactory_core.cache import digest
-from rlfactory_core.tasks.solving import DEFAULTS, Played, is_demonstrated, play_solutions
+from rlfactory_core.tasks.solving import DEFAULTS, EnvFactory, Played, is_demonstrated, play_solutions
 from rlfactory_core.tasks.task import Task
 from rlfactory_core.tiny import ANSWER_CLOSE, Demonstration, TinyModelRecipe, WarmStartStage, calls_text, tools_prompt
 from rlfactory_core.types import ToolSpec
@@ -36,27 +36,31 @@ ARCHITECTURE = {
 VOCABULARY = 1024
 
 
-def recipe_of(task: Task) -> TinyModelRecipe | None:
+def recipe_of(task: Task, make_env: EnvFactory | None = None) -> TinyModelRecipe | None:
     """The recipe of a task's tiny model: its own, or one made from its `solve`; None: it has neither.
+
+    Args:
+        make_env: of the run; None: the task's own.
 
     Raises:
         PluginError, UsageError, BackendError: as `demonstrated_recipe`.
     """
-    return demonstrated_recipe(task) if is_demonstrated(task) else task.tiny_model()
+    return demonstrated_recipe(task, make_env) if is_demonstrated(task) else task.tiny_model()
 
 
-def demonstrated_recipe(task: Task) -> TinyModelRecipe:
+def demonstrated_recipe(task: Task, make_env: EnvFactory | None = None) -> TinyModelRecipe:
     """Play episodes with another task of the same class and options, and make the recipe from them.
 
     The same seed gives the same recipe if the tools give the same results.
 
     Raises:
-        PluginError: there are no training samples, or `Task.solve` does not solve one of them.
+        PluginError: there are no training samples, `Task.solve` does not solve one of them, or too many episodes were
+            lost because of the tools.
         UsageError, BackendError: as the task's `open`.
     """
     # In a thread of its own, because the engine calls this within a running event loop.
     with ThreadPoolExecutor(1, "rlfactory-demonstrations") as thread:
-        played = thread.submit(lambda: asyncio.run(play_solutions(task))).result()
+        played = thread.submit(lambda: asyncio.run(play_solutions(task, make_env))).result()
     held_out = tuple(played[::HELD_OUT])
     shown = tuple(each for number, each in enumerate(played) if number % HELD_OUT) or held_out
     tools = played[0].tools

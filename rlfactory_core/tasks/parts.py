@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from rlfactory_core.config import RunConfig
 from rlfactory_core.context import RunContext
-from rlfactory_core.errors import DataError, PluginError
+from rlfactory_core.errors import DataError, PluginError, RlfactoryError
 from rlfactory_core.plugins.loading import Registration, takes
 from rlfactory_core.plugins.registry import Registry
+from rlfactory_core.tasks.data import is_nan
 from rlfactory_core.tasks.scorers import TaskScorers
 from rlfactory_core.tasks.task import Task
 from rlfactory_core.types import Message, Sample
@@ -103,6 +106,15 @@ def make_task(registration: Registration, options: Mapping[str, Any], seed: int)
             f"{what} cannot be made: {error}. It is called with the options and the seed: "
             "`def __init__(self, config=None, seed=0)`, which calls `super().__init__(config, seed)`."
         ) from error
+    except RlfactoryError:
+        raise
+    except Exception as error:  # the boundary to a plugin's code, which may fail in any way
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{Path(frame.filename).name}, line {frame.lineno}"
+        raise PluginError(
+            f"{what} cannot be made: {type(error).__name__}: {str(error).rstrip('.')} ({place}). "
+            "`rlfactory --debug …` shows the traceback."
+        ) from error
     if not hasattr(task, "config"):
         raise PluginError(f"{what} has no config: its __init__ has to call `super().__init__(config, seed)`.")
     weights = task.rewards.values() if isinstance(task.rewards, Mapping) else (None,)
@@ -141,4 +153,6 @@ def odd_field(sample: Any) -> str:
     messages = isinstance(prompt, Sequence) and all(isinstance(each, Message) for each in prompt)
     if not messages and not isinstance(prompt, str):
         return f"prompt is {prompt!r:.80}; expected a str, or Message objects in a tuple (sample '{sample.id}')"
+    if is_nan(sample.answer):
+        return f"answer is {sample.answer!r:.80}, which nothing equals; expected what is right (sample '{sample.id}')"
     return ""

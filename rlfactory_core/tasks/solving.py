@@ -6,16 +6,18 @@ import asyncio
 import json
 import random
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from rlfactory_core.algo.masking import masking_text, too_many
 from rlfactory_core.config.loading import merge, validate_section
 from rlfactory_core.config.sections import RolloutConfig
+from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import PluginError
-from rlfactory_core.protocols import EnvStart
+from rlfactory_core.protocols import Env, EnvStart, ToolManager
 from rlfactory_core.rollout import Episode, RolloutLimits, play_episode
 from rlfactory_core.tasks.parts import own_samples
 from rlfactory_core.tasks.task import Task
@@ -27,6 +29,7 @@ from rlfactory_core.utils.aio import gather_all
 
 EPISODES = 512  # at most
 AT_ONCE = 16  # concurrent episodes
+TRIES = 3  # of an episode whose tools give no answer
 ENDS = (StopReason.FINAL_ANSWER, StopReason.NO_TOOL_CALL, StopReason.ENV_DONE)
 DEFAULTS: Mapping[str, Any] = {
     "rollout": {"max_turn_tokens": 96, "max_tokens": 2048},
@@ -44,6 +47,10 @@ def is_demonstrated(task: Task) -> bool:
 def tiny_defaults(task: Task) -> Mapping[str, Any]:
     """The defaults of a run with the task's own tiny model, which include the task's ``defaults``."""
     return merge(DEFAULTS if is_demonstrated(task) else {}, task.defaults, task.tiny_defaults)
+
+
+EnvFactory = Callable[[Sample, ToolManager, ToolContext], Env]
+"""As `Task.make_env`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +126,14 @@ class _Solver:
         """There is nothing to close."""
 
 
-async def play_solutions(like: Task) -> list[Played]:
-    """Episodes of random training samples in a fixed order, played by a new task of the same class and options."""
+async def play_solutions(like: Task, make_env: EnvFactory | None = None) -> list[Played]:
+    """Episodes of random training samples in a fixed order, played by a new task of the same class and options.
+
+    An episode that is lost because a tool gives no answer is played again, and left out if it is lost each time.
+
+    Args:
+        make_env: None: the task's own.
+    """
     task = type(like)(like.config.model_dump(mode="json", exclude_unset=True), like.seed)
     task.progress, task.run = like.progress, like.run
     samples = own_samples(task, "train")
@@ -143,15 +156,32 @@ async def play_solutions(like: Task) -> list[Played]:
         slots = asyncio.Semaphore(AT_ONCE)
         limits = _limits(task)
 
-        async def play(number: int, sample: Sample) -> Played:
-            async with slots:
-                solver = _Solver(task, sample)
-                episode = Episode(sample, lambda s, c: task.make_env(s, manager, c), limits, f"demonstration-{number}")
-                _check_solved(task, await play_episode(episode, solver))
-                task.progress.advance(1)
-                return Played(tuple(solver.messages), solver.prompt, solver.tools)
+        made = make_env or task.make_env
 
-        return await gather_all(play(number, sample) for number, sample in enumerate(chosen))
+        async def play(number: int, sample: Sample) -> Played | str:
+            lost = ""
+            async with slots:
+                for _ in range(TRIES):
+                    solver = _Solver(task, sample)
+                    episode = Episode(sample, lambda s, c: made(s, manager, c), limits, f"demonstration-{number}")
+                    trajectory = await play_episode(episode, solver)
+                    lost = masking_text([trajectory])
+                    if not lost:
+                        _check_solved(task, trajectory)
+                        break
+                task.progress.advance(1)
+            return lost or Played(tuple(solver.messages), solver.prompt, solver.tools)
+
+        found = await gather_all(play(number, sample) for number, sample in enumerate(chosen))
+    lost = [each for each in found if isinstance(each, str)]
+    if too_many(len(lost), len(found)):
+        raise PluginError(
+            f"{len(lost)} of {len(found)} demonstrations of {type(task).__name__}.solve were lost because of the "
+            f"tools. The first, {TRIES} times: {lost[0]}."
+        )
+    if lost:
+        task.progress.say(f"warning: {len(lost)} of {len(found)} demonstrations were lost. The first: {lost[0]}.")
+    return [each for each in found if isinstance(each, Played)]
 
 
 def _limits(task: Task) -> RolloutLimits:
@@ -164,7 +194,7 @@ def _check_solved(task: Task, trajectory: Trajectory) -> None:
     """Raise a `PluginError` if the solver made a wrong call or did not finish, because a model would learn it."""
     place = f"{type(task).__name__}.solve does not solve sample '{trajectory.sample.id}'"
     for fault in trajectory.faults:
-        if fault.kind in (FaultKind.POLICY, FaultKind.INFRA):
+        if fault.kind is FaultKind.POLICY:
             raise PluginError(f"{place}: turn {fault.turn + 1}, {fault.source}: {fault.message}")
     if trajectory.stop not in ENDS:
         raise PluginError(

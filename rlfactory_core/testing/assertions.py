@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
-from rlfactory_core.types import FaultKind, Message, StopReason, ToolCall, Trajectory
+from rlfactory_core.types import Message, StopReason, ToolCall, Trajectory
 
 _WIDTH = 160  # characters of a message that are shown
 
@@ -63,7 +63,7 @@ def assert_not_masked(trajectory: Trajectory) -> None:
     """No infra or verifier fault has left the trajectory out of the update."""
     __tracebackhide__ = True
     if trajectory.masked:
-        masking = [fault for fault in trajectory.faults if fault.kind in (FaultKind.INFRA, FaultKind.VERIFIER)]
+        masking = [fault for fault in trajectory.faults if fault.masks]
         _fail(trajectory, f"it is left out of the update, for {len(masking)} infra or verifier fault(s)")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rlfactory_core.errors import VerifierError
 from rlfactory_core.rewards.scorers import accepted_answers
 from rlfactory_core.testing.bench import TaskBench
-from rlfactory_core.types import FaultKind, Sample, StopReason, Trajectory
+from rlfactory_core.types import Sample, StopReason, Trajectory
 
 
 def opinions(bench: TaskBench) -> tuple[str, ...]:
@@ -30,8 +30,7 @@ def exact_rewards(trajectory: Trajectory, opinionated: Sequence[str]) -> tuple[f
 
 def masking_fault(trajectory: Trajectory) -> str:
     """The first fault that masks a trajectory, in words; empty if there is none."""
-    kinds = (FaultKind.INFRA, FaultKind.VERIFIER)
-    fault = next((fault for fault in trajectory.faults if fault.kind in kinds), None)
+    fault = next((fault for fault in trajectory.faults if fault.masks), None)
     return f"a fault of {fault.source}: {fault.message}" if fault else ""
 
 

@@ -1,7 +1,7 @@
 """Makes one attempt at one tool call, with a deadline, and attributes a failure to its cause.
 
 A tool's exceptions end here. The model never sees a traceback, a path or the text of an exception that its author did
-not write for the model; these go to the log.
+not write for the model. These are for the user: in one line in the log and as the `Fault` of the trajectory.
 """
 
 from __future__ import annotations
@@ -10,15 +10,19 @@ import asyncio
 import errno
 import logging
 import socket
+import traceback
 from collections.abc import Iterator, Mapping
 from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 from rlfactory_core.context import ToolContext
-from rlfactory_core.errors import ToolArgumentsError, ToolError
+from rlfactory_core.errors import RlfactoryError, ToolArgumentsError, ToolError, ToolFailedError
 from rlfactory_core.protocols import Tool
 from rlfactory_core.types import FaultKind
+from rlfactory_core.utils.display import RUNNING_TOOL, shortened, without_credentials
 from rlfactory_core.utils.text import to_text
 
 _log = logging.getLogger(__name__)
@@ -33,6 +37,12 @@ _INFRA = (
 )
 # Base classes of HTTP clients' errors, by name, because the packages may be missing. Not all derive from those above.
 _INFRA_NAMES = {"httpx.TransportError", "aiohttp.client_exceptions.ClientConnectionError"}
+_STATUS_NAMES = {  # of an answer with an HTTP status that says failure
+    "httpx.HTTPStatusError",
+    "requests.exceptions.HTTPError",
+    "aiohttp.client_exceptions.ClientResponseError",
+    "urllib.error.HTTPError",
+}
 _INFRA_ERRNO = {
     getattr(errno, name)
     for name in ("EHOSTDOWN", "EHOSTUNREACH", "ENETDOWN", "ENETUNREACH", "ENETRESET", "ENOBUFS", "EMFILE", "ENFILE")
@@ -48,6 +58,7 @@ class Answer:
     content: str
     fault: FaultKind | None = None
     attempts: int = 1  # how often the tool ran
+    reason: str = ""  # why there is none, for the user; the model does not see it
     cached: bool = False  # whether it is the answer to another call
 
 
@@ -66,11 +77,13 @@ async def attempt(tool: Tool, arguments: Mapping[str, Any], context: ToolContext
         if timed_out:
             await _cancel(task, tool)
     if timed_out:
-        _log.warning("tool %s did not answer within its deadline", tool.spec.name)
-        return Answer(f"Error: {tool.spec.name} did not answer in time.", FaultKind.INFRA)
+        reason = f"no answer within {seconds:.3g} s"
+        _log.warning("tool %s: %s", tool.spec.name, reason)
+        return Answer(f"Error: {tool.spec.name} did not answer in time.", FaultKind.INFRA, reason=reason)
     if task.cancelled():
-        _log.warning("tool %s cancelled itself", tool.spec.name)
-        return unavailable(tool.spec.name)
+        reason = "it cancelled itself"
+        _log.warning("tool %s: %s", tool.spec.name, reason)
+        return unavailable(tool.spec.name, reason)
     return task.result()
 
 
@@ -80,6 +93,7 @@ def _end(over: asyncio.Future[None]) -> None:
 
 
 async def _answer(tool: Tool, arguments: Mapping[str, Any], context: ToolContext, over: asyncio.Future[None]) -> Answer:
+    RUNNING_TOOL.set(tool.spec.name)  # of this task, which makes this attempt only
     try:
         return Answer(to_text(await tool.call(arguments, context)))
     except (Exception, SystemExit) as error:  # noqa: BLE001 the boundary; SystemExit would end the event loop
@@ -93,22 +107,49 @@ def _attribute(name: str, error: BaseException) -> Answer:
         _log.debug("tool %s refused", name, exc_info=error)
         kind = FaultKind.POLICY if isinstance(error, ToolArgumentsError) else FaultKind.TOOL
         return Answer(f"Error: {error}", kind)
-    _log.warning("tool %s failed", name, exc_info=error)
+    reason = _reason(error)
+    _log.warning("tool %s failed: %s", name, reason)
+    _log.debug("tool %s failed", name, exc_info=error)
     if any(_is_infra(link) for link in _chain(error)):
-        return unavailable(name)
-    return Answer(f"Error: {name} failed ({type(error).__name__}).", FaultKind.TOOL)
+        return unavailable(name, reason)
+    how = "" if isinstance(error, ToolFailedError) else f" ({type(error).__name__})"
+    return Answer(f"Error: {name} failed{how}.", FaultKind.TOOL, reason=reason)
 
 
-def unavailable(name: str, *, attempts: int = 1) -> Answer:
-    """The answer to the model after an infra fault; the reason is in the log."""
-    return Answer(f"Error: {name} is not available now.", FaultKind.INFRA, attempts)
+def unavailable(name: str, reason: str, *, attempts: int = 1) -> Answer:
+    """The answer to the model after an infra fault."""
+    return Answer(f"Error: {name} is not available now.", FaultKind.INFRA, attempts, reason)
+
+
+def _reason(error: BaseException) -> str:
+    """An exception in one line, such as ``KeyError: 'city' (weather.py:12)``; our own without its place."""
+    lines = [line.strip() for line in str(error).strip().splitlines()] or [""]
+    text = lines[0] if len(lines) == 1 else f"{lines[0]} … {lines[-1]}"
+    text = without_credentials(shortened(text, 400))
+    if isinstance(error, RlfactoryError):
+        return text or type(error).__name__
+    if isinstance(error, ValueError) and text.startswith("signal only works in main thread"):
+        text += "; write the tool as an async function, or limit it by deadline_s"
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}{': ' if text else ''}{text}{where}"
 
 
 def _is_infra(error: BaseException) -> bool:
     if isinstance(error, OSError) and error.errno in _INFRA_ERRNO:
         return True
     names = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__}
+    if not names.isdisjoint(_STATUS_NAMES):
+        return _is_servers(error)
     return isinstance(error, _INFRA) or not names.isdisjoint(_INFRA_NAMES)
+
+
+def _is_servers(error: BaseException) -> bool:
+    """Whether an HTTP status says that the server is overloaded or broken, and not that the request is wrong."""
+    response = getattr(error, "response", None)
+    places = [(response, "status_code"), (error, "status"), (error, "code")]  # httpx and requests; aiohttp; urllib
+    status = next((found for thing, name in places if isinstance(found := getattr(thing, name, None), int)), 0)
+    return status >= 500 or status in (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

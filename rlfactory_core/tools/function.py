@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from enum import Enum
 from operator import attrgetter
 from pathlib import Path
@@ -19,6 +19,8 @@ from rlfactory_core.tools.schema import read_signature
 from rlfactory_core.utils.text import to_text
 from rlfactory_core.utils.threads import BlockingPool
 
+NO_OUTPUT = "(no output)"
+"""What the model reads of a function that returns None."""
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -46,7 +48,7 @@ class FunctionTool(Generic[P, R]):
 
     The JSON schema comes from the signature, the type hints and the docstring. A parameter annotated `ToolContext` is
     injected and hidden from the model. An ``async`` function runs on the event loop, any other function in a thread
-    (see `BlockingPool`). Results that are not strings go to the model as JSON.
+    (see `BlockingPool`), where it cannot set signals. Results that are not strings go to the model as JSON.
 
     Args:
         fn: a function or a bound method.
@@ -98,13 +100,30 @@ class FunctionTool(Generic[P, R]):
             values[self._signature.context_parameter] = context
         fn: Callable[..., Any] = self._fn
         if self._is_async:
-            return to_text(await fn(**values))
-        value = await self._pool.run(functools.partial(fn, **values))
-        return to_text(await value if inspect.isawaitable(value) else value)  # a wrapper around an async function
+            return await self._in_text(await fn(**values))
+        value = await self._pool.run(functools.partial(_called, fn, values))
+        return await self._in_text(await value) if inspect.isawaitable(value) else str(value)
+
+    async def _in_text(self, value: object) -> str:
+        """As JSON where it is not text; in a thread, since large results take long."""
+        plain = value is None or isinstance(value, (str, int, float))
+        return _text(value) if plain else str(await self._pool.run(functools.partial(_text, value)))
 
     async def close(self) -> None:
         """End the idle threads. A later call starts new ones."""
         self._pool.close()
+
+
+def _called(fn: Callable[..., Any], values: Mapping[str, Any]) -> Any:
+    """The result as text; or what is to be awaited, of a wrapper around an async function."""
+    value = fn(**values)
+    return value if inspect.isawaitable(value) else _text(value)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, (Iterator, AsyncIterator)):  # it may have no end
+        raise TypeError(f"it returned a {type(value).__name__}; expected text or data, such as a list")
+    return NO_OUTPUT if value is None else to_text(value)
 
 
 @overload

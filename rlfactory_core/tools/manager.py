@@ -24,6 +24,7 @@ from rlfactory_core.utils.text import CountTokens, clean, truncate
 
 _log = logging.getLogger(__name__)
 
+_TRIPPED = "no call is made for a while, because too many failed in a row"
 _BACKOFF_S = (0.1, 2.0)  # the first pause and the longest, before jitter
 _WORTHWHILE = 0.1  # share of the deadline; with less time left, a shared infra fault is returned without another try
 _MAX_NAME = 64  # characters of an unknown name that are quoted and compared
@@ -126,6 +127,8 @@ class DefaultToolManager:
         started = time.perf_counter()
         managed = self._tools.get(call.name)
         problem = self._problem(call, managed)
+        if managed is not None and call.arguments is not None and problem is None:
+            problem = await self._wrong_arguments(managed, call.arguments)
         if managed is None or call.arguments is None or problem is not None:
             answer = Answer(f"Error: {problem}", FaultKind.POLICY, attempts=0)
         else:
@@ -143,6 +146,7 @@ class DefaultToolManager:
             cached=answer.cached,
             truncated=content is not text,
             size_bytes=len(text) if text.isascii() else len(text.encode()),
+            reason=answer.reason,
         )
 
     def _problem(self, call: ToolCall, managed: _Managed | None) -> str | None:
@@ -152,10 +156,18 @@ class DefaultToolManager:
         if managed is None:
             name = call.name[:_MAX_NAME]
             return f"there is no tool {shown(name)}. {nearest(name, self._tools)}"
-        if call.arguments is None:
-            return "the call has no arguments"
-        problem = managed.checker.problem(call.arguments)
-        return None if problem is None else f"wrong arguments for {call.name}: {problem}"
+        return "the call has no arguments" if call.arguments is None else None
+
+    async def _wrong_arguments(self, managed: _Managed, arguments: Mapping[str, Any]) -> str | None:
+        """Why the arguments are refused, or None. What takes long is done in a thread, so that other calls go on."""
+        if managed.checker.plainly_fit(arguments):
+            return None
+        checking = asyncio.to_thread(managed.checker.problem, arguments)
+        try:
+            problem = await asyncio.wait_for(checking, managed.limits.deadline_s)
+        except TimeoutError:
+            problem = "the arguments take too long to be checked; use simpler ones"
+        return None if problem is None else f"wrong arguments for {managed.tool.spec.name}: {problem}"
 
     def _answer(
         self, managed: _Managed, arguments: Mapping[str, Any], context: ToolContext
@@ -209,11 +221,11 @@ class DefaultToolManager:
         """The tool's own answer, after as many attempts as fit into ``seconds`` from the first one on."""
         clock = asyncio.get_running_loop().time
         if managed.breaker.is_open(clock()):
-            return unavailable(managed.tool.spec.name, attempts=0)
+            return unavailable(managed.tool.spec.name, _TRIPPED, attempts=0)
         async with managed.slots, self._total:
             started = now = clock()
             if not managed.breaker.admit(now):
-                return unavailable(managed.tool.spec.name, attempts=0)
+                return unavailable(managed.tool.spec.name, _TRIPPED, attempts=0)
             if in_flight is not None:
                 in_flight.started = started
             attempts = 0

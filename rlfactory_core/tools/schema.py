@@ -7,6 +7,7 @@ Descriptions come from Google or NumPy style docstrings.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -55,6 +56,19 @@ class Signature:
             raise ToolArgumentsError("wrong arguments: " + "; ".join(lines)) from error
 
 
+_TYPED = ("type", "enum", "const", "anyOf", "oneOf", "$ref")
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+
+def undescribed(spec: ToolSpec) -> list[str]:
+    """What the model is not told about a tool: its purpose, or the type of an argument."""
+    parts = [] if spec.description.strip() else ["what it does: write a docstring"]
+    for name, schema in spec.parameters.get("properties", {}).items():
+        if isinstance(schema, Mapping) and schema.keys().isdisjoint(_TYPED):
+            parts.append(f"the type of {name}: annotate it")
+    return parts
+
+
 def read_signature(fn: Callable[..., Any], name: str | None = None, description: str | None = None) -> Signature:
     """Read the signature, hints and docstring of a function or bound method, also if decorators wrap it.
 
@@ -86,6 +100,11 @@ def read_signature(fn: Callable[..., Any], name: str | None = None, description:
     parameters.setdefault("properties", {})
     if description is None:
         description = "\n\n".join(filter(None, (documented.short_description, documented.long_description)))
+    if not _NAME.fullmatch(name or fn.__name__):
+        raise UsageError(
+            f"{where}: got the name {name!r}; expected letters, digits, `_`, `-` and `.`, at most 64, "
+            "because models and servers accept no others."
+        )
     spec = ToolSpec(name=name or fn.__name__, description=description, parameters=parameters)
     return Signature(spec, context_parameter, adapter)
 

@@ -2,7 +2,7 @@
 
 Most calls need no whole JSON-schema validator: `plainly_fits` makes a quick test for the simple rules. It accepts only
 what the validator of every draft accepts and what can be written as JSON. Arguments that need another rule (references,
-patterns, extra keys, …) are left to the validator.
+patterns, extra keys, …) are left to the validator, whose work is bounded.
 
 `jsonschema-rs` 0.60 was tried instead and not taken. Arguments that are nested 20,000 deep end the process with a
 segmentation fault where the schema refers to itself. It does not see lone surrogates, so the arguments have to be
@@ -33,6 +33,7 @@ from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]
 from referencing.exceptions import Unresolvable
 
 from rlfactory_core.errors import UsageError, nearest
+from rlfactory_core.tools.bounded_validator import TooMuchWorkError, bounded, errors, unknown_names
 from rlfactory_core.types import ToolSpec
 
 _log = logging.getLogger(__name__)
@@ -62,26 +63,32 @@ class ArgumentChecker:
         schema = dict(spec.parameters)
         draft = _draft(spec.name, schema)
         # This registry has the drafts' own schemas and fetches nothing, because a schema may name any address.
-        self._validator = draft(schema, registry=REGISTRY)
+        self._validator = bounded(draft)(schema, registry=REGISTRY)
         self._fits = plainly_fits(schema if draft is not Draft3Validator else False)
         self._name = spec.name
         self._broken = False
 
+    def plainly_fit(self, arguments: Mapping[str, Any]) -> bool:
+        """Whether a quick test shows that the arguments fit; if not, `problem` decides."""
+        return self._fits(dict(arguments))
+
     def problem(self, arguments: Mapping[str, Any]) -> str | None:
-        """The problems of the arguments in one line, or None."""
+        """The problems of the arguments in one line, or None. May take a second."""
         value = dict(arguments)
         if self._fits(value):
             return None
         try:
             json.dumps(value, ensure_ascii=False, default=str).encode()
-            errors = sorted(self._validator.iter_errors(value), key=lambda error: len(error.absolute_path))
-            return "; ".join(islice((text for error in errors for text in _say(error)), _MAX_PROBLEMS)) or None
+            found = sorted(errors(self._validator, value), key=lambda error: len(error.absolute_path))
+            return "; ".join(islice((text for error in found for text in _say(error)), _MAX_PROBLEMS)) or None
         except RecursionError:
             return "the arguments are nested too deeply"
+        except TooMuchWorkError:
+            return "the arguments are too complicated to be checked; use simpler ones"
         except (ValueError, OverflowError):  # a lone surrogate, a number of thousands of digits
             return "the arguments hold text or numbers that cannot be written as JSON"
         except (Unresolvable, UnknownType, re.error) as error:
-            # The schema has a broken reference or another language's regular expression. The tool checks its arguments.
+            # The schema has a broken reference. The tool checks its arguments.
             if not self._broken:
                 self._broken = True
                 _log.warning("tool %s: its JSON schema cannot be checked whole: %s", self._name, error)
@@ -125,10 +132,8 @@ def _say(error: ValidationError) -> Iterator[str]:
         missing = next((name for name in rule if error.message.startswith(repr(name))), "")
         yield f"argument '{missing}'{_described(properties.get(missing))} is missing{within}"
     elif error.validator == "additionalProperties" and rule is False:
-        patterns = schema.get("patternProperties", {})
-        for name in instance:
-            if name not in properties and not any(re.search(pattern, name) for pattern in patterns):
-                yield f"unknown argument {shown(name)}{within}. {nearest(name[:_MAX_SHOWN], properties)}"
+        for name in unknown_names(instance, schema):
+            yield f"unknown argument {shown(name)}{within}. {nearest(name[:_MAX_SHOWN], properties)}"
     elif error.validator == "type":
         kinds = " or ".join(map(str, rule)) if isinstance(rule, list) else rule
         yield f"{subject} must be of type {kinds}, not {shown(instance)}"

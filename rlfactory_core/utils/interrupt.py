@@ -1,6 +1,6 @@
-"""Stops a run without losing work: Ctrl-C or a part of the run asks the training loop to stop after its step.
+"""Stops a run without losing work: Ctrl-C, SIGTERM, SIGHUP or a part of the run asks it to stop after its step.
 
-A second Ctrl-C stops at once.
+A second signal stops it at once.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ from types import FrameType
 from typing import Any
 
 NOTICE = "stopping after this step; press Ctrl-C again to stop at once"
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # Ctrl-C; the system shuts down; the terminal is closed
 
 
 class StopRequest:
     """A loop sets ``armed`` while it checks ``requested`` after each step.
 
-    ``interrupted`` is set by the user, ``reason`` by a part of the run. ``task`` is the run's asyncio task, if it has
+    ``interrupted`` is set by a signal, ``reason`` by a part of the run. ``task`` is the run's asyncio task, if it has
     one; an interruption cancels it. A `KeyboardInterrupt` raised within the event loop could end another task instead.
+    ``exit_code`` is that of a program which the first signal ended: 128 and the signal's number.
     """
 
     def __init__(self) -> None:
@@ -28,6 +30,7 @@ class StopRequest:
         self.interrupted = False
         self.reason = ""
         self.cancelled = False
+        self.exit_code = 128 + signal.SIGINT
         self.task: asyncio.Task[Any] | None = None
 
     @property
@@ -53,9 +56,9 @@ class StopRequest:
 
 @contextmanager
 def stop_on_interrupt(say: Callable[[str], None]) -> Iterator[StopRequest]:
-    """Within the context, Ctrl-C triggers the request if it is armed; otherwise, and the second time, it interrupts.
+    """Within the context, a signal triggers the request if it is armed; otherwise, and the second time, it interrupts.
 
-    This works in the main thread only.
+    This works in the main thread only. A signal that the process ignores, as SIGHUP with ``nohup``, stays ignored.
 
     Args:
         say: shows a notice; called in a thread of its own.
@@ -69,10 +72,13 @@ def stop_on_interrupt(say: Callable[[str], None]) -> Iterator[StopRequest]:
         return
 
     def trigger(number: int, frame: FrameType | None) -> None:
+        if not request.interrupted:
+            request.exit_code = 128 + number
         if request.trigger():  # in another thread, because this one may be writing to the same stream
             threading.Thread(target=say, args=(NOTICE,)).start()
 
-    before = signal.signal(signal.SIGINT, trigger)
+    heeded = (number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN)
+    before = {number: signal.signal(number, trigger) for number in heeded}
     try:
         yield request
     except asyncio.CancelledError:
@@ -80,4 +86,5 @@ def stop_on_interrupt(say: Callable[[str], None]) -> Iterator[StopRequest]:
             raise KeyboardInterrupt from None
         raise
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

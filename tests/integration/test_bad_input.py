@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import resource
+import shlex
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from runs import SEARCH_DATA, TINY_TASK, Cli, checkpoints, metrics, repeatable, summary, write_lines
+
+from rlfactory_core.engines.local.training import trainer
 
 if TYPE_CHECKING:
     from typing import Self
@@ -260,17 +265,23 @@ def test_a_retriever_that_is_down_at_the_start(cli: Cli, search_files: Any, out:
 
 
 @pytest.mark.slow
-def test_a_retriever_that_dies_in_mid_run(cli: Cli, search_files: Any, out: Path, tiny_model: Path) -> None:
+def test_a_retriever_that_dies_in_mid_run(
+    cli: Cli, search_files: Any, out: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trainer, "PAUSE_S", 0.0)
     steps = ("--steps", "4", "train.prompts_per_step=4", "train.group_size=8", "train.workers=1")
     with MortalRetriever(calls=12) as server:
         outcome = cli(*http(search_files, out, tiny_model, server.url), "--eval-data", search_files.data, *steps)
-    assert outcome.code == 0, outcome.err
     rows = metrics(out)
-    assert len(rows) == 4
     faults = [row["faults/infra"] for row in rows]
-    assert sum(faults) > 0
+    if outcome.code:  # with a model that mostly searches, too little is left of a step
+        assert "more than a third of it was masked each time" in outcome.err
+        assert f"Step {len(rows)} is saved" in outcome.err or not rows
+    else:
+        assert len(rows) == 4
+        assert sum(faults) > 0
+        assert summary(out)["faults"]["infra"] == sum(faults)
     assert [row["masked"] for row in rows] == faults
-    assert summary(out)["faults"]["infra"] == sum(faults)
     stored = [json.loads(line) for file in sorted(out.glob("trajectories/step-*")) for line in file.open()]
     spoilt = [item for item in stored if any(fault["kind"] == "infra" for fault in item["faults"])]
     assert len(spoilt) == sum(faults)
@@ -315,3 +326,17 @@ def test_a_disk_that_is_full_from_the_start(cli: Cli, out: Path, tiny_model: Pat
     with files_limited_to(0):
         message = cli.refusal("run", "--plugin", TINY_TASK, "--out", out, *QUICK)
     assert "cannot write" in message
+
+
+# --- nobody reads the output ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reader", ["| head -1", "> /dev/full"])
+def test_a_run_goes_on_when_nobody_reads_its_output(out: Path, reader: str) -> None:
+    command = [sys.executable, "-m", "rlfactory_core", "run", "--plugin", TINY_TASK, "--steps", "2", "--out", str(out)]
+    script = f"set -o pipefail; {shlex.join(command)} {reader}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    assert summary(out)["steps"] == 2

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
+import signal
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from runs import TINY_TASK, Cli, metrics
+
+from rlfactory_core.engines.local.training import processes
 
 pytestmark = pytest.mark.slow
 
@@ -62,3 +68,25 @@ def test_a_process_that_is_killed_is_named(cli: Cli, tiny_model: Path, tmp_path:
     assert "rlfactory-worker-1 ended with exit code -9. It was killed" in outcome.err
     assert "Traceback" not in outcome.err
     assert multiprocessing.active_children() == []
+
+
+def test_a_process_without_a_heartbeat_is_killed(
+    cli: Cli, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "SILENT_S", 3.0)
+    run = tmp_path / "run"
+    stopping = threading.Thread(target=_stop_the_worker, args=(run / "metrics.jsonl",), daemon=True)
+    stopping.start()
+    outcome = cli(*RUN, *STEP, "--model", tiny_model, "train.workers=2", "--steps", "100000", "--out", run)
+    stopping.join()
+    assert outcome.code == 1
+    assert "rlfactory-worker-1 sent no heartbeat for 3 s, and was killed." in outcome.err
+    assert multiprocessing.active_children() == []
+
+
+def _stop_the_worker(begun: Path) -> None:
+    while not begun.exists():
+        time.sleep(0.005)
+    (worker,) = multiprocessing.active_children()
+    assert worker.pid
+    os.kill(worker.pid, signal.SIGSTOP)

@@ -27,7 +27,7 @@ def pioneer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_it_is_listed_and_described(pioneer: Path, rlfactory: Run) -> None:
     rows = [line.split() for line in rlfactory("plugins", "list", site=pioneer).stdout.splitlines()]
-    assert ["pioneer", "rlfactory-pioneer", "1.0.0", "ok"] in [row[:4] for row in rows]
+    assert ["pioneer", "rlfactory-pioneer", "1.0.0", "installed"] in [row[:4] for row in rows]
     found = json.loads(rlfactory("plugins", "info", "pioneer", "--json", site=pioneer).stdout)
     task, scorer, verifier, command = found["gives"]
     assert (task["doc"], task["problem"]) == ("Look at a coin, then say which side it shows.", "")

@@ -192,7 +192,7 @@ def test_a_judge_that_is_not_there_ends_the_run_before_it_begins(judged: Any) ->
 
 
 def test_a_run_does_not_start_below_the_agreement_that_it_demands(judged: Any, tmp_path: Path) -> None:
-    answers = [("red", True), ("blue", True), ("gold", False), ("pink", False)] * 4
+    answers = [("red", True), ("blue", True), ("gold", False), ("pink", False)] * 12
     likes = {"prompt": "Say a colour.", "truth": "red or blue"}
     labels = write_lines(tmp_path / "labels.jsonl", ({**likes, "answer": a, "label": right} for a, right in answers))
     hates = write_lines(tmp_path / "hates.jsonl", ({**likes, "answer": a, "label": not right} for a, right in answers))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from runs import (
     summary,
     wait_for_no_process,
     wait_until,
+    write_lines,
 )
 
 pytestmark = pytest.mark.slow
@@ -152,3 +154,79 @@ def test_the_distance_to_the_start_model_is_measured(cli: Cli, tmp_path: Path) -
     kl = [row["kl"] for row in metrics(run)]
     assert abs(kl[0]) < 1e-5
     assert all(value > 1e-4 for value in kl[2:])
+
+
+@pytest.mark.parametrize("ended_by", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_of_the_system_saves_after_the_step(tmp_path: Path, ended_by: signal.Signals) -> None:
+    run = tmp_path / "run"
+    process = start(*RUN, *SMALL, "train.workers=2", "checkpoint.every=0", "--steps", "100000", "--out", run)
+    wait_until(lambda: len(metrics(run)) >= 2, process)
+    os.killpg(process.pid, ended_by)  # to all processes, as a system that shuts down does
+    outcome = finish(process)
+    wait_for_no_process(process.pid)
+    done = len(metrics(run))
+    assert outcome.code == 128 + ended_by
+    assert f"Stopped after step {done}, which is saved." in outcome.out
+    assert checkpoints(run) == ["latest", f"step-{done}"]
+
+
+def test_a_run_in_use_cannot_be_resumed(cli: Cli, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    process = start(*RUN, *SMALL, "train.workers=1", "checkpoint.every=1", "--steps", "100000", "--out", run)
+    wait_until(lambda: len(metrics(run)) >= 2, process)
+    message = cli.refusal("run", "--resume", run)
+    assert f"{run} is in use by process {process.pid} on " in message
+    process.kill()  # which frees it
+    finish(process)
+    wait_for_no_process(process.pid)
+    done = int(checkpoints(run)[-1].removeprefix("step-"))
+    assert cli("run", "--resume", run, "--steps", done + 1).code == 0
+
+
+def test_a_damaged_checkpoint_gives_way_to_the_one_before_it(cli: Cli, tmp_path: Path) -> None:
+    run, whole = tmp_path / "run", tmp_path / "whole"
+    command = [*RUN, *SMALL, "train.workers=1", "rollout.deterministic=true", "checkpoint.every=1"]
+    assert cli(*command, "--steps", "4", "--out", whole).code == 0
+    for file in ("trainer_state.pt", "model.safetensors"):
+        shutil.rmtree(run, ignore_errors=True)
+        assert cli(*command, "--steps", "3", "--out", run).code == 0
+        damaged = run / "checkpoints" / "step-3" / file
+        damaged.write_bytes(damaged.read_bytes()[:1000])
+        lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+        (run / "metrics.jsonl").write_text("".join(lines[1:]))
+        (run / ".summary.json.1.tmp").write_text("half")
+        outcome = cli("run", "--resume", run, "--steps", "4")
+        assert outcome.code == 0, outcome.err
+        assert "The run goes on from the checkpoint before it." in outcome.out
+        assert "metrics.jsonl has no line for 1 step that the checkpoint has done" in outcome.out
+        assert repeatable(run) == repeatable(whole)[1:]
+        assert not list(run.glob(".*.tmp"))
+
+
+def test_a_damaged_model_in_the_cache_is_built_anew(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RLFACTORY_CACHE", str(tmp_path / "cache"))
+    command = [*RUN, *SMALL, "--steps", "0", "train.workers=1"]
+    assert cli(*command, "--out", tmp_path / "first").code == 0
+    (weights,) = (tmp_path / "cache" / "models").glob("*/model.safetensors")
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[: len(whole) // 2])
+    outcome = cli(*command, "--out", tmp_path / "second")
+    assert outcome.code == 0, outcome.err
+    assert "It was in the cache, and is built anew." in outcome.out
+    assert weights.read_bytes() == whole
+
+
+def test_data_that_has_changed_is_noticed(cli: Cli, tiny_model: Path, tmp_path: Path) -> None:
+    run, data = tmp_path / "run", tmp_path / "train.jsonl"
+    rows = [{"prompt": f"What colour is {thing}?", "answer": "red", "thing": thing, "colour": "red"} for thing in "AB"]
+    write_lines(data, rows)
+    columns = ("data.columns.prompt=prompt", "data.columns.answer=answer")
+    lengths = ("rollout.max_tokens=320", "rollout.max_turn_tokens=40")
+    command = [*RUN, *SMALL, *columns, *lengths, "--data", data, "--eval-data", data, "--model", tiny_model]
+    command += ["train.workers=1", "--steps", "1"]
+    outcome = cli(*command, "--out", run)
+    assert outcome.code == 0, outcome.err
+    write_lines(data, rows[:1])
+    outcome = cli("run", "--resume", run, "--steps", "2")
+    assert outcome.code == 0, outcome.err
+    assert f"warning: {data} has changed since the run began." in outcome.out

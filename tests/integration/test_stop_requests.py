@@ -18,10 +18,10 @@ from tiny_task import Colours
 
 
 class Spent:
-    '''Asks for the stop in the second process alone, and cannot score any more.'''
+    '''Asks for the stop in the second process alone, and cannot score the first attempts.'''
 
-    def __init__(self, split="train"):
-        self.split = split
+    def __init__(self, split="train", first=1):
+        self.split, self.first = split, first
 
     async def open(self, task):
         self.run = task.run
@@ -29,7 +29,8 @@ class Spent:
     async def close(self): ...
 
     async def score(self, trajectory):
-        if multiprocessing.parent_process() and trajectory.sample.split == self.split:
+        chosen = trajectory.sample.split == self.split and trajectory.attempt < self.first
+        if multiprocessing.parent_process() and chosen:
             for number in range(2):
                 self.run.request_stop(f"Tokens are spent in {self.run.folder.name} ({number}).")
             raise VerifierError("no tokens are left", counts={"refused": 1.0})
@@ -71,7 +72,7 @@ def test_a_stop_requested_in_a_step_takes_effect_after_the_step(
     assert f"Stopped after step 1, which is saved. {reason} Go on with: rlfactory run --resume {run}" in outcome.err
     assert checkpoints(run) == ["latest", "step-1"]
     (row,) = metrics(run)
-    assert row["masked"] == row["faults/verifier/spent"] == row["counts/spent.refused"] == 8
+    assert row["masked"] == row["faults/verifier/spent"] == row["counts/spent.refused"] == 2
     assert (run / "report.html").exists()
     assert multiprocessing.active_children() == []
     resumed = cli("run", "--resume", run, "rewards=[{name: exact_match}]", "--steps", 2)
@@ -88,4 +89,15 @@ def test_a_stop_requested_in_the_first_evaluation_takes_effect_before_the_first_
     assert "Stopped before step 1. Tokens are spent in run (0). Start it anew: there is no checkpoint." in outcome.err
     assert metrics(run) == []
     assert summary(run)["eval"]["before"]["masked"] == 2
+    assert multiprocessing.active_children() == []
+
+
+def test_a_step_that_was_spoilt_when_the_stop_was_requested_is_not_trained(
+    cli: Cli, command: list[object], tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    outcome = cli(*command, "rewards=[{name: exact_match}, {name: spent, first: 4}]")  # half of all
+    assert outcome.code == 130, outcome.err
+    assert "Stopped before the update of step 1. Tokens are spent in run (0). Start it anew" in outcome.err
+    assert metrics(run) == []
     assert multiprocessing.active_children() == []

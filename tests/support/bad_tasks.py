@@ -238,6 +238,18 @@ class OwnEnv(Good):
         return self.env(sample, manager, context)
 
 
+class PaysSteps(OwnEnv):
+    """Half of the reward is for looking, each time."""
+
+    rewards = {"exact_match": 0.5}
+    reward_bounds = (0.0, 1.0)
+
+    class env(ToolEnv):  # noqa: N801
+        async def step(self, message: Message) -> EnvStep:
+            step = await super().step(message)
+            return replace(step, reward=0.5 * any(result.content.startswith("a ") for result in step.results))
+
+
 class SchemaLeak(OwnEnv):
     class env(ToolEnv):  # noqa: N801
         async def start(self) -> EnvStart:
@@ -367,7 +379,7 @@ TASKS: tuple[type[Good], ...] = (
         EvalInTrain,
         SameIds,
     ),
-    *(Exits, SharedState, SchemaLeak, EnvRaises, EnvHidesFaults, EnvSpeaks, SolveRaises, SolveLoops),
+    *(Exits, SharedState, PaysSteps, SchemaLeak, EnvRaises, EnvHidesFaults, EnvSpeaks, SolveRaises, SolveLoops),
     *(Blocks, OpenRaises, CloseHangs, CloseBlocks, SecondCloseRaises, CloseNeedsOpen),
     *(LeavesProcess, LeavesFile, LeavesTask, SwallowsCancellation),
 )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rlfactory_core import Message, Sample, Score, Section, Task, Trajectory, hookimpl, tool
 from rlfactory_core.errors import VerifierError
 from rlfactory_core.hookspecs import Register
-from rlfactory_core.rewards.scorers import accepted_answers, extract_answer, f1, last_answer, normalize
+from rlfactory_core.rewards import accepted_answers, extract_answer, f1, last_answer, normalize
 from rlfactory_core.testing import ToyChatFormat
 from rlfactory_core.tiny import answer_text, call
 
@@ -30,6 +30,7 @@ async def look_up(name: str) -> str:
 class Makers(Task):
     class Config(Section):
         knows: bool = True  # whether `solve` does
+        prices: bool = False  # are asked for, instead of people
 
     config: Config
     tools = (look_up,)
@@ -38,7 +39,10 @@ class Makers(Task):
     def samples(self, split: str) -> Iterable[Sample]:
         for number, person in enumerate(PEOPLE):
             answers = [person, f"Master {person.split()[1]}"]
-            yield Sample(f"{split}-{number}", f"Who made thing {number}?", answers, split=split)
+            question, truth = (f"Who made thing {number}?", answers)
+            if self.config.prices:
+                question, truth = (f"What is the price of thing {number}?", [f"{number + 1}3.5"])
+            yield Sample(f"{split}-{number}", question, truth, split=split)
 
     def solve(self, sample: Sample, messages: Sequence[Message]) -> Message:
         if any(message.role == "tool" for message in messages):

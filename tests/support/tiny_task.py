@@ -88,6 +88,8 @@ class Colours(Task):
         breaks: Literal["", "raise", "die"] = ""  # what the second process does while it opens
         hangs: bool = False  # the tool never answers while training
         outage: bool = False  # the tool is down for every group's first attempt while training
+        lost: float = 0.0  # share of the calls in training that get no answer
+        down_for: int = 0  # so many calls in training get no answer, then all do
         head_dim: int = 16  # vLLM's CPU attention takes 32
         turn_reward: float = 0.0  # for each turn whose search finds something
 
@@ -110,6 +112,7 @@ class Colours(Task):
     def __init__(self, config: Mapping[str, Any] | None = None, seed: int = 0) -> None:
         super().__init__(config, seed)
         self.tools = [tool(self.search, idempotent=True)]
+        self._calls = 0
 
     async def search(self, query: str, context: ToolContext) -> str:
         """Search the corpus.
@@ -121,8 +124,15 @@ class Colours(Task):
             await asyncio.Event().wait()
         if self.config.outage and context.sample.split == "train" and context.trajectory_id.endswith("/0"):
             raise ToolUnavailableError("the corpus is down")
+        if context.sample.split == "train" and self._no_answer(context.trajectory_id):
+            raise ToolUnavailableError("the corpus is away")
         thing, colour = context.sample.metadata["thing"], context.sample.metadata["colour"]
         return f"1: {colour}" if query.strip() == thing else "No results."
+
+    def _no_answer(self, trajectory_id: str) -> bool:
+        self._calls += 1
+        drawn = random.Random(f"{self._calls} {trajectory_id}").random()
+        return self._calls <= self.config.down_for or drawn < self.config.lost
 
     def make_env(self, sample: Sample, manager: ToolManager, context: ToolContext) -> Env:
         return RewardingEnv(sample, manager, context, self.config.turn_reward)

@@ -57,6 +57,12 @@ def test_masked_and_all_equal_are_left_out() -> None:
     assert sum(batch.num_tokens for batch in batches) == 2 * 6
 
 
+def test_a_group_of_which_more_than_a_third_is_masked_is_left_out() -> None:
+    left = [trajectory(1.0), trajectory(0.0), trajectory(0.0), trajectory(0.0)]
+    assert len(rows(build([group(*left, trajectory(1.0, masked=True), trajectory(1.0, masked=True))]))) == 4
+    assert build([group(*left[:3], trajectory(1.0, masked=True), trajectory(1.0, masked=True))]) == ()
+
+
 def test_a_sequence_is_the_trajectory_with_advantages_on_sampled_ids_only() -> None:
     (batch,) = build([group(trajectory(1.0), trajectory(0.0))])
     for row in rows([batch]):

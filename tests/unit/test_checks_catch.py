@@ -67,6 +67,7 @@ def test_a_good_task_passes_all() -> None:
         ("same_ids", "splits", "occur more than once, such as 'sample'"),
         ("pays_nan", "bounds", "not finite"),
         ("pays_too_much", "bounds", "lie outside of 0 to 1, the furthest "),
+        ("pays_steps", "bounds", "lie outside of 0 to 1, the furthest 2 "),
         ("crashes", "bounds", "IndexError"),
     ],
 )

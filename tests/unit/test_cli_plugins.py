@@ -22,7 +22,7 @@ def test_list_shows_names_distributions_and_states(install: Install, rlfactory: 
     states = {row[1]: (row[0], row[2], row[3]) for row in rows[1:]}
     assert states["rlfactory-greeter"] == ("greeter", "1.0", "conflict")
     assert states["rlfactory-greeter-twin"] == ("greeter", "1.1", "conflict")
-    assert states["rlfactory-broken"] == ("broken", "0.3", "ok")  # nothing was imported, so nobody can know
+    assert states["rlfactory-broken"] == ("broken", "0.3", "installed")  # nothing was imported, so nobody can know more
     assert states["rlfactory-manners"] == ("manners", "0.9", "disabled")
 
 
@@ -34,7 +34,7 @@ def test_list_as_json(install: Install, rlfactory: Run) -> None:
         "version": "1.0",
         "module": "rlfactory_greeter.plugin",
         "summary": "Learn to greet",
-        "state": "ok",
+        "state": "installed",
     } in rows
 
 

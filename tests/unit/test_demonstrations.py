@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 import random
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import colour_server
 import pytest
-from stock_task import Stock
+from stock_task import Stock, count
 
-from rlfactory_core import Message, Sample, Section, Task, TinyModelRecipe, tool
+from rlfactory_core import Message, Sample, Section, Task, TinyModelRecipe, ToolContext, tool
 from rlfactory_core.errors import ModelError, PluginError
 from rlfactory_core.plugins.registry import Registry
-from rlfactory_core.protocols import Tool
+from rlfactory_core.protocols import EnvStart, Tool
+from rlfactory_core.reporting.progress import NullProgress
+from rlfactory_core.rollout import ToolEnv
 from rlfactory_core.runner import resolve
 from rlfactory_core.tasks.demonstrations import recipe_of
 from rlfactory_core.tasks.parts import TaskParts
@@ -37,6 +39,15 @@ def made(task: Task) -> TinyModelRecipe:
 def shown(recipe: TinyModelRecipe, stage: int, number: int = 400) -> list[Demonstration]:
     rng = random.Random(0)
     return [recipe.stages[stage].demonstrate(rng) for _ in range(number)]
+
+
+class Heard(NullProgress):
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
 
 
 def refusal(task: Task) -> str:
@@ -190,6 +201,59 @@ def test_a_call_that_is_wrong_is_told_as_the_model_would_be() -> None:
     told = refusal(Misspelt())
     assert "turn 1, cuont: " in told
     assert "'count'" in told
+
+
+def with_outages(lost: Callable[[Sample], bool]) -> tuple[Task, Heard]:
+    """Its tool gives no answer in some episodes."""
+
+    @tool(name="count", stateful=True)
+    async def look(item: str, context: ToolContext) -> str:
+        """Count what is in the shop."""
+        if lost(context.sample):
+            raise ConnectionError("the shop is closed")
+        return await count(item, context)
+
+    class Closed(Stock):
+        tools = [look]
+
+    task, heard = Closed(), Heard()
+    task.progress = heard
+    return task, heard
+
+
+def test_an_episode_that_an_outage_loses_is_played_again() -> None:
+    seen: set[str] = set()
+
+    def once(sample: Sample) -> bool:
+        first = sample.id not in seen and len(seen) % 10 == 3
+        seen.add(sample.id)
+        return first
+
+    task, heard = with_outages(once)
+    made(task)
+    assert heard.said == []
+
+
+def test_episodes_that_are_always_lost_are_left_out_unless_there_are_too_many() -> None:
+    task, heard = with_outages(lambda sample: sample.metadata["item"] == "plums")
+    episodes = [demonstration[0].content for demonstration in shown(made(task), 0)]
+    assert episodes
+    assert not any("plums" in text for text in episodes)
+    assert "demonstrations were lost. The first: 1 of 1 trajectories were masked: count 1 (" in heard.said[0]
+    told = refusal(with_outages(lambda sample: sample.metadata["item"] > "c")[0])
+    assert "demonstrations of Closed.solve were lost because of the tools. The first, 3 times:" in told
+
+
+def test_they_are_played_in_the_environment_of_the_run() -> None:
+    class Rude(ToolEnv):
+        async def start(self) -> EnvStart:
+            start = await super().start()
+            return replace(start, messages=(Message("system", "Be rude."), *start.messages))
+
+    task = Stock()
+    recipe = recipe_of(task, Rude)
+    assert recipe is not None
+    assert shown(recipe, 0, 1)[0][0].content == "Be rude."
 
 
 @pytest.mark.parametrize("said", ["42", None, Message("user", "42")])

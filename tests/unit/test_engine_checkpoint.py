@@ -18,7 +18,7 @@ from rlfactory_core.engines.local.tiny.tiny_model import build_tokenizer
 from rlfactory_core.engines.local.training import checkpoint
 from rlfactory_core.engines.local.training.checkpoint import (
     TrainerState,
-    latest_checkpoint,
+    checkpoints,
     load_state,
     save_checkpoint,
 )
@@ -69,13 +69,13 @@ def test_old_checkpoints_go_and_latest_moves(tmp_path: Path, model: Any, tokeniz
         save_checkpoint(tmp_path, model, tokenizer, state(step), keep=2)
     assert files(tmp_path) == {"step-10", "step-100", "latest"}
     assert (tmp_path / "latest").readlink() == Path("step-100")
-    assert latest_checkpoint(tmp_path).name == "step-100"  # by number, not by name
+    assert checkpoints(tmp_path)[0].name == "step-100"  # by number, not by name
 
 
 def test_the_same_step_can_be_saved_again(tmp_path: Path, model: Any, tokenizer: Any) -> None:
     save_checkpoint(tmp_path, model, tokenizer, state(5), keep=2)
     save_checkpoint(tmp_path, model, tokenizer, TrainerState(5, {}, {"tokens": 9.0}), keep=2)
-    assert load_state(latest_checkpoint(tmp_path)).totals == {"tokens": 9.0}
+    assert load_state(checkpoints(tmp_path)[0]).totals == {"tokens": 9.0}
     assert files(tmp_path) == {"step-5", "latest"}
 
 
@@ -101,7 +101,7 @@ def test_a_full_disk_leaves_the_old_checkpoint_intact(
             save_checkpoint(tmp_path, model, tokenizer, state(2), keep=1)
     assert caught.value.exit_code == 2
     assert files(tmp_path) == {"step-1", "latest"}
-    assert load_state(latest_checkpoint(tmp_path)).step == 1
+    assert load_state(checkpoints(tmp_path)[0]).step == 1
     AutoModelForCausalLM.from_pretrained(tmp_path / "latest")
     save_checkpoint(tmp_path, model, tokenizer, state(2), keep=1)  # room was made
     assert files(tmp_path) == {"step-2", "latest"}
@@ -131,14 +131,13 @@ def test_what_a_killed_process_left_behind_is_ignored_and_cleaned(tmp_path: Path
     (tmp_path / ".step-2.partial").mkdir()
     (tmp_path / ".step-2.partial" / "model.safetensors").write_bytes(b"half")
     (tmp_path / ".latest.partial").symlink_to("step-2")
-    assert latest_checkpoint(tmp_path).name == "step-1"
+    assert checkpoints(tmp_path)[0].name == "step-1"
     save_checkpoint(tmp_path, model, tokenizer, state(2), keep=2)
     assert files(tmp_path) == {"step-1", "step-2", "latest"}
 
 
 def test_nothing_to_resume_from(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="no checkpoint"):
-        latest_checkpoint(tmp_path / "checkpoints")
+    assert checkpoints(tmp_path / "checkpoints") == []
 
 
 @pytest.mark.parametrize("content", [None, b"", b"torn"])

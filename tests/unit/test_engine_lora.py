@@ -23,7 +23,7 @@ from rlfactory_core.engines.local.model.policy import Policy, RaggedPolicy
 from rlfactory_core.engines.local.tiny.tiny_model import build_tokenizer
 from rlfactory_core.engines.local.training.checkpoint import (
     TrainerState,
-    latest_checkpoint,
+    checkpoints,
     load_state,
     save_checkpoint,
 )
@@ -146,7 +146,7 @@ def test_a_resumed_run_goes_on_as_if_nothing_had_happened(dtype: torch.dtype, tm
     save_checkpoint(tmp_path, half.policy.model, build_tokenizer(["a b"], 300), state, keep=1)
     train(half, 1)  # the saved weights are copies
 
-    read = load_state(latest_checkpoint(tmp_path))
+    read = load_state(checkpoints(tmp_path)[0])
     model = add_lora(make_model("qwen3").to(dtype), CONFIG, seed=6)
     load_adapter_weights(model, read.trainable)
     resumed = learner(RaggedPolicy(model))

@@ -47,7 +47,7 @@ def test_masked_attempts_count_nowhere_but_in_their_number() -> None:
     report = summarise([group("a", 1.0, None), group("b", None, None), group("c", 0.0, 1.0)])
     assert report.flat()["exact_match"] == pytest.approx(0.75)
     assert report.flat()["pass@2"] == 1.0  # only c has two attempts left
-    assert (report.samples, report.trajectories, report.masked) == (3, 6, 3)
+    assert (report.samples, report.trajectories, report.masked) == (3, 6, {"judge": 3})
 
 
 def test_pass_at_k_is_the_share_of_k_subsets_with_a_success() -> None:
@@ -98,4 +98,4 @@ def test_intervals_stand_beside_their_metric() -> None:
 
 def test_an_empty_evaluation_reports_nothing() -> None:
     assert summarise([]).flat() == {"samples": 0, "masked": 0}
-    assert summarise([group("a", None)]).flat() == {"samples": 1, "masked": 1}
+    assert summarise([group("a", None)]).flat() == {"samples": 1, "masked": 1, "masked/judge": 1}

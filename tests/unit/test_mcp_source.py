@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from mcp_calls import OpenedServers, answer, fake, opened, servers
 
-from rlfactory_core.errors import MissingExtraError, ToolArgumentsError, ToolError, UsageError
+from rlfactory_core.errors import MissingExtraError, ToolArgumentsError, ToolError, ToolFailedError, UsageError
 from rlfactory_core.protocols import Tool, ToolSource
 from rlfactory_core.tools import DefaultToolManager
 from rlfactory_core.tools.mcp.source import McpSource
@@ -51,15 +51,16 @@ def test_what_may_be_retried_and_cached_and_for_how_long() -> None:
 
 
 def test_the_version_changes_with_the_server_and_not_between_starts() -> None:
-    def version(*flags: str) -> str:
+    def version(*flags: str, **options: Any) -> str:
         async def work(it: OpenedServers) -> str:
             return it.tools["echo"].version
 
-        found: str = opened(servers(it=fake("--tools", "echo", *flags)), work)
+        found: str = opened(servers(it=fake("--tools", "echo", *flags, **options)), work)
         return found
 
     assert version("--version", "1.0") == version("--version", "1.0")
     assert version("--version", "1.0") != version("--version", "2.0")
+    assert version("--version", "1.0") != version("--version", "1.0", env={"TENANT": "7"})  # other data, other answers
 
 
 @pytest.mark.parametrize(
@@ -87,13 +88,13 @@ def test_content_becomes_text(kind: str, text: str) -> None:
         ("show", {"kind": "error"}, ToolError, "no such city"),
         ("show", {"kind": "invalid"}, ToolError, "the server's answer is not valid"),
         ("refuse", {"code": -32602, "message": "seconds is negative"}, ToolArgumentsError, "seconds is negative"),
-        ("refuse", {"code": -32603, "message": "the database is locked"}, ToolError, "the database is locked"),
+        ("refuse", {"code": -32603, "message": "/srv/db is locked"}, ToolFailedError, "/srv/db is locked"),
         ("refuse", {"code": -32000, "message": "no such key"}, ToolError, "no such key"),
     ],
 )
 def test_whose_fault_an_error_is(name: str, arguments: dict[str, Any], error: type[Exception], text: str) -> None:
     async def work(it: OpenedServers) -> None:
-        with pytest.raises(ToolError, match=text) as caught:
+        with pytest.raises(error, match=text) as caught:
             await it.call(name, **arguments)
         assert type(caught.value) is error
         assert await it.call("echo", text="goes on") == "goes on"

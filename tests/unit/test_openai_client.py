@@ -216,6 +216,26 @@ def test_the_key_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
     with serve(scripted(said("Hi"))) as server:
         talk(client(server.url))
     assert set(server.authorizations) == {"Bearer own"}
+    monkeypatch.delenv("RLFACTORY_API_KEY")
+    with serve(scripted(said("Hi"))) as server:
+        talk(client(server.url))
+    assert set(server.authorizations) == {None}  # what is meant for OpenAI is sent to nobody else
+
+
+@pytest.mark.parametrize(
+    ("address", "sent"),
+    [
+        ("https://api.openai.com/v1", "Bearer general"),
+        ("https://api.openai.com.example.org/v1", ""),
+        ("https://notopenai.com/v1", ""),
+        ("http://me:p%40ss@localhost/v1", "Basic bWU6cEBzcw=="),
+    ],
+)
+def test_whom_the_key_is_sent_to(address: str, sent: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "general")
+    made = OpenAIClient(address, "a")
+    assert made._authorization == sent
+    assert "@" not in made.base_url
 
 
 def test_what_cannot_work_is_said_at_the_start() -> None:

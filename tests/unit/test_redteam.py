@@ -40,8 +40,14 @@ def test_an_honest_reward_makes_no_mistake() -> None:
     assert [each.said for each in result.worst()] == []
     wrong, right = result.of_kind("wrong"), result.of_kind("right")
     assert (wrong.accepted, right.tried - right.accepted, result.masked) == (0, 0, 0)
-    assert all(result.tally(each).tried for each in result.mutations)  # each finds something to try in such a task
+    idle = {each.name for each in result.mutations if not result.tally(each).tried}
+    assert idle == {"other_number"}  # no answer of such a task is a number
     assert wrong.tried > 300
+
+
+def test_a_reward_that_drops_a_number_s_signs_is_fooled_by_another_number() -> None:
+    assert mistaken(attack("squad_em", prices=True, skip=SLOW)) == {"other_number"}
+    assert mistaken(attack("exact_match", prices=True, skip=SLOW)) == set()
 
 
 @pytest.mark.parametrize(
@@ -150,7 +156,7 @@ def test_the_command_shows_rates_and_the_worst_examples() -> None:
     done = command("--reward", "tool_output")
     assert done.exit_code == 1
     words = " ".join(done.output.split())
-    assert "false accepts 6.0% (6 of 100 wrong answers)" in words
+    assert "false accepts 5.8% (6 of 104 wrong answers)" in words
     assert "false rejects 0.0% (0 of" in words
     assert "1. false accept: in_tool_output, look_up says 'Ann Lee', then a wrong one sample train-0 said" in words
     assert "reward 1, accepted from 0.5 on; mostly from tool_output" in words

@@ -14,7 +14,7 @@ from reporting_examples import infra_fault, make_group, make_trajectory
 from rlfactory_core.errors import MissingExtraError, UsageError
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.loggers import check_loggers, open_loggers
-from rlfactory_core.reporting.metrics import all_masked, component_means, eval_metrics, group_metrics, tool_metrics
+from rlfactory_core.reporting.metrics import component_means, eval_metrics, group_metrics, tool_metrics
 from rlfactory_core.types import Fault, FaultKind, Group, Score, ToolResult, ToolSpec
 
 
@@ -35,14 +35,8 @@ def test_masked_trajectories_are_counted_but_never_scored() -> None:
     metrics = group_metrics([Group(good.sample, (good, spoilt))])
     assert metrics["reward"] == metrics["exact_match"] == 1.0
     assert (metrics["masked"], metrics["faults/infra"], metrics["equal_groups"]) == (1.0, 1.0, 1.0)
+    assert (metrics["masked/search"], metrics["masked_groups"]) == (1.0, 1.0)
     assert math.isnan(group_metrics([Group(good.sample, (spoilt,))])["reward"])
-
-
-def test_a_step_from_which_nothing_is_learnt_says_why() -> None:
-    good, spoilt = make_trajectory(1.0), make_trajectory(0.0, faults=(infra_fault(),), attempt=1)
-    assert all_masked([Group(good.sample, (good, spoilt))]) is None
-    said = all_masked([Group(good.sample, (spoilt, spoilt))])
-    assert said == f"all 2 trajectories were masked, the first by {infra_fault().source}: {infra_fault().message}"
 
 
 def test_what_failed_scorers_did_is_counted_by_scorer() -> None:

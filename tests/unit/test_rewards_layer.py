@@ -140,6 +140,13 @@ def test_a_failing_scorer_masks_and_never_scores_zero(scorer: object, message: s
     assert scored.score.components == {"good": 1.0}
 
 
+def test_a_scorer_of_weight_0_never_masks() -> None:
+    layer = RewardLayer({"bad": (Fixed(RuntimeError("boom")), 0.0), "good": (ExactMatch(), 1.0)})  # type: ignore[dict-item]
+    measured = asyncio.run(layer.score_trajectory(trajectory("<answer>Ann Lee</answer>")))
+    assert (measured.masked, measured.reward) == (False, 1.0)  # what is only measured never decides
+    assert [fault.message for fault in measured.faults] == ["RuntimeError: boom"]
+
+
 def test_a_reward_may_have_a_deadline_of_its_own() -> None:
     layer = RewardLayer({"slow": (Waits([], 2), 1.0), "format": (Format(), 1.0)}, deadlines={"slow": 0.01})
     scored = asyncio.run(layer.score_trajectory(trajectory("<answer>x</answer>")))

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlfactory_core.context import ToolContext
-from rlfactory_core.errors import ToolUnavailableError
+from rlfactory_core.errors import PluginError, ToolUnavailableError
 from rlfactory_core.protocols import Env, EnvStart, EnvStep
 from rlfactory_core.rollout import Episode, RolloutLimits, ToolEnv, rollout, rollout_group
 from rlfactory_core.testing import ScriptedSampler, ToyChatFormat
@@ -211,6 +211,38 @@ def test_a_custom_environment_rewards_and_ends() -> None:
 def test_an_environment_that_ends_with_a_fault_is_masked() -> None:
     trajectory, _ = play(["a"], lambda sample, context: Steps(EnvStep(stop=StopReason.FAULT)))
     assert trajectory.masked
+
+
+class SyncStart(Steps):
+    def start(self) -> EnvStart:  # type: ignore[override]
+        return EnvStart((Message("user", "Go."),))
+
+
+class SyncStep(Steps):
+    def step(self, message: Message) -> EnvStep:  # type: ignore[override]
+        return EnvStep(stop=StopReason.ENV_DONE)
+
+
+class StepOfText(Steps):
+    async def step(self, message: Message) -> EnvStep:
+        return "done"  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("env", "words"),
+    [
+        (SyncStart(), r"SyncStart\.start is not async; write `async def start"),
+        (SyncStep(), r"SyncStep\.step is not async"),
+        (StepOfText(), r"StepOfText\.step returned 'done'; expected EnvStep"),
+        (Steps(EnvStep()), r"Steps\.step returned an EnvStep with neither messages nor a stop"),
+        (None, r"The environment is None, which has no method"),
+    ],
+)
+def test_an_environment_that_breaks_its_contract_is_told_in_words(env: Any, words: str) -> None:
+    episode = Episode(SAMPLE, lambda sample, context: env, LIMITS, "x")
+    sampler = ScriptedSampler(["a", "b"], CHAT)
+    with pytest.raises(PluginError, match=words):
+        asyncio.run(rollout(episode, CHAT, sampler))
 
 
 class Broken(ScriptedSampler):

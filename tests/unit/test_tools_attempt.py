@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import threading
 from concurrent.futures import BrokenExecutor
+from types import SimpleNamespace
 
 import pytest
 from tool_calls import CONTEXT, Flaky, echo, invoke, manage, raising, write
 
 from rlfactory_core.config import ToolsConfig
-from rlfactory_core.errors import ToolArgumentsError, ToolError, ToolUnavailableError
+from rlfactory_core.errors import ToolArgumentsError, ToolError, ToolFailedError, ToolUnavailableError
 from rlfactory_core.testing import FaultInjector, InjectedFaults
 from rlfactory_core.tools import DefaultToolManager, FunctionTool, tool
 from rlfactory_core.tools.limits import CircuitBreaker
@@ -62,6 +64,31 @@ def test_a_lost_connection_is_infra_also_within_a_clients_own_error() -> None:
             raise ClientError("request failed") from error
 
     assert invoke(write("fetch", {}), fetch).fault is FaultKind.INFRA
+
+
+@pytest.mark.parametrize("name", ["httpx.HTTPStatusError", "requests.exceptions.HTTPError"])
+@pytest.mark.parametrize(("status", "kind"), [(503, FaultKind.INFRA), (429, FaultKind.INFRA), (404, FaultKind.TOOL)])
+def test_a_server_that_fails_or_is_overloaded_is_infra(name: str, status: int, kind: FaultKind) -> None:
+    module, _, name = name.rpartition(".")
+    error = clients_error(module, name, OSError)(f"{status}")
+    error.response = SimpleNamespace(status_code=status)  # type: ignore[attr-defined]
+    assert invoke(write("breaks", {}), raising(error)).fault is kind
+
+
+def test_the_user_learns_the_reason_in_one_line_and_the_model_does_not(caplog: pytest.LogCaptureFixture) -> None:
+    error = ConnectionResetError("from http://me:pw@host:80/q\nsecond line")
+    result = invoke(write("breaks", {}), raising(error))
+    assert result.content == "Error: breaks is not available now."
+    assert re.fullmatch(
+        r"ConnectionResetError: from http://host:80/q … second line \(tool_calls\.py:\d+\)", result.reason
+    )
+    assert caplog.text.count("\n") == 1
+    failed = invoke(write("breaks", {}), raising(ToolFailedError("its index is damaged")))
+    assert (failed.content, failed.reason, failed.fault) == (
+        "Error: breaks failed.",
+        "its index is damaged",
+        FaultKind.TOOL,
+    )
 
 
 def clients_error(module: str, name: str, error: type[Exception] = Exception) -> type[Exception]:

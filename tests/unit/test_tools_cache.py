@@ -342,8 +342,8 @@ def test_who_asks_by_name_for_a_cache_that_cannot_be_is_told_so() -> None:
     async def remembers(a: int, context: ToolContext) -> None: ...
 
     stateful = tool(remembers, name="s")
-    assert ask(stateful, cache="disk") == [("null", False)]
-    assert ask(stateful, overrides={"s": {"cache": "off"}}) == [("null", False)]
+    assert ask(stateful, cache="disk") == [("(no output)", False)]
+    assert ask(stateful, overrides={"s": {"cache": "off"}}) == [("(no output)", False)]
     for place in ("memory", "disk", True):
         with pytest.raises(
             ConfigError, match=r"tools\.overrides\.s\.cache: got .*, but s cannot have it: it is stateful"

@@ -5,18 +5,23 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import enum
+import itertools
 import pickle
+import signal
 import threading
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import pytest
 from pydantic import BaseModel, Field
+from tool_calls import invoke, write
 
 from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import ToolArgumentsError, UsageError
 from rlfactory_core.protocols import Tool
 from rlfactory_core.tools import FunctionTool, tool
-from rlfactory_core.types import Sample
+from rlfactory_core.tools.schema import undescribed
+from rlfactory_core.types import FaultKind, Sample
 
 CONTEXT = ToolContext("t", Sample("s", "?"))
 
@@ -111,7 +116,7 @@ def test_a_function_without_parameters_or_docstring() -> None:
 
     assert ping.spec.description == ""
     assert ping.spec.parameters == {"type": "object", "properties": {}, "additionalProperties": False}
-    assert call(ping) == "null"
+    assert call(ping) == "(no output)"
 
 
 def test_names_that_pydantic_reserves_are_fine() -> None:
@@ -237,3 +242,64 @@ def test_hints_that_are_unknown_at_run_time() -> None:
 def test_an_unknown_option_is_refused() -> None:
     with pytest.raises(TypeError, match=r"no option 'idempotnt'\. Did you mean 'idempotent'"):
         tool(google._fn, idempotnt=True)  # type: ignore[call-overload]
+
+
+def test_a_function_without_a_result_says_so() -> None:
+    @tool
+    async def nothing() -> None:
+        """Do something."""
+
+    assert invoke(write("nothing", {}), nothing).content == "(no output)"
+
+
+@pytest.mark.parametrize("name", ["my tool", "", "a" * 65, "naïve!"])
+def test_a_name_that_models_cannot_call_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match="expected letters, digits"):
+        tool(lambda: "x", name=name)
+
+
+def test_what_the_model_is_not_told_is_said() -> None:
+    @tool
+    async def add(a, b: int) -> int:  # type: ignore[no-untyped-def]
+        return a + b
+
+    assert undescribed(add.spec) == ["what it does: write a docstring", "the type of a: annotate it"]
+
+
+def test_a_signal_in_a_thread_is_explained() -> None:
+    @tool
+    def alarm() -> str:
+        """Set an alarm."""
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)
+        return "set"
+
+    assert "write the tool as an async function" in invoke(write("alarm", {}), alarm).reason
+
+
+def test_a_generator_is_refused_because_it_may_have_no_end() -> None:
+    @tool
+    def count() -> Iterator[int]:
+        """Count for ever."""
+        yield from itertools.count()
+
+    result = invoke(write("count", {}), count)
+    assert result.fault is FaultKind.TOOL
+    assert "it returned a generator; expected text or data" in result.reason
+
+
+def test_a_result_that_takes_long_to_write_ends_at_the_deadline() -> None:
+    go_on = threading.Event()
+
+    class Slow:
+        def __str__(self) -> str:
+            go_on.wait(30)
+            return "slow"
+
+    @tool
+    async def look() -> list[Any]:
+        """Look."""
+        return [Slow()]
+
+    result = invoke(write("look", {}), look, deadline_s=0.05, retries=0)
+    go_on.set()
+    assert "did not answer in time" in result.content

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from rlfactory_core.config import ToolsConfig
 from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import ConfigError, ToolError, UsageError
 from rlfactory_core.tools import DefaultToolManager, tool
+from rlfactory_core.tools.validation import ArgumentChecker
 from rlfactory_core.types import FaultKind, ToolResult, ToolSpec
 
 
@@ -213,3 +215,23 @@ def test_overrides_that_are_refused() -> None:
         DefaultToolManager([echo], ToolsConfig(overrides={"ecko": {"deadline_s": 1}}))
     with pytest.raises(ConfigError, match="deadline_s"):
         DefaultToolManager([echo], ToolsConfig(overrides={"echo": {"deadlin_s": 1}}))
+
+
+def test_checking_arguments_does_not_stop_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    checking, go_on = threading.Event(), threading.Event()
+
+    def problem(checker: ArgumentChecker, arguments: object) -> str:
+        checking.set()
+        assert go_on.wait(30)
+        return "no"
+
+    async def work(manager: DefaultToolManager) -> ToolResult:
+        running = asyncio.ensure_future(manager.invoke([write("echo", {"times": "a"})], CONTEXT))
+        while not checking.is_set():  # noqa: ASYNC110 - the loop goes on
+            await asyncio.sleep(0)
+        go_on.set()
+        (result,) = await running
+        return result
+
+    monkeypatch.setattr(ArgumentChecker, "problem", problem)
+    assert manage(work, echo).content == "Error: wrong arguments for echo: no"

@@ -180,9 +180,15 @@ def test_the_summary_says_what_was_learned_and_what_to_do_next(tmp_path: Path) -
 
 def test_the_summary_says_which_trajectories_were_left_out(tmp_path: Path) -> None:
     folder, out = RunFolder.create("search", root=tmp_path), io.StringIO()
-    folder.write_summary({"steps": 2, "faults": {"policy": 3, "infra": 1}})
+    masked = {"judge": 3, "search": 37}
+    folder.write_summary({"steps": 2, "faults": {"policy": 3}, "trajectories": 5120, "masked": masked, "replays": 2})
     print_summary(folder, out)
-    assert "Faults in training: 3 wrong tool calls, 1 infrastructure failure. The trajectories with 1" in out.getvalue()
+    words = " ".join(out.getvalue().split())
+    assert (
+        "Faults in training: 3 wrong tool calls. 40 of 5,120 trajectories were masked (search 37, judge 3), and"
+        in words
+    )
+    assert "left out of the updates; steps were played again 2 times, because too many were masked." in words
 
 
 def test_the_summary_of_a_run_without_anything(tmp_path: Path) -> None:

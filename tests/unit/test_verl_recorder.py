@@ -119,6 +119,7 @@ def test_the_display_shows_reward_success_and_speed(folder: RunFolder) -> None:
         "reward": pytest.approx(2 / 3),
         "exact_match": pytest.approx(2 / 3),
         "sampled_tokens_s": folder.read_metrics()[0]["sampled_tokens_s"],
+        "masked": 1.0,
     }
 
 

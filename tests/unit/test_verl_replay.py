@@ -66,8 +66,12 @@ class Heard:
     """A recorder that stores the rows that it gets."""
 
     def __init__(self) -> None:
+        self.said: list[str] = []
         self.steps: list[list[Row]] = []
         self.evaluations: list[list[Row]] = []
+
+    def replayed(self, text: str) -> None:
+        self.said.append(text)
 
     def step_rows(self, rows: list[Row]) -> None:
         self.steps.append(rows)
@@ -79,6 +83,7 @@ class Heard:
 @pytest.fixture
 def queue(monkeypatch: pytest.MonkeyPatch) -> Queue:
     fake = Queue()
+    monkeypatch.setattr(replay, "PAUSE_S", 0.0)
     monkeypatch.setattr(replay, "tq", SimpleNamespace(kv_batch_get=fake.kv_batch_get, kv_clear=fake.kv_clear))
     return fake
 
@@ -104,7 +109,7 @@ def take(made: RecordingReplayBuffer, partition: str = "train") -> Any:
 
 
 def test_spoilt_trajectories_are_dropped_and_cleared_but_recorded(queue: Queue) -> None:
-    inner = Inner(queue, rows("a", None, infra_fault(), None) | rows("b_c", None, None, VERIFIER))
+    inner = Inner(queue, rows("a", None, infra_fault(), None) | rows("b_c", None, None, VERIFIER))  # a third
     made, heard = recording(inner)
     batch, metrics = take(made)
     assert batch.keys == ["a_0_0", "a_2_0", "b_c_0_0", "b_c_1_0"]
@@ -132,14 +137,28 @@ def test_faults_of_the_policy_spoil_nothing(queue: Queue) -> None:
 
 
 def test_a_single_unspoilt_attempt_is_dropped_if_the_estimator_compares_attempts(queue: Queue) -> None:
-    made, _ = recording(Inner(queue, rows("a", None, VERIFIER) | rows("b", None, None)), needed=2)
+    made, _ = recording(Inner(queue, rows("a", None) | rows("b", None, None)), needed=2)
     assert take(made)[0].keys == ["b_0_0", "b_1_0"]
-    assert queue.cleared == ["a_0_0", "a_1_0"]
+    assert queue.cleared == ["a_0_0"]
 
 
 def test_a_single_unspoilt_attempt_is_kept_for_a_critic(queue: Queue) -> None:
-    made, _ = recording(Inner(queue, rows("a", None, VERIFIER) | rows("b", None, None)), needed=1)
+    made, _ = recording(Inner(queue, rows("a", None) | rows("b", None, None)), needed=1)
     assert take(made)[0].keys == ["a_0_0", "b_0_0", "b_1_0"]
+
+
+def test_a_group_of_which_more_than_a_third_is_spoilt_is_dropped(queue: Queue) -> None:
+    made, _ = recording(Inner(queue, rows("a", None, None, VERIFIER, VERIFIER, None) | rows("b", None, None)), needed=1)
+    assert take(made)[0].keys == ["b_0_0", "b_1_0"]
+
+
+def test_a_batch_of_which_more_than_a_third_is_spoilt_is_replaced(queue: Queue) -> None:
+    inner = Inner(queue, rows("a", VERIFIER, VERIFIER) | rows("b", None, None, None), rows("c", None, None))
+    made, heard = recording(inner)
+    assert take(made)[0].keys == ["c_0_0", "c_1_0"]
+    assert heard.said == [
+        "step 7: 2 of 5 trajectories were masked: judge 2 (no score within 60 s). No update; the next batch in 0 s."
+    ]
 
 
 def test_prompts_that_fill_the_token_budget_are_dropped(queue: Queue) -> None:
@@ -167,20 +186,20 @@ def test_the_number_of_replaced_batches_is_limited(queue: Queue) -> None:
     with pytest.raises(TrainingError) as raised:
         take(made)
     text = str(raised.value)
-    assert "step 7: in 2 batches in a row every trajectory was spoilt" in text
-    assert "Most often: search: no answer within 30 s." in text
+    assert "step 7: 2 batches in a row had too many masked trajectories" in text
+    assert "3 of 3 trajectories were masked: search 2 (no answer within 30 s), judge 1 (no score within 60 s)" in text
     assert "--resume" in text
     assert len(heard.steps) == 2
     assert queue.values == {}
 
 
 def test_no_batch_is_replaced_after_a_stop_request(queue: Queue, tmp_path: Path) -> None:
-    inner = Inner(queue, rows("a", VERIFIER, None) | rows("b", None, None), rows("c", VERIFIER, VERIFIER))
+    inner = Inner(queue, rows("a", VERIFIER, None) | rows("b", None, None), rows("c", VERIFIER, VERIFIER))  # a quarter
     made, heard = recording(inner, stop=tmp_path)
     StopFile(tmp_path).ask("The judge's tokens are spent.")
     assert take(made)[0].keys == ["b_0_0", "b_1_0"]  # what can be used is used
     with pytest.raises(
-        RunStopped, match=r"^Stopped in step 7, in which nothing could be used\. The judge's tokens are"
+        RunStopped, match=r"^Stopped in step 7, in which too little could be used\. The judge's tokens are"
     ):
         take(made)
     assert inner.refilled == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -11,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rlfactory_core.cli.output import echo_json
 from rlfactory_core.errors import UsageError
+from rlfactory_core.utils.display import printable
 from rlfactory_judge.cli_options import ENDPOINTS, MODEL, URL
 
 if TYPE_CHECKING:
@@ -95,7 +96,10 @@ def ask(
     )
     reply = asyncio.run(_ask(checked, question))
     shown = question if show_prompt else None
-    click.echo(_as_json(checked, reply, shown) if as_json else _for_people(checked, reply, shown))
+    if as_json:
+        echo_json(_record(checked, reply, shown))
+    else:
+        click.echo(_for_people(checked, reply, shown))
 
 
 async def _ask(options: JudgeOptions, question: Question) -> Reply:
@@ -120,7 +124,7 @@ def _read(text: str) -> str:
         raise UsageError(f"No text can be read from the file {text[1:]}: {error}") from error
 
 
-def _as_json(options: JudgeOptions, reply: Reply, question: Question | None) -> str:
+def _record(options: JudgeOptions, reply: Reply, question: Question | None) -> dict[str, Any]:
     found: dict[str, Any] = {
         "score": reply.values[0],
         "raw": options.on_scale(reply.values[0]),
@@ -133,13 +137,15 @@ def _as_json(options: JudgeOptions, reply: Reply, question: Question | None) -> 
     }
     if question is not None:
         found["prompt"] = {"system": question.system, "user": question.user}
-    return json.dumps(found, indent=2, ensure_ascii=False)
+    return found
 
 
 def _for_people(options: JudgeOptions, reply: Reply, question: Question | None) -> str:
     parts = [] if question is None else [("system", question.system), ("user", question.user)]
     parts += [("reasoning", reply.reasoning), ("reply", reply.text)]
-    lines = [line for title, text in parts if text for line in (click.style(title, bold=True), text.strip(), "")]
+    lines = [
+        line for title, text in parts if text for line in (click.style(title, bold=True), printable(text.strip()), "")
+    ]
     value, low, high = reply.values[0], options.low, options.high
     score = f"{value:.3g}  ({options.on_scale(value):g} on the scale from {low:g} to {high:g})"
     cost = f"{reply.prompt_tokens} + {reply.sampled_tokens} tokens, {reply.seconds:.2f} s, {reply.endpoint}"

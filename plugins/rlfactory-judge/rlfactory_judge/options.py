@@ -25,6 +25,9 @@ class JudgeOptions(Section):
     """Addresses of OpenAI-compatible servers; none: those of `endpoints`."""
     endpoints: File | None = None
     """The endpoint file that `rlfactory judge serve` writes; none: its usual place."""
+    api_key_env: str | tuple[str, ...] | None = None
+    """The environment variable with the servers' key, or one for each address of `url`; none: RLFACTORY_API_KEY, or
+    OPENAI_API_KEY for OpenAI's own server."""
     placement: Literal["endpoint", "pool"] = "endpoint"
     """With pool, the engine verl serves the model on GPUs of its own."""
     gpus: Positive = 1
@@ -79,7 +82,7 @@ class JudgeOptions(Section):
     labels: File | None = None
     """A file of labelled examples that the judge is measured on before the run."""
     min_kappa: Annotated[float, Field(ge=-1.0, le=1.0)] | None = None
-    """With a smaller kappa on the labels the run does not start."""
+    """If the 95 % interval of kappa on the labels begins below it, or they are fewer than 30, no run starts."""
 
     def on_scale(self, value: float) -> float:
         """A score on [0, 1] as the judge gave it."""

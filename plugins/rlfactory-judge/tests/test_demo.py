@@ -29,7 +29,7 @@ from rlfactory_core import Message, Sample, StopReason, ToolContext, Trajectory
 from rlfactory_core.errors import UsageError
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.reporting.progress import NullProgress
-from rlfactory_core.rewards.scorers import exact_match
+from rlfactory_core.rewards import exact_match
 from rlfactory_core.runner import prepare, resolve, run
 from rlfactory_core.tasks.parts import TaskParts
 from rlfactory_core.testing.bench import TaskBench

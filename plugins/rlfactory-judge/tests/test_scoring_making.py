@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 from rlfactory_judge.contract import JudgePlace
 from rlfactory_judge.options import JudgeOptions
-from rlfactory_judge.scoring.factory import make_judge
+from rlfactory_judge.scoring.factory import make_judge, read_options
 from rlfactory_judge.scoring.judge import OutcomeJudge
+from rlfactory_judge.service.endpoint import Endpoint
+from rlfactory_judge.service.timing import Timing
 from scripted_judge import ScriptedJudge, answered, attempt, make
 
 from rlfactory_core.context import RunContext
@@ -56,6 +58,8 @@ def test_each_mode_is_a_reward_of_its_kind_with_a_rubric_of_its_own(mode, method
         ({"token_budget": 100}, ["token_budget", "max_tokens"]),
         ({"gpus": 2}, ["gpus", "placement: pool"]),
         ({"url": "http://a/v1", "endpoints": "e.json"}, ["url", "endpoints", "Leave one"]),
+        ({"url": "http://me:secret@a/v1"}, ["http://a/v1", "api_key_env"]),
+        ({"url": ("http://a/v1", "http://b/v1"), "api_key_env": ("ONE",)}, ["1 names for 2 addresses"]),
         ({"placement": "pool"}, ["pool", "model"]),
         ({**POOL, "url": "http://a/v1"}, ["url", "pool"]),
         ({**POOL, "endpoints": "e.json"}, ["endpoints", "pool"]),
@@ -70,6 +74,16 @@ def test_what_does_not_fit_is_refused_in_words(options, words):
 
     for word in words:
         assert word in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_each_server_gets_the_key_that_is_meant_for_it(monkeypatch):
+    monkeypatch.setenv("FIRST_KEY", "one")
+    options = read_options({"url": ("http://a/v1", "http://b/v1"), "api_key_env": ("FIRST_KEY", "SECOND_KEY")})
+    endpoint = Endpoint("http://a/v1", "m", options, Timing())
+    assert endpoint._client._authorization == "Bearer one"
+    with pytest.raises(UsageError, match="SECOND_KEY is not set"):
+        Endpoint("http://b/v1", "m", options, Timing())
 
 
 def test_several_problems_are_told_at_once():

@@ -56,7 +56,7 @@ def test_a_careless_judge_is_refused_with_figures_and_a_remedy(labels: Path, tmp
     text = str(caught.value)
     assert "kappa 0.00" in text
     assert "30 of 30 wrong answers accepted" in text
-    assert "at least 0.6" in text
+    assert "begins at 0.6 or above" in text
     assert f"rlfactory judge calibrate --labels {labels}" in text
     again = careless()
     with pytest.raises(UsageError, match="agrees too little"):  # another process of the same run
@@ -170,7 +170,18 @@ def test_a_folder_is_left_with_nothing_but_the_figures(labels: Path, tmp_path: P
 @pytest.mark.parametrize("mode", ["pairwise", "ranking"])
 def test_judges_that_compare_are_measured_on_pairs(tmp_path: Path, mode: Any) -> None:
     path = tmp_path / "labels.jsonl"
-    write_labels(path, labelled(0, pairs=20))
+    write_labels(path, labelled(0, pairs=40))
     found, said = check(honest(), JudgeOptions(labels=path, min_kappa=0.5, mode=mode))
     assert found is not None
-    assert "on 20 pairs" in said[-1]
+    assert "on 40 pairs" in said[-1]
+
+
+def test_few_labels_say_too_little(labels: Path) -> None:
+    write_labels(labels, labelled(29))
+    with pytest.raises(UsageError, match="measured on 29 labels; expected at least 30"):
+        check(honest(), JudgeOptions(labels=labels, min_kappa=0.1))
+
+
+def test_the_lower_end_of_the_interval_counts(labels: Path) -> None:
+    with pytest.raises(UsageError, match=r"kappa 1\.00 .*expected a kappa whose interval begins at 0\.95 or above"):
+        check(honest(), JudgeOptions(labels=labels, min_kappa=0.95))

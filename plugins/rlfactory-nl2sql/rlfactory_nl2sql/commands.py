@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 from pathlib import Path
 from typing import Any, get_args
 
 import click
 
+from rlfactory_core.cli.output import echo_json
 from rlfactory_core.errors import UsageError
 from rlfactory_core.types import Verdict
+from rlfactory_core.utils.display import printable
 from rlfactory_nl2sql.comparison.answer import Order
 from rlfactory_nl2sql.comparison.compare import Comparison, Semantics
 from rlfactory_nl2sql.connection import QueryLimits
@@ -56,7 +57,10 @@ def verify(db: str, gold: str, pred: str, seconds: float, as_json: bool, **optio
     if gold == pred == "-":
         raise UsageError("Only one of --gold and --pred can be read from standard input. Give the other as @FILE.")
     verdict = asyncio.run(_verify(parse_reference(db), _read(gold), _read(pred), how))
-    click.echo(_as_json(verdict) if as_json else _for_people(verdict))
+    if as_json:
+        echo_json({"passed": verdict.passed, "reasons": verdict.reasons, **verdict.data})
+    else:
+        click.echo(_for_people(verdict))
 
 
 async def _verify(ref: DatabaseRef, gold: str, prediction: str, options: VerifyOptions) -> Verdict:
@@ -81,14 +85,12 @@ def _read(sql: str) -> str:
         raise UsageError(f"No SQL can be read from the file {sql[1:]}: {error}") from error
 
 
-def _as_json(verdict: Verdict) -> str:
-    found = {"passed": verdict.passed, "reasons": verdict.reasons, **verdict.data}
-    return json.dumps(found, indent=2, ensure_ascii=False)
-
-
 def _for_people(verdict: Verdict) -> str:
     data = verdict.data
-    lines = [f"{_WORDS[verdict.passed]}  {_circumstances(data)}", *(f"  {reason}" for reason in verdict.reasons)]
+    lines = [
+        f"{_WORDS[verdict.passed]}  {_circumstances(data)}",
+        *(f"  {printable(reason)}" for reason in verdict.reasons),
+    ]
     for name in ("expected", "got"):
         if name in data:
             lines += ["", f"  {name}, differing rows first", *(f"    {line}" for line in _aligned(data[name]))]
@@ -106,6 +108,6 @@ def _circumstances(data: Any) -> str:
 
 def _aligned(rows: tuple[tuple[str, ...], ...]) -> list[str]:
     """The rows as lines, with aligned columns."""
-    cells = [[cell.replace("\n", "\\n") for cell in row] for row in rows]
+    cells = [[printable(cell.replace("\n", "\\n")) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return [" | ".join(map(str.ljust, row, widths)).rstrip() for row in cells]

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rlfactory_core.utils.display import printable
+
 if TYPE_CHECKING:
     from rlfactory_search.retrievers import Retriever
 
@@ -62,8 +64,10 @@ def query(text: str, k: int, **options: Any) -> None:
     async def show(retriever: Retriever) -> None:
         (hits,) = await retriever.search([text], k)
         for hit in hits:
-            title, _, passage = hit.contents.partition("\n")
-            click.echo(f"{hit.score:8.3f}  {click.style(title, bold=True)}  (id {hit.id})\n          {passage}")
+            title, _, passage = printable(hit.contents).partition("\n")
+            click.echo(
+                f"{hit.score:8.3f}  {click.style(title, bold=True)}  (id {printable(hit.id)})\n          {passage}"
+            )
         if not hits:
             click.echo("Nothing found.")
 

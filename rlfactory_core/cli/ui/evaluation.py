@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TextIO
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from rlfactory_core.cli.ui.console import make_console
 from rlfactory_core.reporting.progress import number_label
 
 SAMPLED, CONTROL = "sampled/", "control/"
@@ -17,12 +17,14 @@ _COUNTS = ("samples", "masked")
 
 def print_evaluation(results: Mapping[str, float], stream: TextIO) -> None:
     """Write the flat results of `Engine.evaluate`, with colours only on a terminal."""
-    console = Console(file=stream, highlight=False, width=None if stream.isatty() else 100)
+    console = make_console(stream, width=None if stream.isatty() else 100)
     console.print(_table(results))
     samples, masked = int(results.get("samples", 0)), int(results.get("masked", 0))
     console.print(Text(f"{samples:,} samples; in brackets the 95 % confidence interval over samples.", style="dim"))
     if masked:
-        console.print(Text(f"{masked:,} greedy attempts were masked by faults and are not counted.", style="yellow"))
+        sources = [f"{key.partition('/')[2]} {int(results[key]):,}" for key in results if key.startswith("masked/")]
+        text = f"{masked:,} greedy attempts were masked by faults and are not counted: {', '.join(sources)}."
+        console.print(Text(text, style="yellow"))
 
 
 def _table(results: Mapping[str, float]) -> Table:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TextIO
 
 from rlfactory_core.reporting.progress import NullProgress, Progress, StageState, count_text, seconds_text
+from rlfactory_core.utils.display import printable
 
 
 class PlainProgress(NullProgress):
@@ -55,7 +56,7 @@ class PlainProgress(NullProgress):
 
     def _line(self, text: str) -> None:
         self._last_s = self._clock()
-        self._stream.write(text + "\n")
+        self._stream.write(printable(text) + "\n")
         self._stream.flush()
 
 

@@ -13,6 +13,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
+from rlfactory_core.cli.ui.console import make_console
 from rlfactory_core.reporting.progress import NullProgress, StageState, count_text, seconds_text
 
 _NAME_WIDTH = 16
@@ -30,7 +31,7 @@ class RichProgress(NullProgress):
         self, stream: TextIO, *, console: Console | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         super().__init__(clock)
-        self._console = console or Console(file=stream, highlight=False)
+        self._console = console or make_console(stream)
         self._spinner = Spinner("dots", style="cyan")
         self._live: Live | None = None
 

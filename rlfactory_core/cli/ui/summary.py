@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TextIO
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from rlfactory_core.cli.ui.console import make_console
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.progress import number_label, number_text
 from rlfactory_core.reporting.run_data import (
@@ -20,7 +21,7 @@ from rlfactory_core.reporting.run_data import (
     eval_rows,
     faults_text,
     headline,
-    masking_faults,
+    masked_text,
     success_metric,
 )
 from rlfactory_core.reporting.trajectories import StoredTrajectory
@@ -30,7 +31,7 @@ _MAX_LINE = 500  # most characters of a tool result or answer in the example
 
 def print_summary(folder: RunFolder, stream: TextIO) -> None:
     """Write the summary of a finished or stopped run, with colours only on a terminal."""
-    console = Console(file=stream, highlight=False, width=None if stream.isatty() else 100)
+    console = make_console(stream, width=None if stream.isatty() else 100)
     console.print(_outcome(RunData.read(folder, pairs=1)))
     console.print()
     for label, place in _places(folder):  # not wrapped, so that they can be copied
@@ -81,10 +82,8 @@ def _change(before: float | None, after: float | None) -> Text:
 
 
 def _faults(run: RunData) -> str:
-    faults = faults_text(run.summary)
-    masked = masking_faults(run.summary)
-    rest = f" The trajectories with {masked} were left out of the updates." if masked else ""
-    return f"Faults in training: {faults}.{rest}" if faults else ""
+    faults, masked = faults_text(run.summary), masked_text(run.summary)
+    return " ".join(text for text in (faults and f"Faults in training: {faults}.", masked and f"{masked}.") if text)
 
 
 def _example(pair: Pair) -> list[RenderableType]:

@@ -6,11 +6,12 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
-from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from rlfactory_core.cli.ui.console import make_console
+from rlfactory_core.tools.schema import undescribed
 from rlfactory_core.types import ToolSpec
 
 Schema = Mapping[str, Any]
@@ -18,12 +19,14 @@ Schema = Mapping[str, Any]
 
 def print_tools(tools: Sequence[tuple[ToolSpec, str]], stream: TextIO) -> None:
     """Print each tool with its origin, such as ``task``; with colours only on a terminal."""
-    console = Console(file=stream, highlight=False, width=None if stream.isatty() else 100)
+    console = make_console(stream, width=None if stream.isatty() else 100)
     for number, (spec, origin) in enumerate(tools):
         if number:
             console.print()
         console.print(Text.assemble((spec.name, "bold"), (f"  ({origin})", "dim")))
         console.print(Padding(Text(spec.description.strip()), (0, 0, 0, 2), expand=False))
+        if missing := undescribed(spec):
+            console.print(Text(f"  The model is not told {', nor '.join(missing)}.", style="yellow"))
         if spec.parameters.get("properties"):
             console.print(_arguments(spec.parameters))
         else:

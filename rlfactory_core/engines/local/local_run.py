@@ -21,8 +21,9 @@ from rlfactory_core.engines.local.model.pack import common_prefix
 from rlfactory_core.engines.local.model.policy import Policy
 from rlfactory_core.engines.local.tiny.default_model import OwnModel
 from rlfactory_core.engines.local.training.checkpoint import (
+    LATEST,
     TrainerState,
-    latest_checkpoint,
+    checkpoints,
     load_state,
     save_checkpoint,
 )
@@ -33,7 +34,8 @@ from rlfactory_core.engines.local.training.trainer import Observer, StepResult, 
 from rlfactory_core.engines.local.training.update import Learner
 from rlfactory_core.engines.local.training.workers import Compute, Workers
 from rlfactory_core.engines.recorder import Recorder, evaluation_passes, run_facts
-from rlfactory_core.errors import UsageError
+from rlfactory_core.errors import CheckpointError, ModelError, UsageError
+from rlfactory_core.reporting.folder import replace_link
 from rlfactory_core.reporting.loggers import open_loggers
 from rlfactory_core.reporting.trajectories import stored
 from rlfactory_core.tasks.runtime import TaskResources, TaskRuntime
@@ -197,7 +199,8 @@ async def opened(run: EngineRun, compute: Compute, *, training: bool) -> AsyncIt
         if workers.first:
             shown = config.model_dump(mode="json")
             names = config.loggers if training else ()
-            loggers = stack.enter_context(closing(open_loggers(names, run.folder, shown, start.step or None)))
+            opened_loggers = open_loggers(names, run.folder, shown, start.step or None, run.progress.say)
+            loggers = stack.enter_context(closing(opened_loggers))
             earlier = start.state.totals if start.state else None
             recorder = Recorder(run.folder, run.progress, runtime.success, loggers, earlier)
         yield LocalRun(run, compute, start, policy, rollouts, recorder)
@@ -209,17 +212,41 @@ def _start(run: EngineRun, workers: Workers) -> Start:
     dtype = choose_dtype("float32" if tiny else config.dtype, choose_device(config.device))
     if not run.resume:
         return _start_model(run, workers, dtype)
-    checkpoint = latest_checkpoint(run.folder.checkpoints)
-    state = load_state(checkpoint)
-    if state.step > config.train.steps:
+    start = _newest_whole(run, workers, dtype)
+    if start.step > config.train.steps:
         raise UsageError(
-            f"The run has done {state.step} steps, more than train.steps={config.train.steps}. "
-            f"Give more, for example: --steps {2 * state.step}"
+            f"The run has done {start.step} steps, more than train.steps={config.train.steps}. "
+            f"Give more, for example: --steps {2 * start.step}"
         )
-    if config.train.lora is not None:  # the checkpoint's weights have the adapters merged in
-        found = _start_model(run, workers, dtype)
-        return Start(found.model, found.tokenizer, state)
-    return Start(*load_pretrained(str(checkpoint), choose_device("cpu"), dtype), state)
+    return start
+
+
+def _newest_whole(run: EngineRun, workers: Workers, dtype: torch.dtype) -> Start:
+    """The newest checkpoint that can be read.
+
+    Raises:
+        CheckpointError: there is none.
+    """
+    found = checkpoints(run.folder.checkpoints)
+    for number, checkpoint in enumerate(found):
+        try:
+            state = load_state(checkpoint)
+            if run.config.train.lora is None:
+                start = Start(*load_pretrained(str(checkpoint), choose_device("cpu"), dtype), state)
+            else:  # the checkpoint's weights have the adapters merged in
+                begun = _start_model(run, workers, dtype)
+                start = Start(begun.model, begun.tokenizer, state)
+        except (CheckpointError, ModelError) as error:
+            if number == len(found) - 1:
+                raise CheckpointError(f"{error} There is no older checkpoint: start the run anew.") from error
+            run.progress.say(f"warning: {error} The run goes on from the checkpoint before it.")
+        else:
+            if number and workers.first:
+                replace_link(run.folder.checkpoints / LATEST, checkpoint.name)
+            return start
+    raise CheckpointError(
+        f"There is no checkpoint in {run.folder.checkpoints}: the run ended before its first one. Start it anew."
+    )
 
 
 def _start_model(run: EngineRun, workers: Workers, dtype: torch.dtype) -> Start:

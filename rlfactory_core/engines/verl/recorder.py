@@ -41,9 +41,15 @@ class RowRecorder(Recorder):
         self._step: list[Row] = []
         self._evaluation: list[Row] = []
         self._eval_metrics: dict[str, float] = {}
+        self._replays = 0
 
     def step_rows(self, rows: Sequence[Row]) -> None:
         self._step += rows
+
+    def replayed(self, text: str) -> None:
+        """A batch of the step was not trained on, and is replaced; the text says why."""
+        self._replays += 1
+        self.progress.say(text)
 
     def evaluation_rows(self, rows: Sequence[Row]) -> None:
         self._evaluation += rows
@@ -64,7 +70,8 @@ class RowRecorder(Recorder):
         rows, self._step = _in_order(self._step), []
         groups = _groups(rows)
         metrics = {**training_metrics(groups), **self._eval_metrics, **common_metrics(verl, groups)}
-        self._eval_metrics = {}
+        metrics["replays"] = float(self._replays)
+        self._eval_metrics, self._replays = {}, 0
         self.step(step, groups, metrics, _stored(rows))
         return metrics
 
@@ -75,7 +82,7 @@ class RowRecorder(Recorder):
         """
         rows = _in_order(self._step)
         groups = _groups(rows)
-        metrics = {**training_metrics(groups), **common_metrics({}, groups)}
+        metrics = {**training_metrics(groups), **common_metrics({}, groups), "replays": float(self._replays)}
         self.folder.write_stored(step, _stored(rows))
         return RecorderState(step, {**self.totals_with(groups, metrics), "seconds": self.seconds()}, metrics)
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+import time
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import transfer_queue as tq
 
+from rlfactory_core.algo.masking import LONGEST_PAUSE_S, PAUSE_S, masking_text, too_many
 from rlfactory_core.engines.verl.events import StopFile, stopped
 from rlfactory_core.engines.verl.rollout_request import FIELD, POSITION, Position
 from rlfactory_core.errors import TrainingError
 from rlfactory_core.reporting.trajectories import StoredTrajectory
+from rlfactory_core.utils.backoff import backoff_s
 
 TRAIN = "train"  # verl's name of the partition; the other is "val"
 
@@ -31,11 +34,11 @@ class RecordingReplayBuffer:
 
     Args:
         inner: verl's, or the user's own ``trainer.v1.sampler.custom_sampler``.
-        recorder: gets ``step_rows(rows)`` and ``evaluation_rows(rows)``.
+        recorder: gets ``step_rows(rows)``, ``evaluation_rows(rows)`` and ``replayed(line)``.
         stop: after a stop request a spoilt batch is not replaced.
         group_size_needed: prompts with fewer unspoilt attempts are dropped: 2 if the estimator compares attempts
             (verl's GRPO would take the raw reward of a single attempt as its advantage), else 1.
-        max_spoilt: the run fails after so many batches in a row without a usable trajectory.
+        max_spoilt: the run fails after so many batches in a row that cannot be trained on.
     """
 
     def __init__(self, inner: Any, recorder: Any, stop: StopFile, *, group_size_needed: int, max_spoilt: int) -> None:
@@ -46,13 +49,14 @@ class RecordingReplayBuffer:
         return getattr(self._inner, name)
 
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> Any:
-        """As verl's ``ReplayBuffer.sample``; a training batch in which everything is spoilt is replaced.
+        """As verl's ``ReplayBuffer.sample``; a training batch that has lost too much is replaced, after a pause.
 
         Raises:
-            RunStopped: a stop was requested, and the batch has no usable trajectory.
-            TrainingError: too many such batches in a row; the message has the most frequent fault.
+            RunStopped: a stop was requested, and the batch cannot be trained on.
+            TrainingError: too many such batches in a row; the message has the faults of the last one.
         """
-        for _ in range(self._max_spoilt):
+        reason = ""
+        for play in range(1, self._max_spoilt + 1):
             batch, metrics = self._inner.sample(
                 global_steps=global_steps, partition_id=partition_id, batch_size=batch_size
             )
@@ -70,26 +74,43 @@ class RecordingReplayBuffer:
             if useful:
                 return batch.select_keys([key for key in batch.keys if key in useful]), metrics
             if self._stop.requested:  # perhaps for the reason that spoils them, such as a spent budget
-                raise stopped(f"Stopped in step {global_steps}, in which nothing could be used.", self._stop)
-            self._inner.refill_fn(batch_size)
+                raise stopped(f"Stopped in step {global_steps}, in which too little could be used.", self._stop)
+            reason = masking_text(row.stored.trajectory for row in rows)
+            if play < self._max_spoilt:
+                self._pause(global_steps, play, reason)
+                self._inner.refill_fn(batch_size)
         raise TrainingError(
-            f"step {global_steps}: in {self._max_spoilt} batches in a row every trajectory was spoilt by a fault, "
-            "or sampled nothing because its prompt fills rollout.max_tokens. "
-            f"{_most_common_fault(rows)} The last checkpoint is kept: fix the cause and go on with --resume."
+            f"step {global_steps}: {self._max_spoilt} batches in a row had too many masked trajectories, or sampled "
+            f"nothing because their prompts fill rollout.max_tokens. {f'In the last one, {reason}. ' if reason else ''}"
+            "What is left is a selection, so it is not trained on. The last checkpoint is kept: mend the cause, and go "
+            "on with --resume."
         )
 
     def _useful(self, rows: Sequence[Row]) -> set[str]:
-        live: defaultdict[Position, list[Row]] = defaultdict(list)
+        """The keys of the rows that can be trained on; none if the batch has lost too many."""
+        if too_many(sum(row.stored.trajectory.masked for row in rows), len(rows)):
+            return set()
+        groups: defaultdict[Position, list[Row]] = defaultdict(list)
         for row in rows:
-            if not row.stored.trajectory.masked:
-                live[row.position].append(row)
-        # A prompt that fills the token budget has attempts without a token, which divide by zero in some estimators.
-        return {
-            row.key
-            for found in live.values()
-            if len(found) >= self._needed and any(row.stored.trajectory.num_sampled for row in found)
-            for row in found
-        }
+            groups[row.position].append(row)
+        useful = set()
+        for group in groups.values():
+            live = [row for row in group if not row.stored.trajectory.masked]
+            trained = not too_many(len(group) - len(live), len(group)) and len(live) >= self._needed
+            # Without a token, because the prompt fills the token budget, some estimators divide by zero.
+            if trained and any(row.stored.trajectory.num_sampled for row in live):
+                useful |= {row.key for row in live}
+        return useful
+
+    def _pause(self, step: int, play: int, reason: str) -> None:
+        """What masked so many trajectories may be over afterwards."""
+        pause_s = backoff_s(play, PAUSE_S, LONGEST_PAUSE_S, least=1.0) if reason else 0.0
+        self._recorder.replayed(
+            f"step {step}: {reason or 'nothing was sampled'}. No update; the next batch in {pause_s:.0f} s."
+        )
+        end = time.monotonic() + pause_s
+        while not self._stop.requested and (left := end - time.monotonic()) > 0:
+            time.sleep(min(left, 0.2))
 
     def _clear(self, batch: Any, dropped: list[str]) -> None:
         """Delete rows; verl fills a batch that has become too small with rows of padding."""
@@ -109,8 +130,3 @@ def fetch_rows(batch: Any) -> list[Row]:
         Row(key, Position(**extra[POSITION]), StoredTrajectory.from_line(extra[FIELD]))
         for key, extra in zip(batch.keys, extras, strict=True)
     ]
-
-
-def _most_common_fault(rows: Sequence[Row]) -> str:
-    faults = Counter(f"{fault.source}: {fault.message}" for row in rows for fault in row.stored.trajectory.faults)
-    return f"Most often: {faults.most_common(1)[0][0]}." if faults else ""

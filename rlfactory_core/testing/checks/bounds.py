@@ -7,13 +7,14 @@ from collections.abc import Iterator, Sequence
 
 from rlfactory_core.testing.checks.context import CheckContext
 from rlfactory_core.testing.checks.result import Evidence, seen, wrong
-from rlfactory_core.testing.policies import constant
+from rlfactory_core.testing.policies import constant, script
 from rlfactory_core.testing.rewards import last_text, of
 from rlfactory_core.tiny import answer_text
 from rlfactory_core.types import FaultKind, Trajectory
 
 _NEAR = 1e-6
 _CHARS_PER_TOKEN = 8
+_REPEATED, _TURNS = 2, 6  # episodes of the oracle, and turns of each, that are repeated
 _TEXTS = (
     "answer " * 15_000,
     "<answer><answer>1</answer></answer>" * 50,
@@ -31,13 +32,17 @@ _ANSWERS = (
 
 
 def check(context: CheckContext) -> Iterator[Evidence]:
-    """Looks at the rewards of all episodes that any check has played, and at those for hostile texts.
+    """Looks at the rewards of all episodes that any check has played, for hostile texts and for repeated steps.
 
-    A hostile text is as long as a turn may be.
+    A hostile text is as long as a turn may be. Each turn of the oracle is repeated until the episode ends.
     """
     most = context.bench.config.rollout.max_turn_tokens * _CHARS_PER_TOKEN
     for text in (*(text[:most] for text in _TEXTS), *(answer_text(text[:most]) for text in _ANSWERS)):
         context.play(constant(text), context.some()[:2])
+    for each in _solved(context)[:_REPEATED]:
+        said = [turn.message for turn in each.turns[:_TURNS]]
+        for end in range(1, len(said) + 1):  # a step that is rewarded each time can be taken up to the limit of turns
+            context.play(script(*said[:end]), [each.sample])
     low, high = context.bench.reward_bounds
     played = [each for each in context.all_played if not each.masked]
     rewards = [each.reward for each in played]
@@ -54,6 +59,13 @@ def check(context: CheckContext) -> Iterator[Evidence]:
     else:
         yield seen("no episode was rewarded: all are masked")
     yield from _crashed(context.all_played)
+
+
+def _solved(context: CheckContext) -> list[Trajectory]:
+    try:
+        return context.oracle()
+    except Exception:  # noqa: BLE001 - the check `oracle` says so
+        return []
 
 
 def _crashed(played: Sequence[Trajectory]) -> Iterator[Evidence]:

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rlfactory_core.rewards.scorers import exact_match, last_answer
+from rlfactory_core.rewards.answers import exact_match
+from rlfactory_core.rewards.scorers import last_answer
 from rlfactory_core.testing.checks.context import CheckContext
 from rlfactory_core.testing.checks.result import DoesNotApply, Evidence, seen, wrong
 from rlfactory_core.testing.examples import example_calls

@@ -9,10 +9,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rlfactory_core.protocols import EnvStart
-from rlfactory_core.rewards.scorers import normalize
+from rlfactory_core.rewards.answers import normalize
 from rlfactory_core.testing.checks.context import CheckContext
 from rlfactory_core.testing.checks.result import DoesNotApply, Evidence, seen, wrong
 from rlfactory_core.testing.rewards import known_answers, of
+from rlfactory_core.tools.schema import undescribed
 from rlfactory_core.types import Sample
 
 _SAMPLES = 64  # of each split
@@ -79,12 +80,10 @@ def leaks(place: str, texts: Sequence[tuple[Sample, str]]) -> Evidence:
 
 
 def _undescribed(starts: Sequence[EnvStart]) -> Iterator[Evidence]:
-    names = dict.fromkeys(tool.name for start in starts for tool in start.tools if not tool.description.strip())
-    if names:
-        yield seen(
-            f"the tools' schemas: nothing says what {', '.join(names)} does, so the model knows only its name. "
-            "Write a docstring"
-        )
+    tools = {tool.name: tool for start in starts for tool in start.tools}
+    for name, tool in tools.items():
+        if missing := undescribed(tool):
+            yield seen(f"the tools' schemas: the model is not told of {name} {', nor '.join(missing)}")
 
 
 def _places(sample: Sample, start: EnvStart) -> dict[str, str]:

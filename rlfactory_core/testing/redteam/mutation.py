@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from rlfactory_core.rewards.scorers import normalize
+from rlfactory_core.rewards.answers import normalize
 from rlfactory_core.testing.redteam.frame import Frame
 from rlfactory_core.types import Message, Sample, ToolSpec
 

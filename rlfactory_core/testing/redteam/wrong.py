@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import chain
 
-from rlfactory_core.rewards.scorers import normalize
+from rlfactory_core.rewards.answers import exact_match, normalize, number
 from rlfactory_core.testing.redteam.mutation import LONG, Case, Material, Mutation, long_text, mutation, one_of_each
 from rlfactory_core.tiny import ANSWER_OPEN, answer_text, call
 from rlfactory_core.types import Message, ToolCall, ToolSpec
@@ -41,7 +41,7 @@ def distributed(texts: Sequence[str], samples: int, least: int) -> list[tuple[st
     return [tuple(texts[(index * size + i) % len(texts)] for i in range(size)) for index in range(samples)]
 
 
-CONSTANTS = ("yes", "no", "0", "1", "true", "None", "I do not know.")
+CONSTANTS = ("yes", "no", "0", "1", "true", "None", "I do not know.", "the", "!")
 PATTERNS = (".*", "^", "()", "%", "*", "?")
 TAGS = (("no text", ""), ("white space", " \n "), ("one sign", "."))
 FILLER = "Let me think about this once more, step by step, and with great care. "
@@ -91,6 +91,20 @@ def reordered(material: Material) -> Iterable[Case]:
     if normalize(turned) in map(normalize, material.accepted):
         return []
     return one_of_each([turned], material.frame)
+
+
+@_wrong("another number of the same digits", "Compare numbers by value (rewards.exact_match), not without their signs.")
+def other_number(material: Material) -> Iterable[Case]:
+    """A right answer that is a number, with the other sign, and without its decimal point or fraction bar."""
+    truth = material.truth.strip()
+    if number(truth) is None:
+        return []
+    made = [
+        ("the other sign", truth.removeprefix("-") if truth.startswith("-") else f"-{truth.removeprefix('+')}"),
+        ("its digits only", "".join(filter(str.isdecimal, truth))),
+        ("a decimal place more", f"{truth}0"),
+    ]
+    return one_of_each([(how, text) for how, text in made if not exact_match(text, material.accepted)], material.frame)
 
 
 @_wrong("one letter of it", _WHOLE)

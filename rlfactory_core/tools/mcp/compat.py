@@ -20,6 +20,12 @@ _CONNECTION_CLOSED = -32000
 _CLOSED_MESSAGE = "Connection closed"  # the SDK's own message; servers use the same code for their errors
 _CUT_OFF = ("SSE stream ended", "SSE stream failed")  # messages of 2.x for an answer over HTTP that broke off
 INVALID_PARAMS = -32602
+_INTERNAL = {
+    -32700,
+    -32600,
+    -32601,
+    -32603,
+}  # of JSON-RPC itself: parse error, invalid request, no method, internal error
 _CUT_S = 0.5  # to send the notification that a call was cancelled
 UNREACHABLE = -32098  # ours, in the range that JSON-RPC leaves free: an HTTP request failed
 
@@ -57,6 +63,11 @@ class RpcError(Exception):
     @property
     def invalid_arguments(self) -> bool:
         return self.code == INVALID_PARAMS
+
+    @property
+    def internal(self) -> bool:
+        """Whether its text is about the server, and not written for who calls the tool."""
+        return self.code in _INTERNAL
 
     @property
     def connection_lost(self) -> bool:

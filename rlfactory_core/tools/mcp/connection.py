@@ -15,7 +15,7 @@ from typing import Any
 
 import anyio
 
-from rlfactory_core.errors import BackendError, ToolArgumentsError, ToolError, ToolUnavailableError
+from rlfactory_core.errors import BackendError, ToolArgumentsError, ToolError, ToolFailedError, ToolUnavailableError
 from rlfactory_core.tools.mcp import compat
 from rlfactory_core.tools.mcp.calls import PipeCalls, SessionCalls, render
 from rlfactory_core.tools.mcp.compat import Listing, RpcError
@@ -98,6 +98,7 @@ class Connection:
         Raises:
             ToolError: the tool reports a failure.
             ToolArgumentsError: the server refuses the arguments.
+            ToolFailedError: the server itself failed.
             ToolUnavailableError: the server is not up, or went down during the call.
         """
         life = self._life
@@ -136,6 +137,8 @@ class Connection:
             return ToolUnavailableError(f"MCP server {self._server.name} did not answer: {error}")
         life.answers += 1
         if isinstance(error, RpcError):
+            if error.internal:
+                return ToolFailedError(f"MCP server {self._server.name}: {error.message}")
             return (ToolArgumentsError if error.invalid_arguments else ToolError)(error.message)
         return ToolError("the server's answer is not valid")
 

@@ -91,6 +91,7 @@ class McpTool:
                 json.dumps(listed.parameters, sort_keys=True),
                 server.url,
                 *(server.command, *server.args),
+                json.dumps([server.env, server.cwd, server.headers], sort_keys=True),  # another database, another user
             ]
         )
         self._server = server

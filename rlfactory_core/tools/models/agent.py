@@ -77,7 +77,7 @@ def agent_tool(  # noqa: PLR0913 - one flat list of options, all but four have a
             counts; a call beyond it is refused.
         temperature: each call is sampled with a seed derived from the trajectory and the call's number.
         limits: for the calls to the agent's tools: keys of the configuration's ``tools`` section.
-        api_key: by default the first of `clients.openai.KEY_VARIABLES` that is set.
+        api_key: by default as `clients.openai.OpenAIClient` says.
         deadline_s: seconds for one call; an override in the configuration takes precedence.
 
     Raises:

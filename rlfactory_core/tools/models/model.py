@@ -91,7 +91,7 @@ def model_tool(  # noqa: PLR0913 - one flat list of options, all but four have a
         max_tokens: of one answer, reasoning included; a longer answer is truncated, with a note.
         temperature: at 0 results may be cached (``tools.cache``); above 0, each call is sampled with a seed derived
             from the trajectory and the call's number.
-        api_key: by default the first of `clients.openai.KEY_VARIABLES` that is set.
+        api_key: by default as `clients.openai.OpenAIClient` says.
         deadline_s: seconds for one call; an override in the configuration takes precedence.
 
     Raises:

@@ -10,6 +10,7 @@ from typing import Any
 from rlfactory_core.cache import digest
 from rlfactory_core.config.loading import validate_section
 from rlfactory_core.errors import ConfigError, UsageError
+from rlfactory_core.utils.display import without_credentials
 from rlfactory_judge.options import JudgeOptions, Mode
 from rlfactory_judge.rubrics.rubric import BUILT_IN, Rubric, default_rubric
 from rlfactory_judge.scoring.group_judge import PairwiseJudge, RankingJudge
@@ -62,6 +63,22 @@ def read_options(options: dict[str, Any]) -> JudgeOptions:
     return checked
 
 
+def _check_keys(options: JudgeOptions) -> None:
+    urls = (options.url,) if isinstance(options.url, str) else options.url or ()
+    for url in urls:
+        if without_credentials(url) != url:
+            raise UsageError(
+                f"{_PREFIX}.url: the address {without_credentials(url)} has a user and a password, which the run would "
+                "save. Put the key into an environment variable, and name it: api_key_env: JUDGE_KEY"
+            )
+    names = options.api_key_env
+    if isinstance(names, tuple) and len(names) != len(urls):
+        raise UsageError(
+            f"{_PREFIX}.api_key_env has {len(names)} names for {len(urls)} addresses; expected one for each, or "
+            "one for all."
+        )
+
+
 def _check_values(options: JudgeOptions) -> None:
     if not options.low < options.high:
         raise ConfigError(f"{_PREFIX}.low: got {options.low:g}, expected less than high, which is {options.high:g}.")
@@ -104,6 +121,7 @@ def _check_place(options: JudgeOptions, given: dict[str, Any]) -> None:
                 )
         if options.url is not None and options.endpoints is not None:
             raise UsageError(f"{_PREFIX}.url and endpoints both say where the judge is. Leave one of them out.")
+        _check_keys(options)
         return
     for name in ("url", "endpoints"):
         if getattr(options, name) is not None:

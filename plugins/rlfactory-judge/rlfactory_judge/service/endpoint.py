@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Mapping
 from typing import Any
 
 from rlfactory_core.clients.base import Completion
 from rlfactory_core.clients.openai import OpenAIClient
-from rlfactory_core.errors import BackendError
+from rlfactory_core.errors import BackendError, UsageError
 from rlfactory_core.tools import CircuitBreaker
 from rlfactory_core.types import Message, SamplingParams
 from rlfactory_judge.options import JudgeOptions
@@ -17,6 +18,7 @@ from rlfactory_judge.service.probing import enforces_schemas, response_format
 from rlfactory_judge.service.timing import Timing
 
 _START_TRIES = 3
+_PROBE, _PROBE_PARAMS = (Message("user", "Hello"),), SamplingParams(max_tokens=1, temperature=0.0)
 _ABOUT_SCHEMAS = ("response_format", "schema", "grammar", "guided", "structured")  # words in a server's refusal
 _ABOUT_LENGTH = ("max_tokens", "max_model_len", "max_completion_tokens")
 
@@ -34,8 +36,9 @@ class Endpoint:
     def __init__(self, url: str, model: str | None, options: JudgeOptions, timing: Timing) -> None:
         self._options, self._timing = options, timing
         # The service itself retries, so that retries go to another endpoint.
+        key = _key(url, options)
         self._client = OpenAIClient(
-            url, model, concurrency=options.concurrency, deadline_s=options.request_s, retries=0
+            url, model, api_key=key, concurrency=options.concurrency, deadline_s=options.request_s, retries=0
         )
         self._breaker = CircuitBreaker(options.breaker_failures, options.breaker_reset_s)
         self._expected: str | None = None
@@ -83,12 +86,16 @@ class Endpoint:
         return not self.alive and not self._breaker.is_open(self._timing.clock())
 
     async def revive(self) -> None:
-        """Check the health of a dead endpoint if it is due; afterwards it is alive or still dead."""
+        """Check the health of a dead endpoint if it is due; afterwards it is alive or still dead.
+
+        It has to write a token: a server can list its models and answer nothing else.
+        """
         if self.alive or not self._breaker.admit(self._timing.clock()):
             return
         try:
             if self._started:
                 await self._client.served(self._timing.health_s)
+                await asyncio.wait_for(self._client.complete(_PROBE, (), _PROBE_PARAMS), self._options.request_s)
             else:
                 await asyncio.wait_for(self._start(), 2 * self._options.request_s)
         except (TimeoutError, BackendError, ValueError):
@@ -181,3 +188,20 @@ class Endpoint:
 def _refuses_schema(failure: RequestError) -> bool:
     text = str(failure).lower()
     return failure.status in (400, 422, 501) and any(word in text for word in _ABOUT_SCHEMAS)
+
+
+def _key(url: str, options: JudgeOptions) -> str | None:
+    """The key for an address; None: the client's default.
+
+    Raises:
+        UsageError: the variable that ``api_key_env`` names is not set.
+    """
+    name = options.api_key_env
+    if isinstance(name, tuple):
+        urls = (options.url,) if isinstance(options.url, str) else options.url or ()
+        name = dict(zip(urls, name, strict=True)).get(url)
+    if name is None:
+        return None
+    if not os.environ.get(name):
+        raise UsageError(f"judge.api_key_env: the environment variable {name} is not set. Set it to the key of {url}.")
+    return os.environ[name]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
+from rlfactory_core.cli.output import echo, echo_json
 from rlfactory_core.config.loading import merge, parse_override, validate_section
 from rlfactory_core.errors import ConfigError, DataError, RunStopped, UsageError
 from rlfactory_judge.cli_options import ENDPOINTS, MODEL, URL
@@ -40,7 +41,9 @@ _BELOW = 1  # exit code for a kappa below --min-kappa, and where nothing was jud
 @click.option("--samples", type=click.IntRange(min=0), default=0, metavar="K", help="Ask K times, for consistency.")
 @click.option("--injections", type=click.IntRange(min=0), help="Texts in each wrong answer. Default: all.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the first N answers and N pairs.")
-@click.option("--min-kappa", type=click.FloatRange(-1.0, 1.0), metavar="X", help="Exit with 1 for a kappa below X.")
+@click.option(
+    "--min-kappa", type=click.FloatRange(-1.0, 1.0), metavar="X", help="Exit with 1 if kappa's interval begins below X."
+)
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Save the figures as JSON.")
 @click.option("--json", "as_json", is_flag=True, help="The figures as JSON on standard output.")
 @click.argument("rest", nargs=-1, metavar="[KEY=VALUE]...")
@@ -83,12 +86,15 @@ def calibrate(
     found = session.figures(whole=whole)
     if out is not None:
         _save(out, found)
-    click.echo(json.dumps(found.to_dict(), indent=2, ensure_ascii=False) if as_json else f"\n{calibration_text(found)}")
+    if as_json:
+        echo_json(found.to_dict())
+    else:
+        echo(f"\n{calibration_text(found)}")
     if not whole:
         raise RunStopped("stopped: these are the figures so far; the same command goes on from the kept replies")
     kappa = found.agreement.kappa if found.agreement is not None else None
-    if min_kappa is not None and (kappa is None or kappa.value < min_kappa):
-        shown = "cannot be told" if kappa is None else f"is {kappa.value:.3f}"
+    if min_kappa is not None and (kappa is None or kappa.low < min_kappa):
+        shown = "cannot be told" if kappa is None else f"is {kappa.value:.3f}, its interval begins at {kappa.low:.3f}"
         click.echo(f"kappa {shown}, and --min-kappa asks for {min_kappa:g}", err=True)
         raise click.exceptions.Exit(_BELOW)
     if found.agreement is None or found.agreement.n == 0:

@@ -22,6 +22,7 @@ from rlfactory_judge.trust.judging import RubricLike
 from rlfactory_judge.trust.labels import read_labels
 
 _NAME = "judge-calibration"
+FEWEST_LABELS = 30
 _WAIT_S = 0.2  # between looks at a lock that another process holds
 _SPOKEN_S = 20.0  # between lines that say how far it is
 _DECIDING = (
@@ -109,10 +110,15 @@ def _demand(found: Calibration, least: float, labels: Path) -> None:
         )
     if 2 * _lost(found) > found.costs.judgements:  # in a run it would mask most attempts
         raise UsageError(f"The judge gives too few judgements to train against it. {_figures(found)}. {remedy}")
-    if agreement.kappa.value < least:
+    if agreement.n < FEWEST_LABELS:
+        raise UsageError(
+            f"The judge was measured on {agreement.n} labels; expected at least {FEWEST_LABELS}, because fewer say "
+            f"little. Label more answers in {labels}."
+        )
+    if agreement.kappa.low < least:  # its value may be luck
         raise UsageError(
             f"The judge agrees too little with the labels to train against it. {_figures(found)}, expected a kappa "
-            f"of at least {least:g}. {remedy}"
+            f"whose interval begins at {least:g} or above. {remedy} More labels make the interval narrower."
         )
 
 

@@ -74,8 +74,8 @@ def load_pretrained(model: str, device: torch.device, dtype: torch.dtype) -> tup
                 setattr(config, key, 0.0)
         tokenizer = AutoTokenizer.from_pretrained(model)
         loaded = AutoModelForCausalLM.from_pretrained(model, config=config, dtype=dtype)
-    except (OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
+    except Exception as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ModelError(f"The model '{model}' cannot be loaded: {reason}") from error
     _own_memory(loaded)
     return loaded.to(device).eval(), tokenizer

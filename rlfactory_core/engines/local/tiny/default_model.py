@@ -6,6 +6,7 @@ of the code that trains it.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from typing import Any
 
 import torch
 
-from rlfactory_core.cache import build_once, digest
+from rlfactory_core.cache import build_once, check_room, digest
 from rlfactory_core.chat.qwen3 import Qwen3Format
 from rlfactory_core.chat.select import configured_format
 from rlfactory_core.config.sections import ChatConfig
@@ -35,6 +36,7 @@ from rlfactory_core.tasks.parts import TaskParts
 from rlfactory_core.tiny import TinyModelRecipe
 from rlfactory_core.types import ToolSpec
 
+_BYTES_PER_WEIGHT, _TOKENIZER_BYTES = 4, 1_000_000  # of a model in the cache
 MOST_WORKERS = 8  # more processes than this do not pay for a tiny model's batches
 
 
@@ -68,7 +70,7 @@ class OwnModel:
             ModelError: the task has no model of its own.
         """
         config, registry, task = parts.config, parts.registry, parts.task
-        recipe = recipe_of(task)
+        recipe = recipe_of(task, registry.find(config.env, "env").factory if config.env else None)
         if recipe is None:
             raise ModelError(
                 f"Plugin '{config.plugin}' brings no model of its own. Name one with --model (a folder or a hub id). "
@@ -98,12 +100,14 @@ class OwnModel:
         """
         recipe = self.recipe
         folder = workers.broadcast(self.folder(workers.size))
-        if workers.broadcast(folder.is_dir()):
+        if workers.broadcast(workers.first and is_whole(folder, progress)):
             model, tokenizer = load_pretrained(str(folder), torch.device("cpu"), torch.float32)
             return DefaultModel(model, tokenizer, cached=True)
         progress.stage("warm start: tokenizer")
         tokenizer = workers.broadcast(tiny_model.recipe_tokenizer(recipe) if workers.first else None)
         model = tiny_model.build_model(recipe, tokenizer, self.seed)
+        if workers.first:
+            check_room(folder.parent, _BYTES_PER_WEIGHT * model.num_parameters() + _TOKENIZER_BYTES)
         encoder = Encoder(self.make_chat(tokenizer), self.tools, raw=not recipe.chat_template)
         with _one_thread():
             warm_start = WarmStart(RaggedPolicy(model), recipe, encoder, workers, self.seed)
@@ -111,6 +115,19 @@ class OwnModel:
         if workers.first:
             build_once(folder, lambda temporary: write_model(temporary, model, tokenizer))
         return DefaultModel(model, tokenizer, cached=False)
+
+
+def is_whole(folder: Path, progress: Progress) -> bool:
+    """Whether the cache has the model. A damaged one is removed."""
+    if not folder.is_dir():
+        return False
+    try:
+        load_pretrained(str(folder), torch.device("cpu"), torch.float32)
+    except ModelError as error:
+        progress.say(f"warning: {error} It was in the cache, and is built anew.")
+        shutil.rmtree(folder, ignore_errors=True)
+        return False
+    return True
 
 
 @contextmanager

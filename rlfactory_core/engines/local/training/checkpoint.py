@@ -67,16 +67,9 @@ def write_model(folder: Path, model: Any, tokenizer: Any) -> None:
     tokenizer.save_pretrained(folder)
 
 
-def latest_checkpoint(folder: Path) -> Path:
-    """The newest whole checkpoint.
-
-    Raises:
-        CheckpointError: there is none.
-    """
-    steps = sorted(_steps(folder))
-    if not steps:
-        raise CheckpointError(f"There is no checkpoint in {folder}: the run ended before its first one. Start it anew.")
-    return folder / f"step-{steps[-1]}"
+def checkpoints(folder: Path) -> list[Path]:
+    """The newest first."""
+    return [folder / f"step-{step}" for step in sorted(_steps(folder), reverse=True)]
 
 
 def load_state(checkpoint: Path) -> TrainerState:

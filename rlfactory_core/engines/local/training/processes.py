@@ -6,8 +6,9 @@ import contextlib
 import multiprocessing
 import os
 import signal
-import socket
+import tempfile
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from rlfactory_core.plugins.fingerprint import Fingerprint
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.progress import NullProgress
+from rlfactory_core.utils.interrupt import SIGNALS
 
 Program = Callable[[EngineRun, Workers], Any]
 """Every process runs it: a function that another process can import."""
@@ -33,6 +35,8 @@ Failure = tuple[int, str]
 
 GRACE_S = 10  # how long a process may take to end by itself
 EXIT_S = 2  # how long to wait for the exit of a failed process
+START_S = 300.0  # for a process to begin, on a busy machine
+HEARTBEAT_S, SILENT_S = 5.0, 45.0  # between a worker's heartbeats, and without one until it is killed
 MAX_FAILURE = 16_000  # characters; the queue's pipe holds 64 kB until it is read
 
 
@@ -45,7 +49,7 @@ class _Job:
     folder: Path
     fingerprints: Sequence[Fingerprint]
     resume: bool
-    address: str  # of rank 0
+    rendezvous: Path  # see `Workers`
 
     def run(self, workers: Workers) -> None:
         registry = Registry()
@@ -67,10 +71,11 @@ def worker_processes(program: Program, run: EngineRun) -> Iterator[Workers]:
         return
     context = multiprocessing.get_context("spawn")
     failures: multiprocessing.SimpleQueue[Failure] = context.SimpleQueue()
-    address = f"127.0.0.1:{_free_port()}"
-    job = _Job(program, run.config, run.folder.path, run.registry.fingerprints(), run.resume, address)
     peers: list[tuple[BaseProcess, Connection]] = []
     workers = None
+    private = tempfile.TemporaryDirectory(prefix="rlf-workers-")
+    rendezvous = Path(private.name, "rendezvous")
+    job = _Job(program, run.config, run.folder.path, run.registry.fingerprints(), run.resume, rendezvous)
     try:
         for rank in range(1, size):
             here, there = context.Pipe(duplex=False)
@@ -83,7 +88,8 @@ def worker_processes(program: Program, run: EngineRun) -> Iterator[Workers]:
             peers.append((process, here))
         for process, started in peers:
             _wait_for_start(process, started)
-        workers = Workers(0, size, address)
+        threading.Thread(target=_watch, args=(peers, failures), daemon=True).start()
+        workers = Workers(0, size, rendezvous)
         yield workers
         workers.close()
         for process, _ in peers:
@@ -96,16 +102,18 @@ def worker_processes(program: Program, run: EngineRun) -> Iterator[Workers]:
             raise failure from error
         raise
     finally:
-        for process, started in peers:
-            started.close()
+        for process, _ in peers:
             process.kill()
             process.join()
         if workers is not None:
             workers.close()
+        private.cleanup()
 
 
 def _wait_for_start(process: BaseProcess, started: Connection) -> None:
-    """The collectives would wait forever for a process that has died while it started."""
+    """The collectives would wait forever for a process that has died, or was stopped, while it started."""
+    if not started.poll(START_S):
+        raise TrainingError(f"{process.name} has not begun after {START_S:.0f} s.")
     try:
         started.recv()
     except EOFError:
@@ -113,6 +121,32 @@ def _wait_for_start(process: BaseProcess, started: Connection) -> None:
         raise TrainingError(
             f"{process.name} ended with exit code {process.exitcode} before it began; its output is above."
         ) from None
+
+
+def _watch(peers: Sequence[tuple[BaseProcess, Connection]], failures: multiprocessing.SimpleQueue[Failure]) -> None:
+    """Kill a worker that sends no heartbeat, such as one that was stopped, because rank 0 would wait for it for ever.
+
+    Ends when all workers have ended.
+    """
+    last = time.monotonic()
+    heard, of = {sign: last for _, sign in peers}, {sign: process for process, sign in peers}
+    while of:
+        for sign in wait(list(of), HEARTBEAT_S):
+            assert isinstance(sign, Connection)
+            try:
+                sign.recv()
+                heard[sign] = time.monotonic()
+            except (EOFError, OSError):
+                del of[sign]
+        now, before = time.monotonic(), last
+        last = now
+        if now - before > 2 * HEARTBEAT_S:  # this process was stopped, perhaps all were
+            heard = dict.fromkeys(heard, now)
+        for sign, process in list(of.items()):
+            if now - heard[sign] > SILENT_S:
+                failures.put((1, f"{process.name} sent no heartbeat for {SILENT_S:.0f} s, and was killed."))
+                process.kill()
+                del of[sign]
 
 
 def _first_failure(
@@ -133,12 +167,12 @@ def _first_failure(
     return None
 
 
-def _worker(job: _Job, rank: int, started: Connection, failures: multiprocessing.SimpleQueue[Failure]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; rank 0 decides for all
-    _die_with_parent()
-    started.send(rank)
+def _worker(job: _Job, rank: int, heartbeats: Connection, failures: multiprocessing.SimpleQueue[Failure]) -> None:
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)  # Ctrl-C reaches the whole group; rank 0 decides for all
+    _live_with_parent(heartbeats)
     try:
-        workers = Workers(rank, job.config.train.workers, job.address)
+        workers = Workers(rank, job.config.train.workers, job.rendezvous)
         job.run(workers)
         workers.close()
     except RunStopped:
@@ -150,18 +184,16 @@ def _worker(job: _Job, rank: int, started: Connection, failures: multiprocessing
         os._exit(1)
 
 
-def _die_with_parent() -> None:
+def _live_with_parent(heartbeats: Connection) -> None:
+    """Send heartbeats, and end when the parent does."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 
     def watch() -> None:
-        wait([parent.sentinel])
+        with contextlib.suppress(OSError):  # the parent is gone
+            heartbeats.send(None)
+            while not wait([parent.sentinel], HEARTBEAT_S):
+                heartbeats.send(None)
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -40,10 +40,14 @@ class Rollouts:
         """The samples of a training step, of all processes."""
         return [self.samples[index] for index in self._schedule.step(step)]
 
-    async def train(self, step: int) -> list[Group]:
-        """This process's groups of a training step."""
+    async def train(self, step: int, replay: int = 0) -> list[Group]:
+        """This process's groups of a training step.
+
+        Args:
+            replay: how many times the step has been played before; each time has random numbers of its own.
+        """
         how = EvalPass(str(step), "", self._config.rollout.temperature, self._config.train.group_size)
-        return await self._play(self.prompts(step), how, ("train", step))
+        return await self._play(self.prompts(step), how, ("train", step, *(("replay", replay) if replay else ())))
 
     async def evaluate(self, how: EvalPass) -> list[Group]:
         """This process's groups of an evaluation pass."""

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from rlfactory_core.algo.batch import build_batches
 from rlfactory_core.algo.evaluation import EvalPass
+from rlfactory_core.algo.masking import LONGEST_PAUSE_S, PAUSE_S, masking_text, too_many
 from rlfactory_core.config import RunConfig
 from rlfactory_core.engines.local.model.pack import Packed
 from rlfactory_core.engines.local.training.rollouts import Rollouts
@@ -26,6 +27,7 @@ from rlfactory_core.errors import RunStopped, TrainingError
 from rlfactory_core.reporting.metrics import eval_metrics, group_metrics, tool_metrics
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.types import Group, TrainBatch
+from rlfactory_core.utils.backoff import backoff_s
 from rlfactory_core.utils.interrupt import StopRequest
 from rlfactory_core.utils.seeds import derive_seed
 
@@ -72,7 +74,7 @@ class Trainer:
         """Steps ``first`` … ``last``.
 
         Raises:
-            TrainingError: too many steps in a row were skipped.
+            TrainingError: too many steps in a row were skipped, or a step lost too many trajectories each time.
             RunStopped: a stop was requested, perhaps before the first step.
         """
         if await self.compute.any(self.stop.requested):
@@ -91,14 +93,37 @@ class Trainer:
                 task.cancel()
             await asyncio.gather(*ahead, return_exceptions=True)
 
-    async def _collect(self, step: int) -> tuple[list[Group], float]:
+    async def _collect(self, step: int, replay: int = 0) -> tuple[list[Group], float]:
         """This process's groups of a step, and the seconds they took."""
         start = time.perf_counter()
-        return await self.rollouts.train(step), time.perf_counter() - start
+        return await self.rollouts.train(step, replay), time.perf_counter() - start
+
+    async def _collect_again(self, step: int, replay: int, groups: Sequence[Group]) -> tuple[list[Group], float]:
+        """After a pause, since what masked so many trajectories may be over then."""
+        everything = await self.compute.gather(groups)
+        lost = masking_text(trajectory for part in everything for group in part for trajectory in group.trajectories)
+        if await self.compute.any(self.stop.requested):
+            await self._stop(f"Stopped before the update of step {step}.{await self._saved_before(step)}")
+        if replay >= self.config.train.max_skipped:
+            raise TrainingError(
+                f"Step {step} was played {replay} times, and more than a third of it was masked each time. "
+                f"The last time, {lost}. What is left is a selection, so it is not trained on. "
+                f"Mend the cause, then go on with --resume.{await self._saved_before(step)}"
+            )
+        pause_s = backoff_s(replay, PAUSE_S, LONGEST_PAUSE_S, least=1.0)
+        self.observer.progress.say(f"step {step}: {lost}. No update; it is played again in {pause_s:.0f} s.")
+        end = time.monotonic() + pause_s
+        while not self.stop.requested and (left := end - time.monotonic()) > 0:  # noqa: ASYNC110 - a signal sets it
+            await asyncio.sleep(min(left, 0.2))
+        return await self._collect(step, replay)
 
     async def _step(self, step: int, collecting: asyncio.Task[tuple[list[Group], float]]) -> None:
         start = time.perf_counter()
         groups, rollout_s = await collecting
+        replays = 0
+        while await self._lost_too_many(groups):
+            replays += 1
+            groups, rollout_s = await self._collect_again(step, replays, groups)
         waited = time.perf_counter() - start
         train = self.config.train
         batches = build_batches(
@@ -116,12 +141,19 @@ class Trainer:
         everything = await self.compute.gather((groups, evaluation))
         if self.compute.workers.first:
             all_groups = tuple(group for part, _ in everything for group in part)
-            metrics = self._metrics(step, all_groups, update)
+            metrics = self._metrics(step, all_groups, update) | {"replays": float(replays)}
             metrics |= eval_metrics([group for _, part in everything for group in part])
             metrics |= self._speed(groups, update, waited, rollout_s, update_s, time.perf_counter() - start)
             self.observer.on_step(StepResult(step, all_groups, metrics))
         self._check_skipped(update, step)
         await self._save_or_stop(step)
+
+    async def _lost_too_many(self, groups: Sequence[Group]) -> bool:
+        """Whether so many trajectories of all processes are masked that the step is not trained on."""
+        masked = [trajectory.masked for group in groups for trajectory in group.trajectories]
+        counts = [float(sum(masked)), float(len(masked))]
+        lost, total = await self.compute.run(lambda: self.compute.workers.sum(counts))
+        return too_many(int(lost), int(total))
 
     async def _update(self, batches: Sequence[TrainBatch]) -> UpdateMetrics:
         """``updates_per_step`` optimizer steps, even if this process has fewer batches."""
@@ -196,10 +228,21 @@ class Trainer:
     async def _save_or_stop(self, step: int) -> None:
         stop = await self.compute.any(self.stop.requested)
         every = self.config.checkpoint.every
-        if self.compute.workers.first and (stop or (every and step % every == 0)):
-            await self.compute.run(lambda: self.observer.save(step))
+        if stop or (every and step % every == 0):
+            await self._save(step)
         if stop:
             await self._stop(f"Stopped after step {step}, which is saved.")
+
+    async def _saved_before(self, step: int) -> str:
+        """Save the steps before this one, if there are any, and say so."""
+        if step == 1:
+            return ""
+        await self._save(step - 1)
+        return f" Step {step - 1} is saved."
+
+    async def _save(self, step: int) -> None:
+        if self.compute.workers.first:
+            await self.compute.run(lambda: self.observer.save(step))
 
     async def _stop(self, what: str) -> NoReturn:
         reasons = await self.compute.gather(self.stop.reason)

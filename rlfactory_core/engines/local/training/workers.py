@@ -7,8 +7,11 @@ process every collective is the identity, and torch.distributed is not initialis
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -23,13 +26,17 @@ class Workers:
 
     Args:
         rank, size: this process's number and how many there are.
-        address: ``host:port`` of rank 0's store; not needed for size 1.
+        rendezvous: the file through which the processes find each other; not needed for size 1. It has to be in a
+            folder that only this user may enter: who can write to it can join.
     """
 
-    def __init__(self, rank: int = 0, size: int = 1, address: str = "") -> None:
+    def __init__(self, rank: int = 0, size: int = 1, rendezvous: Path = Path()) -> None:
         self.rank, self.size = rank, size
         if size > 1:
-            dist.init_process_group("gloo", init_method=f"tcp://{address}", rank=rank, world_size=size)
+            loopback = next((name for _, name in socket.if_nameindex() if name in ("lo", "lo0")), "")
+            if loopback:  # gloo would listen on the address of the machine's name
+                os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)
+            dist.init_process_group("gloo", init_method=rendezvous.as_uri(), rank=rank, world_size=size)
 
     @property
     def first(self) -> bool:

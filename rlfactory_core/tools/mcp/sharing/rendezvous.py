@@ -21,7 +21,14 @@ from pathlib import Path
 from typing import Any
 
 from rlfactory_core.cache import digest
-from rlfactory_core.errors import BackendError, RlfactoryError, ToolArgumentsError, ToolError, ToolUnavailableError
+from rlfactory_core.errors import (
+    BackendError,
+    RlfactoryError,
+    ToolArgumentsError,
+    ToolError,
+    ToolFailedError,
+    ToolUnavailableError,
+)
 from rlfactory_core.tools.mcp.config import ServerConfig
 from rlfactory_core.version import __version__
 
@@ -94,7 +101,7 @@ def meeting_place(group: str, servers: Sequence[ServerConfig]) -> Rendezvous:
 
 _LENGTH_BYTES = 4
 _ERRORS: dict[str, type[RlfactoryError]] = {
-    kind.__name__: kind for kind in (ToolError, ToolArgumentsError, ToolUnavailableError, BackendError)
+    kind.__name__: kind for kind in (ToolError, ToolArgumentsError, ToolFailedError, ToolUnavailableError, BackendError)
 }
 
 

@@ -1,0 +1,146 @@
+"""Compares an answer with the accepted ones: as `exact_match` does, and as SQuAD's script does.
+
+SQuAD's normalisation drops articles and all punctuation. It was made for spans of a text. To it ``-5`` is ``5``,
+``3.14`` is ``314``, and an empty answer is ``A``; a policy finds that out. Rewards therefore compare with `exact_match`
+and `f1`. `squad_em` and `squad_f1` are for comparisons with published numbers.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
+
+_MAX_DIGITS = 400  # of a number that is compared by value; a longer one is compared as a text
+_DASHES = str.maketrans(dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2212", "-"))
+_VULGAR_FRACTION = re.compile("([0-9]?)([\u00bc-\u00be\u2150-\u215e])")
+_LETTER = r"[^\W\d_]"
+_FIGURES = r"\d+ (?: (?: [^\w\s]+ | \ [-+*/:]\ ) \d+ )*"  # digits with other signs between them: 1,000 3.14 10:30 5-3
+_SIGNS = re.compile(
+    rf"""
+    (?P<number> (?<!\w) [-+]? \$? (?: \d+\ (?=\d+/\d) )? \.? {_FIGURES}
+        (?: e [-+]? \d{{1,3}} )? (?! [^\W_] | [^\w\s]+\d ) (?: \ ?% | \ per\ ?cent\b )? )
+  | (?P<kept>
+        {_FIGURES}                                                # beside letters: v1.2
+      | (?<!{_LETTER}{{2}}) [-/] (?= \d | {_LETTER}\b )           # -x is not x, but a co-op is a coop
+      | (?<=\b\w\ ) [-+*/] (?= \ \w\b )                           # x + y is not x - y
+      | (?<=[\w+\#]) [+\#]+ | [=<>^|~%] )                         # C++ is not C, x < y is not x > y
+  | [{re.escape(string.punctuation)}]
+    """,
+    re.VERBOSE,
+)
+_INTEGER = r"(?:0|[1-9]\d*)"  # digits behind a 0 are a name: 007
+_NUMBER = re.compile(
+    rf"""
+    (?P<sign>[-+]?) \$?
+    (?: (?: (?P<whole>{_INTEGER})\ )? (?P<over>{_INTEGER})\ ?/\ ?(?P<under>{_INTEGER})
+      | (?P<decimal> (?: [1-9]\d{{0,2}} (?: ,\d{{3}} )+ | {_INTEGER} | (?=\.) ) (?: \.\d+ )? (?: e[-+]?\d+ )? ) )
+    (?P<percent> \ ?% | \ per\ ?cent )?
+    """,
+    re.VERBOSE,
+)
+_ARTICLE = re.compile(r"\b(a|an|the)\b")
+_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+def exact_match(prediction: str, references: Iterable[str]) -> float:
+    """1.0 if the prediction equals one of the references as `answer_words` reads both, else 0.0.
+
+    An empty prediction equals none.
+    """
+    return _best(prediction, references, answer_words, lambda given, wanted: float(given == wanted))
+
+
+def f1(prediction: str, references: Iterable[str]) -> float:
+    """The best F1 of `answer_words` with one of the references, in [0, 1]; 0.0 for an empty prediction."""
+    return _best(prediction, references, answer_words, _bag_f1)
+
+
+def squad_em(prediction: str, references: Iterable[str]) -> float:
+    """1.0 if the prediction equals one of the references after `normalize`, else 0.0.
+
+    The same as ``exact_match_score`` of SQuAD's evaluation script 1.1 (Rajpurkar et al. 2016, arXiv 1606.05250).
+    """
+    return float(any(normalize(prediction) == normalize(reference) for reference in references))
+
+
+def squad_f1(prediction: str, references: Iterable[str]) -> float:
+    """The best F1 of words after `normalize` with one of the references, in [0, 1].
+
+    The same as ``f1_score`` of SQuAD's evaluation script 1.1: 0.0 if there is no common word, on both sides none left
+    included.
+    """
+    words = normalize(prediction).split()
+    return max((_bag_f1(words, normalize(reference).split()) for reference in references), default=0.0)
+
+
+def answer_words(text: str) -> tuple[str, ...]:
+    """The words of a text as `exact_match` compares them; empty only for white space.
+
+    - Case, white space, punctuation and articles before another word are left out.
+    - Numbers are replaced by their value, with sign, decimals, thousands, exponent, fractions and percent: ``1,000``
+      equals ``1000.0``, and ``50%`` equals ``1/2``. ``007`` is no number.
+    - Other digits with signs between them, such as dates, times and versions, stay as they are written. So do signs
+      that change the meaning, as in ``C++`` and ``x - y``.
+    - A text of which nothing is left stays as it is, such as ``!``.
+    """
+    plain = " ".join(unicodedata.normalize("NFC", text).casefold().translate(_DASHES).split())
+    words = _SIGNS.sub(_meaning, _VULGAR_FRACTION.sub(_spelled_out, plain)).split()
+    last = len(words) - 1
+    kept = tuple(word for i, word in enumerate(words) if i == last or not _ARTICLE.fullmatch(word))
+    return kept or tuple(plain.split())
+
+
+def normalize(text: str) -> str:
+    """SQuAD's normalisation: lower case, without ASCII punctuation, English articles and repeated white space."""
+    return " ".join(_ARTICLE.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
+
+
+def number(text: str) -> Fraction | None:
+    """The value of a text that is one number and nothing else, in the notations that `answer_words` knows; or None."""
+    found = _NUMBER.fullmatch(text)
+    if not found or len(text) > _MAX_DIGITS:
+        return None
+    if found["decimal"] is None:
+        under = int(found["under"])
+        if not under:
+            return None
+        value = int(found["whole"] or 0) + Fraction(int(found["over"]), under)
+    else:
+        value = Fraction(found["decimal"].replace(",", ""))
+    value = -value if found["sign"] == "-" else value
+    return value / 100 if found["percent"] else value
+
+
+def _meaning(found: re.Match[str]) -> str:
+    """What a number or a sign is replaced by; nothing for mere punctuation."""
+    if found["number"] is not None:
+        value = number(found["number"])
+        if value is not None:
+            return str(value)
+        return re.sub(" ?per ?cent", "%", found["number"]).replace(" ", "")
+    return (found["kept"] or "").replace(" ", "")
+
+
+def _spelled_out(found: re.Match[str]) -> str:
+    """1 1/2 for 1½."""
+    fraction = unicodedata.normalize("NFKC", found[2]).replace("\u2044", "/")
+    return f"{found[1]} {fraction}" if found[1] else fraction
+
+
+def _best(
+    prediction: str,
+    references: Iterable[str],
+    read: Callable[[str], Sequence[str]],
+    measure: Callable[[Sequence[str], Sequence[str]], float],
+) -> float:
+    given = read(prediction)
+    return max((measure(given, read(reference)) for reference in references), default=0.0) if given else 0.0
+
+
+def _bag_f1(prediction: Sequence[str], reference: Sequence[str]) -> float:
+    common = (Counter(prediction) & Counter(reference)).total()
+    return 2.0 * common / (len(prediction) + len(reference)) if common else 0.0

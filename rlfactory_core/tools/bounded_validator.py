@@ -1,0 +1,146 @@
+"""JSON-schema validators whose work is bounded: the model chooses the value, and often a server chose the schema.
+
+Regular expressions run in RE2, in time that is linear in the text. Unique items are found in linear time. All keywords
+together may do a multiple of the value's size; schemas that refer to themselves could need exponentially more.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextvars import ContextVar
+from functools import lru_cache
+from typing import Any
+
+import re2
+from jsonschema import ValidationError
+from jsonschema.validators import extend
+
+_log = logging.getLogger(__name__)
+
+Keyword = Callable[[Any, Any, Any, Mapping[str, Any]], Iterable[ValidationError] | None]
+
+WORK, WORK_PER_NODE = 10_000, 30  # calls of keywords, for a value and for each of its nodes
+_left: ContextVar[list[int]] = ContextVar("left")
+
+
+class TooMuchWorkError(Exception):
+    """The value cannot be checked within the bound."""
+
+
+def bounded(draft: Any) -> Any:
+    """The validator of a draft, with the bound."""
+    keywords: dict[str, Keyword] = {**draft.VALIDATORS, **_OWN}
+    return extend(draft, {name: _counted(keyword) for name, keyword in keywords.items()})  # type: ignore[no-untyped-call]
+
+
+def errors(validator: Any, value: Any) -> list[ValidationError]:
+    """All errors of a value.
+
+    Args:
+        validator: made by a class that `bounded` has returned.
+
+    Raises:
+        TooMuchWorkError: see there.
+        RecursionError: the value is nested too deeply.
+    """
+    token = _left.set([WORK + WORK_PER_NODE * _nodes(value)])
+    try:
+        return list(validator.iter_errors(value))
+    finally:
+        _left.reset(token)
+
+
+def matches(pattern: str, text: str) -> bool:
+    """Whether the pattern is found in the text; True for a pattern that RE2 does not have, such as a lookahead."""
+    compiled = _compiled(pattern)
+    return compiled is None or compiled.search(text) is not None
+
+
+@lru_cache(maxsize=1024)
+def _compiled(pattern: str) -> Any:
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        return re2.compile(pattern, options=options)
+    except re2.error as error:
+        reason = error.args[0].decode() if error.args and isinstance(error.args[0], bytes) else error
+        _log.warning("a JSON schema cannot be checked whole: pattern %.200s: %s", pattern, reason)
+        return None
+
+
+def _nodes(value: Any) -> int:
+    children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 1 + sum(map(_nodes, children))
+
+
+def _counted(keyword: Keyword) -> Keyword:
+    def counted(
+        validator: Any, rule: Any, instance: Any, schema: Mapping[str, Any]
+    ) -> Iterable[ValidationError] | None:
+        left = _left.get()
+        left[0] -= 1
+        if left[0] < 0:
+            raise TooMuchWorkError
+        return keyword(validator, rule, instance, schema)
+
+    return counted
+
+
+def _pattern(validator: Any, pattern: str, instance: Any, schema: object) -> Iterator[ValidationError]:
+    if validator.is_type(instance, "string") and not matches(pattern, instance):
+        yield ValidationError(f"{instance!r} does not match {pattern!r}")
+
+
+def _pattern_properties(
+    validator: Any, patterns: Mapping[str, Any], instance: Any, schema: object
+) -> Iterator[ValidationError]:
+    if not validator.is_type(instance, "object"):
+        return
+    for pattern, rule in patterns.items():
+        for name, value in instance.items():
+            if matches(pattern, name):
+                yield from validator.descend(value, rule, path=name, schema_path=pattern)
+
+
+def unknown_names(instance: Mapping[str, Any], schema: Mapping[str, Any]) -> list[str]:
+    """The names that neither ``properties`` nor ``patternProperties`` have."""
+    properties, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
+    return [
+        name for name in instance if name not in properties and not any(matches(pattern, name) for pattern in patterns)
+    ]
+
+
+def _additional_properties(
+    validator: Any, rule: Any, instance: Any, schema: Mapping[str, Any]
+) -> Iterator[ValidationError]:
+    if not validator.is_type(instance, "object"):
+        return
+    unknown = unknown_names(instance, schema)
+    if validator.is_type(rule, "object"):
+        for name in unknown:
+            yield from validator.descend(instance[name], rule, path=name)
+    elif not rule and unknown:
+        yield ValidationError(f"additional properties are not allowed: {', '.join(map(repr, unknown))}")
+
+
+def _unique_items(validator: Any, rule: Any, instance: Any, schema: object) -> Iterator[ValidationError]:
+    if rule and validator.is_type(instance, "array") and len(set(map(_key, instance))) < len(instance):
+        yield ValidationError(f"{instance!r} has non-unique elements")
+
+
+def _key(value: Any) -> Any:
+    """Equal for values that are equal in JSON: 1 and 1.0, but not 1 and true."""
+    if isinstance(value, dict):
+        return frozenset((name, _key(item)) for name, item in value.items())
+    if isinstance(value, list):
+        return tuple(map(_key, value))
+    return (type(value), value) if isinstance(value, (bool, str)) else value
+
+
+_OWN: Mapping[str, Keyword] = {
+    "pattern": _pattern,
+    "patternProperties": _pattern_properties,
+    "additionalProperties": _additional_properties,
+    "uniqueItems": _unique_items,
+}

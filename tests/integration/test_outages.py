@@ -1,0 +1,61 @@
+"""A tool without answers does not teach the policy not to call it: what is left of a step is a selection."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from runs import TINY_TASK, Cli, checkpoints, metrics, summary
+
+from rlfactory_core.engines.local.training import trainer
+
+pytestmark = pytest.mark.slow
+
+OPTIONS = ("tools.retries=0", "train.workers=1", "train.prompts_per_step=16", "train.group_size=8")
+
+
+@pytest.fixture(autouse=True)
+def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trainer, "PAUSE_S", 0.0)
+
+
+def run(cli: Cli, out: Path, *options: str, steps: int = 12) -> tuple[int, str]:
+    outcome = cli("run", "--plugin", TINY_TASK, "--out", out, "--steps", steps, *OPTIONS, *options)
+    return outcome.code, " ".join(f"{outcome.out} {outcome.err}".split())
+
+
+def test_the_policy_goes_on_calling_a_tool_of_which_some_calls_are_lost(cli: Cli, tmp_path: Path) -> None:
+    healthy = tmp_path / "healthy"
+    assert run(cli, healthy)[0] == 0
+    calls = metrics(healthy)[-1]["tool_calls"]
+    assert calls > 1.5 * metrics(healthy)[0]["tool_calls"]  # it learns to call
+    for lost in (0.05, 0.1, 0.2):
+        out = tmp_path / f"lost-{lost}"
+        assert run(cli, out, f"task.lost={lost}")[0] == 0
+        rows = metrics(out)
+        assert sum(row["masked/search"] for row in rows if "masked/search" in row) > 0
+        assert rows[-1]["tool_calls"] >= 0.95 * calls
+        assert summary(out)["eval"]["after"]["exact_match"] >= summary(healthy)["eval"]["after"]["exact_match"] - 0.05
+
+
+def test_a_dead_tool_stops_the_run_before_anything_is_learnt_from_it(cli: Cli, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    code, said = run(cli, out, "task.lost=1", "train.max_skipped=3")
+    assert code == 1
+    assert said.count("trajectories were masked: search") >= 3
+    assert "(the corpus is away). No update; it is played again in 0 s." in said
+    assert "Step 1 was played 3 times, and more than a third of it was masked each time. The last time," in said
+    assert "mend the cause, then go on with --resume" in said.lower()
+    assert metrics(out) == []
+
+
+def test_a_step_is_played_again_until_the_tool_is_back(cli: Cli, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    code, said = run(cli, out, "task.down_for=80", "tools.breaker_failures=1000", steps=2)
+    assert code == 0, said
+    first, second = metrics(out)
+    assert first["replays"] >= 1
+    assert second["replays"] == 0
+    assert first["masked"] <= 128 / 3
+    assert summary(out)["replays"] == first["replays"]
+    assert checkpoints(out)[-1] == "step-2"
