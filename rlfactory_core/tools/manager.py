@@ -128,7 +128,8 @@ class DefaultToolManager:
         managed = self._tools.get(call.name)
         problem = self._problem(call, managed)
         if managed is not None and call.arguments is not None and problem is None:
-            problem = await self._wrong_arguments(managed, call.arguments)
+            fits = managed.checker.plainly_fit(call.arguments)
+            problem = None if fits else await self._wrong_arguments(managed, call.arguments)
         if managed is None or call.arguments is None or problem is not None:
             answer = Answer(f"Error: {problem}", FaultKind.POLICY, attempts=0)
         else:
@@ -160,8 +161,6 @@ class DefaultToolManager:
 
     async def _wrong_arguments(self, managed: _Managed, arguments: Mapping[str, Any]) -> str | None:
         """Why the arguments are refused, or None. What takes long is done in a thread, so that other calls go on."""
-        if managed.checker.plainly_fit(arguments):
-            return None
         checking = asyncio.to_thread(managed.checker.problem, arguments)
         try:
             problem = await asyncio.wait_for(checking, managed.limits.deadline_s)
