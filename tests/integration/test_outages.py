@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -24,18 +25,25 @@ def run(cli: Cli, out: Path, *options: str, steps: int = 12) -> tuple[int, str]:
     return outcome.code, " ".join(f"{outcome.out} {outcome.err}".split())
 
 
+def calling(run: Path, step: int) -> float:
+    """The share of a step's episodes that call the tool."""
+    lines = (run / "trajectories" / f"step-{step:06d}.jsonl").read_text(encoding="utf-8").splitlines()
+    called = [any(turn["message"].get("tool_calls") for turn in json.loads(line)["turns"]) for line in lines]
+    return sum(called) / len(called)
+
+
 def test_the_policy_goes_on_calling_a_tool_of_which_some_calls_are_lost(cli: Cli, tmp_path: Path) -> None:
     healthy = tmp_path / "healthy"
     assert run(cli, healthy)[0] == 0
-    calls = metrics(healthy)[-1]["tool_calls"]
-    assert calls > 1.5 * metrics(healthy)[0]["tool_calls"]  # it learns to call
+    assert calling(healthy, 1) < 0.6
+    assert calling(healthy, 12) > 0.8  # it learns to call
     for lost in (0.05, 0.1, 0.2):
         out = tmp_path / f"lost-{lost}"
         assert run(cli, out, f"task.lost={lost}")[0] == 0
         rows = metrics(out)
         assert sum(row["masked/search"] for row in rows if "masked/search" in row) > 0
-        assert rows[-1]["tool_calls"] >= 0.95 * calls
-        assert summary(out)["eval"]["after"]["exact_match"] >= summary(healthy)["eval"]["after"]["exact_match"] - 0.05
+        assert calling(out, 12) >= calling(healthy, 12) - 0.1
+        assert summary(out)["eval"]["after"]["exact_match"] >= summary(healthy)["eval"]["after"]["exact_match"] - 0.1
 
 
 def test_a_dead_tool_stops_the_run_before_anything_is_learnt_from_it(cli: Cli, tmp_path: Path) -> None:
