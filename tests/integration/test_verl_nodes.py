@@ -9,25 +9,16 @@ from typing import Any
 
 import pytest
 from runs import TINY_TASK
+from said import Said
 
 from rlfactory_core.engines.verl.run_payload import Payload
 from rlfactory_core.errors import UsageError
 from rlfactory_core.plugins.registry import Registry
-from rlfactory_core.reporting.progress import NullProgress
 from rlfactory_core.runner import resolve
 
 ray = pytest.importorskip("ray", reason="the verl engine")
 pytest.importorskip("verl", reason="the verl engine")
 pytestmark = pytest.mark.slow
-
-
-class Said(NullProgress):
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: list[str] = []
-
-    def say(self, text: str) -> None:
-        self.lines.append(text)
 
 
 @pytest.fixture(scope="module")

@@ -12,13 +12,13 @@ from typing import Any
 
 import colour_server
 import pytest
+from said import Said
 from stock_task import Stock, count
 
 from rlfactory_core import Message, Sample, Section, Task, TinyModelRecipe, ToolContext, tool
 from rlfactory_core.errors import ModelError, PluginError
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.protocols import EnvStart, Tool
-from rlfactory_core.reporting.progress import NullProgress
 from rlfactory_core.rollout import ToolEnv
 from rlfactory_core.runner import resolve
 from rlfactory_core.tasks.demonstrations import recipe_of
@@ -39,15 +39,6 @@ def made(task: Task) -> TinyModelRecipe:
 def shown(recipe: TinyModelRecipe, stage: int, number: int = 400) -> list[Demonstration]:
     rng = random.Random(0)
     return [recipe.stages[stage].demonstrate(rng) for _ in range(number)]
-
-
-class Heard(NullProgress):
-    def __init__(self) -> None:
-        super().__init__()
-        self.said: list[str] = []
-
-    def say(self, text: str) -> None:
-        self.said.append(text)
 
 
 def refusal(task: Task) -> str:
@@ -203,7 +194,7 @@ def test_a_call_that_is_wrong_is_told_as_the_model_would_be() -> None:
     assert "'count'" in told
 
 
-def with_outages(lost: Callable[[Sample], bool]) -> tuple[Task, Heard]:
+def with_outages(lost: Callable[[Sample], bool]) -> tuple[Task, Said]:
     """Its tool gives no answer in some episodes."""
 
     @tool(name="count", stateful=True)
@@ -216,7 +207,7 @@ def with_outages(lost: Callable[[Sample], bool]) -> tuple[Task, Heard]:
     class Closed(Stock):
         tools = [look]
 
-    task, heard = Closed(), Heard()
+    task, heard = Closed(), Said()
     task.progress = heard
     return task, heard
 
@@ -231,7 +222,7 @@ def test_an_episode_that_an_outage_loses_is_played_again() -> None:
 
     task, heard = with_outages(once)
     made(task)
-    assert heard.said == []
+    assert heard.lines == []
 
 
 def test_episodes_that_are_always_lost_are_left_out_unless_there_are_too_many() -> None:
@@ -239,7 +230,7 @@ def test_episodes_that_are_always_lost_are_left_out_unless_there_are_too_many() 
     episodes = [demonstration[0].content for demonstration in shown(made(task), 0)]
     assert episodes
     assert not any("plums" in text for text in episodes)
-    assert "demonstrations were lost. The first: 1 of 1 trajectories were masked: count 1 (" in heard.said[0]
+    assert "demonstrations were lost. The first: 1 of 1 trajectories were masked: count 1 (" in heard.lines[0]
     told = refusal(with_outages(lambda sample: sample.metadata["item"] > "c")[0])
     assert "demonstrations of Closed.solve were lost because of the tools. The first, 3 times:" in told
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from said import Said
 
 from rlfactory_core.errors import PluginError, RunStopped, UsageError
 from rlfactory_core.plugins.registry import Registry
@@ -86,15 +87,6 @@ def rlfactory_reward_scorers(register):
     register("asks", Asks)
     register("patient", Patient)
 """
-
-
-class Said(NullProgress):
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: list[str] = []
-
-    def say(self, text: str) -> None:
-        self.lines.append(text)
 
 
 @pytest.fixture

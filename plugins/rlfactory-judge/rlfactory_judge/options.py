@@ -84,6 +84,11 @@ class JudgeOptions(Section):
     min_kappa: Annotated[float, Field(ge=-1.0, le=1.0)] | None = None
     """If the 95 % interval of kappa on the labels begins below it, or they are fewer than 30, no run starts."""
 
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """The addresses of `url`; none if it is not given."""
+        return (self.url,) if isinstance(self.url, str) else self.url or ()
+
     def on_scale(self, value: float) -> float:
         """A score on [0, 1] as the judge gave it."""
         return self.low + value * (self.high - self.low)

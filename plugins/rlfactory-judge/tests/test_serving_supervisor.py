@@ -16,29 +16,14 @@ from judge_serving import MODEL, living, pids, stub_launch
 from rlfactory_judge.serving.machine import free_ports
 from rlfactory_judge.serving.servers import Launch, Replica
 from rlfactory_judge.serving.supervisor import ServerGroup, Supervisor, Timeouts
+from said import Said
 
 from rlfactory_core.errors import BackendError
-from rlfactory_core.reporting.progress import NullProgress
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")]
 
 PATIENCE_S = 120.0
 QUICK = Timeouts(ready_s=PATIENCE_S, backoff_s=0.01, look_s=0.02, health_s=0.05, sick_s=PATIENCE_S)
-
-
-class Said(NullProgress):
-    """Keeps what was said."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: list[str] = []
-
-    def say(self, text: str) -> None:
-        self.lines.append(text)
-
-    @property
-    def text(self) -> str:
-        return "\n".join(self.lines)
 
 
 async def until(holds: Callable[[], Any], what: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rlfactory_core.engines.base import EngineRun
-from rlfactory_core.engines.local.tiny.default_model import MOST_WORKERS, OwnModel, is_whole
+from rlfactory_core.engines.local.tiny.default_model import MOST_WORKERS, OwnModel, cached_model
 from rlfactory_core.engines.local.training.processes import worker_processes
 from rlfactory_core.engines.local.training.workers import Workers
 from rlfactory_core.utils.cpu import usable_cores
@@ -21,7 +21,7 @@ def prebuilt_model(run: EngineRun) -> Path:
     config = run.config.model_copy(update={"train": train})
     run = EngineRun(config, run.registry, run.folder, run.progress, made=run.parts)
     folder = OwnModel.of(run.parts).folder(train.workers)
-    if is_whole(folder, run.progress):
+    if cached_model(folder, run.progress) is not None:
         run.progress.say("the warm-started model is in the cache")
         return folder
     with worker_processes(_build_program, run) as workers:

@@ -64,18 +64,17 @@ def read_options(options: dict[str, Any]) -> JudgeOptions:
 
 
 def _check_keys(options: JudgeOptions) -> None:
-    urls = (options.url,) if isinstance(options.url, str) else options.url or ()
-    for url in urls:
+    for url in options.urls:
         if without_credentials(url) != url:
             raise UsageError(
                 f"{_PREFIX}.url: the address {without_credentials(url)} has a user and a password, which the run would "
                 "save. Put the key into an environment variable, and name it: api_key_env: JUDGE_KEY"
             )
     names = options.api_key_env
-    if isinstance(names, tuple) and len(names) != len(urls):
+    if isinstance(names, tuple) and len(names) != len(options.urls):
         raise UsageError(
-            f"{_PREFIX}.api_key_env has {len(names)} names for {len(urls)} addresses; expected one for each, or "
-            "one for all."
+            f"{_PREFIX}.api_key_env has {len(names)} names for {len(options.urls)} addresses; expected one for each, "
+            "or one for all."
         )
 
 

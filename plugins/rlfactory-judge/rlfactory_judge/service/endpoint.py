@@ -198,8 +198,7 @@ def _key(url: str, options: JudgeOptions) -> str | None:
     """
     name = options.api_key_env
     if isinstance(name, tuple):
-        urls = (options.url,) if isinstance(options.url, str) else options.url or ()
-        name = dict(zip(urls, name, strict=True)).get(url)
+        name = dict(zip(options.urls, name, strict=True)).get(url)
     if name is None:
         return None
     if not os.environ.get(name):

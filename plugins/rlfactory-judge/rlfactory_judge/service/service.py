@@ -223,10 +223,9 @@ def addresses(options: JudgeOptions) -> tuple[tuple[str, ...], str | None]:
         UsageError: there is no address and no readable endpoint file.
     """
     if options.url is not None:
-        urls = (options.url,) if isinstance(options.url, str) else tuple(options.url)
-        if not urls:
+        if not options.urls:
             raise UsageError("judge.url is empty. Give one address or several, such as http://127.0.0.1:8000/v1.")
-        return urls, options.model
+        return options.urls, options.model
     if options.placement == "pool":
         raise UsageError(
             "placement=pool: the judge's model is served by the engine verl, and this run has another one. Choose "

@@ -100,9 +100,9 @@ class OwnModel:
         """
         recipe = self.recipe
         folder = workers.broadcast(self.folder(workers.size))
-        if workers.broadcast(workers.first and is_whole(folder, progress)):
-            model, tokenizer = load_pretrained(str(folder), torch.device("cpu"), torch.float32)
-            return DefaultModel(model, tokenizer, cached=True)
+        cached = cached_model(folder, progress) if workers.first else None
+        if workers.broadcast(cached is not None):
+            return cached or DefaultModel(*_load(folder), cached=True)
         progress.stage("warm start: tokenizer")
         tokenizer = workers.broadcast(tiny_model.recipe_tokenizer(recipe) if workers.first else None)
         model = tiny_model.build_model(recipe, tokenizer, self.seed)
@@ -117,17 +117,20 @@ class OwnModel:
         return DefaultModel(model, tokenizer, cached=False)
 
 
-def is_whole(folder: Path, progress: Progress) -> bool:
-    """Whether the cache has the model. A damaged one is removed."""
+def cached_model(folder: Path, progress: Progress) -> DefaultModel | None:
+    """The model, if the cache has it. A damaged one is removed."""
     if not folder.is_dir():
-        return False
+        return None
     try:
-        load_pretrained(str(folder), torch.device("cpu"), torch.float32)
+        return DefaultModel(*_load(folder), cached=True)
     except ModelError as error:
         progress.say(f"warning: {error} It was in the cache, and is built anew.")
         shutil.rmtree(folder, ignore_errors=True)
-        return False
-    return True
+        return None
+
+
+def _load(folder: Path) -> tuple[Any, Any]:
+    return load_pretrained(str(folder), torch.device("cpu"), torch.float32)
 
 
 @contextmanager
