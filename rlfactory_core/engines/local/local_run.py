@@ -231,11 +231,8 @@ def _newest_whole(run: EngineRun, workers: Workers, dtype: torch.dtype) -> Start
     for number, checkpoint in enumerate(found):
         try:
             state = load_state(checkpoint)
-            if run.config.train.lora is None:
-                start = Start(*load_pretrained(str(checkpoint), choose_device("cpu"), dtype), state)
-            else:  # the checkpoint's weights have the adapters merged in
-                begun = _start_model(run, workers, dtype)
-                start = Start(begun.model, begun.tokenizer, state)
+            lora = run.config.train.lora is not None
+            loaded = None if lora else load_pretrained(str(checkpoint), choose_device("cpu"), dtype)
         except (CheckpointError, ModelError) as error:
             if number == len(found) - 1:
                 raise CheckpointError(f"{error} There is no older checkpoint: start the run anew.") from error
@@ -243,7 +240,10 @@ def _newest_whole(run: EngineRun, workers: Workers, dtype: torch.dtype) -> Start
         else:
             if number and workers.first:
                 replace_link(run.folder.checkpoints / LATEST, checkpoint.name)
-            return start
+            if loaded is not None:
+                return Start(*loaded, state)
+            begun = _start_model(run, workers, dtype)  # the checkpoint's weights have the adapters merged in
+            return Start(begun.model, begun.tokenizer, state)
     raise CheckpointError(
         f"There is no checkpoint in {run.folder.checkpoints}: the run ended before its first one. Start it anew."
     )

@@ -74,7 +74,7 @@ def load_pretrained(model: str, device: torch.device, dtype: torch.dtype) -> tup
                 setattr(config, key, 0.0)
         tokenizer = AutoTokenizer.from_pretrained(model)
         loaded = AutoModelForCausalLM.from_pretrained(model, config=config, dtype=dtype)
-    except Exception as error:
+    except Exception as error:  # a damaged file can raise any error
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ModelError(f"The model '{model}' cannot be loaded: {reason}") from error
     _own_memory(loaded)
