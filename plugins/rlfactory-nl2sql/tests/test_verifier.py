@@ -23,6 +23,7 @@ from rlfactory_core.types import Verdict
 
 NORWEGIAN = "SELECT name FROM city WHERE country = 'Norway'"
 NOWHERE = "SELECT name FROM city WHERE country = 'Norway' AND country = 'France'"
+HANGING = "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) SELECT count(*) FROM r"
 BEST = "SELECT name FROM shop ORDER BY sales DESC LIMIT 2"
 
 Verify = Callable[..., Any]
@@ -77,17 +78,17 @@ def test_right_and_wrong_predictions(shops: Path) -> None:
 
 
 def test_a_prediction_that_gives_no_result_fails_with_its_own_error(shops: Path) -> None:
-    unknown, refused, two, late, rows = verdicts(
+    unknown, refused, two, rows = verdicts(
         shops,
         [
             (NORWEGIAN, "SELECT nam FROM city"),
             (NORWEGIAN, "DROP TABLE city"),
             (NORWEGIAN, "SELECT 1; SELECT 2"),
-            (NORWEGIAN, "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) SELECT count(*) FROM r"),
             (NORWEGIAN, "SELECT a.id FROM shop a, shop b, shop c"),
         ],
-        limits=QueryLimits(seconds=0.2, rows=100),
+        limits=QueryLimits(seconds=60.0, rows=100),
     )
+    (late,) = verdicts(shops, [(NORWEGIAN, HANGING)], limits=QueryLimits(seconds=0.2))
     found = (unknown, refused, two, late, rows)
     assert [verdict.passed for verdict in found] == [False] * 5
     assert [verdict.data["failure"] for verdict in found] == ["error", "refused", "refused", "deadline", "rows"]
@@ -98,17 +99,8 @@ def test_a_prediction_that_gives_no_result_fails_with_its_own_error(shops: Path)
 
 
 def test_without_the_gold_querys_answer_nothing_is_known(shops: Path) -> None:
-    hanging = "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) SELECT count(*) FROM r"
-    found = verdicts(
-        shops,
-        [
-            ("SELECT nam FROM city", NORWEGIAN),
-            ("DELETE FROM city", NORWEGIAN),
-            (hanging, NORWEGIAN),
-            (hanging, hanging),
-        ],
-        gold_seconds=0.2,
-    )
+    found = verdicts(shops, [("SELECT nam FROM city", NORWEGIAN), ("DELETE FROM city", NORWEGIAN)])
+    found += verdicts(shops, [(HANGING, NORWEGIAN), (HANGING, HANGING)], gold_seconds=0.2)
     assert [verdict.passed for verdict in found] == [None] * 4
     assert "the gold query fails: no such column: nam" in found[0].reasons[0]
     assert "it took longer than 0.2 s" in found[2].reasons[0]
