@@ -37,6 +37,7 @@ def rlfactory_reward_scorers(register: Register) -> None:
     register("f1", lazy.Lazy("rlfactory_core.rewards.scorers:F1"))
     register("squad_em", lazy.Lazy("rlfactory_core.rewards.scorers:SquadEM"))
     register("squad_f1", lazy.Lazy("rlfactory_core.rewards.scorers:SquadF1"))
+    register("env_reward", lazy.Lazy("rlfactory_core.rewards.scorers:EnvReward"))
     register("format", lazy.Lazy("rlfactory_core.rewards.scorers:Format"))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from rlfactory_core.context import ToolContext
@@ -107,6 +107,7 @@ class EnvStart:
 
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...] = ()
+    info: Mapping[str, Any] = field(default_factory=dict)  # as in `EnvStep`
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +118,7 @@ class EnvStep:
     stop: StopReason | None = None  # if set, the episode is over
     reward: float = 0.0
     results: tuple[ToolResult, ...] = ()
+    info: Mapping[str, Any] = field(default_factory=dict)  # state for scorers as JSON data: `Trajectory.info`
 
 
 class Env(Protocol):

@@ -241,6 +241,7 @@ class Trajectory:
     score: Score | None = None
     seconds: float = 0.0
     tools: tuple[ToolSpec, ...] = ()  # that the model was offered
+    info: Mapping[str, Any] = field(default_factory=dict)  # what the environment told of its state: each key's last value
 
     @property
     def ids(self) -> tuple[int, ...]:

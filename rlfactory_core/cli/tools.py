@@ -83,7 +83,7 @@ def call(
 
     Arguments as one JSON object, '{"query": "x", "k": 3}', or each as query=x k=3. A KEY with a dot in it, such as
     tools.deadline_s=5, is one of the configuration. Standard output gets what the model would see; the exit code is 1
-    where the call ended in a fault. Tools that depend on the sample get the task's first one.
+    where the call ended in a fault. The episode is of the task's first sample, and its environment has been started.
     """
     objects = [word for word in rest if word.startswith("{")]
     words = task_options([word for word in rest if not word.startswith("{")])
@@ -92,14 +92,22 @@ def call(
 
     async def invoke(runtime: TaskRuntime) -> ToolResult:
         from rlfactory_core.context import ToolContext
+        from rlfactory_core.protocols import EnvStart
+        from rlfactory_core.rollout.loop import ask_env
 
         spec = next((spec for spec in runtime.manager.specs if spec.name == name), None)
         arguments = _arguments(objects, given, spec)
-        context = ToolContext("by-hand", _sample(runtime))
+        sample = _sample(runtime)
+        context = ToolContext("by-hand", sample)
+        env = runtime.episode(sample, 0.0, 0, "by-hand", None).make_env(sample, context)
         try:
+            await ask_env(env, "start", EnvStart)  # it may prepare what the tool reads, such as the context's state
             (result,) = await runtime.manager.invoke([ToolCall("1", name, json.dumps(arguments), arguments)], context)
         finally:
-            await context.end()
+            try:
+                await ask_env(env, "close", object)
+            finally:
+                await context.end()
         return result
 
     result = _with_tools(plugin, mcp, file, overrides, invoke)

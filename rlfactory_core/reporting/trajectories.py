@@ -2,7 +2,7 @@
 
 Each turn holds ``context_ids`` (loss mask 0) and ``sampled_ids`` (loss mask 1) with the log-probs of the latter, so ids
 and mask cannot disagree. It also holds the texts of the ids, so that readers need no tokenizer. Log-probs are rounded
-to 1e-6. Tuples inside ``answer``, ``metadata``, tool arguments and verdict data come back as lists.
+to 1e-6. Tuples inside ``answer``, ``metadata``, ``info``, tool arguments and verdict data come back as lists.
 """
 
 from __future__ import annotations
@@ -73,6 +73,7 @@ class StoredTrajectory:
                 if any(found := [getattr(each, name) for each in trajectory.faults])
             },
             "tools": [_fields(tool) for tool in trajectory.tools],
+            **({"info": dict(trajectory.info)} if trajectory.info else {}),
             "turns": [_turn_to_dict(turn, text) for turn, text in zip(trajectory.turns, self.texts, strict=True)],
         }
 

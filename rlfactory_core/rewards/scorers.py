@@ -14,6 +14,8 @@ from rlfactory_core.rewards.answers import exact_match, f1, squad_em, squad_f1
 from rlfactory_core.tiny import ANSWER_CLOSE, ANSWER_OPEN
 from rlfactory_core.types import Sample, Score, Trajectory
 
+ENV_REWARD = "env_reward"  # the name of `EnvReward`
+
 
 def extract_answer(text: str) -> str | None:
     """The stripped text of the last closed ``<answer>…</answer>``, or None."""
@@ -60,6 +62,18 @@ class SquadF1:
 
     async def score(self, trajectory: Trajectory) -> Score:
         return _compare(trajectory, squad_f1)
+
+
+class EnvReward:
+    """The sum of the environment's rewards, `EnvStep.reward`.
+
+    They are a part of the trajectory's reward without any scorer. With the weight 0 this one shows them as a metric.
+    """
+
+    inline: ClassVar[bool] = True
+
+    async def score(self, trajectory: Trajectory) -> Score:
+        return Score(sum(turn.reward for turn in trajectory.turns))
 
 
 class Format:

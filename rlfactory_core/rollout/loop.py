@@ -146,8 +146,10 @@ async def play_episode(episode: Episode, speaker: Speaker) -> Trajectory:
     env = episode.make_env(sample, context)
     turns: list[Turn] = []
     faults: list[Fault] = []
+    info: dict[str, Any] = {}
     try:
-        start = await _ask(env, "start", EnvStart)
+        start = await ask_env(env, "start", EnvStart)
+        info.update(start.info)
         speaker.start(start)
         calls_left = limits.max_tool_calls
         for number in count():
@@ -166,6 +168,7 @@ async def play_episode(episode: Episode, speaker: Speaker) -> Trajectory:
             tools_s = time.perf_counter() - before
             turns.append(replace(turn, results=step.results, reward=step.reward, tools_s=tools_s))
             faults += _faults(step, number)
+            info.update(step.info)
             if step.stop is not None:
                 stop = step.stop
                 break
@@ -178,11 +181,13 @@ async def play_episode(episode: Episode, speaker: Speaker) -> Trajectory:
             await speaker.close()
         finally:
             try:
-                await _ask(env, "close", object)
+                await ask_env(env, "close", object)
             finally:
                 await context.end()
     seconds = time.perf_counter() - started
-    return Trajectory(sample, episode.attempt, tuple(turns), stop, tuple(faults), seconds=seconds, tools=start.tools)
+    return Trajectory(
+        sample, episode.attempt, tuple(turns), stop, tuple(faults), seconds=seconds, tools=start.tools, info=info
+    )
 
 
 class _TokenSpeaker:
@@ -270,7 +275,7 @@ async def _step(env: Env, turn: Turn, calls_left: int) -> EnvStep:
         return EnvStep(stop=StopReason.LENGTH)
     if calls_left < 0:
         return EnvStep(stop=StopReason.TOOL_BUDGET)
-    step = await _ask(env, "step", EnvStep, turn.message)
+    step = await ask_env(env, "step", EnvStep, turn.message)
     if step.stop is None and not step.messages:
         raise PluginError(
             f"{type(env).__name__}.step returned an EnvStep with neither messages nor a stop; expected what the model "
@@ -279,8 +284,12 @@ async def _step(env: Env, turn: Turn, calls_left: int) -> EnvStep:
     return step
 
 
-async def _ask(env: Env, name: str, expected: type[T], *arguments: Any) -> T:
-    """Call a method of an environment, which an author may have written otherwise than the contract says."""
+async def ask_env(env: Env, name: str, expected: type[T], *arguments: Any) -> T:
+    """Call a method of an environment, which an author may have written otherwise than the contract says.
+
+    Raises:
+        PluginError: the method is missing, is not async, or returns something else.
+    """
     method = getattr(env, name, None)
     if method is None:
         raise PluginError(

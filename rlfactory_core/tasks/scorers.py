@@ -12,6 +12,7 @@ from rlfactory_core.plugins.loading import takes
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.protocols import NeedsModelPool, PoolRequest
 from rlfactory_core.rewards.layer import RewardLayer
+from rlfactory_core.rewards.scorers import ENV_REWARD
 from rlfactory_core.tasks.task import Task
 
 
@@ -63,9 +64,10 @@ class TaskScorers:
 
     @property
     def success(self) -> str:
-        """The key of the reward that means success: ``exact_match`` if there is one, else the largest weight."""
+        """The key that means success: ``exact_match`` or ``env_reward`` if there is one, else the largest weight."""
         weighted = self.weighted
-        return "exact_match" if "exact_match" in weighted else max(weighted, key=lambda key: weighted[key][1])
+        by_weight = max(weighted, key=lambda key: weighted[key][1])
+        return next((key for key in ("exact_match", ENV_REWARD) if key in weighted), by_weight)
 
     @property
     def pools(self) -> Mapping[str, PoolRequest]:
@@ -112,8 +114,13 @@ def wanted_rewards(config: RunConfig, task: Task) -> Sequence[RewardConfig]:
     if not wanted:
         raise ConfigError(
             f"The run has no reward: {type(task).__name__}.rewards is empty, and at least one scorer is "
-            "needed. If the environment gives the whole reward (EnvStep.reward), name a scorer with the weight 0, such "
-            "as rewards = {'format': 0.0}, and set the range of the reward: reward_bounds = (0.0, 1.0)."
+            "needed. If the environment gives the whole reward (EnvStep.reward), write rewards = {'env_reward': 0.0} "
+            "and set the range of the reward: reward_bounds = (0.0, 1.0)."
+        )
+    if any(reward.name == ENV_REWARD and reward.weight for reward in wanted):
+        raise ConfigError(
+            f"The reward {ENV_REWARD} has a weight. What the environment gives (EnvStep.reward) is a part of the reward "
+            "without a scorer, so a weight would count it twice. Write the weight 0, which shows it as a metric."
         )
     return wanted
 

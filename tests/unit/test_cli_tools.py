@@ -19,7 +19,7 @@ import asyncio
 import pathlib
 from typing import Literal
 
-from rlfactory_core import Sample, Section, Task, ToolContext, ToolError, hookimpl, tool
+from rlfactory_core import Sample, Section, Task, ToolContext, ToolEnv, ToolError, hookimpl, tool
 
 
 @tool
@@ -53,15 +53,37 @@ async def wait() -> str:
     await asyncio.Event().wait()
 
 
+@tool
+def look(context: ToolContext) -> str:
+    """Look around."""
+    return context.state["place"]
+
+
+class Room(ToolEnv):
+    def __init__(self, sample, manager, context):
+        super().__init__(sample, manager, context)
+        self.state = context.state
+
+    async def start(self):
+        self.state["place"] = "a room"
+        return await super().start()
+
+    async def close(self):
+        pathlib.Path("left").touch()
+
+
 class Echo(Task):
     class Config(Section):
         greeting: str = "Hello"
 
-    tools = [repeat, asked, refuse, wait]
+    tools = [repeat, asked, refuse, wait, look]
 
     def samples(self, split):
         yield Sample("first", self.config.greeting)
         raise RuntimeError("nobody needs a second one")
+
+    def make_env(self, sample, manager, context):
+        return Room(sample, manager, context)
 
     async def close(self):
         pathlib.Path("closed").touch()
@@ -98,7 +120,7 @@ def test_the_list_is_for_people(cli: Cli) -> None:
 
 def test_as_json_it_is_what_the_model_is_told(cli: Cli) -> None:
     schemas = json.loads(cli("tools", "list", "--plugin", "./echo.py", "--json").out)
-    assert [schema["function"]["name"] for schema in schemas] == ["repeat", "asked", "refuse", "wait"]
+    assert [schema["function"]["name"] for schema in schemas] == ["repeat", "asked", "refuse", "wait", "look"]
     assert {schema["type"] for schema in schemas} == {"function"}
     assert schemas[0]["function"]["parameters"]["required"] == ["text"]
     assert "context" not in json.dumps(schemas[1])
@@ -158,6 +180,11 @@ def test_a_tool_that_knows_its_sample_gets_the_task_s_first_one(cli: Cli) -> Non
     Path("own.jsonl").write_text('{"prompt": "Mine?", "answer": "x"}\n', encoding="utf-8")
     data = ("data.train=own.jsonl", "data.columns.answer=answer")
     assert cli("tools", "call", "asked", *options, *data).out == "0: Mine?\n"
+
+
+def test_the_environment_is_started_before_the_call_and_closed_after_it(cli: Cli) -> None:
+    assert cli("tools", "call", "look", "--plugin", "./echo.py").out == "a room\n"
+    assert Path("left").exists()
 
 
 @pytest.mark.parametrize(

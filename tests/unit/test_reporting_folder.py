@@ -156,6 +156,12 @@ def test_what_scoring_took_and_counted_is_kept_and_older_files_are_read_without_
     assert older == replace(read, counts={}, seconds=0.0)
 
 
+def test_the_state_of_an_environment_is_kept() -> None:
+    told = replace(make_trajectory(), info={"room": "attic", "keys": [1, 2]})
+    assert StoredTrajectory.from_line(StoredTrajectory.of(told, decode).to_line()).trajectory.info == told.info
+    assert "info" not in StoredTrajectory.of(make_trajectory(), decode).to_dict()
+
+
 def test_what_went_wrong_is_kept_where_older_readers_take_no_notice() -> None:
     faults = (Fault(FaultKind.TOOL, "search", "no"), Fault(FaultKind.VERIFIER, "judge", "boom", code="crashed"))
     row = StoredTrajectory.of(replace(make_trajectory(), faults=faults), decode).to_dict()

@@ -208,6 +208,16 @@ def test_a_custom_environment_rewards_and_ends() -> None:
     assert (trajectory.stop, trajectory.reward) == (StopReason.ENV_DONE, 1.25)
 
 
+def test_scorers_see_the_last_state_that_an_environment_tells() -> None:
+    class Told(Steps):
+        async def start(self) -> EnvStart:
+            return EnvStart((Message("user", "Go."),), info={"room": "hall", "keys": 0})
+
+    steps = EnvStep((Message("user", "On."),), info={"room": "attic"}), EnvStep(stop=StopReason.ENV_DONE)
+    trajectory, _ = play(["a", "b"], lambda sample, context: Told(*steps))
+    assert trajectory.info == {"room": "attic", "keys": 0}
+
+
 def test_an_environment_that_ends_with_a_fault_is_masked() -> None:
     trajectory, _ = play(["a"], lambda sample, context: Steps(EnvStep(stop=StopReason.FAULT)))
     assert trajectory.masked

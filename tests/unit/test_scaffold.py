@@ -131,9 +131,10 @@ def test_on_a_terminal_it_asks_for_what_is_missing(tmp_path: Path) -> None:
     assert (tmp_path / "my-task" / "pyproject.toml").exists()
 
 
-def test_one_file_is_a_plugin_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("kind", ["tool-task", "env"])
+def test_one_file_is_a_plugin_too(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "my_task.py"
-    assert invoke(["new", str(file)]) == 0
+    assert invoke(["new", str(file), "--template", kind]) == 0
     assert f"rlfactory run --plugin {file} --steps 3" in capsys.readouterr().out
     with TaskBench(str(file)) as bench:
         assert {trajectory.reward for trajectory in bench.play(oracle(bench.task), bench.samples())} == {1.1}
@@ -141,7 +142,7 @@ def test_one_file_is_a_plugin_too(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 def test_only_some_templates_are_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["new", str(tmp_path / "my_task.py"), "--template", "verifier"]) == 2
-    assert "as one file there is: tool-task." in capsys.readouterr().err
+    assert "as one file there is: tool-task, env." in capsys.readouterr().err
 
 
 @needs_lint

@@ -132,13 +132,20 @@ def test_a_split_that_exits_says_where(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_an_environment_that_pays_alone_is_told_how(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"rewards = \{'format': 0\.0\}"):
+    with pytest.raises(ConfigError, match=r"rewards = \{'env_reward': 0\.0\}"):
         TaskBench(plugin(tmp_path, PAYS))
     (tmp_path / "right").mkdir()
-    right = PAYS.replace("rewards = {}", "rewards = {'format': 0.0}")
+    right = PAYS.replace("rewards = {}", "rewards = {'format': 0.5, 'env_reward': 0.0}")
     with TaskBench(plugin(tmp_path / "right", right)) as bench:
         played = [*bench.play(constant("yes"), bench.samples()), *bench.play(constant("no"), bench.samples())]
+        assert bench.runtime.success == "env_reward"
     assert [(each.reward, each.masked) for each in played] == [(1.0, False), (0.0, False)]
+    assert [each.score and each.score.components["env_reward"] for each in played] == [1.0, 0.0]
+
+
+def test_the_reward_of_an_environment_is_not_counted_twice(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="a weight would count it twice. Write the weight 0"):
+        TaskBench(plugin(tmp_path, PAYS.replace("rewards = {}", "rewards = {'env_reward': 1.0}")))
 
 
 @pytest.mark.parametrize(

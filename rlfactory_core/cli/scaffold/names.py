@@ -14,7 +14,7 @@ from rlfactory_core.plugins.discovery import discover
 LONGEST = 30  # characters, so that lines of the templates with the name do not become too long
 RESERVED = {"builtin", "doctor", "eval", "new", "plugins", "run", "tests", "data", "tools", "trace"}
 """Names of the core's own parts and commands, and of folders in the package."""
-_KINDS = ("Task", "Verifier", "Format", "Engine")
+_KINDS = ("Task", "Verifier", "Format", "Engine", "Env", "Scorer")
 _NAME = re.compile(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*")
 
 

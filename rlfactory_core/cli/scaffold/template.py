@@ -38,6 +38,7 @@ TEMPLATES: Mapping[str, Template] = {
     for item in (
         Template("tool-task", "a task with a tool that is a Python function", "task", file="task.py"),
         Template("mcp-task", "a task whose tool is an MCP server", "plugin", extras="local,mcp"),
+        Template("env", "a task with an environment of its own: state, a tool, a reward", "task", file="task.py"),
         Template("verifier", "a verifier, and a task that is rewarded by it", "plugin"),
         Template("chat-format", "a chat format, and a task that is played in it", "plugin"),
         Template("engine", "an engine, and a task that it learns in seconds", "plugin"),
