@@ -241,7 +241,7 @@ class Trajectory:
     score: Score | None = None
     seconds: float = 0.0
     tools: tuple[ToolSpec, ...] = ()  # that the model was offered
-    info: Mapping[str, Any] = field(default_factory=dict)  # what the environment told of its state: each key's last value
+    info: Mapping[str, Any] = field(default_factory=dict)  # of the environment's state, for scorers
 
     @property
     def ids(self) -> tuple[int, ...]:

@@ -1,21 +1,26 @@
-"""Makes the recipe of a tiny model from episodes of `Task.solve`.
+"""Makes the recipe of a tiny model from episodes of `Task.demonstrate`.
 
-The episodes are of training samples, in the task's real environment with its real tools. The model first learns to
-imitate them. Then it learns from careless versions of them, with answers before all calls are made, answers to another
-sample, or answers without their closing tag. It can then do every step, but often leaves one out, so that GRPO has
-something to improve.
+The episodes are of training samples, in the task's real environment with its real tools. The cache keeps them. The
+model first learns to imitate them. Then it learns from careless versions of them, with answers before all calls are
+made, answers to another sample, or answers without their closing tag. It can then do every step, but often leaves one
+out, so that GRPO has something to improve.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import random
+import shutil
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rlfactory_core.cache import digest
+from pydantic import TypeAdapter, ValidationError
+
+from rlfactory_core.cache import build_once, cache_root, digest
+from rlfactory_core.tasks import solving
 from rlfactory_core.tasks.solving import DEFAULTS, EnvFactory, Played, is_demonstrated, play_solutions
 from rlfactory_core.tasks.task import Task
 from rlfactory_core.tiny import ANSWER_CLOSE, Demonstration, TinyModelRecipe, WarmStartStage, calls_text, tools_prompt
@@ -34,33 +39,38 @@ ARCHITECTURE = {
     "max_position_embeddings": 4096,
 }
 VOCABULARY = 1024
+_FILE = "episodes.json"
+_PLAYED = TypeAdapter(list[Played])
 
 
-def recipe_of(task: Task, make_env: EnvFactory | None = None) -> TinyModelRecipe | None:
-    """The recipe of a task's tiny model: its own, or one made from its `solve`; None: it has neither.
+def recipe_of(task: Task, make_env: EnvFactory | None = None, code: str = "") -> TinyModelRecipe | None:
+    """The recipe of a task's tiny model: its own, or one made from its `demonstrate`; None: it has neither.
 
     Args:
-        make_env: of the run; None: the task's own.
+        make_env, code: as in `demonstrated_recipe`.
 
     Raises:
         PluginError, UsageError, BackendError: as `demonstrated_recipe`.
     """
-    return demonstrated_recipe(task, make_env) if is_demonstrated(task) else task.tiny_model()
+    return demonstrated_recipe(task, make_env, code) if is_demonstrated(task) else task.tiny_model()
 
 
-def demonstrated_recipe(task: Task, make_env: EnvFactory | None = None) -> TinyModelRecipe:
+def demonstrated_recipe(task: Task, make_env: EnvFactory | None = None, code: str = "") -> TinyModelRecipe:
     """Play episodes with another task of the same class and options, and make the recipe from them.
 
     The same seed gives the same recipe if the tools give the same results.
 
+    Args:
+        make_env: of the run; None: the task's own.
+        code: changes with the code of the task and its environment. Episodes of the same code, options, seed and
+            samples come from the cache. Empty: they are played each time.
+
     Raises:
-        PluginError: there are no training samples, `Task.solve` does not solve one of them, or too many episodes were
-            lost because of the tools.
+        PluginError: there are no training samples, `Task.demonstrate` does not solve one of them, or too many episodes
+            were lost because of the tools.
         UsageError, BackendError: as the task's `open`.
     """
-    # In a thread of its own, because the engine calls this within a running event loop.
-    with ThreadPoolExecutor(1, "rlfactory-demonstrations") as thread:
-        played = thread.submit(lambda: asyncio.run(play_solutions(task, make_env))).result()
+    played = _episodes(task, make_env, code)
     held_out = tuple(played[::HELD_OUT])
     shown = tuple(each for number, each in enumerate(played) if number % HELD_OUT) or held_out
     tools = played[0].tools
@@ -76,6 +86,34 @@ def demonstrated_recipe(task: Task, make_env: EnvFactory | None = None) -> TinyM
         fingerprint=digest([Path(__file__).read_text(encoding="utf-8"), *(each.text for each in played)]),
         tools=tools,
     )
+
+
+def _episodes(task: Task, make_env: EnvFactory | None, code: str) -> Sequence[Played]:
+    """From the cache, or played and then cached."""
+    folder = _cache_folder(task, code) if code else None
+    if folder is not None and folder.is_dir():
+        try:
+            return _PLAYED.validate_json((folder / _FILE).read_bytes())
+        except (OSError, ValidationError):  # damaged
+            shutil.rmtree(folder, ignore_errors=True)
+    # In a thread of its own, because the engine calls this within a running event loop.
+    with ThreadPoolExecutor(1, "rlfactory-demonstrations") as thread:
+        played = thread.submit(lambda: asyncio.run(play_solutions(task, make_env))).result()
+    if folder is not None:
+        build_once(folder, lambda temporary: _write(temporary, played))
+    return played
+
+
+def _write(folder: Path, played: list[Played]) -> None:
+    (folder / _FILE).write_bytes(_PLAYED.dump_json(played))
+
+
+def _cache_folder(task: Task, code: str) -> Path:
+    """The folder of the task's episodes, whether it exists or not; its name is a hash of all they depend on."""
+    own = json.dumps(solving.tiny_defaults(task).get("rollout"), default=str)
+    parts = [Path(solving.__file__).read_text(encoding="utf-8"), code, type(task).__qualname__, own, str(task.seed)]
+    samples = map(repr, solving.chosen_samples(task))
+    return cache_root() / "demonstrations" / digest([*parts, task.config.model_dump_json(), *samples])
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,8 +119,8 @@ def wanted_rewards(config: RunConfig, task: Task) -> Sequence[RewardConfig]:
         )
     if any(reward.name == ENV_REWARD and reward.weight for reward in wanted):
         raise ConfigError(
-            f"The reward {ENV_REWARD} has a weight. What the environment gives (EnvStep.reward) is a part of the reward "
-            "without a scorer, so a weight would count it twice. Write the weight 0, which shows it as a metric."
+            f"The reward {ENV_REWARD} has a weight. What the environment gives (EnvStep.reward) is a part of the "
+            "reward without a scorer, so a weight would count it twice. Write the weight 0, which shows it as a metric."
         )
     return wanted
 

@@ -1,4 +1,4 @@
-"""Plays `Task.solve` in the task's own environment."""
+"""Plays `Task.demonstrate` in the task's own environment."""
 
 from __future__ import annotations
 
@@ -36,17 +36,19 @@ DEFAULTS: Mapping[str, Any] = {
     "train": {"steps": 40, "prompts_per_step": 8, "group_size": 8, "updates_per_step": 2, "lr": 1e-3, "muon_lr": 3e-3},
     "eval": {"every": 10, "limit": 64},
 }
-"""Of a run's configuration; the task's ``defaults`` and ``tiny_defaults`` override them."""
+"""Of the configuration of a run with a tiny model; the task's ``defaults`` and ``tiny_defaults`` override them."""
 
 
 def is_demonstrated(task: Task) -> bool:
-    """Whether the task overrides `Task.solve` but not `Task.tiny_model`, so that its model learns from `solve`."""
-    return type(task).solve is not Task.solve and type(task).tiny_model is Task.tiny_model
+    """Whether the task's model learns from `Task.demonstrate`: it shows a solution, and makes no recipe of its own."""
+    shows = type(task).solve is not Task.solve or type(task).demonstrate is not Task.demonstrate
+    return shows and type(task).tiny_model is Task.tiny_model
 
 
 def tiny_defaults(task: Task) -> Mapping[str, Any]:
     """The defaults of a run with the task's own tiny model, which include the task's ``defaults``."""
-    return merge(DEFAULTS if is_demonstrated(task) else {}, task.defaults, task.tiny_defaults)
+    has_model = is_demonstrated(task) or type(task).tiny_model is not Task.tiny_model
+    return merge(DEFAULTS if has_model else {}, task.defaults, task.tiny_defaults)
 
 
 EnvFactory = Callable[[Sample, ToolManager, ToolContext], Env]
@@ -55,7 +57,7 @@ EnvFactory = Callable[[Sample, ToolManager, ToolContext], Env]
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """An episode that `Task.solve` has finished."""
+    """An episode that `Task.demonstrate` has finished."""
 
     messages: Demonstration
     prompt: int  # the number of messages in the prompt
@@ -82,17 +84,17 @@ def solve_turn(task: Task, sample: Sample, messages: Sequence[Message]) -> Messa
         PluginError: it returned something other than an assistant message.
         Exception: whatever `Task.solve` raises.
     """
-    said: object = task.solve(sample, messages)
+    return _checked(f"{type(task).__name__}.solve, sample '{sample.id}'", task.solve(sample, messages))
+
+
+def _checked(place: str, said: object) -> Message:
     if isinstance(said, Message) and said.role == "assistant":
         return said
-    raise PluginError(
-        f"{type(task).__name__}.solve, sample '{sample.id}': got {said!r:.200}, expected a Message of the role "
-        "'assistant'."
-    )
+    raise PluginError(f"{place}: got {said!r:.200}, expected a Message of the role 'assistant'.")
 
 
 class _Solver:
-    """A `rollout.loop.Speaker` that asks `Task.solve` and keeps the conversation."""
+    """A `rollout.loop.Speaker` that asks `Task.demonstrate` and keeps the conversation."""
 
     def __init__(self, task: Task, sample: Sample) -> None:
         self._task, self._sample = task, sample
@@ -105,9 +107,9 @@ class _Solver:
         self.prompt, self.tools = len(start.messages), start.tools
 
     async def say(self, number: int) -> Turn | None:
-        place = f"{type(self._task).__name__}.solve, sample '{self._sample.id}', turn {number + 1}"
+        place = f"{_shown_by(self._task)}, sample '{self._sample.id}', turn {number + 1}"
         try:
-            said = solve_turn(self._task, self._sample, tuple(self.messages))
+            said = _checked(place, self._task.demonstrate(self._sample, tuple(self.messages)))
         except PluginError:
             raise
         except Exception as error:  # the boundary to the task's code
@@ -115,7 +117,7 @@ class _Solver:
             where = f"{Path(frame.filename).name}, line {frame.lineno}"
             raise PluginError(f"{place}: {type(error).__name__}: {error} ({where}).") from error
         calls = (replace(call, id=f"call_{number}") for number, call in enumerate(said.tool_calls))
-        said = replace(said, tool_calls=tuple(calls))  # `solve` need not give its calls different ids
+        said = replace(said, tool_calls=tuple(calls))  # the task need not give its calls different ids
         self.messages.append(said)
         return Turn((), (), (), said, finish="stop")
 
@@ -126,8 +128,23 @@ class _Solver:
         """There is nothing to close."""
 
 
+def chosen_samples(task: Task) -> list[Sample]:
+    """Random training samples in a fixed order, which are demonstrated.
+
+    Raises:
+        PluginError: the task has none.
+    """
+    samples = own_samples(task, "train")
+    if not samples:
+        raise PluginError(
+            f"{type(task).__name__} has no training samples of its own, so its default model has nothing to learn "
+            "from. Name a model with --model (a folder or a hub id)."
+        )
+    return random.Random(f"demonstrations {task.seed}").sample(samples, min(EPISODES, len(samples)))
+
+
 async def play_solutions(like: Task, make_env: EnvFactory | None = None) -> list[Played]:
-    """Episodes of random training samples in a fixed order, played by a new task of the same class and options.
+    """Episodes of the `chosen_samples`, played by a new task of the same class and options.
 
     An episode that is lost because a tool gives no answer is played again, and left out if it is lost each time.
 
@@ -136,14 +153,8 @@ async def play_solutions(like: Task, make_env: EnvFactory | None = None) -> list
     """
     task = type(like)(like.config.model_dump(mode="json", exclude_unset=True), like.seed)
     task.progress, task.run = like.progress, like.run
-    samples = own_samples(task, "train")
-    if not samples:
-        raise PluginError(
-            f"{type(task).__name__} has no training samples of its own, so its default model has nothing to learn "
-            "from. Name a model with --model (a folder or a hub id)."
-        )
-    task.check(samples)
-    chosen = random.Random(f"demonstrations {task.seed}").sample(samples, min(EPISODES, len(samples)))
+    chosen = chosen_samples(task)
+    task.check(chosen)
     tools = OpenTools()
     async with AsyncExitStack() as opened:
         opened.push_async_callback(task.close)
@@ -176,12 +187,18 @@ async def play_solutions(like: Task, make_env: EnvFactory | None = None) -> list
     lost = [each for each in found if isinstance(each, str)]
     if too_many(len(lost), len(found)):
         raise PluginError(
-            f"{len(lost)} of {len(found)} demonstrations of {type(task).__name__}.solve were lost because of the "
+            f"{len(lost)} of {len(found)} demonstrations of {_shown_by(task)} were lost because of the "
             f"tools. The first, {TRIES} times: {lost[0]}."
         )
     if lost:
         task.progress.say(f"warning: {len(lost)} of {len(found)} demonstrations were lost. The first: {lost[0]}.")
     return [each for each in found if isinstance(each, Played)]
+
+
+def _shown_by(task: Task) -> str:
+    """The method that the author has written."""
+    own = "solve" if type(task).demonstrate is Task.demonstrate else "demonstrate"
+    return f"{type(task).__name__}.{own}"
 
 
 def _limits(task: Task) -> RolloutLimits:
@@ -192,7 +209,7 @@ def _limits(task: Task) -> RolloutLimits:
 
 def _check_solved(task: Task, trajectory: Trajectory) -> None:
     """Raise a `PluginError` if the solver made a wrong call or did not finish, because a model would learn it."""
-    place = f"{type(task).__name__}.solve does not solve sample '{trajectory.sample.id}'"
+    place = f"{_shown_by(task)} does not solve sample '{trajectory.sample.id}'"
     for fault in trajectory.faults:
         if fault.kind is FaultKind.POLICY:
             raise PluginError(f"{place}: turn {fault.turn + 1}, {fault.source}: {fault.message}")

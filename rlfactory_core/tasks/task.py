@@ -84,19 +84,30 @@ class Task:
         """The next message of a perfect solution: a call of a tool, or the final answer.
 
         `rlfactory plugins check` plays it and checks that it gets the full reward. If a task overrides it, the task's
-        tiny model learns from it (`tiny_model`). By default it is the first accepted answer in ``<answer>`` tags; a
-        task with tools should call them.
+        tiny model learns from it, unless `demonstrate` shows something else. By default it is the first accepted answer
+        in ``<answer>`` tags; a task with tools should call them.
 
         Args:
             messages: the episode so far, from the prompt to the last observation.
         """
         return Message("assistant", answer_text(accepted_answers(sample)[0]))
 
+    def demonstrate(self, sample: Sample, messages: Sequence[Message]) -> Message:
+        """The next message of an episode from which the task's tiny model learns; by default that of `solve`.
+
+        Override it where `solve` does what a model cannot learn, such as answering from the sample without looking, or
+        where the model should see other ways to a solution. It has to end each episode without a wrong call.
+
+        Args:
+            messages: as in `solve`.
+        """
+        return self.solve(sample, messages)
+
     def tiny_model(self) -> TinyModelRecipe | None:
         """The recipe of the model that is trained if the user names none; None: there is no such model.
 
-        If a task overrides `solve` but not this method, the recipe is made from episodes of `solve`; see
-        `tasks.demonstrations`.
+        If a task overrides `solve` or `demonstrate` but not this method, the recipe is made from episodes of
+        `demonstrate`; see `tasks.demonstrations`.
         """
         return None
 

@@ -149,7 +149,9 @@ def test_rollouts_one_update_behind_say_so(cli: Cli, tmp_path: Path) -> None:
 
 def test_the_distance_to_the_start_model_is_measured(cli: Cli, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    outcome = cli(*RUN, *SMALL, "train.workers=1", "train.kl=0.1", "--steps", "4", "--out", run)
+    outcome = cli(
+        *RUN, *SMALL, "train.workers=1", "train.updates_per_step=1", "train.kl=0.1", "--steps", "4", "--out", run
+    )
     assert outcome.code == 0, outcome.err
     kl = [row["kl"] for row in metrics(run)]
     assert abs(kl[0]) < 1e-5

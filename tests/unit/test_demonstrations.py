@@ -21,7 +21,7 @@ from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.protocols import EnvStart, Tool
 from rlfactory_core.rollout import ToolEnv
 from rlfactory_core.runner import resolve
-from rlfactory_core.tasks.demonstrations import recipe_of
+from rlfactory_core.tasks.demonstrations import demonstrated_recipe, recipe_of
 from rlfactory_core.tasks.parts import TaskParts
 from rlfactory_core.tasks.solving import DEFAULTS, tiny_defaults
 from rlfactory_core.testing.tokenizers import chat_template
@@ -112,6 +112,51 @@ def test_another_task_of_the_same_options_is_played_within_a_running_loop_and_cl
 
     assert asyncio.run(engine()).tools == (Stock.tools[0].spec,)
     assert events == ["open corner 2", "close"]
+
+
+class Counted(Stock):
+    """Counts how often it is played."""
+
+    opened = 0
+
+    async def open(self) -> None:
+        type(self).opened += 1
+
+
+def test_episodes_come_from_the_cache_until_code_options_or_samples_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RLFACTORY_CACHE", str(tmp_path))
+    monkeypatch.setattr(Counted, "opened", 0)
+    first, again = (recipe_of(Counted(), code="v1") for _ in range(2))
+    assert first is not None
+    assert again is not None
+    assert (first.fingerprint, first.tools) == (again.fingerprint, again.tools)
+    assert (shown(first, 1), Counted.opened) == (shown(again, 1), 1)
+    recipe_of(Counted(), code="v2")
+    recipe_of(Counted(seed=1), code="v1")
+    recipe_of(Counted())  # nothing tells its code
+    assert Counted.opened == 4
+    for file in (tmp_path / "demonstrations").glob("*/*.json"):
+        file.write_text(file.read_text()[:-9])
+    recipe_of(Counted(), code="v1")
+    assert Counted.opened == 5
+
+
+def test_a_teacher_may_be_another_than_the_oracle() -> None:
+    class Taught(Stock):
+        def solve(self, sample: Sample, messages: Sequence[Message]) -> Message:
+            return Message("assistant", answer_text(sample.answer))  # without a look: no model can learn it
+
+        demonstrate = Stock.solve
+
+    assert all(len(episode) == 4 for episode in shown(made(Taught()), stage=0))
+
+    class Mistaken(Stock):
+        def demonstrate(self, sample: Sample, messages: Sequence[Message]) -> Message:
+            raise KeyError(sample.id)
+
+    assert "Mistaken.demonstrate, sample 'train-" in refusal(Mistaken())
 
 
 class Source:
@@ -293,6 +338,16 @@ def test_a_run_of_the_default_model_has_defaults_that_suit_it_below_the_tasks_ow
     config = resolve(Registry(), None, [{"plugin": FILE}])
     assert config.train.lr == DEFAULTS["train"]["lr"]
     assert resolve(Registry(), None, [{"plugin": FILE, "model": "some/model"}]).train.lr == 1e-6
+
+
+def test_a_recipe_of_ones_own_keeps_the_defaults_of_training() -> None:
+    class Changed(Stock):
+        tiny_defaults = {"train": {"steps": 7}}
+
+        def tiny_model(self) -> TinyModelRecipe:
+            return replace(demonstrated_recipe(self), lr=1e-2)
+
+    assert tiny_defaults(Changed())["train"] == {**DEFAULTS["train"], "steps": 7}
 
 
 # --- how it is written ----------------------------------------------------------------------------------------------

@@ -144,7 +144,7 @@ def test_an_environment_that_pays_alone_is_told_how(tmp_path: Path) -> None:
 
 
 def test_the_reward_of_an_environment_is_not_counted_twice(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="a weight would count it twice. Write the weight 0"):
+    with pytest.raises(ConfigError, match=r"a weight would count it twice\. Write the weight 0"):
         TaskBench(plugin(tmp_path, PAYS.replace("rewards = {}", "rewards = {'env_reward': 1.0}")))
 
 

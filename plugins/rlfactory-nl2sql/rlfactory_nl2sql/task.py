@@ -68,8 +68,15 @@ class Nl2SqlTask(Task):
     defaults = {"rollout": {"max_turns": 8, "max_tool_calls": 12}}
     tiny_defaults = {
         "rollout": {"max_turn_tokens": 96, "max_tokens": 1024},
-        "train": {"steps": 110, "updates_per_step": 4, "lr": 6e-4, "muon_lr": 2e-3, "schedule": "linear"},
-        "eval": {"every": 20, "attempts": 2},
+        "train": {
+            "steps": 110,
+            "prompts_per_step": 16,
+            "updates_per_step": 4,
+            "lr": 6e-4,
+            "muon_lr": 2e-3,
+            "schedule": "linear",
+        },
+        "eval": {"every": 20, "limit": 200, "attempts": 2},
     }
 
     def __init__(self, config: Mapping[str, Any] | None = None, seed: int = 0) -> None:

@@ -50,8 +50,15 @@ class SearchTask(Task):
     defaults = {"rollout": {"max_turns": 4, "max_tool_calls": 3}}
     tiny_defaults = {
         "rollout": {"max_turn_tokens": 48, "max_tokens": 512},
-        "train": {"steps": 120, "updates_per_step": 4, "lr": 1e-3, "muon_lr": 4e-3, "schedule": "linear"},
-        "eval": {"every": 20, "attempts": 2},
+        "train": {
+            "steps": 120,
+            "prompts_per_step": 16,
+            "updates_per_step": 4,
+            "lr": 1e-3,
+            "muon_lr": 4e-3,
+            "schedule": "linear",
+        },
+        "eval": {"every": 20, "limit": 200, "attempts": 2},
     }
 
     def __init__(self, config: Mapping[str, Any] | None = None, seed: int = 0) -> None:

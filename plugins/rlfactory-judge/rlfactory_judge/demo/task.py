@@ -51,7 +51,7 @@ class JudgeDemo(Task):
             "schedule": "linear",
             "workers": 2,  # each has its own judge's server
         },
-        "eval": {"every": 10, "attempts": 1},
+        "eval": {"every": 10, "limit": 200, "attempts": 1},
     }
 
     def __init__(self, config: Mapping[str, Any] | None = None, seed: int = 0) -> None:

@@ -70,17 +70,18 @@ class OwnModel:
             ModelError: the task has no model of its own.
         """
         config, registry, task = parts.config, parts.registry, parts.task
-        recipe = recipe_of(task, registry.find(config.env, "env").factory if config.env else None)
+        make_env = registry.find(config.env, "env").factory if config.env else None
+        plugins = digest([config.env or "", *(each.digest for each in registry.fingerprints())])  # their code
+        recipe = recipe_of(task, make_env, plugins)
         if recipe is None:
             raise ModelError(
                 f"Plugin '{config.plugin}' brings no model of its own. Name one with --model (a folder or a hub id). "
-                "An author gives the task one by overriding Task.solve, which shows how a sample is solved."
+                "An author gives the task one by overriding Task.solve or Task.demonstrate, which show how it is done."
             )
         if recipe.chat_template or config.chat != ChatConfig():
             # The code of the plugins in use decides how turns are written.
-            prints = (each.digest for each in registry.fingerprints())
-            print_ = digest([recipe.fingerprint, config.chat.model_dump_json(), *prints])
-            recipe = replace(recipe, fingerprint=print_)
+            fingerprint = digest([recipe.fingerprint, config.chat.model_dump_json(), plugins])
+            recipe = replace(recipe, fingerprint=fingerprint)
         own = [tool.spec for tool in task.tools if isinstance(tool, Tool)]
         tools = own if recipe.tools is None else recipe.tools
         return cls(recipe, tools, config.seed, partial(configured_format, config.chat, registry))
