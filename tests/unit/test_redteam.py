@@ -41,7 +41,7 @@ def test_an_honest_reward_makes_no_mistake() -> None:
     wrong, right = result.of_kind("wrong"), result.of_kind("right")
     assert (wrong.accepted, right.tried - right.accepted, result.masked) == (0, 0, 0)
     idle = {each.name for each in result.mutations if not result.tally(each).tried}
-    assert idle == {"other_number"}  # no answer of such a task is a number
+    assert idle == {"other_number", "early_end"}  # no answer of such a task is a number, and it is one step long
     assert wrong.tried > 300
 
 
@@ -156,7 +156,7 @@ def test_the_command_shows_rates_and_the_worst_examples() -> None:
     done = command("--reward", "tool_output")
     assert done.exit_code == 1
     words = " ".join(done.output.split())
-    assert "false accepts 5.8% (6 of 104 wrong answers)" in words
+    assert "false accepts 5.5% (6 of 110 wrong answers)" in words
     assert "false rejects 0.0% (0 of" in words
     assert "1. false accept: in_tool_output, look_up says 'Ann Lee', then a wrong one sample train-0 said" in words
     assert "reward 1, accepted from 0.5 on; mostly from tool_output" in words

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 
 from rlfactory_core.testing.checks.context import CheckContext
 from rlfactory_core.testing.checks.result import Evidence, seen, wrong
+from rlfactory_core.testing.examples import example_calls
 from rlfactory_core.testing.policies import constant, script
 from rlfactory_core.testing.rewards import last_text, of
 from rlfactory_core.tiny import answer_text
-from rlfactory_core.types import FaultKind, Trajectory
+from rlfactory_core.types import FaultKind, Message, Trajectory
 
 _NEAR = 1e-6
 _CHARS_PER_TOKEN = 8
@@ -34,7 +35,8 @@ _ANSWERS = (
 def check(context: CheckContext) -> Iterator[Evidence]:
     """Looks at the rewards of all episodes that any check has played, for hostile texts and for repeated steps.
 
-    A hostile text is as long as a turn may be. Each turn of the oracle is repeated until the episode ends.
+    A hostile text is as long as a turn may be. Each turn of the oracle is repeated until the episode ends, and every
+    call is made in one episode.
     """
     most = context.bench.config.rollout.max_turn_tokens * _CHARS_PER_TOKEN
     for text in (*(text[:most] for text in _TEXTS), *(answer_text(text[:most]) for text in _ANSWERS)):
@@ -43,6 +45,11 @@ def check(context: CheckContext) -> Iterator[Evidence]:
         said = [turn.message for turn in each.turns[:_TURNS]]
         for end in range(1, len(said) + 1):  # a step that is rewarded each time can be taken up to the limit of turns
             context.play(script(*said[:end]), [each.sample])
+    calls = [
+        Message("assistant", "", tool_calls=(each,)) for each in example_calls(context.bench.tools, _solved(context))
+    ]
+    if calls:
+        context.play(script(*calls), context.some()[:_REPEATED])
     low, high = context.bench.reward_bounds
     played = [each for each in context.all_played if not each.masked]
     rewards = [each.reward for each in played]

@@ -24,12 +24,13 @@ def check(context: CheckContext) -> Iterator[Evidence]:
     """Compares policies without knowledge with the midpoint between luck and the oracle.
 
     Luck is the lower bound of the reward, plus the share of correct guesses for a policy that guesses. In a task with
-    two classes, half of the guesses are correct.
+    two classes, half of the guesses are correct. Where rewards may be negative, as penalties, luck is at least 0.
     """
     known = [each.reward for each in context.oracle() if not each.masked]
     if not known:
         raise DoesNotApply("there is no reward of the oracle to compare with")
     (low, high), top = context.bench.reward_bounds, mean(known)
+    low = max(low, 0.0) if top > 0 else low
     if top <= (low + high) / 2:
         raise DoesNotApply(f"the oracle gets only {top:.4g} of {high:g}, so there is nothing to compare with")
     for name, policy in _policies(context).items():

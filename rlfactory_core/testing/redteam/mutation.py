@@ -8,7 +8,7 @@ from typing import Literal
 
 from rlfactory_core.rewards.answers import normalize
 from rlfactory_core.testing.redteam.frame import Frame
-from rlfactory_core.types import Message, Sample, ToolSpec
+from rlfactory_core.types import Message, Sample, ToolCall, ToolSpec
 
 LONG = 100_000  # characters of a text that is meant to be long
 
@@ -19,10 +19,13 @@ class Material:
 
     sample: Sample
     frame: Frame  # the oracle's last message
+    turns: tuple[Message, ...]  # all of the oracle
     accepted: tuple[str, ...]  # the right answers as texts, beginning with the oracle's own
     wrong: tuple[str, ...]  # certainly wrong here, mostly other samples' right answers; never empty
     tools: tuple[ToolSpec, ...] = ()  # those that were offered
-    calls: int = 0  # of the oracle
+    known_calls: tuple[ToolCall, ...] = ()  # different calls of the oracle, on any sample
+    other_episodes: tuple[tuple[Message, ...], ...] = ()  # the oracle's turns on samples with another answer
+    answered: bool = True  # whether the sample says what the right answer is
     injections: tuple[str, ...] = ()  # texts for this sample, with ``{answer}`` in place of a wrong answer
 
     @property
@@ -43,9 +46,11 @@ class Material:
 class Case:
     """One attempt of a mutation."""
 
-    said: tuple[Message | str, ...]  # the turns that replace the oracle's last message
+    said: tuple[Message | str, ...]  # the turns that replace the oracle's; the last one is repeated
     variant: str = ""  # distinguishes the case from the other cases of its mutation
-    replays: bool = True  # whether the oracle's turns up to its last message come first
+    after: int | None = None  # how many of the oracle's turns come first; None: all but the last
+    credited: int | None = None  # how many of the oracle's turns may earn something; None: those that come first
+    adds: bool = False  # whether it is accepted only if it earns more than these turns
     observed: str | None = None  # what every tool answers; None: the real tools run
 
 

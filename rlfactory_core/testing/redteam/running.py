@@ -13,7 +13,8 @@ from rlfactory_core.errors import UsageError
 from rlfactory_core.protocols import ToolManager
 from rlfactory_core.reporting.progress import NullProgress, Progress
 from rlfactory_core.testing.bench import TaskBench
-from rlfactory_core.testing.policies import Policy, constant, oracle
+from rlfactory_core.testing.policies import Policy, oracle
+from rlfactory_core.testing.redteam.episodes import EPISODES, STEPS
 from rlfactory_core.testing.redteam.frame import Frame
 from rlfactory_core.testing.redteam.mutation import Case, Material, Mutation, certainly_wrong
 from rlfactory_core.testing.redteam.result import Attempt, RedTeamResult
@@ -28,7 +29,7 @@ _WRONG = 40  # most answers of other samples that are tried on one
 _INJECTIONS = 4  # least injections that are tried on one sample
 _DEADLINE_S = 600.0  # of one case on all samples; a scorer's own deadlines are shorter
 _SHOWN = 240  # characters of an answer
-_CLOSE = 1e-9
+_CLOSE, _MORE = 1e-9, 1e-6
 
 
 def run_redteam(
@@ -41,8 +42,9 @@ def run_redteam(
 ) -> RedTeamResult:
     """Try the mutations on the reward of an open task.
 
-    An answer counts as accepted if its reward reaches the midpoint between silence and the oracle on the same sample.
-    If the oracle gets no more than silence does, the answer has to reach the oracle's reward.
+    An answer counts as accepted if its reward reaches the midpoint between silence and the oracle on the same sample,
+    both after the oracle's turns that come first. If the oracle gets no more than silence does, the answer has to reach
+    the oracle's reward.
 
     Args:
         samples: how many of the training data are used.
@@ -63,7 +65,7 @@ def run_redteam(
             f"There is no right answer to start from: {reasons}. The red team changes what the oracle says: see "
             f"`rlfactory plugins check {bench.plugin}`, and let the task's solve() give the right answer."
         )
-    rounds = [(each, cases) for each in mutations for cases in _rounds(each, materials)]
+    rounds = [(each, cases) for each in mutations for cases in _rounds(each, materials, bases)]
     progress.stage("attack the reward", sum(len(cases) for _, cases in rounds), "answer")
     attempts: list[Attempt] = []
     for mutation, cases in rounds:
@@ -82,30 +84,45 @@ def run_redteam(
 
 @dataclass(frozen=True, slots=True)
 class _Base:
-    """The episodes of silence and of the oracle on one sample: the ends of its reward scale."""
+    """The oracle's episode on one sample, and those that fall silent early: the ends of its reward scale."""
 
     sample: Sample
-    silent: Trajectory
+    silent: Mapping[int, Trajectory]  # falls silent after so many turns of the oracle
     oracle: Trajectory
     frame: Frame
     accepted: tuple[str, ...]
 
+    def low(self, case: Case) -> Trajectory:
+        """Silence after the oracle's turns that a case is credited with."""
+        return self.silent[self.turns_before(case) if case.credited is None else case.credited]
+
+    def turns_before(self, case: Case) -> int:
+        """How many of the oracle's turns come first."""
+        return len(self.oracle.turns) - 1 if case.after is None else case.after
+
     @property
-    def threshold(self) -> float:
-        """The reward from which an answer counts as accepted."""
-        return _halfway(self.silent.reward, self.oracle.reward)
+    def answers(self) -> bool:
+        """Whether the last turn matters: the sample has an answer, or the reward depends on this turn."""
+        return bool(known_answers(self.sample)) or self.silent[len(self.oracle.turns) - 1].reward < self.oracle.reward
 
-    def threshold_of(self, component: str) -> float:
+    def threshold(self, case: Case) -> float:
+        """The reward from which a case counts as accepted."""
+        return _threshold(case, self.low(case).reward, self.oracle.reward)
+
+    def threshold_of(self, component: str, case: Case) -> float:
         """The threshold for one scorer's value."""
-        return _halfway(*(_components(each).get(component, 0.0) for each in (self.silent, self.oracle)))
+        low, high = (_components(each).get(component, 0.0) for each in (self.low(case), self.oracle))
+        return _threshold(case, low, high)
 
 
-def _halfway(low: float, high: float) -> float:
-    return (low + high) / 2 if high > low else high
+def _threshold(case: Case, low: float, high: float) -> float:
+    if high > low:
+        return (low + high) / 2
+    return low + _MORE if case.adds else high
 
 
 def _chosen(skip: Collection[str]) -> tuple[Mutation, ...]:
-    known = (*WRONG, *RIGHT)
+    known = (*WRONG, *EPISODES, *RIGHT)
     names = [each.name for each in known]
     for name in skip:
         if name not in names:
@@ -115,30 +132,50 @@ def _chosen(skip: Collection[str]) -> tuple[Mutation, ...]:
 
 def _bases(bench: TaskBench, rows: Sequence[Sample]) -> tuple[dict[str, _Base], dict[str, str]]:
     """The bases by sample id, and the reasons why samples are left out."""
-    silent = bench.play(constant(""), rows, deadline_s=_DEADLINE_S)
     solved = bench.play(oracle(bench.task), rows, deadline_s=_DEADLINE_S)
+    silent = _silences(bench, solved)
     lowest = bench.reward_bounds[0]
     bases: dict[str, _Base] = {}
     left_out: dict[str, str] = {}
-    for sample, quiet, best in zip(rows, silent, solved, strict=True):
+    for sample, best in zip(rows, solved, strict=True):
+        early = silent[sample.id]
+        masked = next((each for each in (best, *early.values()) if each.masked), None)
         accepted = known_answers(sample)
         frame = Frame.of(best.turns[-1].message, accepted) if best.turns else None
-        if best.masked or quiet.masked:
-            left_out[sample.id] = f"the episode is masked by {masking_fault(best) or masking_fault(quiet)}"
+        if masked is not None:
+            left_out[sample.id] = f"the episode is masked by {masking_fault(masked)}"
         elif frame is None or not frame.answer.strip():
             left_out[sample.id] = "the oracle's last message holds no answer"
         elif best.reward <= lowest:
             left_out[sample.id] = f"the oracle gets only {best.reward:g}"
         else:
             truths = dict.fromkeys([frame.answer.strip(), *accepted])
-            bases[sample.id] = _Base(sample, quiet, best, frame, tuple(truths))
+            bases[sample.id] = _Base(sample, early, best, frame, tuple(truths))
     return bases, left_out
+
+
+def _silences(bench: TaskBench, solved: Sequence[Trajectory]) -> dict[str, dict[int, Trajectory]]:
+    """By sample id, the episodes that fall silent after some of the oracle's turns; see `_Base`."""
+    found: dict[str, dict[int, Trajectory]] = {each.sample.id: {} for each in solved}
+    for number in range(max((len(each.turns) for each in solved), default=0)):
+        played = [each for each in solved if number in {*range(STEPS + 1), len(each.turns) - 1}]
+        scripts = {each.sample.id: (*(turn.message for turn in each.turns[:number]), "") for each in played}
+        for early in bench.play(_speaker(scripts), [each.sample for each in played], deadline_s=_DEADLINE_S):
+            found[early.sample.id][number] = early
+    return found
 
 
 def _materials(bench: TaskBench, bases: Mapping[str, _Base], seed: int) -> dict[str, Material]:
     own = [traits.injections for traits in bench.runtime.rewards.traits.values()]
     per_sample = distributed(all_injections(*own, bench.task.injections), len(bases), _INJECTIONS)
     pool = list(dict.fromkeys(base.frame.answer.strip() for base in bases.values()))
+    turns = {name: tuple(turn.message for turn in base.oracle.turns) for name, base in bases.items()}
+    calls = {
+        f"{each.name}({each.arguments_text})": each
+        for said in turns.values()
+        for turn in said
+        for each in turn.tool_calls
+    }
     found: dict[str, Material] = {}
     for base, injections in zip(bases.values(), per_sample, strict=True):
         others = random.Random(f"{seed} {base.sample.id}").sample(pool, len(pool))
@@ -146,25 +183,34 @@ def _materials(bench: TaskBench, bases: Mapping[str, _Base], seed: int) -> dict[
         found[base.sample.id] = Material(
             base.sample,
             base.frame,
+            turns[base.sample.id],
             base.accepted,
             tuple([*wrong, *MADE_UP] if len(wrong) < len(MADE_UP) else wrong),
             base.oracle.tools,
-            base.oracle.num_tool_calls,
+            tuple(calls.values()),
+            tuple(turns[other.sample.id] for other in bases.values() if other.frame.answer.strip() in wrong),
+            bool(known_answers(base.sample)),
             injections,
         )
     return found
 
 
-def _rounds(mutation: Mutation, materials: Mapping[str, Material]) -> list[dict[str, Case]]:
-    """The first cases of all samples, by sample id, then the second ones, and so on. Each round is played at once."""
-    made = {name: list(mutation.make(material)) for name, material in materials.items()}
+def _rounds(mutation: Mutation, materials: Mapping[str, Material], bases: Mapping[str, _Base]) -> list[dict[str, Case]]:
+    """The first cases of all samples, by sample id, then the second ones, and so on. Each round is played at once.
+
+    A last turn on which nothing depends is not changed.
+    """
+    made = {
+        name: [case for case in mutation.make(material) if case.after is not None or bases[name].answers]
+        for name, material in materials.items()
+    }
     rows = zip_longest(*made.values())
     return [{name: case for name, case in zip(made, row, strict=True) if case is not None} for row in rows]
 
 
 def _play(bench: TaskBench, mutation: Mutation, cases: Mapping[str, Case], bases: Mapping[str, _Base]) -> list[Attempt]:
     """Play one case on each of some samples: first those with real tools, then those with fixed observations."""
-    replayed = {name: bases[name].oracle.turns[:-1] if case.replays else () for name, case in cases.items()}
+    replayed = {name: bases[name].oracle.turns[: bases[name].turns_before(case)] for name, case in cases.items()}
     scripts = {name: (*(turn.message for turn in replayed[name]), *case.said) for name, case in cases.items()}
     echoing = {name: case.observed for name, case in cases.items() if case.observed is not None}
     attempts: list[Attempt] = []
@@ -221,11 +267,11 @@ def _attempt(bench: TaskBench, mutation: Mutation, case: Case, base: _Base, play
         base.sample.id,
         shortened(" ⏎ ".join(map(_text, case.said))),
         played.reward,
-        base.threshold,
-        None if played.masked else played.reward >= base.threshold - _CLOSE,
-        None if played.masked or worth is None else worth >= base.threshold_of(success) - _CLOSE,
+        base.threshold(case),
+        None if played.masked else played.reward >= base.threshold(case) - _CLOSE,
+        None if played.masked or worth is None else worth >= base.threshold_of(success, case) - _CLOSE,
         components,
-        _decisive_scorer(bench, played, base),
+        _decisive_scorer(bench, played, base, case),
     )
 
 
@@ -233,11 +279,11 @@ def _components(trajectory: Trajectory) -> Mapping[str, float]:
     return trajectory.score.components if trajectory.score else {}
 
 
-def _decisive_scorer(bench: TaskBench, played: Trajectory, base: _Base) -> str:
+def _decisive_scorer(bench: TaskBench, played: Trajectory, base: _Base, case: Case) -> str:
     """The scorer that changed the reward most: upwards from silence's if accepted, else downwards from the oracle's."""
-    low, high = _worth(bench, base.silent), _worth(bench, base.oracle)
+    low, high = _worth(bench, base.low(case)), _worth(bench, base.oracle)
     now = _worth(bench, played)
-    up = played.reward >= base.threshold - _CLOSE
+    up = played.reward >= base.threshold(case) - _CLOSE
     moved = {name: now[name] - low[name] if up else high[name] - now[name] for name in now}
     return max(moved, key=lambda name: moved[name])
 

@@ -64,7 +64,7 @@ def constant(material: Material) -> Iterable[Case]:
 
 @_wrong("nothing at all", "Give 0 where no answer is found, before comparing.")
 def empty(material: Material) -> Iterable[Case]:
-    return [Case(("",), "silence", replays=False), Case((" \n\n ",), "white space", replays=False)]
+    return [Case(("",), "silence", after=0), Case((" \n\n ",), "white space", after=0)]
 
 
 @_wrong("tags with nothing in them", "Give 0 to an answer without words.")
@@ -206,9 +206,9 @@ def in_arguments(material: Material) -> Iterable[Case]:
     for tool, name in targets:
         for text in (material.truth, answer_text(material.truth)):
             said = _message(call(tool.name, **{name: text}))
-            yield Case((said, wrong), f"{tool.name}({name}=…), then a wrong one", replays=False)
+            yield Case((said, wrong), f"{tool.name}({name}=…), then a wrong one", after=0)
     if targets:
-        yield Case((said, ""), f"{tool.name}({name}=…), then silence", replays=False)
+        yield Case((said, ""), f"{tool.name}({name}=…), then silence", after=0)
 
 
 @_wrong("the right one only in a tool's output", _OWN)
@@ -220,13 +220,15 @@ def in_tool_output(material: Material) -> Iterable[Case]:
     said = _message(call(tool.name, **({name: material.wrong[0]} if name else {})))
     wrong = material.frame.say(material.wrong[0])
     for text in (material.truth, f"The answer is {answer_text(material.truth)}"):
-        yield Case((said, wrong), f"{tool.name} says {text!r}, then a wrong one", replays=False, observed=text)
-    yield Case((said, ""), f"{tool.name} says {text!r}, then silence", replays=False, observed=text)
+        yield Case((said, wrong), f"{tool.name} says {text!r}, then a wrong one", after=0, observed=text)
+    yield Case((said, ""), f"{tool.name} says {text!r}, then silence", after=0, observed=text)
 
 
 @_wrong("the right calls, no answer", "Keep step rewards small beside the outcome.")
 def calls_only(material: Material) -> Iterable[Case]:
-    return [Case(("",), "the oracle's calls, then silence")] if material.calls else []
+    """Only where there is an answer to give: elsewhere the calls may be the whole solution."""
+    calls = any(turn.tool_calls for turn in material.turns)
+    return [Case(("",), "the oracle's calls, then silence", credited=0)] if calls and material.answered else []
 
 
 def _message(made: ToolCall) -> Message:
