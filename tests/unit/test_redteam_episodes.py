@@ -1,4 +1,4 @@
-"""The red team and the checks on tasks of several steps: what is earned by the way, and what is earned again and again."""
+"""The red team and the checks on tasks of several steps: what earlier steps earn, and what is earned repeatedly."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ class Picking(Task):
     def samples(self, split):
         for number in range(6):
             wanted = [FRUIT[number], FRUIT[(number + 2) % 6]]
-            yield Sample(f"{{split}}-{{number}}", f"Pick {{wanted[0]}}, then {{wanted[1]}}.", None, {{"wanted": wanted}}, split)
+            asked = f"Pick {{wanted[0]}}, then {{wanted[1]}}."
+            yield Sample(f"{{split}}-{{number}}", asked, None, {{"wanted": wanted}}, split)
 
     def make_env(self, sample, manager, context):
         return Basket(sample, manager, context)
