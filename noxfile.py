@@ -189,6 +189,13 @@ def slow(session: nox.Session) -> None:
 
 
 @nox.session
+def campaign(session: nox.Session) -> None:
+    """More than 300 kills, signals, damaged files, full disks, hostile tools and servers; it takes a while."""
+    pytest = ("-q", *IN_TWO, "tests/campaign", "--durations=5")
+    run_with_everything(session, "pytest", *pytest, *session.posargs, env={"RLFACTORY_CAMPAIGN": "1"})
+
+
+@nox.session
 def minimums(session: nox.Session) -> None:
     """The oldest declared release of each base dependency still works."""
     oldest = [line.split(",")[0].replace(">=", "==") for line in PYPROJECT["project"]["dependencies"]]

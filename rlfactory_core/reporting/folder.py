@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from rlfactory_core.errors import CheckpointError, DataError, UsageError, nearest
+from rlfactory_core.errors import CheckpointError, ConfigError, DataError, UsageError, nearest
 from rlfactory_core.reporting.trajectories import StoredTrajectory, json_text
 from rlfactory_core.types import Trajectory
 
@@ -130,11 +130,14 @@ class RunFolder:
         """The resolved configuration as plain data.
 
         Raises:
-            ConfigError: the file is missing or not YAML.
+            ConfigError: the file is missing, not YAML, or damaged.
         """
         from rlfactory_core.config.loading import load_yaml
 
-        return load_yaml(self.config)
+        data = load_yaml(self.config)
+        if "plugin" not in data:
+            raise ConfigError(f"{self.config} is damaged: it does not name the run's plugin. Restore the file.")
+        return data
 
     def write_plugins_lock(self, lock: Mapping[str, Any]) -> None:
         write_atomic(self.plugins_lock, json_text(lock, indent=2) + "\n")
@@ -173,13 +176,16 @@ class RunFolder:
             DataError: another line is broken.
         """
         rows: list[dict[str, float | None]] = []
-        lines = self.metrics.read_text(encoding="utf-8").split("\n") if self.metrics.exists() else []
+        lines = self.metrics.read_bytes().split(b"\n") if self.metrics.exists() else []
         for number, line in enumerate(lines, 1):
             try:
                 rows += [json.loads(line)] if line else []
             except ValueError as error:
                 if number < len(lines):  # else without a newline: it was cut off while it was written
-                    raise DataError(f"{self.metrics}, line {number}: not JSON ({error})") from error
+                    raise DataError(
+                        f"{self.metrics}, line {number}: not JSON ({error}). If the file is damaged, delete this line "
+                        "and those below it."
+                    ) from error
         return rows
 
     def cut_after(self, step: int) -> int:

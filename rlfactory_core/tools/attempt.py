@@ -96,7 +96,9 @@ async def _answer(tool: Tool, arguments: Mapping[str, Any], context: ToolContext
     RUNNING_TOOL.set(tool.spec.name)  # of this task, which makes this attempt only
     try:
         return Answer(to_text(await tool.call(arguments, context)))
-    except (Exception, SystemExit) as error:  # noqa: BLE001 the boundary; SystemExit would end the event loop
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # noqa: BLE001 the boundary; SystemExit and others would end the event loop
         return _attribute(tool.spec.name, error)
     finally:
         _end(over)
@@ -123,7 +125,11 @@ def unavailable(name: str, reason: str, *, attempts: int = 1) -> Answer:
 
 def _reason(error: BaseException) -> str:
     """An exception in one line, such as ``KeyError: 'city' (weather.py:12)``; our own without its place."""
-    lines = [line.strip() for line in str(error).strip().splitlines()] or [""]
+    try:
+        said = str(error)
+    except Exception:  # noqa: BLE001 an exception that cannot be shown
+        said = ""
+    lines = [line.strip() for line in said.strip().splitlines()] or [""]
     text = lines[0] if len(lines) == 1 else f"{lines[0]} … {lines[-1]}"
     text = without_credentials(shortened(text, 400))
     if isinstance(error, RlfactoryError):

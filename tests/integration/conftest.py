@@ -2,38 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from caches import own_cache
 from runs import SEARCH_DATA, Cli, write_lines
 
 
 @pytest.fixture(scope="session", autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Indexes and warm-started models of these tests, in this process and those it starts.
-
-    pytest's processes share it, so that each model is warm-started once. ``RLFACTORY_TESTS_CACHE`` names a cache whose
-    models are used as well. Nothing else of it is, so that a second call of pytest finds no judge's replies.
-    """
-    base = tmp_path_factory.getbasetemp()
-    own = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cache"
-    own.mkdir(exist_ok=True)
-    if kept := os.environ.get("RLFACTORY_TESTS_CACHE"):
-        models = Path(kept, "models")
-        models.mkdir(parents=True, exist_ok=True)
-        with suppress(FileExistsError):  # another of pytest's processes was first
-            (own / "models").symlink_to(models)
-    before = os.environ.get("RLFACTORY_CACHE")
-    os.environ["RLFACTORY_CACHE"] = str(own)
-    yield own
-    if before is None:
-        del os.environ["RLFACTORY_CACHE"]
-    else:
-        os.environ["RLFACTORY_CACHE"] = before
+    with own_cache(tmp_path_factory) as cache:
+        yield cache
 
 
 @pytest.fixture
