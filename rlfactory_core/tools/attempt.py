@@ -22,7 +22,7 @@ from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import RlfactoryError, ToolArgumentsError, ToolError, ToolFailedError
 from rlfactory_core.protocols import Tool
 from rlfactory_core.types import FaultKind
-from rlfactory_core.utils.display import RUNNING_TOOL, shortened, without_credentials
+from rlfactory_core.utils.display import RUNNING_TOOL, printable, shortened, without_credentials
 from rlfactory_core.utils.text import to_text
 
 _log = logging.getLogger(__name__)
@@ -131,7 +131,7 @@ def _reason(error: BaseException) -> str:
         said = ""
     lines = [line.strip() for line in said.strip().splitlines()] or [""]
     text = lines[0] if len(lines) == 1 else f"{lines[0]} … {lines[-1]}"
-    text = without_credentials(shortened(text, 400))
+    text = printable(without_credentials(shortened(text, 400)))
     if isinstance(error, RlfactoryError):
         return text or type(error).__name__
     if isinstance(error, ValueError) and text.startswith("signal only works in main thread"):

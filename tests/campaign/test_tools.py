@@ -91,6 +91,10 @@ def descriptor() -> str:
     return "read"
 
 
+def a_lock() -> Any:
+    return threading.Lock()
+
+
 RAISED: tuple[BaseException, ...] = (
     ValueError("no"), KeyError("k"), OSError(5, "io"), PermissionError("no"), FileNotFoundError("no"), TypeError("no"),
     AttributeError("no"), ArithmeticError("no"), ZeroDivisionError("no"), AssertionError("no"), ImportError("no"),
@@ -116,7 +120,7 @@ DONE: dict[str, Callable[[], Any]] = {
     "a signal handler": alarm, "a bad descriptor": descriptor, "a generator": lambda: (n for n in (1, 2)),
     "a collection": lambda: str(gc.collect()),
     "a coroutine": lambda: asyncio.sleep(0), "an iterator": lambda: iter("ab"),
-    "a lock": threading.Lock, "an endless iterator": lambda: iter(int, 1),
+    "a lock": a_lock, "an endless iterator": lambda: iter(int, 1),
 }  # fmt: skip
 
 
