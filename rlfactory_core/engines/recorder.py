@@ -17,6 +17,8 @@ from rlfactory_core.reporting.trajectories import StoredTrajectory
 from rlfactory_core.tasks.parts import TaskParts
 from rlfactory_core.types import Group
 
+_NOTABLE = 0.05  # change of a score in [0, 1]
+
 
 class Recorder:
     """Records a run in its folder; only one process of a run has a recorder.
@@ -25,6 +27,7 @@ class Recorder:
         success: the name of the score that means success.
         loggers: get each step's metrics; not needed for an evaluation.
         earlier: the `totals` at the checkpoint from which a resumed run continues; None in a new run.
+        weights: of the scorers, by name.
     """
 
     def __init__(
@@ -34,6 +37,7 @@ class Recorder:
         success: str,
         loggers: MetricsLogger | None = None,
         earlier: Mapping[str, float] | None = None,
+        weights: Mapping[str, float] = {},
     ) -> None:
         self.folder, self.progress, self.success, self.loggers = folder, progress, success, loggers
         self.totals: Mapping[str, float] = earlier or {}
@@ -41,6 +45,7 @@ class Recorder:
         if earlier is not None:
             self.results["before"] = folder.read_summary().get("eval", {}).get("before", {})
         self._started = time.perf_counter()
+        self._weights = weights
         self._reported: set[str] = set()  # sources of masking faults that a line has been shown for
 
     def step(
@@ -55,6 +60,8 @@ class Recorder:
         names += ["masked"] if self.totals["masked"] else []
         self.progress.advance(1, **{name: metrics[name] for name in names if name in metrics})
         self._report_masked(f"step {step}", groups)
+        evaluated = {name.removeprefix("eval/"): value for name, value in metrics.items() if name.startswith("eval/")}
+        self._report_divergence(f"the evaluation after step {step}", evaluated)
         prefix = "eval/masked/"
         found = [f"{name.removeprefix(prefix)} {metrics[name]:.0f}" for name in metrics if name.startswith(prefix)]
         if found:
@@ -77,7 +84,25 @@ class Recorder:
         self.folder.write_stored(how.name, texts)
         self._reported.clear()
         self._report_masked(f"the evaluation {how.name}", groups)
+        if not how.prefix:
+            self._report_divergence(f"the evaluation {how.name}", found)
         return found
+
+    def _report_divergence(self, where: str, now: Mapping[str, float]) -> None:
+        """Warn if a reward has risen since the first evaluation while a score of weight 0 has fallen.
+
+        A policy that learns to please a judge looks like this.
+        """
+        before = self.results.get("before", {})
+        change = {name: now[name] - before[name] for name in self._weights if name in now and name in before}
+        risen = [name for name, gain in change.items() if self._weights[name] > 0 and gain >= _NOTABLE]
+        for name in (name for name, gain in change.items() if self._weights[name] == 0 and gain <= -_NOTABLE):
+            for rewarded in risen[:1]:
+                self.progress.say(
+                    f"warning: {where}: {rewarded} has risen ({before[rewarded]:.2f} to {now[rewarded]:.2f}) while "
+                    f"{name}, which is only measured, has fallen ({before[name]:.2f} to {now[name]:.2f}). The policy "
+                    f"may be learning to please {rewarded}. Look at the trajectories: rlfactory trace {self.folder.path}"
+                )
 
     def _report_masked(self, where: str, groups: Sequence[Group]) -> None:
         """Say why trajectories were masked, when a source of it is new or all of them were."""

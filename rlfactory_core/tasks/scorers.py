@@ -70,6 +70,11 @@ class TaskScorers:
         return next((key for key in ("exact_match", ENV_REWARD) if key in weighted), by_weight)
 
     @property
+    def weights(self) -> Mapping[str, float]:
+        """By the reward's key; 0: it is only measured."""
+        return {key: weight for key, (_, weight) in self.weighted.items()}
+
+    @property
     def pools(self) -> Mapping[str, PoolRequest]:
         """The models that the engine should serve, by the reward's key."""
         pooled = {key: item.pool for key, (item, _) in self.weighted.items() if isinstance(item, NeedsModelPool)}

@@ -202,7 +202,8 @@ async def opened(run: EngineRun, compute: Compute, *, training: bool) -> AsyncIt
             opened_loggers = open_loggers(names, run.folder, shown, start.step or None, run.progress.say)
             loggers = stack.enter_context(closing(opened_loggers))
             earlier = start.state.totals if start.state else None
-            recorder = Recorder(run.folder, run.progress, runtime.success, loggers, earlier)
+            weights = run.parts.scorers.weights
+            recorder = Recorder(run.folder, run.progress, runtime.success, loggers, earlier, weights)
         yield LocalRun(run, compute, start, policy, rollouts, recorder)
 
 

@@ -34,8 +34,9 @@ class RowRecorder(Recorder):
         progress: Progress,
         success: str,
         earlier: RecorderState | None = None,
+        weights: Mapping[str, float] = {},
     ) -> None:
-        super().__init__(folder, progress, success, loggers, None if earlier is None else earlier.totals)
+        super().__init__(folder, progress, success, loggers, None if earlier is None else earlier.totals, weights)
         if earlier and earlier.metrics and all(row.get("step") != earlier.step for row in folder.read_metrics()):
             loggers.log(earlier.step, earlier.metrics)
         self._step: list[Row] = []

@@ -48,7 +48,7 @@ class TaskRunner:
         loggers = open_loggers(run.loggers, folder, run.model_dump(mode="json"), resume_step)
         earlier = None if resume_step is None else read_state(folder.checkpoints, resume_step)
         progress = EventProgress(folder.path / EVENTS)
-        recorder = RowRecorder(folder, loggers, progress, parts.scorers.success, earlier)
+        recorder = RowRecorder(folder, loggers, progress, parts.scorers.success, earlier, parts.scorers.weights)
         try:
             trainer = self._train(config, parts, recorder)
         finally:

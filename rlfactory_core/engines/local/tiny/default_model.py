@@ -35,8 +35,10 @@ from rlfactory_core.tasks.demonstrations import recipe_of
 from rlfactory_core.tasks.parts import TaskParts
 from rlfactory_core.tiny import TinyModelRecipe
 from rlfactory_core.types import ToolSpec
+from rlfactory_core.utils.seeds import derive_seed
 
 _BYTES_PER_WEIGHT, _TOKENIZER_BYTES = 4, 1_000_000  # of a model in the cache
+ATTEMPTS = 3  # of a warm start with a target
 MOST_WORKERS = 8  # more processes than this do not pay for a tiny model's batches
 
 
@@ -94,6 +96,9 @@ class OwnModel:
     def build(self, workers: Workers, progress: Progress) -> DefaultModel:
         """From the cache, or built and warm-started by all processes together, then cached.
 
+        A warm start that misses its target begins anew with other weights, `ATTEMPTS` times in all. A model that has
+        missed it to the last is not cached.
+
         If tools do not answer the same in each process, the recipes differ: the words and the cache of rank 0 count.
 
         Raises:
@@ -106,15 +111,21 @@ class OwnModel:
             return cached or DefaultModel(*_load(folder), cached=True)
         progress.stage("warm start: tokenizer")
         tokenizer = workers.broadcast(tiny_model.recipe_tokenizer(recipe) if workers.first else None)
-        model = tiny_model.build_model(recipe, tokenizer, self.seed)
-        if workers.first:
-            check_room(folder.parent, _BYTES_PER_WEIGHT * model.num_parameters() + _TOKENIZER_BYTES)
         encoder = Encoder(self.make_chat(tokenizer), self.tools, raw=not recipe.chat_template)
-        with _one_thread():
-            warm_start = WarmStart(RaggedPolicy(model), recipe, encoder, workers, self.seed)
-            warm_start.run(_report(recipe, progress))
-        if workers.first:
-            build_once(folder, lambda temporary: write_model(temporary, model, tokenizer))
+        for attempt in range(1, ATTEMPTS + 1):
+            seed = self.seed if attempt == 1 else derive_seed(self.seed, "warm start", attempt)
+            model = tiny_model.build_model(recipe, tokenizer, seed)
+            if workers.first:
+                check_room(folder.parent, _BYTES_PER_WEIGHT * model.num_parameters() + _TOKENIZER_BYTES)
+            with _one_thread():
+                warm_start = WarmStart(RaggedPolicy(model), recipe, encoder, workers, seed)
+                missed = warm_start.run(_report(recipe, progress), to_the_end=attempt == ATTEMPTS)
+            if not missed:
+                if workers.first:
+                    build_once(folder, lambda temporary, built=model: write_model(temporary, built, tokenizer))
+                break
+            then = "It begins anew." if attempt < ATTEMPTS else "The model is used as it is, and is not cached."
+            progress.say(f"warning: the warm start has missed its target: {missed}. {then}")
         return DefaultModel(model, tokenizer, cached=False)
 
 

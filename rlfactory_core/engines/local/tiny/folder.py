@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rlfactory_core.engines.local.tiny.model_cache import model_folder
+from rlfactory_core.errors import ModelError
 from rlfactory_core.reporting.progress import NullProgress, Progress
 from rlfactory_core.tiny import TinyModelRecipe
 
@@ -21,6 +22,7 @@ def tiny_model_folder(recipe: TinyModelRecipe, seed: int, progress: Progress) ->
 
     Raises:
         DataError: the cache cannot be written.
+        ModelError: the model has missed the target of its warm start.
     """
     folder = model_folder(recipe, (), seed, 1)
     if folder.is_dir():
@@ -33,6 +35,8 @@ def tiny_model_folder(recipe: TinyModelRecipe, seed: int, progress: Progress) ->
     with _locked(folder.with_name(f".{folder.name}.lock")):
         if not folder.is_dir():
             OwnModel(recipe, (), seed).build(Workers(), progress)
+    if not folder.is_dir():
+        raise ModelError("The model has not learnt its task, so it cannot be used. Try another seed: --seed NUMBER.")
     return folder
 
 

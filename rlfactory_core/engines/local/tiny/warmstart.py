@@ -80,14 +80,27 @@ class WarmStart:
         self._rng = random.Random(f"warm start {seed} {workers.rank}")
         self._seed = seed
 
-    def run(self, report: Report) -> None:
+    def run(self, report: Report, *, to_the_end: bool = True) -> str:
+        """Returns an empty text, or what was missed: the accuracy after a stage that has not reached its target.
+
+        Args:
+            to_the_end: whether the other stages follow then.
+        """
         steps = sum(stage.max_steps for stage in self.recipe.stages)
         options = OptimizerOptions(self.recipe.lr, self.recipe.muon_lr, total_steps=steps)
         optimizer = Optimizer(self.policy.model, options)
+        missed = ""
         for number, stage in enumerate(self.recipe.stages):
-            self._stage(number, stage, optimizer, report)
+            accuracy = self._stage(number, stage, optimizer, report)
+            if accuracy < stage.target:
+                missed = f"{accuracy:.2f} of {stage.target:.2f} on the probe after {stage.max_steps} steps"
+                if not to_the_end:
+                    break
+        return missed
 
-    def _stage(self, number: int, stage: WarmStartStage, optimizer: Optimizer, report: Report) -> None:
+    def _stage(self, number: int, stage: WarmStartStage, optimizer: Optimizer, report: Report) -> float:
+        """The last accuracy on the probe; 0 if the stage has no target."""
+        latest = 0.0
         for step in range(1, stage.max_steps + 1):
             scale = min(1.0, step / self.recipe.warmup_steps) if number == 0 else 1.0
             if not stage.target:
@@ -95,10 +108,11 @@ class WarmStart:
             loss = self._learn(stage, optimizer, scale)
             accuracy = float("nan")
             if stage.target and step % PROBE_EVERY == 0:
-                accuracy = self.accuracy()
+                accuracy = latest = self.accuracy()
             report(number, step, loss, accuracy)
             if stage.target and accuracy >= stage.target:
-                return
+                break
+        return latest
 
     def _learn(self, stage: WarmStartStage, optimizer: Optimizer, scale: float) -> float:
         count = max(1, stage.batch // self.workers.size)

@@ -1,0 +1,60 @@
+"""A warm start that misses its target begins anew, says so, and is not cached in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from said import Said
+from stock_task import Stock
+
+from rlfactory_core.errors import ModelError
+from rlfactory_core.tasks.demonstrations import recipe_of
+from rlfactory_core.tiny import TinyModelRecipe, WarmStartStage
+
+pytest.importorskip("torch", reason="the embedded engine needs rlfactory-core[local]")
+
+from rlfactory_core.engines.local.tiny import tiny_model_folder
+from rlfactory_core.engines.local.tiny.default_model import OwnModel
+from rlfactory_core.engines.local.tiny.warmstart import WarmStart
+from rlfactory_core.engines.local.training.workers import Workers
+
+MISSED = "warning: the warm start has missed its target: 0.50 of 0.90 on the probe after 25 steps. "
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TinyModelRecipe:
+    monkeypatch.setenv("RLFACTORY_CACHE", str(tmp_path))
+    whole = recipe_of(Stock())
+    assert whole is not None
+    shown = whole.stages[0].demonstrate
+    stages = (WarmStartStage(shown, 25, 1, target=0.9), WarmStartStage(shown, 1, 1))
+    return replace(whole, stages=stages, architecture={**whole.architecture, "num_hidden_layers": 1})
+
+
+def probes(monkeypatch: pytest.MonkeyPatch, accuracies: Sequence[float]) -> None:
+    found = iter(accuracies)
+    monkeypatch.setattr(WarmStart, "accuracy", lambda self: next(found))
+
+
+def test_it_begins_anew_with_other_weights(recipe: TinyModelRecipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    heard, own = Said(), OwnModel(recipe, (), 0)
+    probes(monkeypatch, [0.5, 0.95])
+    own.build(Workers(), heard)
+    assert heard.lines == [f"{MISSED}It begins anew."]
+    assert own.folder(1).is_dir()
+
+
+def test_a_model_that_has_missed_it_to_the_last_is_not_cached(
+    recipe: TinyModelRecipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard, own = Said(), OwnModel(recipe, (), 0)
+    probes(monkeypatch, [0.5] * 3)
+    assert not own.build(Workers(), heard).cached
+    assert heard.lines[-1] == f"{MISSED}The model is used as it is, and is not cached."
+    assert not own.folder(1).exists()
+    probes(monkeypatch, [0.5] * 3)
+    with pytest.raises(ModelError, match="has not learnt its task"):
+        tiny_model_folder(recipe, 0, heard)
