@@ -27,6 +27,7 @@ __all__ = ["OpenAIClient"]
 KEY_VARIABLE, OPENAI_KEY_VARIABLE = "RLFACTORY_API_KEY", "OPENAI_API_KEY"  # the latter for OpenAI's servers alone
 
 _START_DEADLINE_S = 60.0  # a server that loads its model answers late
+_OF_A_START = ("created", "permission")
 _SEED_BITS = 0x7FFFFFFF  # some servers accept no larger seeds
 _PROBE = Message("user", "Hello")
 _PROBE_PARAMS = SamplingParams(max_tokens=16, temperature=0.0)
@@ -76,6 +77,7 @@ class OpenAIClient:
         self._client: ConnectionPools | None = None
         self._reasoning_key: str | None = None
         self._max_tokens_key = "max_tokens"
+        self._listed: dict[str, Mapping[str, Any]] = {}  # what the server says of each of its models
         self.sampled_tokens = 0  # in all, as the server counts
 
     @property
@@ -84,6 +86,11 @@ class OpenAIClient:
         if self._model is None:
             raise RuntimeError("The client is not open: await open() first.")
         return self._model
+
+    @property
+    def description(self) -> Mapping[str, Any]:
+        """What the server says of the model at ``/models``, without times of its start; empty if it cannot list it."""
+        return {key: value for key, value in self._listed.get(self.model, {}).items() if key not in _OF_A_START}
 
     async def open(self, tools: Sequence[ToolSpec] = (), *, probe: bool = True) -> None:
         """Find the model and let it write a few tokens with these tools, so that errors show here.
@@ -119,7 +126,8 @@ class OpenAIClient:
         self._connect()
         try:
             data = await asyncio.wait_for(self._request("GET", "/models"), deadline_s)
-            return [str(row["id"]) for row in data["data"]]
+            self._listed = {str(row["id"]): row for row in data["data"]}
+            return list(self._listed)
         except TimeoutError:
             raise self._failed(f"gave no answer within {deadline_s:g} s", start=True) from None
         except RefusedError as error:

@@ -101,7 +101,7 @@ class Recorder:
                 self.progress.say(
                     f"warning: {where}: {rewarded} has risen ({before[rewarded]:.2f} to {now[rewarded]:.2f}) while "
                     f"{name}, which is only measured, has fallen ({before[name]:.2f} to {now[name]:.2f}). The policy "
-                    f"may be learning to please {rewarded}. Look at the trajectories: rlfactory trace {self.folder.path}"
+                    f"may be learning to please {rewarded}. Look closer: rlfactory trace {self.folder.path}"
                 )
 
     def _report_masked(self, where: str, groups: Sequence[Group]) -> None:

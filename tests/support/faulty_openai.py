@@ -15,7 +15,13 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 _PATIENCE_S = 10.0  # of a test, before it fails
-_PROBES = ("Hello", "Is the sky blue? Answer with one word.")  # clients' questions at start; not a part of the script
+_PROBES = (  # clients' questions at start; not a part of the script
+    "Hello",
+    "Is the sky blue? Answer with one word.",
+    "Continue: one, two, three,",
+    "Question: What is 17 + 25? Answer: 43. Is the answer right? Give a score from 0 to 10.",
+    "Name a colour, an animal and a city.",
+)
 
 
 class Connection:

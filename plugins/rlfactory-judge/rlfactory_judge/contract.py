@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from rlfactory_core.errors import VerifierError
@@ -92,10 +93,12 @@ class Service(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class JudgePlace:
-    """A judge's address, which ends with ``/v1``, and the served model's id."""
+    """A judge's address, which ends with ``/v1``, the served model's id, and what it has to be measured on first."""
 
     url: str
     model: str
+    labels: Path | None = None  # a file for the option ``labels``, unless the user gives one
+    min_kappa: float | None = None
 
 
 @runtime_checkable

@@ -129,6 +129,36 @@ def test_the_disk_serves_later_runs_and_other_endpoints_of_the_model(
         assert run_alone(lambda: ask(second.url, retries=0, concurrency=1))
 
 
+def test_another_model_of_the_same_name_and_address_is_asked_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RLFACTORY_CACHE", str(tmp_path))
+
+    async def ask(url: str) -> tuple[bool, tuple[float, ...]]:
+        async with judging(url, cache="disk") as service:
+            reply = await service.ask(question())
+            return reply.cached, reply.values
+
+    with serve_faults(then=said("9")) as server:
+        assert run_alone(lambda: ask(server.url)) == (False, (0.9,))
+        assert run_alone(lambda: ask(server.url)) == (True, (0.9,))
+        server.probe, server.then = said("Good day"), said("1")
+        assert run_alone(lambda: ask(server.url)) == (False, (0.1,))
+
+
+def test_what_is_measured_does_not_come_from_the_cache() -> None:
+    with serve_faults(then=said("9")) as server:
+
+        async def work() -> None:
+            async with judging(server.url, cache="memory") as service:
+                await service.ask(question())
+                server.then = said("1")
+                with service.measured():
+                    assert (await service.ask(question())).values == (0.1,)
+
+        run_alone(work)
+
+
 def test_a_closed_service_that_cannot_be_opened_again_says_so_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,10 +3,26 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
+from rlfactory_core.cache import build_once, cache_root, digest
 from rlfactory_judge.demo.cases import CaseMaker
 from rlfactory_judge.demo.world import Catalogue, Names
-from rlfactory_judge.trust.labels import LabelledAnswer, Labels
+from rlfactory_judge.trust.labels import LabelledAnswer, Labels, write_labels
+
+COUNT = 200  # labels on which the judge is measured before a run
+
+
+def labels_file(seed: int) -> Path:
+    """The demo's labels as a file in the cache.
+
+    Raises:
+        DataError: the cache cannot be written.
+    """
+    folder = cache_root() / "judge-labels" / digest([str(seed), Path(__file__).read_text(encoding="utf-8")])
+    return (
+        build_once(folder, lambda made: write_labels(made / "labels.jsonl", demo_labels(seed, COUNT))) / "labels.jsonl"
+    )
 
 
 def demo_labels(seed: int, count: int) -> Labels:

@@ -15,11 +15,13 @@ from rlfactory_judge.contract import JudgePlace
 from rlfactory_judge.demo.building import judge_model
 from rlfactory_judge.demo.demonstrations import next_turn
 from rlfactory_judge.demo.judge_model import HIGH, LOW, RUBRIC
+from rlfactory_judge.demo.labels import labels_file
 from rlfactory_judge.demo.policy import recipe
 from rlfactory_judge.demo.world import NOTHING, Catalogue, Names
 
 TRAIN_CATALOGUES, TRAIN_SAMPLES = 12, 100  # catalogues that GRPO trains on, and questions about each
 EVAL_SAMPLES = 96  # questions about one more
+MIN_KAPPA = 0.6  # of the judge, before a policy is trained against it
 TWO_HOP = 0.6  # share of the questions that need two records
 DESCRIPTION = "Look up one record of the catalogue."
 JUDGE = {"rubric": str(RUBRIC), "low": LOW, "high": HIGH, "max_tokens": 32, "cache": "memory"}
@@ -72,7 +74,7 @@ class JudgeDemo(Task):
             folder = judge_model(self.seed, self.progress)
             self.progress.stage("start the judge's server")
             server = await self._serving.enter_async_context(LocalServer(folder))
-            self._place = JudgePlace(server.url, server.model)
+            self._place = JudgePlace(server.url, server.model, labels_file(self.seed), MIN_KAPPA)
         return self._place
 
     async def close(self) -> None:

@@ -76,6 +76,9 @@ class Judge:
         if self._is_unnamed and isinstance(task, JudgeHost):
             place = await task.serve_judge()
             self.service.use_endpoints([place.url], place.model)
+            if self.options.labels is None:
+                trust = {"labels": place.labels, "min_kappa": place.min_kappa}
+                self.options = self.options.model_copy(update=trust)
         await self.service.open(RunPlace(task.run.folder), task.progress.say)
         if self.options.labels is not None:
             from rlfactory_judge.trust.gate import check_trust

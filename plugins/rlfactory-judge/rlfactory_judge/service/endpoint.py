@@ -14,7 +14,7 @@ from rlfactory_core.tools import CircuitBreaker
 from rlfactory_core.types import Message, SamplingParams
 from rlfactory_judge.options import JudgeOptions
 from rlfactory_judge.service.failures import RequestError, failure_of
-from rlfactory_judge.service.probing import enforces_schemas, response_format
+from rlfactory_judge.service.probing import enforces_schemas, identity, response_format
 from rlfactory_judge.service.timing import Timing
 
 _START_TRIES = 3
@@ -79,6 +79,10 @@ class Endpoint:
                     raise
                 await self._timing.back_off(_START_TRIES - left)
         self._mark_alive()
+
+    async def identity(self) -> str:
+        """See `probing.identity`."""
+        return await asyncio.wait_for(identity(self._client), self._options.request_s)
 
     @property
     def is_due(self) -> bool:

@@ -71,6 +71,21 @@ class Endpoints:
             say(f"warning: {error} The judge goes on without it and asks for its health in the meantime.")
         return models[0]
 
+    async def identity(self) -> str:
+        """The key of the model that answers now; see `probing.identity`.
+
+        Raises:
+            BackendError: none of the endpoints answers.
+        """
+        errors = []
+        for endpoint in self._all:
+            if endpoint.alive:
+                try:
+                    return await endpoint.identity()
+                except (BackendError, TimeoutError) as error:
+                    errors.append(f"{endpoint.url}: {error or 'no answer in time'}")
+        raise BackendError(f"The judge lists its models, but answers no question. {' '.join(errors)}")
+
     def choose(self, avoid: Sequence[Endpoint] = ()) -> Endpoint | None:
         """The endpoint with the fewest running requests, in turns among equals; None if none is available now.
 

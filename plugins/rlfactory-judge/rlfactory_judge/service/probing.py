@@ -1,4 +1,4 @@
-"""Test whether a server enforces the form of an answer, and whether it should.
+"""Find out which model a server has, and whether it enforces the form of an answer and should.
 
 Some servers accept ``response_format`` and ignore it. So the test asks the model for something that the form excludes.
 A server without a reasoning parser enforces the form from the first token, which prevents a reasoning model from
@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from rlfactory_core.cache import digest
 from rlfactory_core.clients.base import Completion
 from rlfactory_core.clients.openai import OpenAIClient
 from rlfactory_core.errors import BackendError, UsageError
@@ -26,6 +27,12 @@ _SCHEMA = {
     "additionalProperties": False,
 }
 _QUESTION = (Message("user", "Is the sky blue? Answer with one word."),)
+_CANARY = (
+    "Continue: one, two, three,",
+    "Question: What is 17 + 25? Answer: 43. Is the answer right? Give a score from 0 to 10.",
+    "Name a colour, an animal and a city.",
+)
+_CANARY_PARAMS = SamplingParams(max_tokens=24, temperature=0.0)
 _MAX_TOKENS = 512  # usually enough for a reasoning model to answer such a question
 
 
@@ -33,6 +40,19 @@ def response_format(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Additional fields of a request that make the server enforce a form."""
     verdict = {"name": "verdict", "schema": dict(schema), "strict": True}
     return {"response_format": {"type": "json_schema", "json_schema": verdict}}
+
+
+async def identity(client: OpenAIClient) -> str:
+    """A key of the model itself, 32 hexadecimal digits: of its name, the server's description and its answers.
+
+    A server that is replaced under the same name and address has another key, unless its first tokens are the same.
+
+    Raises:
+        BackendError: no answer.
+    """
+    said = [await client.complete((Message("user", text),), (), _CANARY_PARAMS) for text in _CANARY]
+    texts = ["" if each is None else each.message.reasoning + "\n" + each.message.content for each in said]
+    return digest([client.model, json.dumps(client.description, sort_keys=True, default=str), *texts])
 
 
 async def enforces_schemas(client: OpenAIClient, options: JudgeOptions) -> bool:

@@ -11,11 +11,11 @@ from rlfactory_core.types import Message
 from rlfactory_judge.contract import Question
 from rlfactory_judge.options import JudgeOptions
 
-_FORMAT = "1"  # of keys and contents
+_FORMAT = "2"  # of keys and contents
 
 
 def reply_key(model: str, question: Question, options: JudgeOptions, temperature: float, sample: int) -> str:
-    """The key of everything that determines the judge's reply. The server does not matter."""
+    """The key of everything that determines the judge's reply; ``model`` is `JudgeService.identity`."""
     return digest(
         [
             _FORMAT,

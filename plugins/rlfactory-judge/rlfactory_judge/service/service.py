@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
@@ -45,6 +46,8 @@ class JudgeService:
         self._temperature = usual if options.temperature is None else options.temperature
         self._given: tuple[tuple[str, ...], str] | None = None
         self._model = options.model
+        self.identity = ""  # of the model that answers, known once open; only its name where nothing outlives the run
+        self._measures = False
         self._counts = Counts()
         self._reply_cache = ReplyCache(options.cache, name)
         self._budget = TokenBudget(options.token_budget, None)
@@ -100,12 +103,23 @@ class JudgeService:
         self._endpoints = Endpoints(urls, model, self._options, self._timing)
         try:
             await self._budget.open()
-            self._model = await self._endpoints.start(say or (lambda _: None))
+            self._model = self.identity = await self._endpoints.start(say or (lambda _: None))
+            if self._options.cache == "disk" or self._options.labels is not None:
+                self.identity = await self._endpoints.identity()
         except BaseException:
             await self.close()
             raise
         self._reply_cache.open()
         self._asker = Requester(self._endpoints, self._options, self._counts, self._timing)
+
+    @contextmanager
+    def measured(self) -> Iterator[None]:
+        """Within, no reply comes from the cache, because the model that answers now is to be measured."""
+        self._measures = True
+        try:
+            yield
+        finally:
+            self._measures = False
 
     async def ask(self, question: Question, *, sample: int = 0) -> Reply:
         """See `contract.Service`."""
@@ -113,7 +127,7 @@ class JudgeService:
             raise RuntimeError("The judge is not open: await open() first.")
         began = perf_counter()
         self._counts.asked += 1
-        key = reply_key(self.model, question, self._options, self._temperature, sample)
+        key = reply_key(self.identity, question, self._options, self._temperature, sample)
         try:
             outcome, shared = await self._in_flight.join(key, lambda: self._find(question, key, sample))
         except GivenUpError:
@@ -165,7 +179,7 @@ class JudgeService:
         return Reply(values, said.content, said.reasoning, *tokens, inquiry.attempts, hedged, endpoint=inquiry.endpoint)
 
     async def _remembered(self, question: Question, key: str) -> Reply | None:
-        known = await self._reply_cache.get(key)
+        known = None if self._measures else await self._reply_cache.get(key)
         if known is None:
             return None
         try:

@@ -169,7 +169,9 @@ def summarise(measurement: Measurement, *, judge: str = "", stopped: str = "") -
     values = [label_value(row, options) for row, _ in readable]
     scores = [one.values[0] for _, one in readable]
     graded = any(not isinstance(row.label, bool) for row, _ in readable)
-    answers = agreement_of_answers(list(zip(truths, accepted.values(), strict=True)), seed) if judged else None
+    unreadable = [right(row, options) for row, one in judged if one.failure == "unreadable"]
+    observed = [*zip(truths, accepted.values(), strict=True), *((truth, not truth) for truth in unreadable)]
+    answers = agreement_of_answers(observed, seed) if judged else None
     pairs, position = _pairs(labels, records, seed)
     injection = _injection(labels, records, accepted, seed)
     costs = costs_of(list(records.all()))
@@ -200,10 +202,12 @@ def _pairs(labels: Labels, records: Records, seed: int) -> tuple[Agreement | Non
     seen, observed = [], []
     for row in labels.pairs:
         straight, swapped = records.pairs.get(row.id, (Judged(), Judged()))
+        better = {None: 0, 0: 1, 1: -1}[row.better]  # as in `winner`
+        if "unreadable" in (straight.failure, swapped.failure):
+            observed.append([(better, -better or 1), (-better, better or 1)])
         if not straight.replies or not swapped.replies:
             continue
         pair = PairSeen((straight.values[0], straight.values[1]), (swapped.values[0], swapped.values[1]))
-        better = {None: 0, 0: 1, 1: -1}[row.better]  # as in `winner`
         seen.append(pair)
         observed.append([(better, winner(pair.straight)), (-better, winner(pair.swapped))])
     if not records.pairs:
@@ -256,7 +260,7 @@ def _failures(costs: Costs, judged: Iterable[Judged]) -> Iterator[str]:
         first.setdefault(one.failure, one.message)
     if costs.unreadable:
         unread = count_text(costs.unreadable, "judgement")
-        yield f"{unread} could not be read; what is unread counts nowhere. The first: {first['unreadable']}"
+        yield f"{unread} could not be read, and count as disagreement. The first: {first['unreadable']}"
     if costs.unavailable:
         missing = count_text(costs.unavailable, "judgement")
         yield f"{missing} did not come; what is missing counts nowhere. The first: {first['unavailable']}"

@@ -61,7 +61,7 @@ def calibrate(
     """Measure a judge on labelled answers: agreement, Cohen's kappa, biases, self-consistency, injected texts.
 
     Questions are the same as in a run. KEY=VALUE sets any of the reward's options, such as votes=3, threshold=0.7 or
-    high=5. Replies are cached, so that a repetition costs little. Ctrl-C shows the figures so far.
+    high=5. Every question is asked anew: no reply comes from a cache. Ctrl-C shows the figures so far.
     """
     from rlfactory_core.cli.ui.progress import make_progress
     from rlfactory_judge.trust.calibration import check_labels
@@ -91,13 +91,13 @@ def calibrate(
     else:
         echo(f"\n{calibration_text(found)}")
     if not whole:
-        raise RunStopped("stopped: these are the figures so far; the same command goes on from the kept replies")
+        raise RunStopped("stopped: these are the figures so far")
     kappa = found.agreement.kappa if found.agreement is not None else None
     if min_kappa is not None and (kappa is None or kappa.low < min_kappa):
         shown = "cannot be told" if kappa is None else f"is {kappa.value:.3f}, its interval begins at {kappa.low:.3f}"
         click.echo(f"kappa {shown}, and --min-kappa asks for {min_kappa:g}", err=True)
         raise click.exceptions.Exit(_BELOW)
-    if found.agreement is None or found.agreement.n == 0:
+    if found.costs.unreadable + found.costs.unavailable >= found.costs.judgements:
         raise click.exceptions.Exit(_BELOW)
 
 
@@ -184,6 +184,7 @@ class _Session:
 
         options, plan = self._options, self._plan
         async with AsyncExitStack() as stack:
+            options = options.model_copy(update={"cache": "off"})  # the model that answers now is measured
             service = JudgeService(options)
             stack.push_async_callback(service.close)
             await service.open(None, progress.say)

@@ -8,7 +8,7 @@ import json
 import os
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -71,7 +71,7 @@ async def check_trust(
 async def _found_or_measured(
     service: Service, rubric: RubricLike, options: JudgeOptions, progress: _LineProgress, folder: Path
 ) -> Calibration:
-    key = _key(rubric, options)
+    key = _key(rubric, options, service.identity if isinstance(service, _Described) else "")
     path = folder / f"{_NAME}.json"
     if path.exists() and _read(path, key) is None:  # the file of another judge of the same run
         path = folder / f"{_NAME}-{key[:8]}.json"
@@ -89,7 +89,8 @@ async def _measure(service: Service, rubric: RubricLike, options: JudgeOptions, 
     assert options.labels is not None
     labels = read_labels(options.labels, low=options.low, high=options.high)
     check_labels(labels, options)
-    with progress:
+    fresh = service.measured() if isinstance(service, _Described) else nullcontext()
+    with progress, fresh:
         return await calibrate(service, rubric, options, labels, progress, judge=_name(service, options))
 
 
@@ -158,10 +159,14 @@ def _name(service: Service, options: JudgeOptions) -> str:
 
 @runtime_checkable
 class _Described(Protocol):
+    identity: str
+
     def describe(self) -> str: ...
 
+    def measured(self) -> AbstractContextManager[None]: ...
 
-def _key(rubric: RubricLike, options: JudgeOptions) -> str:
+
+def _key(rubric: RubricLike, options: JudgeOptions, model: str) -> str:
     """A key of everything that determines the figures. Addresses do not, because a pool has new ones in every run."""
     assert options.labels is not None
     try:
@@ -169,7 +174,7 @@ def _key(rubric: RubricLike, options: JudgeOptions) -> str:
     except OSError:
         labels = b""  # reading them again says what is wrong
     plain = options.model_dump(mode="json", include=set(_DECIDING))
-    return digest([labels, rubric.fingerprint, json.dumps(plain, sort_keys=True)])
+    return digest([labels, rubric.fingerprint, model, json.dumps(plain, sort_keys=True)])
 
 
 def _read(path: Path, key: str) -> Calibration | None:
