@@ -169,7 +169,7 @@ def summarise(measurement: Measurement, *, judge: str = "", stopped: str = "") -
     values = [label_value(row, options) for row, _ in readable]
     scores = [one.values[0] for _, one in readable]
     graded = any(not isinstance(row.label, bool) for row, _ in readable)
-    unreadable = [right(row, options) for row, one in judged if one.failure == "unreadable"]
+    unreadable = [right(row, options) for row, one in judged if one.failure == "unreadable" and readable]
     observed = [*zip(truths, accepted.values(), strict=True), *((truth, not truth) for truth in unreadable)]
     answers = agreement_of_answers(observed, seed) if judged else None
     pairs, position = _pairs(labels, records, seed)

@@ -97,7 +97,7 @@ def calibrate(
         shown = "cannot be told" if kappa is None else f"is {kappa.value:.3f}, its interval begins at {kappa.low:.3f}"
         click.echo(f"kappa {shown}, and --min-kappa asks for {min_kappa:g}", err=True)
         raise click.exceptions.Exit(_BELOW)
-    if found.costs.unreadable + found.costs.unavailable >= found.costs.judgements:
+    if found.agreement is None or found.agreement.n == 0:
         raise click.exceptions.Exit(_BELOW)
 
 
