@@ -12,7 +12,7 @@ import logging
 import socket
 import traceback
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass
 from http import HTTPStatus

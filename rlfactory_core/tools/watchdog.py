@@ -23,9 +23,9 @@ class Blocked:
 
     def __str__(self) -> str:
         return (
-            f"tool {self.tool} blocks the event loop for more than {self.seconds:g} s ({self.place}): meanwhile no other "
-            "call goes on, and no deadline holds. Write it as a plain function (def instead of async def), which runs "
-            "in a thread, or await what it waits for"
+            f"tool {self.tool} blocks the event loop for more than {self.seconds:g} s ({self.place}): meanwhile no "
+            "other call goes on, and no deadline holds. Write it as a plain function (def instead of async def), which "
+            "runs in a thread, or await what it waits for"
         )
 
 
