@@ -52,7 +52,7 @@ _INFRA_ERRNO = {
 }
 _GRACE_S = 1.0  # for a cancelled tool to clean up
 _CLOSE_S = 30.0  # for a tool to close, which may have to end processes
-_abandoned: weakref.WeakSet[asyncio.Future[Any]] = weakref.WeakSet()  # tasks that go on after their cancellation
+_abandoned: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()  # tasks that go on after their cancellation
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ async def _cancel(task: asyncio.Task[Answer], tool: Tool) -> None:
 
 async def close_all(tools: Iterable[Tool]) -> None:
     """Close the tools, each for at most `_CLOSE_S`, also if one fails; raises nothing of theirs."""
-    closings = {asyncio.ensure_future(tool.close()): tool.spec.name for tool in tools}
+    closings = {asyncio.create_task(tool.close()): tool.spec.name for tool in tools}
     try:
         hanging = (await asyncio.wait(closings, timeout=_CLOSE_S))[1] if closings else set()
     finally:

@@ -102,7 +102,7 @@ def _is_safetensors(path: Path) -> bool:
             length = int.from_bytes(file.read(8), "little")
             header = json.loads(file.read(length)) if length <= path.stat().st_size else {}
         ends = [tensor["data_offsets"][1] for name, tensor in header.items() if name != "__metadata__"]
-        return path.stat().st_size == 8 + length + max(ends)
+        return bool(path.stat().st_size == 8 + length + max(ends))
     except (ValueError, KeyError, TypeError, AttributeError, IndexError):
         return False
 
