@@ -11,7 +11,8 @@ import errno
 import logging
 import socket
 import traceback
-from collections.abc import Iterator, Mapping
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -21,6 +22,7 @@ from typing import Any
 from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import RlfactoryError, ToolArgumentsError, ToolError, ToolFailedError
 from rlfactory_core.protocols import Tool
+from rlfactory_core.tools.watchdog import TASK_NAME
 from rlfactory_core.types import FaultKind
 from rlfactory_core.utils.display import RUNNING_TOOL, printable, shortened, without_credentials
 from rlfactory_core.utils.text import to_text
@@ -49,6 +51,8 @@ _INFRA_ERRNO = {
     if hasattr(errno, name)
 }
 _GRACE_S = 1.0  # for a cancelled tool to clean up
+_CLOSE_S = 30.0  # for a tool to close, which may have to end processes
+_abandoned: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()  # tasks that go on after their cancellation
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +71,7 @@ async def attempt(tool: Tool, arguments: Mapping[str, Any], context: ToolContext
     loop = asyncio.get_running_loop()
     over = loop.create_future()  # does what asyncio.wait does at a third of the cost, which counts in every call
     # In a task of its own, a tool that cancels itself differs from a caller that is cancelled, and can be abandoned.
-    task = loop.create_task(_answer(tool, arguments, context, over))
+    task = loop.create_task(_answer(tool, arguments, context, over), name=TASK_NAME + tool.spec.name)
     timer = loop.call_later(seconds, _end, over)
     try:
         await over
@@ -177,4 +181,33 @@ async def _cancel(task: asyncio.Task[Answer], tool: Tool) -> None:
     task.cancel()
     await asyncio.wait((task,), timeout=_GRACE_S)
     if not task.done():
+        _abandoned.add(task)
         _log.error("tool %s ignores its cancellation and keeps running", tool.spec.name)
+
+
+async def close_all(tools: Iterable[Tool]) -> None:
+    """Close the tools, each for at most `_CLOSE_S`, also if one fails; raises nothing of theirs."""
+    closings = {asyncio.create_task(tool.close()): tool.spec.name for tool in tools}
+    try:
+        hanging = (await asyncio.wait(closings, timeout=_CLOSE_S))[1] if closings else set()
+    finally:
+        for task in closings:
+            task.cancel()
+    for task, name in closings.items():
+        if task in hanging:
+            _log.warning("tool %s did not close within %g s", name, _CLOSE_S)
+        elif not task.cancelled() and (error := task.exception()) is not None:
+            _log.warning("tool %s did not close", name, exc_info=error)
+    if hanging:
+        _abandoned.update((await asyncio.wait(hanging, timeout=_GRACE_S))[1])
+    _forget_abandoned()
+
+
+def _forget_abandoned() -> None:
+    """Keep the end of `asyncio.run`, which waits for every task that it knows, from waiting for what never ends."""
+    loop = asyncio.get_running_loop()
+    for task in [task for task in _abandoned if task.get_loop() is loop]:
+        _abandoned.discard(task)
+        if not task.done():
+            asyncio.tasks._unregister_task(task)
+            task._log_destroy_pending = False  # type: ignore[attr-defined] # it has been logged

@@ -14,10 +14,11 @@ from rlfactory_core.config import CachePlace, ToolLimits, ToolsConfig
 from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import UsageError, nearest
 from rlfactory_core.protocols import Tool
-from rlfactory_core.tools.attempt import Answer, attempt, unavailable
+from rlfactory_core.tools.attempt import Answer, attempt, close_all, unavailable
 from rlfactory_core.tools.cache import AnswerCache, DiskCache, InFlightCall, MemoryCache, answer_key
 from rlfactory_core.tools.limits import CircuitBreaker, limits_by_tool
 from rlfactory_core.tools.validation import ArgumentChecker, shown
+from rlfactory_core.tools.watchdog import Blocked, Watchdog
 from rlfactory_core.types import FaultKind, ToolCall, ToolResult, ToolSpec
 from rlfactory_core.utils.backoff import backoff_s
 from rlfactory_core.utils.text import CountTokens, clean, truncate
@@ -83,6 +84,7 @@ class DefaultToolManager:
         self._count_tokens = count_tokens
         self._loop: asyncio.AbstractEventLoop | None = None
         self._total = asyncio.Semaphore(config.total_concurrency)
+        self._watchdog: Watchdog | None = None
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
@@ -105,17 +107,21 @@ class DefaultToolManager:
         return tuple(result for result in results if isinstance(result, ToolResult))
 
     async def close(self) -> None:
-        """Close all tools, also if one of them fails to close."""
-        names, closings = tuple(self._tools), (managed.tool.close() for managed in self._tools.values())
-        for name, outcome in zip(names, await asyncio.gather(*closings, return_exceptions=True), strict=True):
-            if isinstance(outcome, Exception):
-                _log.warning("tool %s did not close", name, exc_info=outcome)
+        """Close all tools, also if one of them fails to close or does not end."""
+        if self._watchdog is not None:
+            self._watchdog.close()
+            self._watchdog = None
+        await close_all(managed.tool for managed in self._tools.values())
         for cache in self._caches.values():
             await cache.close()
 
     def _bind(self) -> None:
         """Make new semaphores for a new event loop, because they belong to the loop in which they were first used."""
         loop = asyncio.get_running_loop()
+        if self._watchdog is None or self._watchdog.ended or self._loop is not loop:
+            if self._watchdog is not None:
+                self._watchdog.close()
+            self._watchdog = Watchdog(_say)
         if self._loop is not loop:
             self._loop = loop
             self._total = asyncio.Semaphore(self._total_concurrency)
@@ -241,6 +247,10 @@ class DefaultToolManager:
                 await asyncio.sleep(pause)
                 now = clock()
             return answer if attempts == 1 else replace(answer, attempts=attempts)
+
+
+def _say(blocked: Blocked) -> None:
+    _log.warning("%s", blocked)
 
 
 def _caches(limits: Iterable[ToolLimits]) -> dict[CachePlace, AnswerCache]:

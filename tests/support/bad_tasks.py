@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -224,6 +225,14 @@ class Blocks(Good):
         return found
 
 
+class BlocksLoop(Good):
+    """Its tool keeps the event loop for longer than a tool may."""
+
+    async def look(self, drawer: str, context: ToolContext) -> str:
+        time.sleep(0.8)  # noqa: ASYNC251
+        return await super().look(drawer, context)
+
+
 class Exits(Good):
     def make_env(self, sample: Sample, manager: ToolManager, context: ToolContext) -> Env:
         sys.exit(5)
@@ -380,7 +389,7 @@ TASKS: tuple[type[Good], ...] = (
         SameIds,
     ),
     *(Exits, SharedState, PaysSteps, SchemaLeak, EnvRaises, EnvHidesFaults, EnvSpeaks, SolveRaises, SolveLoops),
-    *(Blocks, OpenRaises, CloseHangs, CloseBlocks, SecondCloseRaises, CloseNeedsOpen),
+    *(Blocks, BlocksLoop, OpenRaises, CloseHangs, CloseBlocks, SecondCloseRaises, CloseNeedsOpen),
     *(LeavesProcess, LeavesFile, LeavesTask, SwallowsCancellation),
 )
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import re
 import threading
+from collections.abc import Callable, Coroutine
 from concurrent.futures import BrokenExecutor
+from functools import partial
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from tool_calls import CONTEXT, Flaky, echo, invoke, manage, raising, write
@@ -16,7 +20,10 @@ from rlfactory_core.config import ToolsConfig
 from rlfactory_core.errors import ToolArgumentsError, ToolError, ToolFailedError, ToolUnavailableError
 from rlfactory_core.testing import FaultInjector, InjectedFaults
 from rlfactory_core.tools import DefaultToolManager, FunctionTool, tool
+from rlfactory_core.tools import attempt as attempt_module
+from rlfactory_core.tools import manager as manager_module
 from rlfactory_core.tools.limits import CircuitBreaker
+from rlfactory_core.tools.watchdog import Blocked, Watchdog
 from rlfactory_core.types import FaultKind, ToolResult
 
 
@@ -267,3 +274,96 @@ def test_injected_weather_is_masked_or_survived() -> None:
     faults = manage(work, weather(), deadline_s=0.3, breaker_failures=1000)
     assert set(faults) == {None, FaultKind.INFRA}
     assert manage(work, weather(), deadline_s=0.3, breaker_failures=1000) == faults
+
+
+def test_an_async_tool_that_blocks_the_event_loop_is_named(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    noticed = threading.Event()
+
+    class Notice(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            noticed.set()
+
+    @tool
+    async def fetch() -> str:
+        """Fetch."""
+        return "named" if noticed.wait(60) else "not named"
+
+    monkeypatch.setattr(manager_module, "Watchdog", partial(Watchdog, seconds=0.05))
+    handler = Notice()
+    logging.getLogger(manager_module.__name__).addHandler(handler)
+    try:
+        assert invoke(write("fetch", {}), fetch).content == "named"
+    finally:
+        logging.getLogger(manager_module.__name__).removeHandler(handler)
+    assert re.search(
+        r"tool fetch blocks the event loop for more than 0.05 s \(threading\.py:\d+\).*def instead of async",
+        caplog.text,
+    )
+
+
+def test_a_tool_that_waits_as_it_should_is_not_named(caplog: pytest.LogCaptureFixture) -> None:
+    found: list[Blocked] = []
+
+    @tool
+    async def fetch() -> str:
+        """Fetch."""
+        await asyncio.sleep(0.5)
+        return "fetched"
+
+    async def work(manager: DefaultToolManager) -> None:
+        watchdog = Watchdog(found.append, 0.1)
+        await manager.invoke([write("fetch", {})], CONTEXT)
+        watchdog.close()
+
+    manage(work, fetch)
+    assert found == []
+
+
+def ends(work: Callable[[], Coroutine[Any, Any, object]]) -> bool:
+    """Whether `asyncio.run` comes to its end."""
+    thread = threading.Thread(target=lambda: asyncio.run(work()), daemon=True)
+    thread.start()
+    thread.join(60)
+    return not thread.is_alive()
+
+
+async def deaf() -> None:
+    while True:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+
+
+def test_a_run_ends_although_a_tool_swallows_its_cancellation(caplog: pytest.LogCaptureFixture) -> None:
+    @tool
+    async def stays() -> str:
+        """Stay."""
+        await deaf()
+        return ""
+
+    results: list[ToolResult] = []
+
+    async def work() -> None:
+        manager = DefaultToolManager([stays], ToolsConfig(deadline_s=0.05, retries=0))
+        results.extend(await manager.invoke([write("stays", {})], CONTEXT))
+        await manager.close()
+
+    assert ends(work)
+    assert results[0].fault is FaultKind.INFRA
+    assert "tool stays ignores its cancellation" in caplog.text
+
+
+def test_a_run_ends_although_a_tool_never_closes(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Open(FunctionTool[..., Any]):
+        async def close(self) -> None:
+            await deaf()
+
+    def stays_open() -> None:
+        """Stay."""
+
+    monkeypatch.setattr(attempt_module, "_CLOSE_S", 0.05)
+    assert ends(DefaultToolManager([Open(stays_open), echo]).close)
+    assert "tool stays_open did not close within 0.05 s" in caplog.text

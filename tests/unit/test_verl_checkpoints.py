@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from rlfactory_core.engines.verl import checkpoints as module
-from rlfactory_core.engines.verl.checkpoints import RecorderState, latest_step, publish, read_state
+from rlfactory_core.engines.verl.checkpoints import RecorderState, newest_whole, publish, read_state
 from rlfactory_core.errors import CheckpointError
 
 
@@ -23,8 +26,12 @@ def save(folder: Path, step: int) -> None:
     own = folder / "verl" / f"global_step_{step}"
     (own / "actor" / "huggingface").mkdir(parents=True)
     (own / "actor" / "huggingface" / "config.json").write_text(str(step))
-    (own / "actor" / "model_world_size_1_rank_0.pt").write_text("weights")
-    (own / "data.pt").write_text("position")
+    for name in ("actor/model_world_size_1_rank_0.pt", "data.pt"):
+        with zipfile.ZipFile(own / name, "w") as file:  # as torch.save does
+            file.writestr("data.pkl", "weights")
+    header = json.dumps({"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}).encode()
+    weights = len(header).to_bytes(8, "little") + header + bytes(8)
+    (own / "actor" / "huggingface" / "model.safetensors").write_bytes(weights)
     (folder / "verl" / "latest_checkpointed_iteration.txt").write_text(str(step))
 
 
@@ -37,7 +44,7 @@ def test_the_newest_are_kept_and_linked(folder: Path) -> None:
         save(folder, step)
         publish(folder, RecorderState(step, {"sampled_tokens": step}, {}), keep=2)
         assert (folder / "latest" / "config.json").read_text() == str(step)
-        assert latest_step(folder) == step
+        assert newest_whole(folder, print) == step
     assert names(folder) == ["latest", "step-10", "step-12", "verl"]
     assert names(folder / "verl") == ["global_step_10", "global_step_12", "latest_checkpointed_iteration.txt"]
     for step in (10, 12):
@@ -75,14 +82,14 @@ def test_the_old_ones_go_only_after_the_new_one_is_linked(folder: Path, monkeypa
         with pytest.raises(KeyboardInterrupt):
             publish(folder, RecorderState(2, {}, {}), keep=1)
     assert (folder / "latest" / "config.json").read_text() == "1"
-    assert latest_step(folder) == 2
+    assert newest_whole(folder, print) == 2
     publish(folder, RecorderState(2, {}, {}), keep=1)
     assert names(folder) == ["latest", "step-2", "verl"]
 
 
 def test_a_run_killed_between_verls_files_and_ours_starts_its_totals_anew(folder: Path) -> None:
     save(folder, 5)
-    assert latest_step(folder) == 5
+    assert newest_whole(folder, print) == 5
     assert read_state(folder, 5).totals == {}
 
 
@@ -92,4 +99,43 @@ def test_a_folder_without_a_complete_checkpoint_is_an_error(folder: Path, text: 
         (folder / "verl").mkdir()
         (folder / "verl" / "latest_checkpointed_iteration.txt").write_text(text)
     with pytest.raises(CheckpointError, match=r"There is no checkpoint in .*: .* Start it anew\."):
-        latest_step(folder)
+        newest_whole(folder, print)
+
+
+def cut_off(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-5])
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "says"),
+    [
+        ("actor/model_world_size_1_rank_0.pt", cut_off, "model_world_size_1_rank_0.pt is damaged or cut off"),
+        ("actor/model_world_size_1_rank_0.pt", Path.unlink, "it has no actor/model_world_size"),
+        ("actor/huggingface/model.safetensors", cut_off, "model.safetensors is cut off"),
+        ("actor/huggingface/config.json", lambda path: path.write_text("{"), "config.json is no JSON"),
+        ("rlfactory_state.json", lambda path: path.write_text(""), "rlfactory_state.json is empty"),
+        ("data.pt", Path.unlink, "it has no data.pt"),
+    ],
+)
+def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before_it(
+    folder: Path, name: str, damage: Callable[[Path], None], says: str
+) -> None:
+    for step in (2, 4):
+        save(folder, step)
+        publish(folder, RecorderState(step, {}, {}), keep=2)
+    damage(folder / "verl" / "global_step_4" / name)
+    said: list[str] = []
+    assert newest_whole(folder, said.append) == 2
+    (warning,) = said
+    assert warning.startswith("warning: The checkpoint ")
+    assert says in warning
+    assert warning.endswith("The run goes on from the checkpoint before it.")
+    assert (folder / "verl" / "latest_checkpointed_iteration.txt").read_text() == "2"  # where verl looks
+    assert (folder / "latest" / "config.json").read_text() == "2"
+
+
+def test_where_every_checkpoint_is_damaged_the_run_has_to_begin_anew(folder: Path) -> None:
+    save(folder, 2)
+    cut_off(folder / "verl" / "global_step_2" / "data.pt")
+    with pytest.raises(CheckpointError, match=r"data.pt is damaged.*no older checkpoint: start the run anew"):
+        newest_whole(folder, print)

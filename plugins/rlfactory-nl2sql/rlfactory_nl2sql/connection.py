@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
-from rlfactory_core.errors import RlfactoryError
+from rlfactory_core.errors import BackendError, RlfactoryError
 from rlfactory_nl2sql.schema import Schema
 
 Row = tuple[Any, ...]
@@ -58,6 +58,10 @@ class QueryError(RlfactoryError):
         return QueryError, (self.failure, str(self))
 
 
+class SessionLostError(BackendError):
+    """The session with the database ended while it ran a query, which may be the query's fault or an outage."""
+
+
 class Connection(Protocol):
     """A read-only connection to one database."""
 
@@ -68,7 +72,7 @@ class Connection(Protocol):
 
         Raises:
             QueryError: it failed or exceeded a limit. The connection remains usable.
-            BackendError: the database is gone; make a new connection.
+            BackendError: the database is gone; make a new connection. `SessionLostError`, if it went in mid-query.
         """
         ...
 

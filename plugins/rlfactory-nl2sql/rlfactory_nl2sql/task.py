@@ -20,7 +20,7 @@ from rlfactory_nl2sql.checks.parsing import NAMES, parse_query
 from rlfactory_nl2sql.connection import QueryError, QueryLimits
 from rlfactory_nl2sql.data.folder import DatabaseFolder
 from rlfactory_nl2sql.data.questions import load_questions
-from rlfactory_nl2sql.databases.reference import DatabaseRef, parse_reference
+from rlfactory_nl2sql.databases.reference import DatabaseRef, parse_reference, path_in_data, reference_in_data
 from rlfactory_nl2sql.tools import DESCRIBE, LIST_TABLES, DatabaseTools, NoDatabase
 from rlfactory_nl2sql.verification.pool import WorkerPool
 
@@ -45,6 +45,8 @@ class Nl2SqlTask(Task):
 
         db: str | None = None
         """The databases: a file, a URL, or a folder of <id>/<id>.sqlite."""
+        other_databases: tuple[str, ...] = ()
+        """URLs, and folders besides the data's own, that rows may name as their database without ``db``."""
         system: str | None = SYSTEM
         """The system message of your own questions that have none; empty: none is added."""
         rows: Positive = 10
@@ -56,10 +58,12 @@ class Nl2SqlTask(Task):
         skip_unreadable: bool = False
         """Leave out the questions whose reference SQL cannot be read, instead of refusing all of them."""
 
-        @field_validator("db", mode="before")
+        @field_validator("db", "other_databases", mode="before")
         @classmethod
         def _absolute(cls, given: Any) -> Any:
             """Make a path absolute, since other processes may have another working directory."""
+            if isinstance(given, (list, tuple)):
+                return tuple(cls._absolute(each) for each in given)
             is_path = isinstance(given, (str, Path)) and "://" not in str(given)
             return str(Path(given).expanduser().absolute()) if is_path else given
 
@@ -84,6 +88,9 @@ class Nl2SqlTask(Task):
         db = self.config.db
         self._folder = DatabaseFolder(Path(db)) if db and Path(db).is_dir() else None
         self._only = parse_reference(db) if db and self._folder is None else None
+        for url in self.config.other_databases:
+            if "://" in url:
+                parse_reference(url)  # refuses a password before the configuration is stored
         self.pool = WorkerPool(self.config.workers)
         limits = QueryLimits(seconds=self.config.seconds)
         self._tools = DatabaseTools(self.pool, self.reference, limits, self.config.rows)
@@ -119,14 +126,14 @@ class Nl2SqlTask(Task):
         if self._folder is not None:
             return self._folder.reference(name)
         if not _BUILT_IN.fullmatch(name):
-            return parse_reference(name)
+            return reference_in_data(name, self.config.other_databases)
         from rlfactory_nl2sql.worlds.files import world_file
 
         return DatabaseRef("sqlite", str(world_file(self.seed, name)))
 
     def load(self, path: Path, columns: DataColumns, split: str) -> Sequence[Sample]:
         """Read the layouts of Spider and BIRD too, unless columns are named. Without ``db``, a question's database is a
-        URL, or a path relative to the file's folder."""
+        path in the file's folder, or what ``other_databases`` allows."""
         found = load_questions(path, split) if columns == DataColumns() else None
         samples = [self._placed(sample, path) for sample in found or super().load(path, columns, split)]
         if not self.config.skip_unreadable:
@@ -137,7 +144,7 @@ class Nl2SqlTask(Task):
         metadata = dict(sample.metadata)
         name = str(metadata.get("database") or metadata.get("db_id") or "")
         if name and self.config.db is None and "://" not in name:
-            name = str(path.parent / name)
+            name = path_in_data(name, path.parent, self.config.other_databases)
         return replace(sample, metadata={**metadata, "database": name})
 
     def adapt(self, sample: Sample) -> Sample:

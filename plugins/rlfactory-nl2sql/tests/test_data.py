@@ -117,6 +117,44 @@ def test_without_db_a_question_names_a_file_beside_it(shops: Path, monkeypatch: 
     assert Nl2SqlTask().reference(sample).location == str(shops)
 
 
+REMOTE = "postgresql://me:${SECRET_OF_MINE}@db.example/shop"
+
+
+def test_a_row_s_url_is_refused_unless_the_user_wrote_it(tmp_path: Path) -> None:
+    path = write(tmp_path / "own.jsonl", [{"question": "How many?", "query": "SELECT 1", "database": REMOTE}])
+    for task in ({}, {"other_databases": ["postgresql://me:${SECRET_OF_MINE}@db.example"]}):
+        with pytest.raises(UsageError, match=r"only if you have allowed it.*--db URL.*other_databases"):
+            load(path, None, task)
+    (sample,) = load(path, None, {"other_databases": [REMOTE]})
+    assert Nl2SqlTask({"other_databases": [REMOTE]}).reference(sample).location == REMOTE
+
+
+def test_a_file_s_url_in_a_row_is_refused_too(shops: Path, tmp_path: Path) -> None:
+    row = {"question": "How many?", "query": "SELECT 1", "database": f"sqlite:///{shops}"}
+    with pytest.raises(UsageError, match="only if you have allowed it"):
+        load(write(tmp_path / "own.jsonl", [row]), None)
+
+
+def test_a_url_s_password_is_refused_where_urls_are_allowed() -> None:
+    with pytest.raises(UsageError, match="holds a password"):
+        Nl2SqlTask({"other_databases": ["postgresql://me:secret@db.example/shop"]})
+
+
+@pytest.mark.parametrize("named", ["../{name}", "{path}", "sub/../../{name}", "link.sqlite"])
+def test_a_row_s_file_outside_the_data_s_folder_is_refused_unless_allowed(
+    shops: Path, tmp_path: Path, named: str
+) -> None:
+    data = shops.parent / "data"
+    (data / "sub").mkdir(parents=True)
+    (data / "link.sqlite").symlink_to(shops)
+    name = named.format(name=shops.name, path=shops)
+    path = write(data / "own.jsonl", [{"question": "How many?", "query": "SELECT 1", "database": name}])
+    with pytest.raises(UsageError, match=r"outside of the data's folder.*other_databases"):
+        load(path, None)
+    (sample,) = load(path, None, {"other_databases": [str(shops.parent)]})
+    assert Nl2SqlTask().reference(sample).location == str(shops)
+
+
 def test_a_message_of_one_s_own_stays_and_the_system_message_is_an_option(folder: Path) -> None:
     own = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "How many?"}]
     row = {"prompt": own, "sql": "SELECT COUNT(*) FROM shop", "database": "shops"}

@@ -80,6 +80,11 @@ POSTGRES = {
     "SELECT set_config('statement_timeout', '0', false)": Failure.REFUSED,
     "SELECT query_to_xml('DELETE FROM sings', true, true, '')": Failure.REFUSED,
     "SELECT query FROM pg_stat_activity": Failure.REFUSED,
+    'SELECT query FROM U&"pg\\005fstat\\005factivity"': Failure.REFUSED,
+    "SELECT query FROM u&\"pg!005fstat_activity\" UESCAPE '!'": Failure.REFUSED,
+    'SELECT U&"pg\\005fterminate_backend"(1)': Failure.REFUSED,
+    'SELECT pg_catalog./* */U&"pg\\005fterminate_backend" /* */ (1)': Failure.REFUSED,
+    'SELECT $$ $$, 1U&"pg\\005fterminate_backend"': Failure.REFUSED,
     "SELECT rolpassword FROM pg_authid": Failure.REFUSED,
     "SELECT wipe()": Failure.REFUSED,  # a function of the database's own that deletes
     "COPY singer TO '/tmp/singers.csv'": Failure.REFUSED,

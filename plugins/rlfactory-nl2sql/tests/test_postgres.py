@@ -14,6 +14,7 @@ from database_servers import Server
 from rlfactory_nl2sql.connection import Connection, Failure, QueryError, QueryLimits
 from rlfactory_nl2sql.databases.opening import connect
 from rlfactory_nl2sql.databases.reference import DatabaseRef, parse_reference
+from rlfactory_nl2sql.verification.connections import Connections
 from sql_databases import VARIABLE, make_postgres, postgres_admin
 
 from rlfactory_core.errors import BackendError, UsageError
@@ -37,6 +38,9 @@ CREATE VIEW late AS SELECT name FROM singer;
 CREATE VIEW early AS SELECT name FROM singer;
 CREATE OR REPLACE VIEW early AS SELECT name FROM late;
 CREATE TABLE hidden (id int);
+CREATE FUNCTION shown() RETURNS text LANGUAGE sql AS
+    $$ SELECT trim(query) FROM pg_stat_activity WHERE pid = pg_backend_pid() $$;
+CREATE FUNCTION leave() RETURNS bool LANGUAGE sql AS $$ SELECT pg_terminate_backend(pg_backend_pid()) $$;
 INSERT INTO part VALUES (1, 2020);
 INSERT INTO "Odd One" (amount, day, at, clock, span, raw, id, mood, numbers, doc, gap, host, yes) VALUES (
     1.50, 'infinity', '2020-01-01 12:00:00+00', '08:30', '2 days', '\\x00ff', '00000000-0000-0000-0000-000000000001',
@@ -152,6 +156,22 @@ def test_a_lost_connection_is_a_backend_error(given: Connection, postgres: Serve
     for _ in range(2):
         with pytest.raises(BackendError):
             given.query("SELECT 1", LIMITS)
+
+
+def test_what_a_session_runs_is_not_seen_in_the_list_of_sessions(given: Connection) -> None:
+    assert one(given, "SELECT shown() AS gold") == ""
+    assert given.query("SELECT 1 FROM song WHERE shown() <> ''", LIMITS).rows == ()
+
+
+def test_a_prediction_that_ends_its_session_fails(ref: DatabaseRef) -> None:
+    opened = Connections(lambda _: None)
+    try:
+        for _ in range(2):  # on a new connection, and on one that was kept
+            with pytest.raises(QueryError, match="ended its own session"):
+                opened.use(ref, LIMITS, lambda database: database.connection.query("SELECT leave()", LIMITS))
+            assert opened.use(ref, LIMITS, lambda database: one(database.connection, "SELECT 1")) == 1
+    finally:
+        opened.close()
 
 
 @pytest.mark.slow  # as long as we wait for a lock

@@ -133,6 +133,13 @@ def test_a_question_may_have_several_right_queries(shops: Path) -> None:
     assert (value(by_name), value(none)) == (1.0, 0.0)
 
 
+def test_a_url_in_a_row_of_anybody_s_task_is_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET_OF_MINE", "hunter2")
+    row = {"database": "postgresql://me:${SECRET_OF_MINE}@127.0.0.1:1/shop"}
+    (item,) = judge(Task(), ExecutionMatch(), answered("SELECT 1", metadata=row))
+    assert "only if you have allowed it" in item.faults[0].message
+
+
 def test_where_the_right_query_fails_nothing_is_known_and_the_trajectory_is_masked(shops: Path) -> None:
     (item,) = judge(Nl2SqlTask({"db": shops}), ExecutionMatch(), answered("SELECT 1", "SELECT gone FROM shop"))
     assert item.masked

@@ -8,6 +8,8 @@ the retriever's own server does not answer. ``GET /health`` returns ``{"status":
 
 from __future__ import annotations
 
+import asyncio
+import json
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,6 +28,8 @@ from rlfactory_search.retrievers.base import Hit, Retriever
 _DEFAULT_TOPK = 3
 _MAX_TOPK = 1000
 _MAX_QUERIES = 4096
+_MAX_BYTES = 16 << 20  # of a request's body
+_BODY_S = 30.0  # in which a client has to send it
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +44,15 @@ def create_app(retriever: Retriever) -> Starlette:
 
     async def retrieve(request: Request) -> Response:
         try:
-            question = _question(await request.json())
+            async with asyncio.timeout(_BODY_S):
+                body = await _body(request)
+            question = _question(json.loads(body))
+        except TimeoutError:
+            return _refused(f"The body took longer than {_BODY_S:g} s.", 408)
         except (JSONDecodeError, UnicodeDecodeError) as error:
             return _refused(f"The body is not JSON: {error}.")
+        except RecursionError:
+            return _refused("The body is nested too deeply; expected an object with a list of texts.")
         except UsageError as error:
             return _refused(str(error))
         try:
@@ -55,6 +65,16 @@ def create_app(retriever: Retriever) -> Starlette:
         return JSONResponse({"status": "ok"})
 
     return Starlette(routes=[Route("/retrieve", retrieve, methods=["POST"]), Route("/health", health, methods=["GET"])])
+
+
+async def _body(request: Request) -> bytes:
+    """The body; raises `UsageError` as soon as it is too long."""
+    read = bytearray()
+    async for chunk in request.stream():
+        read += chunk
+        if len(read) > _MAX_BYTES:
+            raise UsageError(f"The body is longer than {_MAX_BYTES:,} bytes. Send several requests.")
+    return bytes(read)
 
 
 def _question(body: Any) -> _Question:
@@ -75,8 +95,9 @@ def _question(body: Any) -> _Question:
     return _Question(queries, topk, return_scores)
 
 
-def _refused(detail: str) -> Response:
-    return JSONResponse({"detail": detail}, status_code=422)
+def _refused(detail: str, status: int = 422) -> Response:
+    """A refusal, after which the connection is closed where the rest of the body was not read."""
+    return JSONResponse({"detail": detail}, status, {"Connection": "close"} if status != 422 else None)
 
 
 def _row(hit: Hit, return_scores: bool) -> dict[str, Any]:

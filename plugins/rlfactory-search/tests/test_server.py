@@ -102,6 +102,8 @@ def test_the_answers_are_search_r1s() -> None:
     [
         (b"{", "not JSON"),
         (b"\xff", "not JSON"),
+        (b"[" * 200_000, "nested too deeply"),
+        (b'{"queries": ["' + b"a" * (17 << 20) + b'"]}', "longer than 16,777,216 bytes"),
         ([], "expected an object"),
         ({}, "'queries' must be a list"),
         ({"queries": []}, "at least one text"),
@@ -117,6 +119,30 @@ def test_bad_input_is_refused_with_a_reason(body: Any, expected: str) -> None:
     response = post(Fixed(), body)
     assert response.status_code == 422
     assert expected in response.json()["detail"]
+
+
+def test_a_client_that_does_not_send_its_body_is_answered_408(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "_BODY_S", 0.05)
+
+    async def slow() -> AsyncIterator[bytes]:
+        yield b'{"queries": '
+        await asyncio.Event().wait()
+
+    async def app(scope: Any, _receive: Any, send: Any) -> None:
+        chunks = slow()
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": await anext(chunks), "more_body": True}
+
+        await server.create_app(Fixed())(scope, receive, send)
+
+    async def go() -> httpx.Response:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://test") as client:
+            return await client.post("/retrieve", content=b"")
+
+    response = asyncio.run(go())
+    assert (response.status_code, response.headers["connection"]) == (408, "close")
+    assert "took longer than" in response.json()["detail"]
 
 
 def test_a_backend_that_is_down_is_503() -> None:

@@ -7,6 +7,7 @@ import gc
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -34,7 +35,8 @@ from rlfactory_core.engines.local.training.trainer import Observer, StepResult, 
 from rlfactory_core.engines.local.training.update import Learner
 from rlfactory_core.engines.local.training.workers import Compute, Workers
 from rlfactory_core.engines.recorder import Recorder, evaluation_passes, run_facts
-from rlfactory_core.errors import CheckpointError, ModelError, UsageError
+from rlfactory_core.engines.resuming import newest_readable, none_yet
+from rlfactory_core.errors import UsageError
 from rlfactory_core.reporting.folder import replace_link
 from rlfactory_core.reporting.loggers import open_loggers
 from rlfactory_core.reporting.trajectories import stored
@@ -228,26 +230,22 @@ def _newest_whole(run: EngineRun, workers: Workers, dtype: torch.dtype) -> Start
     Raises:
         CheckpointError: there is none.
     """
+    lora = run.config.train.lora is not None
+
+    def load(checkpoint: Path) -> tuple[TrainerState, Any]:
+        state = load_state(checkpoint)
+        return state, None if lora else load_pretrained(str(checkpoint), choose_device("cpu"), dtype)
+
     found = checkpoints(run.folder.checkpoints)
-    for number, checkpoint in enumerate(found):
-        try:
-            state = load_state(checkpoint)
-            lora = run.config.train.lora is not None
-            loaded = None if lora else load_pretrained(str(checkpoint), choose_device("cpu"), dtype)
-        except (CheckpointError, ModelError) as error:
-            if number == len(found) - 1:
-                raise CheckpointError(f"{error} There is no older checkpoint: start the run anew.") from error
-            run.progress.say(f"warning: {error} The run goes on from the checkpoint before it.")
-        else:
-            if number and workers.first:
-                replace_link(run.folder.checkpoints / LATEST, checkpoint.name)
-            if loaded is not None:
-                return Start(*loaded, state)
-            begun = _start_model(run, workers, dtype)  # the checkpoint's weights have the adapters merged in
-            return Start(begun.model, begun.tokenizer, state)
-    raise CheckpointError(
-        f"There is no checkpoint in {run.folder.checkpoints}: the run ended before its first one. Start it anew."
-    )
+    if not found:
+        raise none_yet(run.folder.checkpoints)
+    checkpoint, (state, loaded) = newest_readable(found, load, run.progress.say)
+    if checkpoint != found[0] and workers.first:
+        replace_link(run.folder.checkpoints / LATEST, checkpoint.name)
+    if loaded is not None:
+        return Start(*loaded, state)
+    begun = _start_model(run, workers, dtype)  # the checkpoint's weights have the adapters merged in
+    return Start(begun.model, begun.tokenizer, state)
 
 
 def _start_model(run: EngineRun, workers: Workers, dtype: torch.dtype) -> Start:

@@ -9,17 +9,20 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from zipfile import is_zipfile
 
+from rlfactory_core.engines.resuming import newest_readable, none_yet
 from rlfactory_core.errors import CheckpointError
 from rlfactory_core.reporting.folder import replace_link, write_atomic
 
 FOLDER = "verl"
 TRACKER = "latest_checkpointed_iteration.txt"  # verl writes it once a checkpoint is complete
 STATE = "rlfactory_state.json"
+_NEEDED = ("data.pt", "actor/huggingface/config.json", "actor/model_world_size_*_rank_*.pt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +46,65 @@ def publish(checkpoints: Path, state: RecorderState, *, keep: int) -> None:
             (checkpoints / f"step-{old}").unlink()
 
 
-def latest_step(checkpoints: Path) -> int:
-    """The step of the newest complete checkpoint.
+def newest_whole(checkpoints: Path, say: Callable[[str], None]) -> int:
+    """The step of the newest checkpoint that can be read. Older than verl's newest, it takes that one's place.
 
     Raises:
         CheckpointError: there is none.
     """
+    own = checkpoints / FOLDER
     try:
-        return int((checkpoints / FOLDER / TRACKER).read_text())
+        newest = int((own / TRACKER).read_text())
     except (OSError, ValueError) as error:
-        raise CheckpointError(
-            f"There is no checkpoint in {checkpoints}: the run ended before its first one. Start it anew."
-        ) from error
+        raise none_yet(checkpoints) from error
+    steps = [newest, *(step for step in reversed(_steps(own)) if step < newest)]
+    step = newest_readable(steps, lambda step: _check(own / f"global_step_{step}"), say)[0]
+    if step != newest:
+        write_atomic(own / TRACKER, str(step))  # verl continues from the step that it names
+        replace_link(checkpoints / "latest", f"step-{step}")
+    return step
+
+
+def _check(checkpoint: Path) -> None:
+    """Raises `CheckpointError` if a file is missing, empty or cut off."""
+    for pattern in _NEEDED:
+        if not any(checkpoint.glob(pattern)):
+            raise CheckpointError(f"The checkpoint {checkpoint} cannot be read: it has no {pattern}.")
+    for path in checkpoint.rglob("*"):
+        problem = _problem(path) if path.is_file() else None
+        if problem:
+            raise CheckpointError(f"The checkpoint {checkpoint} cannot be read: {path.name} {problem}.")
+
+
+def _problem(path: Path) -> str | None:
+    """Why a file cannot be whole; None if nothing shows it. Its weights are not read."""
+    if not path.stat().st_size:
+        return "is empty"
+    if path.suffix == ".pt" and not is_zipfile(path):  # torch's format, whose directory is at the end of the file
+        return "is damaged or cut off"
+    if path.suffix == ".json" and not _is_json(path):
+        return "is no JSON"
+    return "is cut off" if path.suffix == ".safetensors" and not _is_safetensors(path) else None
+
+
+def _is_json(path: Path) -> bool:
+    try:
+        json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _is_safetensors(path: Path) -> bool:
+    """Whether the file's size is what its header says: 8 bytes of length, the JSON header, the tensors."""
+    try:
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            header = json.loads(file.read(length)) if length <= path.stat().st_size else {}
+        ends = [tensor["data_offsets"][1] for name, tensor in header.items() if name != "__metadata__"]
+        return bool(path.stat().st_size == 8 + length + max(ends))
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError):
+        return False
 
 
 def read_state(checkpoints: Path, step: int) -> RecorderState:

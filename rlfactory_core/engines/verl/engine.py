@@ -16,7 +16,7 @@ from typing import Any, TypeVar, cast
 from rlfactory_core.config import RunConfig
 from rlfactory_core.engines.base import EngineRun
 from rlfactory_core.engines.recorder import run_facts
-from rlfactory_core.engines.verl.checkpoints import latest_step
+from rlfactory_core.engines.verl.checkpoints import newest_whole
 from rlfactory_core.engines.verl.compose import compose, explain
 from rlfactory_core.engines.verl.config import VerlConfig
 from rlfactory_core.engines.verl.constraints import check_rules
@@ -80,7 +80,7 @@ class VerlEngine:
         return completed
 
     def train(self, run: EngineRun) -> dict[str, Any]:
-        resume_step = latest_step(run.folder.checkpoints) if run.resume else None
+        resume_step = newest_whole(run.folder.checkpoints, run.progress.say) if run.resume else None
         if resume_step is not None and resume_step > run.config.train.steps:
             raise UsageError(
                 f"The run has done {resume_step} steps, more than train.steps={run.config.train.steps}. "

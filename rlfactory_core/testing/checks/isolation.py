@@ -16,11 +16,13 @@ from rlfactory_core.testing.policies import Policy, oracle
 from rlfactory_core.testing.rewards import exact_rewards, of, opinions
 from rlfactory_core.testing.wrappers import EnvWrapper
 from rlfactory_core.tiny import answer_text, call
+from rlfactory_core.tools.watchdog import Blocked, Watchdog
 from rlfactory_core.types import Message, Sample, ToolCall, Trajectory
 from rlfactory_core.utils.aio import gather_all
 
 _SAMPLES = 3
 _TURNS = 3  # of calls
+_BLOCKED_S = 0.3  # that a tool may keep the event loop
 _WORDS = 2  # of the prompt, as an argument
 
 _Part = tuple[Sample, int]  # a sample and the number of the attempt at it
@@ -38,10 +40,19 @@ def check(context: CheckContext) -> Iterator[Evidence]:
     policies = {"the oracle": oracle(bench.task)}
     if calls:
         policies["random calls"] = random_calls(calls)
+    blocked: list[Blocked] = []
+    watchdog = bench.run(_watched(blocked))
     for name, policy in policies.items():
         alone = [each for part in parts for each in _play(context, bench, policy, [part])]
         together = _play(context, bench, policy, parts)
         yield _compared(context, name, policy, parts, alone, together)
+    watchdog.close()
+    for each in blocked:
+        yield wrong(f"{each}.")
+
+
+async def _watched(blocked: list[Blocked]) -> Watchdog:
+    return Watchdog(blocked.append, _BLOCKED_S)
 
 
 def random_calls(calls: Sequence[ToolCall]) -> Policy:

@@ -18,7 +18,7 @@ from sqlglot import exp
 
 from rlfactory_core.errors import BackendError
 from rlfactory_nl2sql.checks.parsing import Query
-from rlfactory_nl2sql.connection import Failure, QueryError, QueryLimits, Rows
+from rlfactory_nl2sql.connection import Failure, QueryError, QueryLimits, Rows, SessionLostError
 from rlfactory_nl2sql.databases.limiting import collect, late, stopped_after
 from rlfactory_nl2sql.databases.naming import named_tables
 from rlfactory_nl2sql.databases.server import ServerDatabase, connect
@@ -167,7 +167,9 @@ class MysqlSession(ServerDatabase):
         code = error_code(error)
         if isinstance(error, MemoryError) or code in _TOO_LARGE:
             return QueryError(Failure.MEMORY, "The query needs more memory than it may use.")
-        if code in _GONE | _LOCKED or not self._driver.open:
+        if code in _GONE or not self._driver.open:
+            return self._lost(error, SessionLostError)
+        if code in _LOCKED:
             return self._lost(error)
         if code in DENIED:
             return QueryError(Failure.REFUSED, f"Refused: {error_message(error)}. Only a query that reads is allowed.")

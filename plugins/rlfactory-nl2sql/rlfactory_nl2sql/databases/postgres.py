@@ -4,7 +4,10 @@ Guards: the role is no superuser, cannot access the server's files, and cannot b
 connecting). The transaction is read-only and always rolled back. The extended protocol takes a single statement.
 ``statement_timeout`` limits the time, and a cancel request if that fails. ``work_mem`` limits memory, and
 ``temp_file_limit`` the disk if the role may set it. As a second guard, functions that access anything but the data are
-refused by name before the server sees the query.
+refused by name before the server sees the query. Gold queries and predictions run as one account: a prediction cannot
+read a gold query, because queries are sent so that other sessions cannot see them (`PostgresSession`), and cannot end
+another session, because the functions for that are refused. Only an account of its own for each would have the server
+guarantee the latter.
 
 A varied copy is a session with temporary tables and views of the same names, in ``pg_temp``, which precedes all schemas
 in the search path. A query on it may name only the schema's tables, and schema names are removed from it, so that it

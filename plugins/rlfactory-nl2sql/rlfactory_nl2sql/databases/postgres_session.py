@@ -16,7 +16,7 @@ from psycopg.adapt import Loader
 from psycopg.types.datetime import DateLoader, IntervalLoader, TimestampLoader, TimestamptzLoader
 from psycopg.types.string import TextLoader
 
-from rlfactory_nl2sql.connection import Failure, QueryError, QueryLimits, Row, Rows
+from rlfactory_nl2sql.connection import Failure, QueryError, QueryLimits, Row, Rows, SessionLostError
 from rlfactory_nl2sql.databases.limiting import collect, late, stopped_after
 from rlfactory_nl2sql.databases.server import ServerDatabase
 from rlfactory_nl2sql.databases.server_schema import read_schema
@@ -69,7 +69,12 @@ _RELATIONS = """
 
 
 class PostgresSession(ServerDatabase):
-    """One session. See `connection.Connection`."""
+    """One session. See `connection.Connection`.
+
+    Sessions of one account see each other's queries in ``pg_stat_activity``, which shows the first
+    ``track_activity_query_size`` bytes. As many spaces precede each query, so that a prediction never sees a gold query
+    there, whatever the guard lets through.
+    """
 
     dialect = "postgres"
 
@@ -87,6 +92,10 @@ class PostgresSession(ServerDatabase):
             "jit": "off",
         }.items():
             self._driver.execute(f"SET {setting} = '{value}'".encode())
+        ((shown,),) = self._driver.execute(
+            b"SELECT setting::int FROM pg_settings WHERE name = 'track_activity_query_size'"
+        )
+        self._hidden = " " * shown
         with contextlib.suppress(errors.InsufficientPrivilege):
             self._driver.execute(f"SET temp_file_limit = '{limits.memory_mb}MB'".encode())
 
@@ -95,6 +104,7 @@ class PostgresSession(ServerDatabase):
         return sql
 
     def _stream(self, sql: str, limits: QueryLimits) -> Rows:
+        sql = self._hidden + sql
         started = time.monotonic()
         milliseconds = max(int(limits.seconds * 1000), 1)
         try:
@@ -144,7 +154,9 @@ class PostgresSession(ServerDatabase):
     def _failure(self, error: Exception) -> Exception:
         if isinstance(error, _TOO_LARGE) or "memory" in error_message(error):
             return QueryError(Failure.MEMORY, "The query needs more memory than it may use.")
-        if self._driver.closed or isinstance(error, _LOST):
+        if self._driver.closed:
+            return self._lost(error, SessionLostError)
+        if isinstance(error, _LOST):
             return self._lost(error)
         if isinstance(error, errors.ReadOnlySqlTransaction | errors.InsufficientPrivilege):
             return QueryError(Failure.REFUSED, f"Refused: {error_message(error)}. Only a query that reads is allowed.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -65,6 +66,40 @@ def parse_reference(text: str | Path) -> DatabaseRef:
     if kind in _FILES:
         return _file_url(given, kind)
     return _server(given, kind)
+
+
+def reference_in_data(name: str, allowed: Sequence[str] = ()) -> DatabaseRef:
+    """The database that a row of data names: a file, or one of the ``allowed`` URLs, which the user wrote.
+
+    A row comes from whoever made the data. Its URL would decide where passwords from the environment are sent.
+
+    Raises:
+        UsageError: it is another URL; otherwise as `parse_reference`.
+    """
+    if "://" in name and name not in allowed:
+        shown = _without_password(name)
+        raise UsageError(
+            f"A row of the data names the database {shown!r}, but a row may name a URL only if you have allowed it. "
+            "If you trust it, give it as --db URL for all rows, or list it in the task's option other_databases: "
+            "task.other_databases='[URL]'."
+        )
+    return parse_reference(name)
+
+
+def path_in_data(name: str, folder: Path, allowed: Sequence[str] = ()) -> str:
+    """The path that a row means by ``name``, relative to the data's folder.
+
+    Raises:
+        UsageError: it is neither in that folder, links followed, nor in one of the ``allowed`` folders.
+    """
+    path = folder / name
+    places = [folder, *(Path(each).expanduser() for each in allowed if "://" not in each)]
+    if not any(path.resolve().is_relative_to(place.resolve()) for place in places):
+        raise UsageError(
+            f"A row of the data names the database {name!r}, which is outside of the data's folder {folder}. If you "
+            f"trust it, allow its folder: task.other_databases='[{path.resolve().parent}]'."
+        )
+    return str(path)
 
 
 def connection_url(ref: DatabaseRef) -> str:

@@ -145,7 +145,7 @@ class ServerDatabase:
     def _quoted(self, name: str) -> str:
         return self._quote + name.replace(self._quote, self._quote * 2) + self._quote
 
-    def _lost(self, error: BaseException) -> BackendError:
+    def _lost(self, error: BaseException, kind: type[BackendError] = BackendError) -> BackendError:
         cause = error.orig if isinstance(error, exc.DBAPIError) else error
         said = (str(cause).strip().splitlines() or [type(cause).__name__])[0]
-        return BackendError(f"The database {self._name} does not answer any more: {said}")
+        return kind(f"The database {self._name} does not answer any more: {said}")

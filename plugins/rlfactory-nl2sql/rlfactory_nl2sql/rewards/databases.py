@@ -8,7 +8,7 @@ from typing import Any
 
 from rlfactory_core import Sample, Task, Trajectory, VerifierError
 from rlfactory_core.errors import BackendError
-from rlfactory_nl2sql.databases.reference import DatabaseRef, parse_reference
+from rlfactory_nl2sql.databases.reference import DatabaseRef, parse_reference, reference_in_data
 from rlfactory_nl2sql.rewards.answers import predicted_sql
 from rlfactory_nl2sql.schema import Schema
 from rlfactory_nl2sql.schema_cache import Schemas
@@ -114,4 +114,4 @@ def _named_by(sample: Sample) -> DatabaseRef:
             f"sample {sample.id!r} names no database: its metadata has no 'database' (PATH or URL), and the reward has "
             "no option database=PATH|URL"
         )
-    return parse_reference(name)
+    return reference_in_data(name)

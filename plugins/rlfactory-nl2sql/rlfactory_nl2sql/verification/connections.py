@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from rlfactory_core.errors import BackendError
-from rlfactory_nl2sql.connection import Connection, QueryLimits, TableRows
+from rlfactory_nl2sql.connection import Connection, Failure, QueryError, QueryLimits, SessionLostError, TableRows
 from rlfactory_nl2sql.databases.opening import connect
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 
@@ -90,7 +90,7 @@ class Connections:
         """The result of ``work`` on a database. If a kept connection is lost, the work is repeated on a new one.
 
         Raises:
-            QueryError: as ``work``.
+            QueryError: as ``work``; also if its query ended a new session while the server goes on answering.
             BackendError: the database does not answer.
             UsageError: its package is not installed, or a variable in its URL is not set.
         """
@@ -106,8 +106,11 @@ class Connections:
             self._drop(next(iter(self._open)))
         try:
             return work(fresh)
-        except BackendError:
+        except BackendError as error:
             self._drop(key)
+            if isinstance(error, SessionLostError):
+                Database(ref, limits).close()  # fails if the server is away, which is not the query's fault
+                raise QueryError(Failure.ERROR, "It ended its own session with the database.") from error
             raise
 
     def close(self) -> None:
