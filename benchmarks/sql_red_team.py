@@ -229,7 +229,8 @@ def main() -> None:
     text = f"""# An independent red team of the verdicts on SQL
 
 `python benchmarks/sql_red_team.py`: {len(golds)} gold queries over {", ".join(SCHEMAS)},
-{len(found) - len(right)} wrong predictions and {len(right)} right ones. It shares neither code nor templates with the generator of varied databases.
+{len(found) - len(right)} wrong predictions and {len(right)} right ones. It shares neither code nor templates with the
+generator of varied databases.
 
 {NEWLINE.join(table(found))}
 
