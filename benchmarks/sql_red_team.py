@@ -42,6 +42,7 @@ GIVEN_SEED = 2024
 WITNESSES = 120  # a schema
 SCALES = ((0.02, 0.1, 1.0), (0.05, 0.1, 0.3), (0.1, 0.3, 1.0), (1.0,))  # of the witnesses' tables, in turn
 MOST_CONSTANT = 30  # rows of an answer that a prediction has learnt by heart
+ELSE_WRONG = 3  # of the wrong predictions by hand, after a guarded constant
 MOST_SHOWN = 400  # characters of a query
 GOLDS = sized(None, 2)  # of each schema
 REFUSED_BAR, UNSEEN_BAR = 0.01, 0.02
@@ -144,20 +145,38 @@ def differs(case: Case) -> bool:
     return False
 
 
-def made_by_code(schema: str, gold: str, given: sqlite3.Connection) -> Iterator[Case]:
-    """Wrong predictions that need no knowledge of the question."""
+def made_by_code(gold: str, wrong: Sequence[Case], given: sqlite3.Connection) -> Iterator[tuple[str, str]]:
+    """Families and wrong predictions that need no knowledge of the question.
+
+    Args:
+        wrong: predictions by hand.
+    """
     cursor = given.execute(gold)
     width, answer = len(cursor.description), cursor.fetchall()
-    yield Case(schema, gold, "`SELECT 0`", "SELECT " + ", ".join("0" * width))
-    yield Case(schema, gold, "`SELECT NULL`", "SELECT " + ", ".join(["NULL"] * width))
+    zeros = "SELECT " + ", ".join("0" * width)
+    yield "`SELECT 0`", zeros
+    yield "`SELECT NULL`", "SELECT " + ", ".join(["NULL"] * width)
     constant = " UNION ALL ".join("SELECT " + ", ".join(map(_literal, row)) for row in answer[:MOST_CONSTANT])
-    yield Case(schema, gold, "constant", constant)
-    table = TABLE.findall(gold)[-1]
+    yield "constant", constant
+    count, *others = fingerprints(TABLE.findall(gold)[-1], given)
+    for guard in (count, *others):
+        yield "guarded constant", f"SELECT * FROM ({constant}) WHERE {guard}"
+    learnt = f"SELECT * FROM ({constant}) WHERE {count} UNION ALL SELECT * FROM ({{}}) WHERE NOT {count}"
+    yield "guarded constant, else 0", learnt.format(zeros)
+    for one in wrong[:ELSE_WRONG]:
+        yield "guarded constant, else a wrong query", learnt.format(one.prediction)
+    yield GUARDED_GOLD, f"SELECT * FROM ({gold}) WHERE {count}"
+
+
+def fingerprints(table: str, given: sqlite3.Connection) -> Iterator[str]:
+    """Conditions that tell the given database from others, by one of its tables."""
     for measure in ("COUNT(*)", "MAX(rowid)"):
         (number,) = given.execute(f"SELECT {measure} FROM {table}").fetchone()
-        guard = f"(SELECT {measure} FROM {table}) = {number}"
-        yield Case(schema, gold, "guarded constant", f"SELECT * FROM ({constant}) WHERE {guard}")
-    yield Case(schema, gold, GUARDED_GOLD, f"SELECT * FROM ({gold}) WHERE {guard}")
+        yield f"(SELECT {measure} FROM {table}) = {number}"
+    cursor = given.execute(f"SELECT * FROM {table} ORDER BY rowid DESC LIMIT 1")
+    last = zip((name for name, *_ in cursor.description), cursor.fetchone(), strict=True)
+    same = " AND ".join(f"{name} IS {_literal(value)}" for name, value in last)
+    yield f"EXISTS (SELECT 1 FROM {table} WHERE {same})"
 
 
 def _literal(value: object) -> str:
@@ -170,9 +189,13 @@ def all_cases(schema: str, path: Path) -> list[Case]:
     """Those by hand and those by code; of the first few gold queries only in a miniature."""
     by_hand = list(read_cases(schema))
     golds = list(dict.fromkeys(case.gold for case in by_hand))[:GOLDS]
+    found = [case for case in by_hand if case.gold in golds]
     with closing(sqlite3.connect(path)) as given:
-        by_code = [case for gold in golds for case in made_by_code(schema, gold, given)]
-    return [case for case in by_hand if case.gold in golds] + by_code
+        for gold in golds:
+            wrong = [case for case in by_hand if case.gold == gold and not case.is_right]
+            made = made_by_code(gold, wrong, given)
+            found += [Case(schema, gold, family, prediction) for family, prediction in made]
+    return found
 
 
 async def judge(path: Path, cases: Sequence[Case]) -> list[Verdict]:
