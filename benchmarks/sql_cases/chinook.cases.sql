@@ -99,7 +99,6 @@ SELECT InvoiceId, julianday(InvoiceDate, '+2 days') FROM Invoice WHERE Total > 2
 SELECT InvoiceId, julianday(InvoiceDate) + 1 FROM Invoice WHERE Total > 20;
 SELECT InvoiceId, CAST(julianday(InvoiceDate) AS INTEGER) FROM Invoice WHERE Total > 20;
 SELECT InvoiceId, julianday(InvoiceDate, '+1 hour') FROM Invoice WHERE Total > 20;
-SELECT InvoiceId, julianday(InvoiceDate, '-1 minute') FROM Invoice WHERE Total > 20;
 SELECT InvoiceId, ROUND(julianday(InvoiceDate)) FROM Invoice WHERE Total > 20;
 SELECT InvoiceId, julianday(InvoiceDate) FROM Invoice WHERE Total >= 20;
 -- gold
