@@ -45,12 +45,13 @@ class PublishedMetric(DatabaseReward):
         if sql is None:
             return Verdict(passed=False, reasons=(NO_ANSWER,))
         ref = self._databases.reference(trajectory.sample)
-        verdict = Verdict(passed=None)
+        verdicts = []
         for gold in accepted_answers(trajectory.sample):
             verdict = await self._judge(ref, gold, sql)
-            if verdict.passed is not False:
-                break
-        return verdict
+            if verdict.passed:
+                return verdict
+            verdicts.append(verdict)
+        return next((verdict for verdict in verdicts if verdict.passed is None), verdicts[0])
 
     async def _judge(self, ref: DatabaseRef, gold: str, sql: str) -> Verdict:
         raise NotImplementedError
