@@ -139,6 +139,8 @@ def differs(case: Case) -> bool:
         try:
             got = rows(connection, case.prediction)
         except sqlite3.Error:
+            if case.family in FAMILIES:
+                raise  # what is written by hand has to run
             return True
         if got != answer if ordered else Counter(got) != Counter(answer):
             return True
