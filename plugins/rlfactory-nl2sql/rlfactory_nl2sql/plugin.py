@@ -19,6 +19,8 @@ def rlfactory_verifiers(register: Register) -> None:
     options = f"{execution}:ExecutionOptions"
     register("execution", LazyReward(f"{execution}:ExecutionMatch", f"{execution}:saved_options", options))
     register("valid_sql", Lazy("rlfactory_nl2sql.rewards.sql_text:ValidSql"))
+    register("bird_execution", Lazy("rlfactory_nl2sql.rewards.bird:BirdExecution"))
+    register("spider_test_suite", Lazy("rlfactory_nl2sql.rewards.spider:SpiderTestSuite"))
     register("exact_form", Lazy("rlfactory_nl2sql.rewards.sql_text:ExactForm"))
 
 
