@@ -89,7 +89,7 @@ class ExecutionMatch(DatabaseReward):
         if without:
             task.progress.say(
                 f"warning: {without} of {len(done)} questions that were tried (of {len(samples)}) cannot be verified: "
-                "their SQL fails, or gives no rows, or only 0 and NULL, on every varied database. All answers to them but "
+                "their SQL fails, or gives no rows, or only 0 and NULL, on every varied database. All answers but "
                 "their SQL itself are masked; `rlfactory nl2sql verify` says why."
             )
 
