@@ -15,7 +15,7 @@ from rlfactory_core.types import Verdict
 from rlfactory_core.utils.display import printable
 from rlfactory_nl2sql.comparison.answer import Order
 from rlfactory_nl2sql.comparison.compare import Comparison, Semantics
-from rlfactory_nl2sql.connection import QueryLimits
+from rlfactory_nl2sql.connection import limits_of
 from rlfactory_nl2sql.databases.reference import DatabaseRef, parse_reference
 from rlfactory_nl2sql.verification.judging import VerifyOptions
 
@@ -40,20 +40,21 @@ def nl2sql() -> None:
 @click.option("--pred", required=True, help="The query to judge, likewise.")
 @click.option("--semantics", default="multiset", show_default=True, type=click.Choice(get_args(Semantics)))
 @click.option("--order", default="auto", show_default=True, type=click.Choice(get_args(Order)), help="auto: as gold.")
-@click.option("--tolerance", default=1e-6, show_default=True, help="Of numbers, relative.")
+@click.option("--tolerance", default=1e-9, show_default=True, help="Of numbers, relative.")
 @click.option("--instances", default=5, show_default=True, help="Databases: the given one and varied ones.")
 @click.option("--seed", default=0, show_default=True, help="Of the varied ones.")
 @click.option("--seconds", default=5.0, show_default=True, help="For the query to judge, on all instances together.")
+@click.option("--max-rows", default=10_000, show_default=True, help="Limit of a result's rows.")
 @click.option("--gold-seconds", default=30.0, show_default=True, help="For the right query, likewise.")
 @click.option("--json", "as_json", is_flag=True, help="As a JSON object: passed (true, false, null), reasons, timings.")
-def verify(db: str, gold: str, pred: str, seconds: float, as_json: bool, **options: Any) -> None:
+def verify(db: str, gold: str, pred: str, seconds: float, max_rows: int, as_json: bool, **options: Any) -> None:
     """Judge a query by execution, with reasons.
 
     Both queries run read-only on the database and on varied instances of it. The exit code is 0 for any verdict, and 2
     if the input cannot be used.
     """
     comparison = Comparison(*(options.pop(name) for name in ("semantics", "order", "tolerance")))
-    how = VerifyOptions(comparison, limits=QueryLimits(seconds=seconds), shown=_SHOWN, **options)
+    how = VerifyOptions(comparison, limits=limits_of(seconds, max_rows), shown=_SHOWN, **options)
     if gold == pred == "-":
         raise UsageError("Only one of --gold and --pred can be read from standard input. Give the other as @FILE.")
     verdict = asyncio.run(_verify(parse_reference(db), _read(gold), _read(pred), how))

@@ -6,11 +6,11 @@ Connections live in worker processes (`verification.pool`). One thread at a time
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Protocol
 
-from rlfactory_core.errors import BackendError, RlfactoryError
+from rlfactory_core.errors import BackendError, ConfigError, RlfactoryError
 from rlfactory_nl2sql.schema import Schema
 
 Row = tuple[Any, ...]
@@ -26,6 +26,18 @@ class QueryLimits:
     rows: int = 10_000
     bytes: int = 16 << 20  # of all values of the result
     memory_mb: int = 512  # of the database engine, if it runs in this process or can be configured
+
+
+def limits_of(seconds: float, rows: int) -> QueryLimits:
+    """The limits of a query that may have so many rows; its bytes may grow with them.
+
+    Raises:
+        ConfigError: no row is allowed.
+    """
+    if rows < 1:
+        raise ConfigError(f"A result may have at least 1 row, not {rows}.")
+    usual = QueryLimits(seconds=seconds)
+    return replace(usual, rows=rows, bytes=max(usual.bytes, usual.bytes * rows // usual.rows))
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,8 @@ class Nl2SqlTask(Task):
 
     Attributes:
         pool: the processes that run queries, for the tools and the rewards.
+        checked: the questions about the user's databases that `check` was given, of which the reward ``execution``
+            counts those that cannot be verified.
     """
 
     class Config(Section):
@@ -93,6 +95,7 @@ class Nl2SqlTask(Task):
                 parse_reference(url)  # refuses a password before the configuration is stored
         self.pool = WorkerPool(self.config.workers)
         limits = QueryLimits(seconds=self.config.seconds)
+        self.checked: list[Sample] = []
         self._tools = DatabaseTools(self.pool, self.reference, limits, self.config.rows)
         self._control = NoDatabase(self.pool, self.reference, limits, self.config.rows)
         self.tools = self._tools.tools
@@ -156,6 +159,7 @@ class Nl2SqlTask(Task):
 
     def check(self, samples: Sequence[Sample]) -> None:
         own = [sample for sample in samples if self._is_own(sample)]
+        self.checked += own
         unreadable = [(sample, reason) for sample in own if (reason := self._unreadable(sample))]
         if unreadable:
             sample, reason = unreadable[0]

@@ -195,7 +195,7 @@ def test_what_cannot_be_matched_in_bounded_work_is_undecided() -> None:
     generator = random.Random(0)
 
     def dense(rows: int) -> Table:
-        return [tuple(1 + generator.randrange(150) * 1e-7 for _ in range(2)) for _ in range(rows)]
+        return [tuple(1 + generator.randrange(150) * 1e-10 for _ in range(2)) for _ in range(rows)]
 
     few = dense(300)
     assert difference(answer(few), generator.sample(few, 300)) is None

@@ -19,7 +19,7 @@ from rlfactory_core.errors import VerifierError
 
 TOLERANCE = 1e-6
 SENSES = [
-    Comparison(semantics, order)  # type: ignore[arg-type]
+    Comparison(semantics, order, TOLERANCE)  # type: ignore[arg-type]
     for semantics, orders in {
         "multiset": ("auto", "always", "never"),
         "set": ("auto", "never"),
@@ -49,7 +49,8 @@ def same(left: Any, right: Any) -> bool:
         return bool(left == right)
     if math.isnan(left) or math.isnan(right):
         return math.isnan(left) and math.isnan(right)
-    if all(isinstance(side, int) or (isinstance(side, Decimal) and side == int(side)) for side in (left, right)):
+    exact = any(isinstance(side, int) or (isinstance(side, Decimal) and side == int(side)) for side in (left, right))
+    if exact and all(math.isfinite(side) and side == int(side) for side in (left, right)):
         return int(left) == int(right)
     return left == right or math.isclose(left, right, rel_tol=TOLERANCE, abs_tol=TOLERANCE / 1000)
 

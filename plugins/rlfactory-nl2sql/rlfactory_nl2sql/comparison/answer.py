@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from itertools import groupby
 from typing import TYPE_CHECKING, Literal
 
@@ -28,6 +30,22 @@ class Answer:
 
     columns: tuple[str, ...]
     ties: tuple[Tie, ...]
+    tied: bool = False  # whether another right answer exists, because a LIMIT cuts rows that an ORDER BY leaves tied
+    certain: tuple[Row, ...] = ()  # if tied: rows that each right answer has
+    fewest: int = 0  # if tied: the fewest rows of a right answer
+
+    @property
+    def is_evidence(self) -> bool:
+        """Whether a result that equals it says something: it has a value besides 0 and NULL."""
+        return any(value is not None and value != 0 for tie in self.ties for row in tie.rows for value in row)
+
+    def may_break_ties(self, rows: Rows) -> bool:
+        """Whether a result that differs may only treat ties in another way: it has enough rows, with the certain ones.
+
+        It may have all tied rows, as ``x = (SELECT max(x) …)`` gives them.
+        """
+        missing = Counter(map(_loosely, self.certain)) - Counter(map(_loosely, rows.rows))
+        return self.tied and not missing and len(rows.rows) >= self.fewest
 
     @property
     def size(self) -> int:
@@ -66,7 +84,10 @@ def answer_of(rows: Rows, *, ordered: bool, untied: Untied | None, order: Order 
         if take > 0:
             ties.append(Tie(tuple(plain[start:stop]), take))
         start = stop
-    return Answer(columns, _together(ties) if order == "never" else tuple(ties))
+    tied = keys > 0 and any(tie.take < len(tie.rows) for tie in ties)
+    certain = tuple(row for tie in ties if tie.take == len(tie.rows) for row in tie.rows) if tied else ()
+    fewest = 0 if offset else sum(tie.take for tie in ties)  # all rows of the first ties may come before the OFFSET
+    return Answer(columns, _together(ties) if order == "never" else tuple(ties), tied, certain, fewest)
 
 
 def _ends(rows: Sequence[Row], keys: int) -> Iterator[int]:
@@ -82,3 +103,8 @@ def _together(ties: Sequence[Tie]) -> tuple[Tie, ...]:
     whole = tuple(row for tie in ties if tie.take == len(tie.rows) for row in tie.rows)
     cut = tuple(tie for tie in ties if tie.take < len(tie.rows))
     return (Tie(whole, len(whole)), *cut) if whole else cut
+
+
+def _loosely(row: Row) -> tuple[str, ...]:
+    """A row without its order of columns and the last digits of its numbers."""
+    return tuple(sorted(f"{value:.6g}" if isinstance(value, int | float | Decimal) else repr(value) for value in row))

@@ -34,7 +34,7 @@ class Comparison:
 
     semantics: Semantics = "multiset"
     order: Order = "auto"  # whether the order of rows counts: where the gold query orders, always, or never
-    tolerance: float = 1e-6  # relative, of floats and fractional decimals; 0: none
+    tolerance: float = 1e-9  # relative, of floats and fractional decimals; 0: none
 
     def __post_init__(self) -> None:
         for name, value, known in (

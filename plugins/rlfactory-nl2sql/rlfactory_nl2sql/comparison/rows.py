@@ -179,10 +179,10 @@ class Sides:
         if len(gold) == len(found):
             if all(self._near(*pair, columns) for pair in zip(gold, found, strict=True)):
                 return True
-            # The numbers near a number grow with it. So with one number a row, sorted pairs are as good as any. Whole
-            # numbers on both sides are the exception.
-            if len(left[gold[0]]) == 1 and not all(
-                any(is_whole(numbers[0]) for numbers in side.values()) for side in (left, right)
+            # The numbers near a number grow with it. So with one number a row, sorted pairs are as good as any. Exact
+            # numbers are the exception.
+            if len(left[gold[0]]) == 1 and not any(
+                is_whole(numbers[0]) for side in (left, right) for numbers in side.values()
             ):
                 return False
         return self._each_has_one(list(self._neighbours(found, gold, columns, swapped=True)))

@@ -1,8 +1,9 @@
 """Equality of two values of results: by value, whatever their type in the database.
 
 1, 1.0, Decimal("1.00") and True are one value; '1' is another. NULL equals NULL and NaN equals NaN, because results are
-compared here and not conditions. Floats and fractional decimals are equal within a relative tolerance; whole numbers
-that a database gives as integers or decimals are exact among themselves. Midnight equals its date, as in SQL.
+compared here and not conditions. Floats and fractional decimals are equal within a relative tolerance. An integer, or a
+decimal without fraction, is exact: it equals no other whole number, also none that is a float. Midnight equals its
+date, as in SQL.
 
 Nearness is not transitive, so values cannot simply be rounded and hashed. `clusters` gives each number a code such
 that numbers with different codes are never equal; numbers with one code are equal except in `loose` clusters, in which
@@ -74,7 +75,8 @@ def same(left: Any, right: Any, tolerance: float) -> bool:
         )
     if not (isinstance(left, _NUMBERS) and isinstance(right, _NUMBERS)):
         return False
-    return not (is_whole(left) and is_whole(right)) and near(left, right, tolerance)
+    exact = is_whole(left) or is_whole(right)
+    return not (exact and _is_integral(left) and _is_integral(right)) and near(left, right, tolerance)
 
 
 def numbers_in(value: Any) -> Sequence[Any]:
@@ -89,6 +91,11 @@ def is_whole(value: Any) -> bool:
     return isinstance(value, int) or (
         isinstance(value, Decimal) and value.is_finite() and value == value.to_integral_value()
     )
+
+
+def _is_integral(number: Any) -> bool:
+    """Whether a number has no fraction; a float may have none too, but is no exact number."""
+    return is_whole(number) or (isinstance(number, float) and number.is_integer())
 
 
 def near(left: Any, right: Any, tolerance: float) -> bool:
@@ -129,7 +136,8 @@ def clusters(columns: Sequence[Sequence[Any]], tolerance: float) -> Clusters:
             continue  # whole numbers are exact among themselves
         first = chain[0]
         code.update((number, first) for number in chain[1:])
-        if len(whole.intersection(chain)) > 1 or not near(first, chain[-1], tolerance):
+        exact = not whole.isdisjoint(chain) and sum(map(_is_integral, chain)) > 1
+        if exact or not near(first, chain[-1], tolerance):
             loose.add(first)
     return Clusters(code, frozenset(loose))
 

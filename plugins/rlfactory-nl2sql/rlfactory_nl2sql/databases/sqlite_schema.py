@@ -6,6 +6,9 @@ import sqlite3
 from collections.abc import Mapping
 from dataclasses import replace
 
+import sqlglot
+from sqlglot import exp
+
 from rlfactory_nl2sql.schema import Column, ForeignKey, Schema, Table
 
 _GENERATED = (2, 3)  # table_xinfo's "hidden" for VIRTUAL and STORED
@@ -71,7 +74,20 @@ def _table(connection: sqlite3.Connection, name: str, view: bool) -> Table | Non
     if view:
         return Table(name, columns, view=True)
     key = tuple(row[1] for row in sorted((row for row in found if row[5]), key=lambda row: int(row[5])))
-    return Table(name, columns, key, _foreign_keys(connection, name), _unique(connection, name, key))
+    unique = _unique(connection, name, key)
+    return Table(name, columns, key, _foreign_keys(connection, name), unique, checks=_checks(connection, name))
+
+
+def _checks(connection: sqlite3.Connection, name: str) -> tuple[str, ...]:
+    """The conditions of CHECKs; none of a table whose text sqlglot cannot read."""
+    row = connection.execute("SELECT sql FROM sqlite_master WHERE type = 'table' AND name = ?", (name,)).fetchone()
+    if row is None or "check" not in str(row[0]).lower():
+        return ()
+    try:
+        tree = sqlglot.parse_one(row[0], "sqlite")
+    except sqlglot.errors.SqlglotError:
+        return ()
+    return tuple(found.this.sql("sqlite") for found in tree.find_all(exp.CheckColumnConstraint))
 
 
 def _foreign_keys(connection: sqlite3.Connection, name: str) -> tuple[ForeignKey, ...]:

@@ -47,7 +47,7 @@ def boundary(domain: Domain, constants: Sequence[Constant]) -> Boundary | None:
     """The boundary of the constants of one column; None if they are of another kind than its values."""
     nulls = {constant.operator for constant in constants if constant.operator in _NULLS}
     constants = [constant for constant in constants if constant.operator not in _NULLS]
-    made = distinct(value for constant in constants for value in _around(domain, constant))
+    made = distinct(value for constant in constants for value in _around(domain, constant) if domain.allows(value))
     if not made:
         return _boundary_of_nulls(domain, nulls)
     seen = [value for value in domain.known[:_OBSERVED] if value not in made]

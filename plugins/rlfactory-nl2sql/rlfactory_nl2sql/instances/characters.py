@@ -10,9 +10,9 @@ from enum import Enum
 class Role(Enum):
     """The purpose of a row."""
 
-    WITNESS = "witness"  # meets all conditions of the gold query on its table
-    NEAR = "near"  # meets all conditions but one, and nearly meets that one
-    FREE = "free"
+    SATISFIES_ALL = "satisfies all"  # meets all conditions of the gold query on its table
+    MISSES_ONE = "misses one"  # meets all conditions but one, and nearly meets that one
+    RANDOM = "random"
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,8 +95,8 @@ class Columns:
         kept = known[: round(len(roles) * (1 - self._character.invented)) or 1]
         taken: set[Any] = set()
         drawn: list[Any] = [None] * len(roles)
-        by_role = {Role.WITNESS: (inside, kept), Role.NEAR: (beside, kept), Role.FREE: (kept, beside)}
-        for at in sorted(range(len(roles)), key=lambda at: roles[at] is Role.FREE):
+        by_role = {Role.SATISFIES_ALL: (inside, kept), Role.MISSES_ONE: (beside, kept), Role.RANDOM: (kept, beside)}
+        for at in sorted(range(len(roles)), key=lambda at: roles[at] is Role.RANDOM):
             sources = by_role[roles[at]]
             value = next((found for values in sources if (found := _next(values, taken)) is not None), None)
             drawn[at] = fresh(domain, taken, rng) if value is None else value
@@ -123,7 +123,7 @@ class Columns:
     def _bounded(self, value: Any, boundary: Boundary, broken: bool, role: Role) -> Any:
         if not boundary.inside:
             return self._rng.choice(boundary.beside)
-        if role is Role.FREE:
+        if role is Role.RANDOM:
             side = value, *self._rng.choices(boundary.inside + boundary.beside)
             return side[self._rng.random() >= _UNBOUND]
         return self._rng.choice(boundary.beside if broken else boundary.inside)
@@ -133,7 +133,7 @@ class Columns:
     ) -> set[int]:
         """Move some rows to each end of the boundary, and the broken ones just outside. Returns the moved rows."""
         reached: set[int] = set()
-        for asked in (Role.WITNESS, Role.NEAR):
+        for asked in (Role.SATISFIES_ALL, Role.MISSES_ONE):
             rows = [at for at, role in enumerate(roles) if role is asked and not broken[at]]
             for end in boundary.ends if len(rows) > 2 * len(boundary.ends) else ():
                 for at in self._rng.sample(rows, 2):
@@ -169,14 +169,14 @@ class Columns:
         """Give witnesses equal values, in groups of the sizes that the query asks for; others get other values."""
         planned = values[: min(len(self._groups), len(values) - 1)]
         rest = values[len(planned) :]
-        witnesses = [at for at, role in enumerate(roles) if role is Role.WITNESS]
+        witnesses = [at for at, role in enumerate(roles) if role is Role.SATISFIES_ALL]
         self._rng.shuffle(witnesses)
         left = iter(witnesses)
         wanted = {at: value for value, size in zip(planned, self._groups, strict=False) for at in islice(left, size)}
         for at, role in enumerate(roles):
             if at in wanted:
                 drawn[at] = wanted[at]
-            elif role is not Role.NEAR:
+            elif role is not Role.MISSES_ONE:
                 drawn[at] = self._rng.choice(rest)
 
 

@@ -50,10 +50,15 @@ class Domain:
     longest: int | None  # limit of characters by the declared type; None: no limit
     frame: tuple[int, int]  # the lengths of the prefix and the suffix that all texts share
     closed: bool  # whether only given values are possible: flags, enumerations, unknown kinds
+    allows: Callable[[Any], bool]  # whether the column's declared CHECKs hold for a value
 
     def invent(self, rng: random.Random, known: Sequence[Any] = ()) -> Any:
         """A possible value, new or given, made from ``known`` ones."""
         known = known or self.known
+        value = self._invented(rng, known)
+        return value if self.allows(value) else rng.choice(known)
+
+    def _invented(self, rng: random.Random, known: Sequence[Any]) -> Any:
         one, other, third = rng.choice(known), rng.choice(known), rng.choice(known)
         if self.closed or kind_of(one) is not self.kind:
             return one
@@ -94,8 +99,8 @@ class Domain:
         return min(numbers), max(numbers)
 
 
-def learn(column: Column, values: Iterable[Any]) -> Domain:
-    """The domain of a column with these values, which include NULLs."""
+def learn(column: Column, values: Iterable[Any], allows: Callable[[Any], bool]) -> Domain:
+    """The domain of a column with these values, which include NULLs; ``allows``: see `Domain`."""
     values = list(values)
     known = distinct(value for value in values if value is not None)
     kinds = [kind_of(value) for value in known]
@@ -118,6 +123,7 @@ def learn(column: Column, values: Iterable[Any]) -> Domain:
         longest=int(length[1]) if length else None,
         frame=_frame([value for value in known if isinstance(value, str)]),
         closed=closed,
+        allows=allows,
     )
 
 
@@ -147,7 +153,7 @@ def fresh(domain: Domain, taken: Container[Any], rng: random.Random) -> Any:
     """A value for a unique column that is not in ``taken`` (see `comparable`); None if none can be made."""
     for attempt in range(_TRIES):
         value = _fresh_candidate(domain, attempt, rng)
-        if value is not None and comparable(value) not in taken:
+        if value is not None and comparable(value) not in taken and domain.allows(value):
             return value
     return None
 

@@ -109,7 +109,7 @@ class Filling:
         witnesses = max(_WITNESSES, min(sum(self._demands.groups) / count, 0.8))
         near = (1 - witnesses) * _NEAR / (1 - _WITNESSES)
         roles = self._rng.choices(list(Role), weights=(witnesses, near, 1 - witnesses - near), k=count)
-        return [Role.WITNESS, *roles[1:]]
+        return [Role.SATISFIES_ALL, *roles[1:]]
 
     def _draw_columns(
         self, name: str, roles: list[Role], ready: Sequence[Link], keys: Keys
@@ -134,10 +134,10 @@ class Filling:
         able: list[int | Link] = [
             place for place, boundary in boundaries.items() if boundary is not None and place not in unique
         ]
-        able += [link for link in ready if Role.NEAR in self._roles[link.target]]
+        able += [link for link in ready if Role.MISSES_ONE in self._roles[link.target]]
         if not able and not any(boundaries[place] for place in unique):
-            roles[:] = [Role.FREE if role is Role.NEAR else role for role in roles]
-        missed = [self._miss(able) if role is Role.NEAR else () for role in roles]
+            roles[:] = [Role.RANDOM if role is Role.MISSES_ONE else role for role in roles]
+        missed = [self._miss(able) if role is Role.MISSES_ONE else () for role in roles]
         apart: list[list[int]] = []
         for place in sorted(boundaries, key=lambda place: boundaries[place] is None):  # columns with a boundary first
             boundary, nullable = boundaries[place], place not in keys.filled
@@ -167,9 +167,9 @@ class Filling:
             return []
         ends = [(place, end) for place, boundary in boundaries.items() if boundary for end in boundary.ends]
         turned = ends[first % len(ends) :] + ends[: first % len(ends)] if ends else []
-        left = [at for at, role in enumerate(roles) if role is not Role.FREE]
+        left = [at for at, role in enumerate(roles) if role is not Role.RANDOM]
         found = []
-        for asked in (Role.WITNESS, Role.NEAR):
+        for asked in (Role.SATISFIES_ALL, Role.MISSES_ONE):
             for place, end in turned:
                 rows = [at for at in left if roles[at] is asked and columns[place][at] == end]
                 left = [at for at in left if at not in rows]
@@ -252,4 +252,4 @@ class Filling:
 
 
 def _outside(value: Any, boundary: Boundary) -> Role:
-    return Role.NEAR if value in boundary.beside else Role.FREE
+    return Role.MISSES_ONE if value in boundary.beside else Role.RANDOM

@@ -31,15 +31,15 @@ class Parents:
     ) -> None:
         self._rows = rows
         self._rng = rng
-        if Role.NEAR not in roles:  # the query has no condition here, so all rows are alike
-            roles = [Role.WITNESS] * len(rows)
+        if Role.MISSES_ONE not in roles:  # the query has no condition here, so all rows are alike
+            roles = [Role.SATISFIES_ALL] * len(rows)
         order = rng.sample(range(len(rows)), len(rows))
         # The first row is a witness, and is always referred to, so that joins find a witness. It has the most
         # references. The last row has the least key, which databases tend to return first if nothing orders.
         order.sort(key=lambda at: (at > 0, at == len(rows) - 1))
         referred = order[: max(round(len(order) * (1 - character.barren)), 1)]
-        witnesses = [at for at in referred if roles[at] is Role.WITNESS] or referred
-        lonely = round(len(witnesses) * _LONELY) if Role.NEAR in roles and len(witnesses) > 2 else 0
+        witnesses = [at for at in referred if roles[at] is Role.SATISFIES_ALL] or referred
+        lonely = round(len(witnesses) * _LONELY) if Role.MISSES_ONE in roles and len(witnesses) > 2 else 0
         self._lonely = witnesses[len(witnesses) - lonely :]
         witnesses = witnesses[: len(witnesses) - lonely]
         among = [
@@ -48,7 +48,7 @@ class Parents:
             if at not in self._lonely
             for _ in range(_MOST_OFTEN if at == 0 else rng.choice(_OFTEN))
         ]
-        near = [at for at in among if roles[at] is Role.NEAR] or among
+        near = [at for at in among if roles[at] is Role.MISSES_ONE] or among
         sized = list(zip(witnesses, groups, strict=False))
         self._planned = [at for at, size in sized for _ in range(size)]
         rng.shuffle(self._planned)
@@ -77,12 +77,12 @@ class Parents:
             return next(self._turns)
         if missed:
             return next(self._near)
-        if role is Role.WITNESS and self._planned:
+        if role is Role.SATISFIES_ALL and self._planned:
             return self._planned.pop()
-        if role is Role.NEAR:
+        if role is Role.MISSES_ONE:
             alone = self._lonely and self._rng.random() < _ALONE
             return self._rng.choice(self._lonely) if alone else next(self._witnesses)
-        if role is Role.WITNESS and self._rng.random() < _SURE:
+        if role is Role.SATISFIES_ALL and self._rng.random() < _SURE:
             return next(self._unplanned)
         return next(self._any)
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlfactory_core import Task, Trajectory, Verdict
+from rlfactory_core import Sample, Task, Trajectory, Verdict
 from rlfactory_core.config import Section
 from rlfactory_core.config.loading import validate_section
 from rlfactory_core.rewards import accepted_answers
 from rlfactory_nl2sql.comparison.answer import Order
 from rlfactory_nl2sql.comparison.compare import Comparison, Semantics
-from rlfactory_nl2sql.connection import QueryLimits
+from rlfactory_nl2sql.connection import limits_of
 from rlfactory_nl2sql.rewards.answers import NO_ANSWER, predicted_sql
 from rlfactory_nl2sql.rewards.databases import DatabaseReward
 from rlfactory_nl2sql.verification.judging import VerifyOptions
 from rlfactory_nl2sql.verification.verifier import SqlVerifier
+
+_COUNTED = 200  # right queries that are tried before a run
+_COUNTING_S = 20.0
 
 
 class ExecutionOptions(Section):
@@ -25,12 +29,14 @@ class ExecutionOptions(Section):
     """The definition of equal results."""
     order: Order = "auto"
     """Whether the order of rows counts; auto: it counts if the right query orders."""
-    tolerance: float = 1e-6
+    tolerance: float = 1e-9
     """Relative tolerance of numbers."""
     instances: int = 5
     """Databases to compare on: the given one and varied ones."""
     seed: int = 0
     """The seed of the varied databases."""
+    max_rows: int = 10_000
+    """Limit of the rows of a result; of a larger one the query fails."""
     seconds: float = 5.0
     """Time limit of the answer on all instances together."""
     gold_seconds: float = 30.0
@@ -59,13 +65,37 @@ class ExecutionMatch(DatabaseReward):
             Comparison(given.semantics, given.order, given.tolerance),
             given.instances,
             given.seed,
-            QueryLimits(seconds=given.seconds),
+            limits_of(given.seconds, given.max_rows),
             given.gold_seconds,
         )
 
     async def open(self, task: Task) -> None:
         await super().open(task)
         self._verifier = SqlVerifier(self._databases.pool, self._options)
+        await self._count_unverifiable(task)
+
+    async def _count_unverifiable(self, task: Task) -> None:
+        """Say how many of the right queries give no evidence; of many, only some are tried."""
+        samples: Sequence[Sample] = getattr(task, "checked", ())
+        some = samples[:: max(1, -(-len(samples) // _COUNTED))]
+        tried = [asyncio.ensure_future(self._has_evidence(sample)) for sample in some]
+        if not tried:
+            return
+        done, late = await asyncio.wait(tried, timeout=_COUNTING_S)
+        for one in late:
+            one.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
+        without = sum(not one.result() for one in done)
+        if without:
+            task.progress.say(
+                f"warning: {without} of {len(done)} questions that were tried (of {len(samples)}) cannot be verified: "
+                "their SQL fails, or gives no rows, or only 0 and NULL, on every varied database. All answers but "
+                "their SQL itself are masked; `rlfactory nl2sql verify` says why."
+            )
+
+    async def _has_evidence(self, sample: Sample) -> bool:
+        ref = self._databases.reference(sample)
+        return any([await self._verifier.has_evidence(ref, gold) for gold in accepted_answers(sample)])
 
     async def verify(self, trajectory: Trajectory) -> Verdict:
         sample = trajectory.sample

@@ -5,22 +5,26 @@ from __future__ import annotations
 import pickle
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 
 from rlfactory_core.errors import BackendError, ConfigError
 from rlfactory_nl2sql.checks.canonical import canonical
-from rlfactory_nl2sql.checks.constants import constants
+from rlfactory_nl2sql.checks.constants import Constant, constants
 from rlfactory_nl2sql.checks.ordering import is_ordered
 from rlfactory_nl2sql.checks.parsing import Query, parse_query
 from rlfactory_nl2sql.checks.ties import untie
 from rlfactory_nl2sql.comparison.answer import Answer, answer_of
 from rlfactory_nl2sql.comparison.compare import Comparison, compare
-from rlfactory_nl2sql.connection import Connection, Failure, QueryError, QueryLimits, Row, Rows
+from rlfactory_nl2sql.comparison.describe import number_of
+from rlfactory_nl2sql.connection import Connection, Failure, QueryError, QueryLimits, Row, Rows, TableRows
 from rlfactory_nl2sql.databases.reference import DatabaseRef
+from rlfactory_nl2sql.instances.characters import CHARACTERS
+from rlfactory_nl2sql.instances.subsample import SHARES, subsample
 from rlfactory_nl2sql.instances.vary import vary
-from rlfactory_nl2sql.schema import Schema
 from rlfactory_nl2sql.verification.connections import Connections, Database
+from rlfactory_nl2sql.verification.tiebreaks import inner_limits, tie_breaks
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,8 @@ class VerifyOptions:
 
 PREPARE_S = 60.0  # time to connect, and to read and vary a large database
 _CELL = 60  # most characters shown of a value
+_OTHER_SEEDS = (1, 2, 3)  # added to the seed, for more varied databases
+_SAMPLED = 5_000  # most rows of each table from which sub-samples are drawn
 
 Cells = tuple[str, ...]
 
@@ -56,6 +62,7 @@ class Gold:
     varied: tuple[bytes, ...]  # the rows of each varied instance, pickled
     notes: tuple[str, ...]  # about instances that are left out
     seconds: float
+    evidence: bool  # whether an answer other than the given database's can tell a right prediction from others
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,44 +87,137 @@ class GoldJob:
     options: VerifyOptions
 
     def run(self, connections: Connections) -> Gold:
-        return connections.use(self.ref, self.options.limits, lambda database: self._answers(database, connections))
+        return connections.use(
+            self.ref, self.options.limits, lambda database: _Answers(self, database, connections).find()
+        )
 
-    def _answers(self, database: Database, connections: Connections) -> Gold:
-        query = parse_query(self.gold, self.ref.kind)
-        schema = database.connection.schema()
-        notes: list[str] = []
+
+class _Answers:
+    """The search for a gold query's answers on the given database, on varied ones, and on more if these say nothing."""
+
+    def __init__(self, job: GoldJob, database: Database, connections: Connections) -> None:
+        self._job = job
+        self._options = job.options
+        self._database = database
+        self._connections = connections
+        self._schema = database.connection.schema()
+        self._query = parse_query(job.gold, job.ref.kind)
+        self._clock = _Clock(self._options.gold_seconds)
+        self._answers: list[Answer | None] = []
+        self._packed: list[bytes] = []
+        self._notes: list[str] = []
+
+    def find(self) -> Gold:
+        """Raises `QueryError` if the query fails on the given database."""
         varied: list[Connection] = []
-        packed: list[bytes] = []
+        literals = constants(self._query, self._schema)
         try:
-            literals = constants(query, schema)
-            for number in range(1, self.options.instances):
-                made = pickle.dumps(vary(schema, database.rows(), literals, self.options.seed, number))
-                varied.append(database.varied(_key(self), number, made))
-                packed.append(made)
+            for number in range(1, self._options.instances):
+                rows = vary(self._schema, self._database.rows(), literals, self._options.seed, number)
+                self._packed.append(pickle.dumps(rows))
+                varied.append(self._database.varied(_key(self._job), number, self._packed[-1]))
         except BackendError as error:
-            notes.append(f"only {len(packed) + 1} of {self.options.instances} instances are compared: {error}")
-        clock = _Clock(self.options.gold_seconds)
-        connections.clock(clock.left)
-        answers: list[Answer | None] = [self._answer(database.connection, query, schema, clock)]
+            self._packed = self._packed[: len(varied)]
+            self._notes.append(f"only {len(varied) + 1} of {self._options.instances} instances are compared: {error}")
+        self._connections.clock(self._clock.left)
+        self._answers.append(self._answer(self._database.connection))
         for number, connection in enumerate(varied, 1):
             try:
-                answers.append(self._answer(connection, query, schema, clock))
+                self._answers.append(self._answer(connection))
             except QueryError as error:
-                answers.append(None)
-                notes.append(f"{_name(number)} is left out, where the gold query fails: {error}")
-        return Gold(pickle.dumps(tuple(answers), pickle.HIGHEST_PROTOCOL), tuple(packed), tuple(notes), clock.used)
+                self._answers.append(None)
+                self._notes.append(f"{_name(number)} is left out, where the gold query fails: {error}")
+        if varied and not self._suffices():
+            self._extend(literals)
+        answers = pickle.dumps(tuple(self._answers), pickle.HIGHEST_PROTOCOL)
+        compared = self._answers[1:] if self._options.instances > 1 else self._answers
+        evidence = any(answer is not None and answer.is_evidence for answer in compared)
+        return Gold(answers, tuple(self._packed), tuple(self._notes), self._clock.used, evidence)
 
-    def _answer(self, connection: Connection, query: Query, schema: Schema, clock: _Clock) -> Answer:
-        how = self.options.comparison
-        untied = None if how.fixed else untie(query, schema)
+    def _suffices(self) -> bool:
+        """Whether the varied databases tell a right prediction from others."""
+        return self._has_evidence() and len(self._different()) > 1  # a constant has answers that are all equal
+
+    def _has_evidence(self) -> bool:
+        varied = [answer for answer in self._answers[1:] if answer is not None]
+        firm = sum(answer.is_evidence and not answer.tied for answer in varied)
+        return firm >= (2 if any(answer.tied for answer in varied) else 1)  # what hangs on ties is replaced
+
+    def _different(self) -> set[bytes]:
+        return {pickle.dumps(answer) for answer in self._answers if answer is not None and not answer.tied}
+
+    def _extend(self, literals: Sequence[Constant]) -> None:
+        """Add databases on which the query has an answer, until they suffice or none is left to try."""
+        for rows in self._more(literals):
+            if self._clock.left < self._options.gold_seconds / 2:
+                return
+            try:
+                made = self._database.connection.instance(rows)
+            except BackendError:
+                return
+            self._connections.clock(self._clock.left)
+            try:
+                answer = self._answer(made)
+            except QueryError:
+                continue
+            finally:
+                made.close()
+            helps = not self._has_evidence() or pickle.dumps(answer) not in self._different()
+            if answer.is_evidence and not answer.tied and helps:
+                self._answers.append(answer)
+                self._packed.append(pickle.dumps(rows))
+                if self._suffices():
+                    return
+
+    def _more(self, literals: Sequence[Constant]) -> Iterator[TableRows]:
+        """Varied databases of other seeds, then sub-samples of the given rows."""
+        seed, sampled = self._options.seed, self._database.rows()
+        for other, number in product(_OTHER_SEEDS, range(1, len(CHARACTERS) + 1)):
+            yield vary(self._schema, sampled, literals, seed + other, number)
+        read = self._database.connection.read
+        rows = {table.name: read(table.name, _SAMPLED) for table in self._schema.tables if not table.view}
+        for other, share in product((0, *_OTHER_SEEDS), SHARES):
+            yield subsample(self._schema, rows, share, seed + other)
+
+    def _answer(self, connection: Connection) -> Answer:
+        how, ordered = self._options.comparison, is_ordered(self._query)
+        untied = None if how.fixed else untie(self._query, self._schema)
         if untied is not None:
             try:
-                rows = clock.query(connection, untied.sql, self.options.limits, clock.left / 2)
-                return answer_of(rows, ordered=is_ordered(query), untied=untied, order=how.order)
+                rows = self._run(connection, untied.sql, 2)
+                answer = answer_of(rows, ordered=ordered, untied=untied, order=how.order)
+                return answer if answer.tied else self._marked(answer, connection, outermost=False)
             except QueryError:  # for example too many rows without the LIMIT: use the query's own rows
                 pass
-        rows = clock.query(connection, query.sql, self.options.limits, clock.left)
-        return answer_of(rows, ordered=is_ordered(query), untied=None, order=how.order)
+        answer = answer_of(self._run(connection, self._query.sql, 1), ordered=ordered, untied=None, order=how.order)
+        return self._marked(answer, connection, outermost=untied is not None and ordered)
+
+    def _marked(self, answer: Answer, connection: Connection, *, outermost: bool) -> Answer:
+        """The answer, marked as tied if it depends on how ties within the query are broken."""
+        tied = any(self._cuts(inner, connection) for inner in inner_limits(self._query))
+        tied = tied or self._varies(connection, outermost=outermost)
+        return replace(answer, tied=tied, certain=(), fewest=0)
+
+    def _cuts(self, inner: Query, connection: Connection) -> bool:
+        """Whether a SELECT within the query cuts a tie; False if it is no query of its own."""
+        untied = untie(inner, self._schema)
+        try:
+            rows = self._run(connection, untied.sql, 4) if untied else None
+        except QueryError:  # it may need columns of the query around it
+            return False
+        return rows is not None and answer_of(rows, ordered=True, untied=untied).tied
+
+    def _varies(self, connection: Connection, *, outermost: bool) -> bool:
+        readings = tie_breaks(self._query, self._schema, outermost=outermost)
+        try:
+            found = [Counter(map(repr, self._run(connection, sql, 4).rows)) for sql in readings]
+        except QueryError:  # no database needs to accept what is not the user's text
+            return False
+        return any(one != found[0] for one in found)
+
+    def _run(self, connection: Connection, sql: str, part: int) -> Rows:
+        """The result of a query that may take this part of the time that is left."""
+        return self._clock.query(connection, sql, self._options.limits, self._clock.left / part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +236,7 @@ class PredictionJob:
     def _judge(self, database: Database, connections: Connections) -> Outcome:
         answers: tuple[Answer | None, ...] = pickle.loads(self.found.answers)  # noqa: S301 - from `GoldJob`
         clock = _Clock(self.options.limits.seconds)
-        compared, evidence = 0, False
+        found = _Findings()
         for number, answer in enumerate(answers):
             if answer is None:
                 continue
@@ -145,16 +245,17 @@ class PredictionJob:
             try:
                 rows = clock.query(connection, self.prediction, self.options.limits, clock.left)
             except QueryError as error:
-                return failed(f" on {_name(number)}", error, clock.used, compared)
-            compared += 1
+                return failed(f" on {_name(number)}", error, clock.used, found.compared)
+            found.compared += 1
             difference = compare(answer, rows, self.options.comparison)
-            if difference is not None:
-                return self._differing(answer, rows, f"on {_name(number)}: {difference}", clock.used, compared)
-            evidence = evidence or bool(rows.rows)
-        if evidence or self._same_form(database):
-            return Outcome(passed=True, reason="", seconds=clock.used, instances=compared)
-        reason = f"no evidence: both queries give no rows on {compared} instance{'s'[compared == 1 :]} of the database"
-        return Outcome(passed=None, reason=reason, seconds=clock.used, instances=compared)
+            if difference is not None and not answer.may_break_ties(rows):
+                return self._differing(answer, rows, f"on {_name(number)}: {difference}", clock.used, found.compared)
+            # The given database is no evidence: a query can hold what was read from it. It is if nothing else is asked.
+            if number or self.options.instances == 1:
+                found.add(answer, equal=difference is None)
+        if found.evidence or self._same_form(database):
+            return Outcome(passed=True, reason="", seconds=clock.used, instances=found.compared)
+        return Outcome(passed=None, reason=found.reason, seconds=clock.used, instances=found.compared)
 
     def _instance(self, database: Database, number: int) -> Connection:
         if not number:
@@ -181,6 +282,37 @@ class PredictionJob:
             return gold == prediction
         except QueryError:
             return False
+
+
+@dataclass(slots=True)
+class _Findings:
+    """What the instances say for a prediction that none speaks against."""
+
+    compared: int = 0
+    _firm: bool = False  # equal to an answer that is evidence, and that does not hang on ties
+    _tied: bool = False  # equal to one of the answers where several are right
+    _unequal: bool = False  # to none of these; perhaps it only treats ties in another way
+
+    def add(self, answer: Answer, *, equal: bool) -> None:
+        if answer.tied:
+            self._tied = self._tied or (equal and answer.is_evidence)
+            self._unequal = self._unequal or not equal
+        else:
+            self._firm = self._firm or answer.is_evidence
+
+    @property
+    def evidence(self) -> bool:
+        return self._firm or (self._tied and not self._unequal)
+
+    @property
+    def reason(self) -> str:
+        """Why a prediction without evidence cannot be verified."""
+        if self._tied or self._unequal:
+            return "no evidence: the right query's answer depends on how the database breaks ties"
+        return (
+            f"no evidence: on {number_of(self.compared, 'instance')} of the database the right query gives no rows, or "
+            "only 0 and NULL, wherever its data are not the given ones"
+        )
 
 
 class _Clock:

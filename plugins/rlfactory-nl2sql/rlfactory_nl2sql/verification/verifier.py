@@ -46,8 +46,9 @@ class SqlVerifier:
     async def verify(self, ref: DatabaseRef, gold: str, prediction: str) -> Verdict:
         """Whether ``prediction`` has the results of ``gold``, with reasons for a person who debugs a reward.
 
-        ``passed`` is None if that is unknown: the gold query fails, the database does not answer, or all results are
-        empty and the queries' canonical forms differ. ``data`` holds what is known of: ``semantics``; ``instances``,
+        ``passed`` is None if that is unknown: the gold query fails, the database does not answer, or no varied database
+        gives evidence and the queries' canonical forms differ. Evidence is a value of the gold query's answer besides 0
+        and NULL. ``data`` holds what is known of: ``semantics``; ``instances``,
         the number on which the results were compared; ``gold_seconds`` and ``prediction_seconds``, the database's
         time; ``failure``, the `Failure` of the prediction; ``expected`` and ``got``.
 
@@ -72,6 +73,18 @@ class SqlVerifier:
             data |= {"expected": outcome.expected, "got": outcome.got}
         reasons = (outcome.reason, *answers.notes) if outcome.reason else answers.notes
         return Verdict(outcome.passed, reasons, data)
+
+    async def has_evidence(self, ref: DatabaseRef, gold: str) -> bool:
+        """Whether predictions can be verified against a gold query; False if it fails, or the database does not answer.
+
+        Raises:
+            UsageError: as `verify`.
+        """
+        try:
+            answers = await self._gold(ref, gold)
+        except (BackendError, VerifierError):
+            return False
+        return isinstance(answers, Gold) and answers.evidence
 
     async def _judge(self, ref: DatabaseRef, gold: str, answers: Gold, prediction: str) -> Outcome:
         job = PredictionJob(ref, gold, answers, prediction, self._options)

@@ -44,4 +44,4 @@ def assert_found_out(path: Path, wrong: Sequence[Wrong], golds: Mapping[str, str
     found = verdicts(path, [(golds[one.gold], one.sql) for one in wrong])
     accepted = [one for one, verdict in zip(wrong, found, strict=True) if verdict.passed]
     unknown = [(one, verdict.reasons) for one, verdict in zip(wrong, found, strict=True) if verdict.passed is None]
-    assert (accepted, unknown) == ([], [])
+    assert (accepted, unknown) == ([], []), (accepted, unknown)
