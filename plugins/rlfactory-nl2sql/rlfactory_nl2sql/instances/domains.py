@@ -118,7 +118,7 @@ def learn(column: Column, values: Iterable[Any], allows: Callable[[Any], bool]) 
     return Domain(
         kind=kind,
         known=known if kind is not Kind.REAL else tuple(_as_real(value) for value in known),
-        nulls=any(value is None for value in values),
+        nulls=column.nullable or any(value is None for value in values),
         decimals=max((_decimals(value) for value in known), default=0),
         longest=int(length[1]) if length else None,
         frame=_frame([value for value in known if isinstance(value, str)]),
