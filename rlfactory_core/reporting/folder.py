@@ -137,10 +137,10 @@ class RunFolder:
 
         data = load_yaml(self.config)
         text = self.config.read_text(encoding="utf-8").strip()
-        if "plugin" not in data or (text.startswith(_WHOLE) and not text.endswith(_END)):
+        if not data or (text.startswith(_WHOLE) and not text.endswith(_END)):
             raise ConfigError(
-                f"{self.config} is damaged: it ends too early, or does not name the run's plugin. Restore the file, or "
-                f"begin a new run from what is trained so far: --model {self.checkpoints / 'latest'}"
+                f"{self.config} is damaged: it ends too early. Restore the file, or begin a new run from what is trained "
+                f"so far: --model {self.checkpoints / 'latest'}"
             )
         return data
 
