@@ -28,9 +28,10 @@ from rlfactory_nl2sql.verification.frames import (
     START,
     TAKEN,
     Frame,
+    FrameReader,
     pack,
-    receive_async,
 )
+from rlfactory_nl2sql.verification.large import LargeBytes, dump_job
 from rlfactory_nl2sql.verification.worker import Job, Request
 
 _BOOT = "import sys; sys.path[:] = sys.argv[3:]; from rlfactory_nl2sql.verification.forkserver import main; "
@@ -66,7 +67,9 @@ class Worker:
         self.since: float | None = None  # time of the event loop at which the running job started its clock
         self._connection = connection
         self._kill = kill
-        self._late = False
+        self._late = self._has_started = False
+        self._frames = FrameReader(connection)
+        self._sent = LargeBytes()
 
     async def run(self, job: Job, seconds: float) -> Any:
         """Run a job and return its result.
@@ -79,14 +82,15 @@ class Worker:
         """
         loop = asyncio.get_running_loop()
         self.usable, self.since = False, None
-        began: float | None = None
-        timer = loop.call_later(_START_S, self._give_up)
+        began = loop.time() if self._has_started else None
+        timer = loop.call_later(_START_S if began is None else seconds + _GRACE_S, self._give_up)
         try:
             with contextlib.suppress(OSError):  # the process is gone; reading the answer shows it too
-                body = pickle.dumps(Request(job, seconds), pickle.HIGHEST_PROTOCOL)
+                body = dump_job(Request(job, seconds), self._sent)
                 await loop.sock_sendall(self._connection, pack(JOB, body))
-            while (frame := await receive_async(self._connection)) is not None and frame[0] in (TAKEN, CLOCK):
+            while (frame := await self._frames.next()) is not None and frame[0] in (TAKEN, CLOCK):
                 timer.cancel()
+                self._has_started = True
                 if frame[0] == CLOCK:
                     self.since = loop.time()
                     (seconds,) = SECONDS.unpack(frame[1])

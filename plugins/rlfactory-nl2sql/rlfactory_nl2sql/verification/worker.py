@@ -19,10 +19,12 @@ from rlfactory_core.errors import RlfactoryError
 from rlfactory_nl2sql.connection import Failure, QueryError
 from rlfactory_nl2sql.verification.connections import Connections
 from rlfactory_nl2sql.verification.frames import BUG, CLOCK, FAILED, RESULT, SECONDS, TAKEN, Frame, pack, receive
+from rlfactory_nl2sql.verification.large import LargeBytes, load_job
 
 _MIB = 1 << 20
 _FILE_BYTES = 256 * _MIB  # SQLite sorts large results in unnamed files: in memory no deadline would stop it
 _OPEN_FILES = 256
+_MOMENT_S = 0.01  # a shift of the deadline that is not worth a message
 
 
 class Job(Protocol):
@@ -40,17 +42,33 @@ class Request:
 def serve(connection: socket.socket, memory_mb: int) -> None:
     """Limit this process, and run jobs until the other side closes the connection."""
     _confine(memory_mb)
-    ends = 0.0
-
-    def clock(seconds: float) -> None:
-        connection.sendall(pack(CLOCK, SECONDS.pack(min(seconds, ends - time.monotonic()))))
-
-    connections = Connections(clock)
+    kept, times = LargeBytes(), _Times(connection)
+    connections = Connections(times.clock)
     while (frame := receive(connection)) is not None:
-        request: Request = pickle.loads(frame[1])  # noqa: S301 - from the client process
-        ends = time.monotonic() + request.seconds
-        connection.sendall(pack(TAKEN, b""))
+        request: Request = load_job(frame[1], kept)
+        times.begin(request.seconds)
         connection.sendall(pack(*_answer(request.job, connections)))
+
+
+class _Times:
+    """Tells the client when a job's time begins, and until when it has."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._latest = self._told = 0.0
+        self._first = True
+
+    def begin(self, seconds: float) -> None:
+        self._latest, self._told = time.monotonic() + seconds, 0.0
+        if self._first:
+            self._connection.sendall(pack(TAKEN, b""))
+        self._first = False
+
+    def clock(self, seconds: float) -> None:
+        ends = min(time.monotonic() + seconds, self._latest)
+        if abs(ends - self._told) > _MOMENT_S:
+            self._told = ends
+            self._connection.sendall(pack(CLOCK, SECONDS.pack(ends - time.monotonic())))
 
 
 def _answer(job: Job, connections: Connections) -> Frame:
