@@ -7,23 +7,24 @@ import socket
 import struct
 
 HEAD = struct.Struct(">cI")
-ORDER = struct.Struct(">cI")  # to the fork server: what to do, the worker's number
+ORDER = struct.Struct(">cII")  # to the fork server: what to do, the worker's number, the size of its `Access`
 
 JOB = b"j"  # a pickled `Request`
 TAKEN = b"t"  # the worker starts its first job
 CLOCK = b"c"  # `SECONDS`: preparations are over, and the job has this much time from now on
-RESULT = b"r"  # pickled
-FAILED = b"f"  # a pickled `RlfactoryError`
+RESULT = b"r"  # made by `encoding.encode`
+FAILED = b"f"  # a `RlfactoryError`, likewise
 BUG = b"b"  # a traceback
 
 SECONDS = struct.Struct(">d")
 
-START = b"s"  # comes with the worker's end of its connection
+START = b"s"  # comes with the worker's end of its connection, and followed by its `Access`
 KILL = b"k"
 
 Frame = tuple[bytes, bytes]
 
 _AT_ONCE = 64 * 1024  # bytes
+_MOST = 1 << 30  # bytes of one frame; a worker cannot have more memory
 
 
 def pack(kind: bytes, body: bytes) -> bytes:
@@ -54,10 +55,12 @@ class FrameReader:
         self._data = bytearray()
 
     async def next(self) -> Frame | None:
-        """Wait for the next frame; None if the other side is gone."""
+        """Wait for the next frame; None if the other side is gone or sends no frames."""
         if not await self._has(HEAD.size):
             return None
         kind, size = HEAD.unpack_from(self._data)
+        if size > _MOST:
+            return None
         end = HEAD.size + size
         if not await self._has(end):
             return None
