@@ -12,6 +12,7 @@ import contextlib
 import gc
 import os
 import select
+import shutil
 import signal
 import socket
 
@@ -44,6 +45,7 @@ def main(descriptor: int, memory_mb: int) -> None:
         finally:
             for process in workers.values():
                 os.kill(process, signal.SIGKILL)
+            shutil.rmtree(os.getcwd(), ignore_errors=True)  # the workers' folder; the client may have been killed
 
 
 def _follow(control: socket.socket, workers: dict[int, int], memory_mb: int) -> bool:
