@@ -139,8 +139,8 @@ class RunFolder:
         text = self.config.read_text(encoding="utf-8").strip()
         if not data or (text.startswith(_WHOLE) and not text.endswith(_END)):
             raise ConfigError(
-                f"{self.config} is damaged: it ends too early. Restore the file, or begin a new run from what is trained "
-                f"so far: --model {self.checkpoints / 'latest'}"
+                f"{self.config} is damaged: it ends too early. Restore the file, or begin a new run from what is "
+                f"trained so far: --model {self.checkpoints / 'latest'}"
             )
         return data
 
