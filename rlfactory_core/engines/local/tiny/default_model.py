@@ -122,7 +122,7 @@ class OwnModel:
                 missed = warm_start.run(_report(recipe, progress), to_the_end=attempt == ATTEMPTS)
             if not missed:
                 if workers.first:
-                    build_once(folder, lambda temporary, built=model: write_model(temporary, built, tokenizer))
+                    build_once(folder, partial(write_model, model=model, tokenizer=tokenizer))
                 break
             then = "It begins anew." if attempt < ATTEMPTS else "The model is used as it is, and is not cached."
             progress.say(f"warning: the warm start has missed its target: {missed}. {then}")
