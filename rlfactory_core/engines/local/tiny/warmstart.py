@@ -100,7 +100,7 @@ class WarmStart:
         return missed
 
     def _stage(self, number: int, stage: WarmStartStage, optimizer: Optimizer, report: Report) -> float:
-        """The last accuracy on the probe; 0 if the stage has no target. One that misses its target goes on for a while."""
+        """The last accuracy on the probe; 0 without a target. A stage that misses its target goes on for a while."""
         latest = 0.0
         for step in range(1, (LONGER if stage.target else 1) * stage.max_steps + 1):
             scale = min(1.0, step / self.recipe.warmup_steps) if number == 0 else 1.0
