@@ -15,7 +15,7 @@ from rlfactory_judge.contract import (
     BudgetError,
     JudgeHost,
     Question,
-    RefusedError,
+    RejectedError,
     Reply,
     UnavailableError,
     UnreadableError,
@@ -117,7 +117,8 @@ class Judge:
         reply. So an attempt that cannot be judged gets the lowest score once another one of the same sample was judged.
 
         Raises:
-            UnreadableError, RefusedError: no attempt of the sample was judged.
+            UnreadableError, RejectedError: no attempt of the sample was judged.
+            RefusedError: all requests failed, while other questions were answered.
         """
         sample, own = trajectory.sample.id, asyncio.get_running_loop().create_future()
         self._asking[sample].add(own)
@@ -128,7 +129,7 @@ class Judge:
             return found
         except (BudgetError, UnavailableError) as outage:
             return await self._fallback.score(trajectory, outage)
-        except (UnreadableError, RefusedError) as error:
+        except (UnreadableError, RejectedError) as error:
             failure = error
         finally:
             own.set_result(None)
