@@ -131,9 +131,9 @@ def _invoke(arguments: Sequence[str] | None) -> int:
             err=True,
         )
         return 1
-    except (click.Abort, KeyboardInterrupt):
+    except (click.Abort, KeyboardInterrupt) as error:
         echo("stopped", err=True)
-        return STOPPED
+        return int(error.args[0]) if error.args and isinstance(error, KeyboardInterrupt) else STOPPED
     return result if isinstance(result, int) else 0
 
 

@@ -24,6 +24,7 @@ from rlfactory_core.reporting.trajectories import StoredTrajectory, json_text
 from rlfactory_core.types import Trajectory
 
 RUNS = Path("runs")  # the default folder of runs, relative to the working directory
+_WHOLE, _END = "# the whole configuration of the run, up to the line '# end'", "# end"
 
 
 class RunFolder:
@@ -124,7 +125,7 @@ class RunFolder:
         """Save the resolved configuration (plain data) as YAML."""
         from rlfactory_core.config.loading import dump_yaml
 
-        write_atomic(self.config, dump_yaml(config))
+        write_atomic(self.config, f"{_WHOLE}\n{dump_yaml(config)}{_END}\n")
 
     def read_config(self) -> dict[str, Any]:
         """The resolved configuration as plain data.
@@ -135,8 +136,12 @@ class RunFolder:
         from rlfactory_core.config.loading import load_yaml
 
         data = load_yaml(self.config)
-        if "plugin" not in data:
-            raise ConfigError(f"{self.config} is damaged: it does not name the run's plugin. Restore the file.")
+        text = self.config.read_text(encoding="utf-8").strip()
+        if not data or (text.startswith(_WHOLE) and not text.endswith(_END)):
+            raise ConfigError(
+                f"{self.config} is damaged: it ends too early. Restore the file, or begin a new run from what is "
+                f"trained so far: --model {self.checkpoints / 'latest'}"
+            )
         return data
 
     def write_plugins_lock(self, lock: Mapping[str, Any]) -> None:

@@ -17,6 +17,10 @@ NOTICE = "stopping after this step; press Ctrl-C again to stop at once"
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # Ctrl-C; the system shuts down; the terminal is closed
 
 
+class InterruptedRun(KeyboardInterrupt):
+    """A signal ended the run at once; the argument is the exit code for it."""
+
+
 class StopRequest:
     """A loop sets ``armed`` while it checks ``requested`` after each step.
 
@@ -64,7 +68,7 @@ def stop_on_interrupt(say: Callable[[str], None]) -> Iterator[StopRequest]:
         say: shows a notice; called in a thread of its own.
 
     Raises:
-        KeyboardInterrupt: the run was interrupted.
+        InterruptedRun: the run was interrupted.
     """
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
@@ -83,8 +87,10 @@ def stop_on_interrupt(say: Callable[[str], None]) -> Iterator[StopRequest]:
         yield request
     except asyncio.CancelledError:
         if request.cancelled:
-            raise KeyboardInterrupt from None
+            raise InterruptedRun(request.exit_code) from None
         raise
+    except KeyboardInterrupt:
+        raise InterruptedRun(request.exit_code) from None
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

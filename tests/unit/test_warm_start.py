@@ -1,4 +1,4 @@
-"""A warm start that misses its target begins anew, says so, and is not cached in the end."""
+"""A warm start that misses its target goes on, begins anew, says so, and is not cached in the end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from rlfactory_core.engines.local.tiny.default_model import OwnModel
 from rlfactory_core.engines.local.tiny.warmstart import WarmStart
 from rlfactory_core.engines.local.training.workers import Workers
 
-MISSED = "warning: the warm start has missed its target: 0.50 of 0.90 on the probe after 25 steps. "
+LONGER = "the warm start has not reached its target yet, and goes on"
+MISSED = "warning: the warm start has missed its target: 0.60 of 0.90 on the probe after 50 steps. "
 
 
 @pytest.fixture
@@ -39,11 +40,19 @@ def probes(monkeypatch: pytest.MonkeyPatch, accuracies: Sequence[float]) -> None
     monkeypatch.setattr(WarmStart, "accuracy", lambda self: next(found))
 
 
-def test_it_begins_anew_with_other_weights(recipe: TinyModelRecipe, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_goes_on_for_as_many_steps_again(recipe: TinyModelRecipe, monkeypatch: pytest.MonkeyPatch) -> None:
     heard, own = Said(), OwnModel(recipe, (), 0)
     probes(monkeypatch, [0.5, 0.95])
     own.build(Workers(), heard)
-    assert heard.lines == [f"{MISSED}It begins anew."]
+    assert heard.lines == [LONGER]
+    assert own.folder(1).is_dir()
+
+
+def test_it_begins_anew_with_other_weights(recipe: TinyModelRecipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    heard, own = Said(), OwnModel(recipe, (), 0)
+    probes(monkeypatch, [0.5, 0.6, 0.95])
+    own.build(Workers(), heard)
+    assert heard.lines == [LONGER, f"{MISSED}It begins anew."]
     assert own.folder(1).is_dir()
 
 
@@ -51,10 +60,10 @@ def test_a_model_that_has_missed_it_to_the_last_is_not_cached(
     recipe: TinyModelRecipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard, own = Said(), OwnModel(recipe, (), 0)
-    probes(monkeypatch, [0.5] * 3)
+    probes(monkeypatch, [0.5, 0.6] * 2)
     assert not own.build(Workers(), heard).cached
     assert heard.lines[-1] == f"{MISSED}The model is used as it is, and is not cached."
     assert not own.folder(1).exists()
-    probes(monkeypatch, [0.5] * 3)
+    probes(monkeypatch, [0.5, 0.6] * 2)
     with pytest.raises(ModelError, match="has not learnt its task"):
         tiny_model_folder(recipe, 0, heard)

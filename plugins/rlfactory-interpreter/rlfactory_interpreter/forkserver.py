@@ -16,13 +16,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rlfactory_core import errors
 from rlfactory_core.errors import BackendError
 from rlfactory_interpreter.limits import MIB, InterpreterLimits
 from rlfactory_interpreter.sandbox import scratch
 
 _log = logging.getLogger(__name__)
 
-_BOOT = "import sys; sys.path[0] = {folder!r}; from sandbox.{module} import main; del sys.path[0]; main()"
+# `rlfactory_core` is only a path here: its own module would stay visible to the code.
+_BOOT = (
+    "import sys, types; core = sys.modules['rlfactory_core'] = types.ModuleType('rlfactory_core'); "
+    "core.__path__ = [{core!r}]; sys.path[0] = {folder!r}; from {module} import main; del sys.path[0]; main()"
+)
 _FOLDER = "rlfactory-code-"
 _LOG = "forkserver.log"
 _LOG_CHARS = 2000  # of the fork server's log, shown in errors
@@ -83,7 +88,7 @@ def start_forkserver(configuration: Mapping[str, Any]) -> ForkServer:
         # The log becomes the fork server's standard output, so the lock is held as long as the fork server lives.
         fcntl.flock(log, fcntl.LOCK_EX)
         process = subprocess.Popen(  # noqa: S603
-            _command("forkserver", *arguments),
+            _command("sandbox.forkserver", *arguments),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -122,7 +127,12 @@ def missing_guards() -> Mapping[str, str]:
     limits = json.dumps(settings(InterpreterLimits(), (), ())["limits"])
     with tempfile.TemporaryDirectory(prefix="rlfactory-guards-") as folder:
         done = subprocess.run(  # noqa: S603
-            _command("guards", limits), cwd=folder, env=_environment(), capture_output=True, text=True, check=False
+            _command("rlfactory_core.workers.guards", limits),
+            cwd=folder,
+            env=_environment(),
+            capture_output=True,
+            text=True,
+            check=False,
         )
     if done.returncode:
         raise BackendError(f"code_interpreter: Python does not start. {done.stderr[-_LOG_CHARS:]}")
@@ -131,7 +141,8 @@ def missing_guards() -> Mapping[str, str]:
 
 
 def _command(module: str, *arguments: str) -> Sequence[str]:
-    boot = _BOOT.format(folder=str(Path(__file__).parent), module=module)
+    core = Path(errors.__file__).parent
+    boot = _BOOT.format(core=str(core), folder=str(Path(__file__).parent), module=module)
     return (sys.executable, "-s", "-X", "utf8", "-c", boot, *arguments)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from rlfactory_interpreter.output import Output
-from rlfactory_interpreter.sandbox.wire import HEAD, pack
+from rlfactory_interpreter.sandbox.wire import HEAD, pack, reply
 
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ class Reply:
     text: str
     failed: bool = False  # the code raised; the text ends with its traceback
     in_time: bool = True  # False: it is still running
-    alive: bool = True  # False: the process has ended or violates the protocol
+    alive: bool = True  # False: the process has ended, or the code wrote or took a reply
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,8 @@ class Process:
         self._control, self._lifeline = control, lifeline
         self._output = Output(output, output_bytes)
         self._killed = False
+        self._calls = 0
+        self._exit: dict[str, Any] | None = None  # the fork server's last message
         self._ending: asyncio.Task[Ending] | None = None
 
     async def ready(self, seconds: float) -> dict[str, str] | None:
@@ -60,24 +62,24 @@ class Process:
         """
         try:
             message = await _within(_receive(self._control), seconds)
+            stopped = message is not None and await _within(self._stopped(), seconds)
         except TimeoutError:
             return None
-        return None if message is None else dict(message["missing"])
+        return dict(message["missing"]) if message is not None and stopped else None
 
     async def call(self, code: str, seconds: float) -> Reply:
-        """Run code, and pause the process afterwards."""
+        """Run code; the process stops itself afterwards."""
+        self._calls += 1
         self._output.listen()
         try:
             self._send_order(b"r")
-            reply = await _within(self._exchange(code), seconds)
+            stopped = await _within(self._exchange(code), seconds)
         except TimeoutError:
             return Reply(self._output.take(), in_time=False)
         finally:
             self._output.pause()
-        if reply is None or not isinstance(reply.get("failed"), bool):
-            return Reply(self._output.take(), alive=False)
-        self._send_order(b"p")
-        return Reply(self._output.take(), failed=reply["failed"])
+        failed = self._failed() if stopped else None
+        return Reply(self._output.take(), failed=bool(failed), alive=failed is not None)
 
     def kill(self) -> None:
         """Kill the process at once; `end` waits for its end."""
@@ -102,20 +104,40 @@ class Process:
             self._ending = asyncio.ensure_future(self._end())
         return self._ending
 
-    async def _exchange(self, code: str) -> dict[str, Any] | None:
+    async def _exchange(self, code: str) -> bool:
+        """Whether the process has stopped itself; False if it has ended."""
+        with contextlib.suppress(OSError):  # it has ended, as the fork server will tell
+            request = pack({"call": self._calls, "code": code})
+            await asyncio.get_running_loop().sock_sendall(self._control, request)
+        return await self._stopped()
+
+    async def _stopped(self) -> bool:
+        told = await _receive(self._lifeline) or {}
+        if "stopped" in told:
+            return True
+        self._exit = told
+        return False
+
+    def _failed(self) -> bool | None:
+        """Whether the call of the stopped process raised; None if the code has written or taken a reply."""
         try:
-            await asyncio.get_running_loop().sock_sendall(self._control, pack({"code": code}))
+            data = self._control.recv(_MAX_MESSAGE)
         except OSError:
             return None
-        return await _receive(self._control)
+        return {reply(self._calls, failed=failed): failed for failed in (False, True)}.get(data)
 
     def _send_order(self, order: bytes) -> None:
         with contextlib.suppress(OSError):  # the fork server has closed it; then the control connection is closed too
             self._lifeline.send(order)
 
+    async def _exit_message(self) -> dict[str, Any]:
+        while self._exit is None:
+            await self._stopped()
+        return self._exit
+
     async def _end(self) -> Ending:
         try:
-            message = await _within(_receive(self._lifeline), _END_S) or {}
+            message = await _within(self._exit_message(), _END_S)
         except TimeoutError:
             message = {"error": "the fork server does not answer"}
         for connection in (self._control, self._lifeline, self._output):

@@ -16,7 +16,7 @@ import pytest
 from rlfactory_interpreter import code_interpreter, forkserver, processes, tool
 from tests.support.interpreters import own_folder, play, trajectory
 
-from rlfactory_core import BackendError, UsageError
+from rlfactory_core import BackendError, UsageError, errors
 from rlfactory_core.types import FaultKind
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="these guards are Linux's")
@@ -157,6 +157,32 @@ def test_what_is_said_to_be_readable_can_be_read_and_not_written(tmp_path: Path)
     assert "PermissionError" in wrote.content
 
 
+FORGE = """
+import os, signal, stat, struct, time
+def forge(call, failed=False):
+    body = ('{"call": %d, "failed": %s}' % (call, str(failed).lower())).encode()
+    for number in range(3, 16):
+        try:
+            if stat.S_ISSOCK(os.fstat(number).st_mode):
+                os.write(number, struct.pack(">I", len(body)) + body)
+        except OSError:
+            pass
+"""
+
+
+@pytest.mark.parametrize("code", ["forge(2)", "forge(2); 1 / 0", "forge(2, True); print('later')", "forge(3)"])
+def test_a_reply_that_the_code_writes_is_not_believed(code: str) -> None:
+    _, forged, after = play(FORGE, code, "1 + 1")
+    assert "the code cut the interpreter's connections" in forged.content
+    assert after.content == "2\n"
+
+
+def test_code_that_replies_and_stops_itself_is_found_out_by_the_next_call() -> None:
+    _, _, after, then = play(FORGE, "forge(2); os.kill(os.getpid(), signal.SIGSTOP)", "1 + 1", "1 + 1")
+    assert "the code cut the interpreter's connections" in after.content
+    assert then.content == "2\n"
+
+
 def test_our_environment_is_not_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET_TOKEN", "tell-nobody")
     monkeypatch.setenv("PYTHONSTARTUP", "/nowhere")
@@ -173,7 +199,7 @@ def test_all_guards_can_be_required_here() -> None:
 WITHOUT_SECCOMP = """
 import json, os, platform, sys
 platform.machine = lambda: "riscv64"
-from rlfactory_interpreter.sandbox import guards
+from rlfactory_core.workers import guards
 missing = guards.enable({"memory": 2**30, "file": 2**20, "open_files": 64}, os.getcwd(), [])
 try:
     open("/etc/passwd")
@@ -184,7 +210,7 @@ print(json.dumps(missing))
 
 
 def test_a_platform_without_a_filter_of_calls_says_so_and_keeps_the_other_guards(tmp_path: Path) -> None:
-    root = Path(__file__).parents[1]
+    root = Path(errors.__file__).parents[1]
     environment = {**os.environ, "PYTHONPATH": str(root)}
     command = [sys.executable, "-c", WITHOUT_SECCOMP]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)

@@ -9,12 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from rlfactory_interpreter import code_interpreter
 from rlfactory_interpreter.sandbox import scratch
-from tests.support.interpreters import lives, own_folder, play, run, soon, trajectory
-from tests.support.tool_calls import manage
+from tests.support.interpreters import own_folder, play
 
-from rlfactory_core.tools import DefaultToolManager
 from rlfactory_core.types import FaultKind
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="the code interpreter needs Linux or macOS")
@@ -54,16 +51,10 @@ def test_beyond_some_limits_the_process_is_stopped(code: str, limits: dict[str, 
 
 
 @linux
-def test_what_is_found_after_a_call_is_told_at_the_next() -> None:
-    async def work(manager: DefaultToolManager) -> None:
-        context = trajectory()
-        pid = int((await run(manager, f"import os\n{THREADS}\nos.getpid()", context)).content)
-        assert await soon(lambda: not lives(pid))
-        assert "the code started more than 16 threads" in (await run(manager, "1", context)).content
-        assert (await run(manager, "2", context)).content == "2\n"
-        await context.end()
-
-    manage(work, code_interpreter(threads=16))
+def test_what_is_found_at_the_end_of_a_call_is_told_at_once() -> None:
+    found, after = play(THREADS, "2", threads=16)
+    assert "the code started more than 16 threads" in found.content
+    assert after.content == "2\n"
 
 
 @pytest.mark.parametrize(

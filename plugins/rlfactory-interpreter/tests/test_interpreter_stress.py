@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import random
 from collections.abc import Iterator
@@ -39,6 +40,7 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def _open_descriptors() -> int:
+    gc.collect()  # what earlier tests have dropped is closed now
     return len(os.listdir("/dev/fd"))
 
 

@@ -18,6 +18,10 @@ class RefusedError(VerifierError):
     """No endpoint answers this question, for example because it is too long; other questions are answered."""
 
 
+class RejectedError(RefusedError):
+    """The endpoints reject the question itself, for example because it is too long. No outage looks like this."""
+
+
 class UnavailableError(VerifierError):
     """No endpoint answered, retries included."""
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
-from rlfactory_judge.contract import UnavailableError, UnreadableError
+from rlfactory_judge.contract import RefusedError, RejectedError, UnavailableError, UnreadableError
 from rlfactory_judge.forms.turns import TurnScoresForm
 from rlfactory_judge.scoring.judge import OutcomeJudge, ProcessJudge
 from scripted_judge import answered, attempt, broken, make
 
 from rlfactory_core.errors import VerifierError
+from rlfactory_core.types import Sample
 
 RED = attempt(answered("red"))
 
@@ -86,6 +88,29 @@ def test_an_unreadable_answer_is_a_fault_whatever_is_wanted_for_outages(fallback
 
     with pytest.raises(UnreadableError):
         score(judge)
+
+
+@pytest.mark.parametrize("failure", [UnreadableError("cut off"), RejectedError("too long")])
+def test_an_attempt_that_spoils_its_judgement_scores_0_where_others_of_its_sample_are_judged(failure):
+    judge, _ = make(OutcomeJudge, lambda question, _: failure if "spoilt" in question.user else "score: 8")
+
+    async def at_once():
+        return await asyncio.gather(*(judge.score(attempt(text)) for text in ("spoilt", "red", "spoilt again")))
+
+    spoilt, red, again = asyncio.run(at_once())
+    assert [spoilt.value, red.value, again.value] == [0.0, pytest.approx(0.8), 0.0]
+    assert spoilt.verdicts["judge"].passed is False
+    assert "this one not: " in spoilt.verdicts["judge"].reasons[0]
+    with pytest.raises(type(failure)):  # of another sample, nothing was judged yet
+        score(judge, replace(attempt("spoilt"), sample=Sample("other", "What?", "red")))
+
+
+def test_an_outage_is_not_the_attempts_own_fault():
+    gone = RefusedError("503, while other questions were answered")
+    judge, _ = make(OutcomeJudge, lambda question, _: gone if "unlucky" in question.user else "score: 8")
+    score(judge)
+    with pytest.raises(RefusedError):
+        score(judge, attempt("unlucky"))
 
 
 def test_a_failure_of_ours_is_not_taken_for_the_judges():

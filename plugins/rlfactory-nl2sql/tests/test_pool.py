@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import io
 import logging
 import os
+import pickletools
 import signal
 import subprocess
 import sys
@@ -16,6 +18,7 @@ from typing import Any
 
 import pytest
 from rlfactory_nl2sql.connection import Failure, QueryError
+from rlfactory_nl2sql.verification.frames import FAILED, RESULT, pack
 from rlfactory_nl2sql.verification.pool import WorkerPool
 from rlfactory_nl2sql.verification.process import WorkerBug
 
@@ -65,9 +68,9 @@ def is_gone(process: int) -> bool:
     return False
 
 
-def test_jobs_run_at_once_each_in_its_own_process(jobs: Any, tmp_path: Path) -> None:
+def test_jobs_run_at_once_each_in_its_own_process(jobs: Any) -> None:
     async def work(pool: WorkerPool) -> Any:
-        return await asyncio.gather(*(pool.run(jobs.Meet(tmp_path, 3), 30) for _ in range(3)))
+        return await asyncio.gather(*(pool.run(jobs.Meet(3), 30) for _ in range(3)))
 
     processes = in_pool(work, workers=3)
     assert len({*processes, os.getpid()}) == 4
@@ -197,9 +200,9 @@ def test_waiting_jobs_are_done_in_the_order_in_which_they_came(jobs: Any) -> Non
     assert order == list(range(20))
 
 
-def test_what_has_an_affinity_in_common_goes_to_one_worker(jobs: Any, tmp_path: Path) -> None:
+def test_what_has_an_affinity_in_common_goes_to_one_worker(jobs: Any) -> None:
     async def work(pool: WorkerPool) -> None:
-        meeting = jobs.Meet(tmp_path, 3)
+        meeting = jobs.Meet(3)
         keys = ("a", "b", "c")
         homes = await asyncio.gather(*(pool.run(meeting, 30, key) for key in keys))
         for key, home in [*zip(keys, homes, strict=True)] * 2:
@@ -226,9 +229,9 @@ def test_a_cancelled_job_ends_its_worker_and_leaves_the_pool_in_order(jobs: Any)
     in_pool(work, workers=1, most=1)
 
 
-def test_a_worker_that_dies_is_a_fault_of_the_query_only_if_it_happens_twice(jobs: Any, tmp_path: Path) -> None:
+def test_a_worker_that_dies_is_a_fault_of_the_query_only_if_it_happens_twice(jobs: Any) -> None:
     async def work(pool: WorkerPool) -> None:
-        assert await pool.run(jobs.Crash(tmp_path / "fell"), 30) == "done"
+        assert await pool.run(jobs.Crash(once=True), 30) == "done"
         with pytest.raises(QueryError) as caught:
             await pool.run(jobs.Crash(), 30)
         assert caught.value.failure is Failure.ERROR
@@ -252,11 +255,38 @@ def test_memory_beyond_the_limit_is_a_fault_of_the_query(jobs: Any) -> None:
     in_pool(work, workers=1, memory_mb=256)
 
 
-def test_workers_write_no_large_files(jobs: Any, tmp_path: Path) -> None:
+def test_workers_write_no_large_files(jobs: Any) -> None:
     async def work(pool: WorkerPool) -> None:
-        assert await pool.run(jobs.Write(tmp_path / "file"), 30) == "OSError"
+        assert await pool.run(jobs.Write(), 30) == "OSError"
 
     in_pool(work, workers=1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has these guards")
+def test_workers_reach_nothing_that_their_jobs_do_not_need(
+    jobs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("42")
+    monkeypatch.setenv("API_KEY", "a secret")
+    reached = in_pool(lambda pool: pool.run(jobs.Reach(str(secret)), 30), workers=1)
+    assert "API_KEY" not in reached.pop("variables").split()
+    assert reached == dict.fromkeys(("read", "write", "start", "connect"), "PermissionError")
+
+
+def test_an_answer_that_is_not_one_is_the_querys_fault_and_runs_nothing(jobs: Any, tmp_path: Path) -> None:
+    target = tmp_path / "taken over"
+    command = b"cos\nmkdir\n(V" + str(target).encode() + b"\ntR."
+    assert pickletools.dis(command, out=io.StringIO()) is None
+
+    async def work(pool: WorkerPool) -> None:
+        for kind in (RESULT, FAILED):
+            with pytest.raises(QueryError, match="damaged the database's engine"):
+                await pool.run(jobs.Forge(pack(kind, command)), 30)
+        assert await pool.run(jobs.Who(), 30)
+
+    in_pool(work, workers=1)
+    assert not target.exists()
 
 
 def test_large_jobs_and_results_go_through(jobs: Any) -> None:

@@ -232,7 +232,7 @@ def _newest_whole(run: EngineRun, workers: Workers, dtype: torch.dtype) -> Start
     """
     lora = run.config.train.lora is not None
 
-    def load(checkpoint: Path) -> tuple[TrainerState, Any]:
+    def load(checkpoint: Path) -> tuple[TrainerState, tuple[Any, Any] | None]:
         state = load_state(checkpoint)
         return state, None if lora else load_pretrained(str(checkpoint), choose_device("cpu"), dtype)
 

@@ -159,7 +159,9 @@ def _silences(bench: TaskBench, solved: Sequence[Trajectory]) -> dict[str, dict[
     found: dict[str, dict[int, Trajectory]] = {each.sample.id: {} for each in solved}
     for number in range(max((len(each.turns) for each in solved), default=0)):
         played = [each for each in solved if number in {*range(STEPS + 1), len(each.turns) - 1}]
-        scripts = {each.sample.id: (*(turn.message for turn in each.turns[:number]), "") for each in played}
+        scripts: dict[str, list[Message | str]] = {
+            each.sample.id: [*(turn.message for turn in each.turns[:number]), ""] for each in played
+        }
         for early in bench.play(_speaker(scripts), [each.sample for each in played], deadline_s=_DEADLINE_S):
             found[early.sample.id][number] = early
     return found

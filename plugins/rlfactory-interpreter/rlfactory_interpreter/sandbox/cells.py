@@ -9,13 +9,15 @@ import linecache
 import math
 import os
 import resource
+import signal
 import socket
 import sys
 import traceback
 import types
+from functools import partial
 from typing import Any, cast
 
-from .wire import pack, receive
+from .wire import receive, reply
 
 _OUTER_FRAMES, _INNER_FRAMES = 3, 7  # shown of a long traceback
 _CHAIN = 3  # shown of a chain of exceptions
@@ -30,10 +32,14 @@ def serve(control: socket.socket, no_input: int, output: int, cpu_s: float) -> N
         cpu_s: seconds of processor time for one cell, over all its threads.
     """
     notebook = Notebook(no_input, output)
+    stop = partial(os.kill, os.getpid(), signal.SIGSTOP)  # which tells the fork server that nothing runs now
+    stop()
     while (message := receive(control)) is not None:
         _, hard = resource.getrlimit(resource.RLIMIT_CPU)
         resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(_cpu_used() + cpu_s), hard))
-        control.sendall(pack({"failed": not notebook.run(message["code"])}))
+        failed = not notebook.run(message["code"])
+        control.sendall(reply(message["call"], failed=failed))
+        stop()
 
 
 def _cpu_used() -> float:

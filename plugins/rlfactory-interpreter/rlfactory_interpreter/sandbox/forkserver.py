@@ -4,9 +4,11 @@ An interpreter then costs a fork rather than a start of Python and its libraries
 is killed: the kernel closes the client's connections, and the fork server ends the interpreters. If the fork server
 is killed, the kernel kills the interpreters.
 
-The fork server holds one connection per interpreter, the *lifeline*. The client writes ``r`` (run) and ``p`` (pause) on
-it, and closes it to end the interpreter. When the interpreter and its directory are gone, the fork server sends one
-message that says how it ended, and closes the lifeline.
+The fork server holds one connection per interpreter, the *lifeline*. The client writes ``r`` (run) on it, and closes it
+to end the interpreter. An interpreter stops itself before the first call and after each. The kernel tells that to the
+fork server, and the fork server tells the client. So no code can pretend that it has ended while it runs on. When the
+interpreter and its directory are gone, the fork server sends one message that says how it ended, and closes the
+lifeline.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn
 
-from . import cells, guards, scratch, wire
+from rlfactory_core.workers.guards import die_with_parent, enable
+
+from . import cells, scratch, wire
 
 _CHECK_S = 0.25
 _CONTROL, _NO_INPUT, _OUTPUT = 3, 4, 5  # an interpreter's descriptors, beside the standard ones
@@ -134,10 +138,14 @@ class ForkServer:
             self._selector.unregister(interpreter.lifeline)
             self._end(interpreter, "")
         elif not interpreter.exceeded:
-            interpreter.running = orders.endswith(b"r")
-            os.kill(interpreter.pid, signal.SIGCONT if interpreter.running else signal.SIGSTOP)
-            if not interpreter.running:
-                self._check_limits(interpreter)
+            interpreter.running = True
+            os.kill(interpreter.pid, signal.SIGCONT)
+
+    def _on_stop(self, interpreter: _Interpreter) -> None:
+        interpreter.running = False
+        self._check_limits(interpreter)
+        if not interpreter.exceeded:
+            _send(interpreter.lifeline, {"stopped": True})
 
     def _check_limits(self, interpreter: _Interpreter) -> None:
         settings = self._settings
@@ -154,10 +162,13 @@ class ForkServer:
     def _reap(self) -> None:
         self._woken.recv(4096)
         while self._interpreters:
-            pid, status = os.waitpid(-1, os.WNOHANG)
+            pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
             if pid == 0:
                 return
-            self._finish(pid, status)
+            if os.WIFSTOPPED(status):
+                self._on_stop(self._interpreters[pid])
+            else:
+                self._finish(pid, status)
 
     def _finish(self, pid: int, status: int) -> None:
         interpreter = self._interpreters.pop(pid)
@@ -171,9 +182,13 @@ class ForkServer:
 
 
 def _send_exit(lifeline: socket.socket, message: dict[str, Any]) -> None:
+    _send(lifeline, message)
+    lifeline.close()
+
+
+def _send(lifeline: socket.socket, message: dict[str, Any]) -> None:
     with contextlib.suppress(OSError):  # the client is gone
         lifeline.sendall(wire.pack(message))
-    lifeline.close()
 
 
 def _threads(pid: int) -> int:
@@ -188,7 +203,7 @@ def _threads(pid: int) -> int:
 def _become_interpreter(settings: dict[str, Any], folder: str, control: int, output: int, forkserver: int) -> NoReturn:
     try:
         os.setsid()
-        guards.die_with_parent()
+        die_with_parent()
         if os.getppid() != forkserver:  # the fork server has just ended
             os._exit(0)
         signal.set_wakeup_fd(-1)
@@ -202,8 +217,8 @@ def _become_interpreter(settings: dict[str, Any], folder: str, control: int, out
         sys.argv = [""]
         with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
             file.write("1000")  # if the machine runs out of memory, this process is killed first
-        missing = guards.enable(settings["limits"], folder, settings["readable"])
-        for name in [name for name in sys.modules if name.partition(".")[0] == __package__]:
+        missing = enable(settings["limits"], folder, settings["readable"])
+        for name in [name for name in sys.modules if name.partition(".")[0] in (__package__, "rlfactory_core")]:
             del sys.modules[name]  # the model's code may use this name
         connection = socket.socket(fileno=_CONTROL)
         connection.sendall(wire.pack({"missing": missing}))

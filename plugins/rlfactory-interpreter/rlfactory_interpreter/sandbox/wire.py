@@ -16,6 +16,11 @@ def pack(message: dict[str, Any]) -> bytes:
     return HEAD.pack(len(body)) + body
 
 
+def reply(call: int, *, failed: bool) -> bytes:
+    """What an interpreter sends before it stops itself at the end of a call."""
+    return pack({"call": call, "failed": failed})
+
+
 def receive(connection: socket.socket) -> dict[str, Any] | None:
     """Wait for the next message; None if the other side is gone."""
     head = _exactly(connection, HEAD.size)

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
+from rlfactory_core.errors import VerifierError
 from rlfactory_core.protocols import PoolRequest
 from rlfactory_core.types import Score, Trajectory, Verdict
-from rlfactory_judge.contract import BudgetError, JudgeHost, Reply, UnavailableError
+from rlfactory_judge.contract import (
+    BudgetError,
+    JudgeHost,
+    Question,
+    RejectedError,
+    Reply,
+    UnavailableError,
+    UnreadableError,
+)
 from rlfactory_judge.forms.score import ScoreForm
 from rlfactory_judge.forms.turns import TurnScoresForm
 from rlfactory_judge.options import JudgeOptions
@@ -39,6 +50,10 @@ class Judge:
     def __init__(self, options: JudgeOptions, rubric: Rubric, service: JudgeService) -> None:
         self.options, self.rubric, self.service = options, rubric, service
         self._fallback = Fallback(options)
+        self._readable: set[str] = set()  # the samples of which an attempt was judged
+        self._asking: defaultdict[str, set[asyncio.Future[None]]] = defaultdict(
+            set
+        )  # by sample, until their first reply
 
     @property
     def deadline_s(self) -> float:
@@ -95,6 +110,37 @@ class Judge:
         named = (self.options.url, self.options.endpoints, self.options.model)
         return self.options.placement == "endpoint" and named == (None, None, None)
 
+    async def _judged(self, trajectory: Trajectory, question: Question) -> Poll | Score:
+        """The votes on an attempt, or its score without them.
+
+        A policy must not be able to have its attempt masked, by an answer that is too long or that spoils the judge's
+        reply. So an attempt that cannot be judged gets the lowest score once another one of the same sample was judged.
+
+        Raises:
+            UnreadableError, RejectedError: no attempt of the sample was judged.
+            RefusedError: all requests failed, while other questions were answered.
+        """
+        sample, own = trajectory.sample.id, asyncio.get_running_loop().create_future()
+        self._asking[sample].add(own)
+        failure: VerifierError
+        try:
+            found = await poll(self.service, [question] * self.options.votes)
+            self._readable.add(sample)
+            return found
+        except (BudgetError, UnavailableError) as outage:
+            return await self._fallback.score(trajectory, outage)
+        except (UnreadableError, RejectedError) as error:
+            failure = error
+        finally:
+            own.set_result(None)
+            self._asking[sample].discard(own)
+        if sample not in self._readable and self._asking[sample]:
+            await asyncio.wait(list(self._asking[sample]))
+        if sample not in self._readable:
+            raise failure
+        reason = f"other attempts at this sample could be judged, and this one not: {failure}"
+        return Score(0.0, verdicts={"judge": Verdict(passed=False, reasons=(reason,))}, counts=failure.counts)
+
     def verdict(self, value: float, replies: Sequence[Reply], **data: object) -> Verdict:
         """The verdict for a score, with the judge's replies and their cost."""
         first = replies[0]
@@ -145,11 +191,8 @@ class OutcomeJudge(Judge):
             return known
         options = self.options
         question = self.rubric.question(trajectory, ScoreForm(options.low, options.high))
-        try:
-            found = await poll(self.service, [question] * options.votes)
-        except (BudgetError, UnavailableError) as failure:
-            return await self._fallback.score(trajectory, failure)
-        return self._score(found)
+        found = await self._judged(trajectory, question)
+        return found if isinstance(found, Score) else self._score(found)
 
     async def verify(self, trajectory: Trajectory) -> Verdict:
         """See `protocols.Verifier`."""
@@ -182,10 +225,9 @@ class ProcessJudge(Judge):
             return known
         options, count = self.options, len(trajectory.turns)
         question = self.rubric.question(trajectory, TurnScoresForm(count, options.low, options.high))
-        try:
-            found = await poll(self.service, [question] * options.votes)
-        except (BudgetError, UnavailableError) as failure:
-            return await self._fallback.score(trajectory, failure)
+        found = await self._judged(trajectory, question)
+        if isinstance(found, Score):
+            return found
         values = found.medians()
         verdict = self.verdict(sum(values) / count, found.replies, turns=values)
         return Score(

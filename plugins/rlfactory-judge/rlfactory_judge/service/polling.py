@@ -12,6 +12,7 @@ from rlfactory_judge.contract import (
     BudgetError,
     Question,
     RefusedError,
+    RejectedError,
     Reply,
     Service,
     UnavailableError,
@@ -79,5 +80,7 @@ def worst_failure(outcomes: Sequence[Reply | VerifierError]) -> VerifierError:
     failures = [outcome for outcome in outcomes if not isinstance(outcome, Reply)]
     kinds = (BudgetError, UnavailableError, RefusedError, UnreadableError, VerifierError)
     kind, first = next((kind, one) for kind in kinds for one in failures if isinstance(one, kind))
+    if kind is RefusedError and all(isinstance(one, RejectedError) for one in failures if isinstance(one, kind)):
+        kind = RejectedError
     text = str(first) if len(outcomes) == 1 else f"{len(failures)} of {len(outcomes)} replies failed: {first}"
     return kind(text, counts=cost(replies, failures))

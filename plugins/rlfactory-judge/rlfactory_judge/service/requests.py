@@ -9,7 +9,7 @@ from typing import Any
 
 from rlfactory_core.clients.base import Completion
 from rlfactory_core.types import Message, SamplingParams
-from rlfactory_judge.contract import RefusedError, UnavailableError
+from rlfactory_judge.contract import RefusedError, RejectedError, UnavailableError
 from rlfactory_judge.options import JudgeOptions
 from rlfactory_judge.service.counts import Counts
 from rlfactory_judge.service.endpoint import Endpoint
@@ -49,7 +49,8 @@ class Requester:
         """The first completion.
 
         Raises:
-            RefusedError: the endpoints refuse this question, or all its requests fail while others succeed.
+            RejectedError: the endpoints reject this question.
+            RefusedError: all its requests fail while others succeed.
             UnavailableError: no endpoint answered, retries included.
         """
         error: RequestError | None = None
@@ -62,7 +63,7 @@ class Requester:
             except RequestError as failed:
                 error = failed
                 if error.remedy == "none":
-                    raise RefusedError(str(error)) from error
+                    raise RejectedError(str(error)) from error
                 if error.remedy == "elsewhere" and not self._endpoints.has_other(inquiry.failed):
                     raise UnavailableError(str(error)) from error
             except UnavailableError as none:

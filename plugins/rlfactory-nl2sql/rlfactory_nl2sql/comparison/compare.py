@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Literal, get_args
 
 from rlfactory_core.errors import ConfigError, VerifierError, nearest
@@ -74,7 +75,18 @@ def compare(answer: Answer, rows: Rows, how: Comparison) -> str | None:
         return f"{number_of(given, 'column')}, expected {least}{wanted}"
     if how.semantics != "set" and len(rows.rows) != answer.size:
         return f"{number_of(len(rows.rows), 'row')}, expected {answer.size}"
+    if all(tie.take == len(tie.rows) for tie in answer.ties) and _evidently_equal(answer, rows):
+        return None
     return _Difference(_in_place(answer) if how.fixed else answer, rows, how).find()
+
+
+def _evidently_equal(answer: Answer, rows: Rows) -> bool:
+    """Whether each value equals the answer's in its place; most right predictions give the gold query's rows so."""
+    wanted = tuple(chain.from_iterable(tie.rows for tie in answer.ties))
+    try:
+        return len(answer.columns) == len(rows.columns) and rows.rows == wanted
+    except RecursionError:  # deeply nested JSON, which `values` flattens
+        return False
 
 
 def _in_place(answer: Answer) -> Answer:

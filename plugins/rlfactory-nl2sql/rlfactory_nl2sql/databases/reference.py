@@ -113,6 +113,11 @@ def connection_url(ref: DatabaseRef) -> str:
     return _filled(login, encode=True) + at + _filled(host, encode=False) + mark + _filled(options, encode=True)
 
 
+def variables_of(ref: DatabaseRef) -> tuple[str, ...]:
+    """The environment variables that a server's URL names."""
+    return () if ref.kind in _FILES else tuple(_VARIABLE.findall(ref.location))
+
+
 def content_key(ref: DatabaseRef) -> str:
     """A key of 32 hexadecimal digits for caches of results that depend on the database's content.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sqlite3
 import time
@@ -12,7 +13,7 @@ from rlfactory_core.errors import BackendError, nearest
 from rlfactory_nl2sql.connection import Failure, QueryError, QueryLimits, Row, Rows, TableRows
 from rlfactory_nl2sql.databases.limiting import collect, late
 from rlfactory_nl2sql.databases.reference import DatabaseRef
-from rlfactory_nl2sql.databases.sqlite_file import open_file
+from rlfactory_nl2sql.databases.sqlite_file import open_file, plain_text
 from rlfactory_nl2sql.databases.sqlite_guard import MAX_SQL, MAX_VALUE, lock, long_values
 from rlfactory_nl2sql.databases.sqlite_instance import empty_copy, filled_copy
 from rlfactory_nl2sql.databases.sqlite_sample import sample
@@ -54,17 +55,25 @@ class SqliteDatabase:
         started = time.monotonic()
         deadline = started + limits.seconds
         self._connection.set_progress_handler(lambda: time.monotonic() >= deadline, _STEP)
-        cursor = self._connection.cursor()
         try:
-            cursor.execute(sql)
-            if cursor.description is None:
-                raise QueryError(Failure.ERROR, "This is not a query: it has no result.")
-            return collect(tuple(column[0] for column in cursor.description), cursor, limits, started)
+            try:
+                with plain_text(self._connection):
+                    return self._collected(sql, limits, started)
+            except sqlite3.OperationalError as error:
+                if not str(error).startswith("Could not decode to UTF-8"):
+                    raise
+                return self._collected(sql, limits, started)
         except (sqlite3.Error, sqlite3.Warning, MemoryError) as error:
             raise self._failure(error, limits) from None
         finally:
             self._connection.set_progress_handler(None, 0)
-            cursor.close()
+
+    def _collected(self, sql: str, limits: QueryLimits, started: float) -> Rows:
+        with contextlib.closing(self._connection.cursor()) as cursor:
+            cursor.execute(sql)
+            if cursor.description is None:
+                raise QueryError(Failure.ERROR, "This is not a query: it has no result.")
+            return collect(tuple(column[0] for column in cursor.description), cursor, limits, started)
 
     def schema(self) -> Schema:
         if self._schema is None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
@@ -47,6 +49,21 @@ def open_file(path: Path) -> sqlite3.Connection:
         raise
 
 
+@contextlib.contextmanager
+def plain_text(connection: sqlite3.Connection) -> Iterator[None]:
+    """Read texts as UTF-8, which is much faster than `_lossless`; others raise `sqlite3.OperationalError`."""
+    connection.text_factory = str
+    try:
+        yield
+    finally:
+        connection.text_factory = _lossless
+
+
+def _lossless(data: bytes) -> str:
+    """Bytes that are not UTF-8 stay distinct, as lone surrogates."""
+    return data.decode("utf-8", "surrogateescape")
+
+
 def _unfinished(path: Path) -> BackendError:
     return BackendError(
         f"A program that wrote to the database {path} was ended in the middle of that, and what holds cannot be known "
@@ -67,8 +84,7 @@ def _connected(location: str) -> sqlite3.Connection:
 
 
 def _set_up(connection: sqlite3.Connection) -> None:
-    # Bytes that are not UTF-8 stay distinct, as lone surrogates.
-    connection.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
+    connection.text_factory = _lossless
     # With temporary files, SQLite sorts pieces of the cache's size one by one. In memory it sorts everything at once,
     # possibly for tens of seconds, without checking the time.
     most = resource.getrlimit(resource.RLIMIT_FSIZE)[0]

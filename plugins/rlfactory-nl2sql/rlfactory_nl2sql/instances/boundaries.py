@@ -25,7 +25,7 @@ _ORDERS: Mapping[str, Callable[[Any, Any], Any]] = {
     ">=": operator.ge,
 }
 _GROUPED = frozenset(f"{name}{order}" for name in ("count", "sum", "avg", "min", "max") for order in _ORDERS)
-_NULLS = frozenset({"null", "not null"})
+NULL_TESTS = frozenset({"null", "not null"})
 _OBSERVED = 12  # given values that are sorted into inside and beside, besides the made ones
 _MADE_OFTEN = 4  # a value around a constant is so many times as likely as a given value
 _EXACT_OFTEN = 5  # the constant itself is so many times as likely as a value around it
@@ -45,8 +45,8 @@ class Boundary:
 
 def boundary(domain: Domain, constants: Sequence[Constant]) -> Boundary | None:
     """The boundary of the constants of one column; None if they are of another kind than its values."""
-    nulls = {constant.operator for constant in constants if constant.operator in _NULLS}
-    constants = [constant for constant in constants if constant.operator not in _NULLS]
+    nulls = {constant.operator for constant in constants if constant.operator in NULL_TESTS}
+    constants = [constant for constant in constants if constant.operator not in NULL_TESTS]
     made = distinct(value for constant in constants for value in _around(domain, constant) if domain.allows(value))
     if not made:
         return _boundary_of_nulls(domain, nulls)

@@ -99,8 +99,15 @@ class Domain:
         return min(numbers), max(numbers)
 
 
-def learn(column: Column, values: Iterable[Any], allows: Callable[[Any], bool]) -> Domain:
-    """The domain of a column with these values, which include NULLs; ``allows``: see `Domain`."""
+def learn(
+    column: Column, values: Iterable[Any], allows: Callable[[Any], bool], *, nulls_matter: bool = False
+) -> Domain:
+    """The domain of a column with these values, which include NULLs.
+
+    Args:
+        allows: see `Domain`.
+        nulls_matter: whether the gold query asks for NULLs of the column, so that it should have some.
+    """
     values = list(values)
     known = distinct(value for value in values if value is not None)
     kinds = [kind_of(value) for value in known]
@@ -118,7 +125,7 @@ def learn(column: Column, values: Iterable[Any], allows: Callable[[Any], bool]) 
     return Domain(
         kind=kind,
         known=known if kind is not Kind.REAL else tuple(_as_real(value) for value in known),
-        nulls=column.nullable or any(value is None for value in values),
+        nulls=any(value is None for value in values) or (nulls_matter and column.nullable),
         decimals=max((_decimals(value) for value in known), default=0),
         longest=int(length[1]) if length else None,
         frame=_frame([value for value in known if isinstance(value, str)]),

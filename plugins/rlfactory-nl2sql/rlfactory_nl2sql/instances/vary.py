@@ -16,6 +16,7 @@ from typing import Any
 
 from rlfactory_nl2sql.checks.constants import Constant
 from rlfactory_nl2sql.connection import Row, TableRows
+from rlfactory_nl2sql.instances.boundaries import NULL_TESTS
 from rlfactory_nl2sql.instances.characters import character
 from rlfactory_nl2sql.instances.checks import Checks
 from rlfactory_nl2sql.instances.demands import demands_of
@@ -44,9 +45,17 @@ def vary(schema: Schema, data: TableRows, constants: Sequence[Constant], seed: i
     tables = {table.name: table for table in schema.tables if not table.view}
     given = {name.lower(): rows for name, rows in data.items()}
     checks = {name: Checks(table) for name, table in tables.items()}
+    asked_for_null = {
+        ((one.table or "").lower(), (one.column or "").lower()) for one in constants if one.operator in NULL_TESTS
+    }
     domains = {
         name: tuple(
-            learn(column, [row[place] for row in given.get(name.lower(), ())], partial(checks[name].allows, place))
+            learn(
+                column,
+                [row[place] for row in given.get(name.lower(), ())],
+                partial(checks[name].allows, place),
+                nulls_matter=(name.lower(), column.name.lower()) in asked_for_null,
+            )
             for place, column in enumerate(table.columns)
         )
         for name, table in tables.items()

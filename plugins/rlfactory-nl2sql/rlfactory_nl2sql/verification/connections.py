@@ -7,7 +7,7 @@ import os
 import pickle
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from rlfactory_core.errors import BackendError
 from rlfactory_nl2sql.connection import Connection, Failure, QueryError, QueryLimits, SessionLostError, TableRows
@@ -17,6 +17,7 @@ from rlfactory_nl2sql.databases.reference import DatabaseRef
 T = TypeVar("T")
 
 _OPEN = 8
+_DECODED = 64  # gold queries' answers
 _ROWS = 200  # sampled from each table as a model for varied databases
 _VARIED = {"sqlite": 128}  # number of gold queries whose varied databases are kept, by kind; SQLite's are small
 _VARIED_OTHERS = 2
@@ -84,6 +85,7 @@ class Connections:
 
     def __init__(self, clock: Callable[[float], None]) -> None:
         self.clock = clock
+        self._decoded: OrderedDict[bytes, Any] = OrderedDict()
         self._open: OrderedDict[tuple[DatabaseRef, Content], Database] = OrderedDict()
 
     def use(self, ref: DatabaseRef, limits: QueryLimits, work: Callable[[Database], T]) -> T:
@@ -112,6 +114,15 @@ class Connections:
                 Database(ref, limits).close()  # fails if the server is away, which is not the query's fault
                 raise QueryError(Failure.ERROR, "It ended its own session with the database.") from error
             raise
+
+    def decoded(self, data: bytes) -> Any:
+        """What one of our own jobs pickled. It is kept for the next jobs, which must not change it."""
+        if data not in self._decoded:
+            self._decoded[data] = pickle.loads(data)  # noqa: S301 - from our own jobs
+        self._decoded.move_to_end(data)
+        while len(self._decoded) > _DECODED:
+            self._decoded.popitem(last=False)
+        return self._decoded[data]
 
     def close(self) -> None:
         """Close all; they are opened again when needed."""

@@ -9,22 +9,22 @@ closes the connection, it kills all workers and ends.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import os
 import select
+import shutil
 import signal
 import socket
-import sys
 
 from sqlglot import parse_one
 
+from rlfactory_core.workers.guards import die_with_parent
 from rlfactory_nl2sql.databases import sqlite  # noqa: F401 - for the workers, which import other kinds when needed
 from rlfactory_nl2sql.verification import judging  # noqa: F401 - with all imports of jobs
+from rlfactory_nl2sql.verification.access import Access
 from rlfactory_nl2sql.verification.frames import KILL, ORDER, START
 from rlfactory_nl2sql.verification.worker import serve
 
-_PR_SET_PDEATHSIG = 1
 _LOOK_S = 1.0  # between checks that the client lives: its forks may keep the connection open
 
 
@@ -45,6 +45,7 @@ def main(descriptor: int, memory_mb: int) -> None:
         finally:
             for process in workers.values():
                 os.kill(process, signal.SIGKILL)
+            shutil.rmtree(os.getcwd(), ignore_errors=True)  # the workers' folder; the client may have been killed
 
 
 def _follow(control: socket.socket, workers: dict[int, int], memory_mb: int) -> bool:
@@ -52,39 +53,36 @@ def _follow(control: socket.socket, workers: dict[int, int], memory_mb: int) -> 
     message, descriptors, _, _ = socket.recv_fds(control, ORDER.size, 1)
     if not message:
         return False
-    order, number = ORDER.unpack(message)
+    order, number, size = ORDER.unpack(message)
     if order == KILL and number in workers:
         os.kill(workers[number], signal.SIGKILL)
     if order == START:
+        access = Access.unpack(control.recv(size, socket.MSG_WAITALL))
         connection = socket.socket(fileno=descriptors[0])
         with connection, contextlib.suppress(OSError):  # fork failed; the client sees the connection close
             forkserver = os.getpid()
             process = os.fork()
             if not process:
-                _become_worker(control, connection, forkserver, memory_mb)
+                _become_worker(control, connection, access, memory_mb, forkserver)
             workers[number] = process
     return True
 
 
-def _become_worker(control: socket.socket, connection: socket.socket, forkserver: int, memory_mb: int) -> None:
+def _become_worker(
+    control: socket.socket, connection: socket.socket, access: Access, memory_mb: int, forkserver: int
+) -> None:
     status = 1
     try:
-        _die_with_parent(forkserver)
+        die_with_parent()
+        if os.getppid() != forkserver:  # it has just ended
+            return
         control.close()
         with open(os.devnull, "wb") as nowhere:
             os.dup2(nowhere.fileno(), 2)
-        serve(connection, memory_mb)
+        serve(connection, access, memory_mb)
         status = 0
     finally:
         os._exit(status)
-
-
-def _die_with_parent(forkserver: int) -> None:
-    """Ask the kernel to kill this worker with the fork server, also during a job."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != forkserver:
-            os._exit(1)
 
 
 def _reap(workers: dict[int, int]) -> None:

@@ -7,21 +7,24 @@ import socket
 import struct
 
 HEAD = struct.Struct(">cI")
-ORDER = struct.Struct(">cI")  # to the fork server: what to do, the worker's number
+ORDER = struct.Struct(">cII")  # to the fork server: what to do, the worker's number, the size of its `Access`
 
 JOB = b"j"  # a pickled `Request`
-TAKEN = b"t"  # the worker starts the job
+TAKEN = b"t"  # the worker starts its first job
 CLOCK = b"c"  # `SECONDS`: preparations are over, and the job has this much time from now on
-RESULT = b"r"  # pickled
-FAILED = b"f"  # a pickled `RlfactoryError`
+RESULT = b"r"  # made by `encoding.encode`
+FAILED = b"f"  # a `RlfactoryError`, likewise
 BUG = b"b"  # a traceback
 
 SECONDS = struct.Struct(">d")
 
-START = b"s"  # comes with the worker's end of its connection
+START = b"s"  # comes with the worker's end of its connection, and followed by its `Access`
 KILL = b"k"
 
 Frame = tuple[bytes, bytes]
+
+_AT_ONCE = 64 * 1024  # bytes
+_MOST = 1 << 30  # bytes of one frame; a worker cannot have more memory
 
 
 def pack(kind: bytes, body: bytes) -> bytes:
@@ -44,26 +47,36 @@ def receive(connection: socket.socket) -> Frame | None:
     return kind, bytes(body)
 
 
-async def receive_async(connection: socket.socket) -> Frame | None:
-    """`receive` for a non-blocking connection."""
-    head = await _exactly(connection, HEAD.size)
-    if head is None:
-        return None
-    kind, size = HEAD.unpack(head)
-    body = await _exactly(connection, size)
-    return None if body is None else (kind, body)
+class FrameReader:
+    """Frames from a non-blocking connection. One read often brings several."""
 
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._data = bytearray()
 
-async def _exactly(connection: socket.socket, size: int) -> bytes | None:
-    loop = asyncio.get_running_loop()
-    data = bytearray(size)
-    rest = memoryview(data)
-    while rest:
-        try:
-            came = await loop.sock_recv_into(connection, rest)
-        except OSError:
+    async def next(self) -> Frame | None:
+        """Wait for the next frame; None if the other side is gone or sends no frames."""
+        if not await self._has(HEAD.size):
             return None
-        if not came:
+        kind, size = HEAD.unpack_from(self._data)
+        if size > _MOST:
             return None
-        rest = rest[came:]
-    return bytes(data)
+        end = HEAD.size + size
+        if not await self._has(end):
+            return None
+        body = bytes(memoryview(self._data)[HEAD.size : end])
+        del self._data[:end]
+        return kind, body
+
+    async def _has(self, size: int) -> bool:
+        """Read until there are ``size`` bytes; False if the other side is gone before."""
+        loop = asyncio.get_running_loop()
+        while len(self._data) < size:
+            try:
+                came = await loop.sock_recv(self._connection, max(_AT_ONCE, size - len(self._data)))
+            except OSError:
+                return False
+            if not came:
+                return False
+            self._data += came
+        return True

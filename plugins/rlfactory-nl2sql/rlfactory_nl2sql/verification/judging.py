@@ -234,7 +234,7 @@ class PredictionJob:
         return connections.use(self.ref, self.options.limits, lambda database: self._judge(database, connections))
 
     def _judge(self, database: Database, connections: Connections) -> Outcome:
-        answers: tuple[Answer | None, ...] = pickle.loads(self.found.answers)  # noqa: S301 - from `GoldJob`
+        answers: tuple[Answer | None, ...] = connections.decoded(self.found.answers)
         clock = _Clock(self.options.limits.seconds)
         found = _Findings()
         for number, answer in enumerate(answers):

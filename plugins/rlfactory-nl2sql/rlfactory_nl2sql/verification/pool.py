@@ -17,6 +17,7 @@ from typing import Any
 from rlfactory_core.errors import BackendError
 from rlfactory_core.utils.cpu import usable_cores
 from rlfactory_nl2sql.connection import Failure, QueryError
+from rlfactory_nl2sql.verification.access import Access, needed
 from rlfactory_nl2sql.verification.process import ForkServer, Worker, WorkerBug, WorkerLost
 from rlfactory_nl2sql.verification.worker import Job
 
@@ -50,6 +51,7 @@ class _Running:
     idle: dict[Worker, asyncio.TimerHandle] = field(default_factory=dict)  # least recently used first
     waiting: deque[_Waiting] = field(default_factory=deque)
     growth: asyncio.TimerHandle | None = None
+    access: Access = field(default_factory=Access)  # what all jobs so far need; a worker with less is replaced
     process: int = field(default_factory=os.getpid)
 
 
@@ -82,6 +84,7 @@ class WorkerPool:
             WorkerBug: the job failed because of a bug in this plugin; the log has the traceback.
         """
         running = self._started()
+        self._widen(running, needed(job))
         left = deadline_s
         for last in (False, True):
             worker = await self._take(running, affinity)
@@ -136,6 +139,13 @@ class WorkerPool:
         self._running = running or _Running(loop, ForkServer(self._memory_mb))
         return self._running
 
+    def _widen(self, running: _Running, access: Access) -> None:
+        """Let workers reach this too. They cannot be allowed more once they run, so idle ones are replaced now."""
+        running.access, before = running.access | access, running.access
+        if running.access != before:
+            for worker in list(running.idle):
+                self._end(running, worker)
+
     async def _take(self, running: _Running, affinity: str) -> Worker:
         """A worker for one job."""
         if not running.waiting:
@@ -157,7 +167,7 @@ class WorkerPool:
 
     def _give(self, running: _Running, worker: Worker) -> None:
         """Take a worker back, and start waiting jobs."""
-        if not worker.usable or self._running is not running:
+        if not worker.usable or worker.access != running.access or self._running is not running:
             self._end(running, worker)
         elif running.waiting:
             self._hand(running, worker)
@@ -206,7 +216,7 @@ class WorkerPool:
             _log.warning("the fork server of the nl2sql workers was lost; a new one is started")
             running.forkserver.drop()
             running.forkserver = ForkServer(self._memory_mb)
-        worker = running.forkserver.start()
+        worker = running.forkserver.start(running.access)
         running.workers[worker] = OrderedDict({affinity: None})
         return worker
 

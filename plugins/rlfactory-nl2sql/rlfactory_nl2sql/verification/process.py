@@ -6,16 +6,19 @@ import asyncio
 import contextlib
 import itertools
 import os
-import pickle
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from rlfactory_core.errors import BackendError, RlfactoryError
 from rlfactory_nl2sql.connection import Failure, QueryError
+from rlfactory_nl2sql.verification.access import Access, environment, secrets_of
+from rlfactory_nl2sql.verification.encoding import decode
 from rlfactory_nl2sql.verification.frames import (
     BUG,
     CLOCK,
@@ -28,9 +31,10 @@ from rlfactory_nl2sql.verification.frames import (
     START,
     TAKEN,
     Frame,
+    FrameReader,
     pack,
-    receive_async,
 )
+from rlfactory_nl2sql.verification.large import LargeBytes, dump_job
 from rlfactory_nl2sql.verification.worker import Job, Request
 
 _BOOT = "import sys; sys.path[:] = sys.argv[3:]; from rlfactory_nl2sql.verification.forkserver import main; "
@@ -61,12 +65,15 @@ class WorkerBug(RuntimeError):  # noqa: N818 - a bug, not a user's error
 class Worker:
     """One worker process. ``kill`` kills it."""
 
-    def __init__(self, connection: socket.socket, kill: Callable[[], None]) -> None:
+    def __init__(self, connection: socket.socket, kill: Callable[[], None], access: Access) -> None:
+        self.access = access
         self.usable = True  # for another job; False while a job runs
         self.since: float | None = None  # time of the event loop at which the running job started its clock
         self._connection = connection
         self._kill = kill
-        self._late = False
+        self._late = self._has_started = False
+        self._frames = FrameReader(connection)
+        self._sent = LargeBytes()
 
     async def run(self, job: Job, seconds: float) -> Any:
         """Run a job and return its result.
@@ -78,18 +85,19 @@ class Worker:
             RlfactoryError: what the job raised.
         """
         loop = asyncio.get_running_loop()
-        self.usable, self.since = False, None
-        began: float | None = None
-        timer = loop.call_later(_START_S, self._give_up)
+        self.usable, self.since, most = False, None, seconds
+        began = loop.time() if self._has_started else None
+        timer = loop.call_later(_START_S if began is None else seconds + _GRACE_S, self._give_up)
         try:
             with contextlib.suppress(OSError):  # the process is gone; reading the answer shows it too
-                body = pickle.dumps(Request(job, seconds), pickle.HIGHEST_PROTOCOL)
+                body = dump_job(Request(job, seconds, secrets_of(job)), self._sent)
                 await loop.sock_sendall(self._connection, pack(JOB, body))
-            while (frame := await receive_async(self._connection)) is not None and frame[0] in (TAKEN, CLOCK):
+            while (frame := await self._frames.next()) is not None and frame[0] in (TAKEN, CLOCK):
                 timer.cancel()
+                self._has_started = True
                 if frame[0] == CLOCK:
                     self.since = loop.time()
-                    (seconds,) = SECONDS.unpack(frame[1])
+                    seconds = min(most, *SECONDS.unpack(frame[1]))
                 began = began or loop.time()
                 timer = loop.call_later(seconds + max(_GRACE_S, _GRACE * seconds), self._give_up)
         finally:
@@ -98,8 +106,14 @@ class Worker:
             raise QueryError(Failure.DEADLINE, f"The query took longer than {seconds:.3g} s.")
         if frame is None:
             raise WorkerLost(None if began is None else loop.time() - began)
+        try:
+            answer = _answer(frame)
+        except ValueError as error:  # so the worker runs more than this plugin's code
+            raise QueryError(Failure.ERROR, f"The query damaged the database's engine: {error}.") from None
         self.usable, self.since = True, None
-        return _answer(frame)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     def disconnect(self) -> None:
         """Close the connection. The result of a running job is lost, and the process ends after it at the latest."""
@@ -117,33 +131,45 @@ class Worker:
 
 
 def _answer(frame: Frame) -> Any:
+    """A job's result, or the exception that it raised.
+
+    Raises:
+        ValueError: no worker of this plugin answers so.
+    """
     kind, body = frame
-    if kind == RESULT:
-        return pickle.loads(body)  # noqa: S301 - from a worker, which runs only this plugin's code
-    if kind == FAILED:
-        error: RlfactoryError = pickle.loads(body)  # noqa: S301
-        raise error
-    assert kind == BUG, kind
-    raise WorkerBug(body.decode())
+    if kind == BUG:
+        return WorkerBug(body.decode(errors="replace"))
+    answer = decode(body)
+    if (kind, isinstance(answer, RlfactoryError)) not in ((RESULT, False), (FAILED, True)):
+        raise ValueError(f"an answer of the kind {kind!r} holds {type(answer).__name__}")
+    return answer
 
 
 class ForkServer:
     """A running fork server, whose program is `verification.forkserver`. It ends with this object."""
 
     def __init__(self, memory_mb: int) -> None:
+        self._folder = tempfile.mkdtemp(prefix="rlfactory-sql-")
         self._client = os.getpid()
         self._numbers = itertools.count()
         self._control, other = socket.socketpair()
         self._control.settimeout(0.0)
         with other:
-            boot = (sys.executable, "-c", _BOOT + _MAIN, str(other.fileno()), str(memory_mb), *sys.path)
+            boot = (
+                sys.executable,
+                "-c",
+                _BOOT + _MAIN,
+                str(other.fileno()),
+                str(memory_mb),
+                *map(os.path.abspath, sys.path),
+            )
             self._process = subprocess.Popen(  # noqa: S603
                 boot,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
-                # All workers make the same varied databases. DuckDB's threads do not take 64 MB of address space each.
-                env={**os.environ, "PYTHONHASHSEED": "0", "MALLOC_ARENA_MAX": "1"},
+                cwd=self._folder,
+                env=environment(self._folder),
                 pass_fds=(other.fileno(),),
                 start_new_session=True,
             )
@@ -152,8 +178,8 @@ class ForkServer:
     def alive(self) -> bool:
         return self._process.poll() is None
 
-    def start(self) -> Worker:
-        """Start a worker. If it fails to start, its first job fails.
+    def start(self, access: Access) -> Worker:
+        """Start a worker with this access. If it fails to start, its first job fails.
 
         Raises:
             BackendError: the fork server has ended; the message has its error output.
@@ -163,11 +189,12 @@ class ForkServer:
         ours.settimeout(0.0)
         try:
             with its:
-                socket.send_fds(self._control, [ORDER.pack(START, number)], [its.fileno()])
+                allowed = access.pack()
+                socket.send_fds(self._control, [ORDER.pack(START, number, len(allowed)), allowed], [its.fileno()])
         except OSError as error:
             ours.close()
             raise BackendError(f"nl2sql: no worker process can be started ({error}). {self.error_output()}") from error
-        return Worker(ours, partial(self._kill, number))
+        return Worker(ours, partial(self._kill, number), access)
 
     def error_output(self) -> str:
         """Its error output if it has ended; empty while it lives."""
@@ -186,11 +213,11 @@ class ForkServer:
             self._process.wait(_STOP_S)
         else:
             self._process.returncode = 0  # nothing to wait for
-        self._close_stderr()
+        self._clean_up()
 
     def _kill(self, number: int) -> None:
         with contextlib.suppress(OSError):  # the fork server has ended, and with it all workers
-            self._control.send(ORDER.pack(KILL, number))
+            self._control.send(ORDER.pack(KILL, number, 0))
 
     async def close(self) -> None:
         """End the fork server and all workers."""
@@ -202,8 +229,10 @@ class ForkServer:
                 self._process.kill()
                 ends += _STOP_S
             await asyncio.sleep(0.002)
-        self._close_stderr()
+        self._clean_up()
 
-    def _close_stderr(self) -> None:
+    def _clean_up(self) -> None:
+        if self._client == os.getpid():
+            shutil.rmtree(self._folder, ignore_errors=True)
         if self._process.stderr is not None:
             self._process.stderr.close()

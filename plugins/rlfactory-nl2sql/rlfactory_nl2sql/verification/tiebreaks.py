@@ -56,10 +56,10 @@ def _broken(tree: exp.Expr, schema: Schema, *, outermost: bool, descending: bool
             _add_keys(select, keys, descending=descending)
             changed = True
     for window in list(tree.find_all(exp.Window)):
-        select = window.find_ancestor(exp.Select)
-        if isinstance(window.this, exp.RowNumber) and isinstance(select, exp.Select):
-            plain = [item.unalias().copy() for item in select.expressions if not item.find(exp.Window, exp.Star)]
-            _add_keys(window, plain or _columns(select, schema), descending=descending)
+        around = window.find_ancestor(exp.Select)
+        if isinstance(window.this, exp.RowNumber) and isinstance(around, exp.Select):
+            plain = [item.unalias().copy() for item in around.expressions if not item.find(exp.Window, exp.Star)]
+            _add_keys(window, plain or _columns(around, schema), descending=descending)
             changed = True
     return tree if changed else None
 

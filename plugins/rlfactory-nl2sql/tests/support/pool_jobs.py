@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import stat
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,14 +25,13 @@ class Who:
 
 @dataclass(frozen=True)
 class Meet:
-    """Ends once the others have come to the folder, which shows that they run at the same time."""
+    """Ends once the others have come too, which shows that they run at the same time."""
 
-    folder: Path
     others: int
 
     def run(self, _connections: Connections) -> int:
-        (self.folder / str(os.getpid())).touch()
-        while len(list(self.folder.iterdir())) < self.others:
+        Path(str(os.getpid())).write_bytes(b"")  # in the folder of all workers
+        while len(list(Path().iterdir())) < self.others:
             time.sleep(0.005)
         return os.getpid()
 
@@ -62,13 +64,13 @@ class Extend:
 class Crash:
     """Ends its process, as an engine does over a broken file; with ``once``, the first time only."""
 
-    once: Path | None = None
+    once: bool = False
 
     def run(self, _connections: Connections) -> str:
-        if self.once is not None and self.once.exists():
+        fell = Path("fell")  # in the folder of all workers
+        if self.once and fell.exists():
             return "done"
-        if self.once is not None:
-            self.once.touch()
+        fell.write_bytes(b"")
         os.kill(os.getpid(), signal.SIGSEGV)
         raise AssertionError
 
@@ -85,11 +87,9 @@ class Hoard:
 class Write:
     """Makes a file of a gigabyte."""
 
-    path: Path
-
     def run(self, _connections: Connections) -> str:
         try:
-            with self.path.open("wb") as file:
+            with Path("file").open("wb") as file:
                 file.truncate(1 << 30)  # takes no space
         except OSError as error:
             return type(error).__name__
@@ -138,3 +138,49 @@ class Echo:
 
     def run(self, _connections: Connections) -> int:
         return len(self.data)
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What a hostile query could reach if it took over its engine."""
+
+    path: str
+
+    def run(self, _connections: Connections) -> dict[str, str]:
+        return {
+            "read": _tried(lambda: Path(self.path).read_text()),
+            "write": _tried(lambda: Path(self.path).write_text("x")),
+            "start": _tried(lambda: os.execv("/bin/true", ["true"])),
+            "connect": _tried(lambda: socket.create_connection(("127.0.0.1", 9), 1)),
+            "variables": " ".join(sorted(os.environ)),
+        }
+
+
+def _tried(work: Callable[[], object]) -> str:
+    try:
+        return f"did: {work()}"
+    except OSError as error:
+        return type(error).__name__
+
+
+@dataclass(frozen=True)
+class Forge:
+    """Answers as an engine that has been taken over can."""
+
+    answer: bytes
+
+    def run(self, connections: Connections) -> None:
+        socket.socket(fileno=os.dup(self._connection())).sendall(self.answer)
+        raise AssertionError
+
+    @staticmethod
+    def _connection() -> int:
+        opened = [number for number in range(3, 64) if _is_socket(number)]
+        return opened[-1]
+
+
+def _is_socket(number: int) -> bool:
+    try:
+        return stat.S_ISSOCK(os.fstat(number).st_mode)
+    except OSError:
+        return False

@@ -38,7 +38,7 @@ from rlfactory_core.types import ToolSpec
 from rlfactory_core.utils.seeds import derive_seed
 
 _BYTES_PER_WEIGHT, _TOKENIZER_BYTES = 4, 1_000_000  # of a model in the cache
-ATTEMPTS = 3  # of a warm start with a target
+ATTEMPTS = 2  # of a warm start with a target
 MOST_WORKERS = 8  # more processes than this do not pay for a tiny model's batches
 
 
@@ -96,8 +96,8 @@ class OwnModel:
     def build(self, workers: Workers, progress: Progress) -> DefaultModel:
         """From the cache, or built and warm-started by all processes together, then cached.
 
-        A warm start that misses its target begins anew with other weights, `ATTEMPTS` times in all. A model that has
-        missed it to the last is not cached.
+        A warm start that misses its target goes on for as many steps again, and then begins anew with other weights,
+        `ATTEMPTS` times in all. A model that has missed it to the last is not cached.
 
         If tools do not answer the same in each process, the recipes differ: the words and the cache of rank 0 count.
 
@@ -122,7 +122,7 @@ class OwnModel:
                 missed = warm_start.run(_report(recipe, progress), to_the_end=attempt == ATTEMPTS)
             if not missed:
                 if workers.first:
-                    build_once(folder, lambda temporary, built=model: write_model(temporary, built, tokenizer))
+                    build_once(folder, partial(write_model, model=model, tokenizer=tokenizer))
                 break
             then = "It begins anew." if attempt < ATTEMPTS else "The model is used as it is, and is not cached."
             progress.say(f"warning: the warm start has missed its target: {missed}. {then}")
@@ -160,10 +160,14 @@ def _report(recipe: TinyModelRecipe, progress: Progress) -> warmstart.Report:
     shown = [-1]
 
     def report(stage: int, step: int, loss: float, accuracy: float) -> None:
-        if shown[0] != stage:
+        steps = recipe.stages[stage].max_steps
+        if step == steps + 1:
+            progress.say("the warm start has not reached its target yet, and goes on")
+            progress.stage("warm start: longer", steps, "step")
+        if shown[0] != stage or step == 1:
             shown[0] = stage
             goal = "until it copies" if recipe.stages[stage].target else "noisy demonstrations"
-            progress.stage(f"warm start: {goal}", recipe.stages[stage].max_steps, "step")
+            progress.stage(f"warm start: {goal}", steps, "step")
         numbers = {"loss": loss}
         if not isnan(accuracy):
             numbers["probe"] = accuracy

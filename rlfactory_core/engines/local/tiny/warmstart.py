@@ -24,6 +24,7 @@ from rlfactory_core.tiny import Demonstration, TinyModelRecipe, WarmStartStage
 from rlfactory_core.types import Message, ToolSpec, TrainSequence
 
 PROBE_EVERY = 25  # steps
+LONGER = 2  # times the steps of a stage, after which it is given up if it has missed its target
 PROBE_SIZE = 64  # demonstrations
 
 _EMPTY_BLOCK = re.compile(r"^<think>\s*</think>\s*")
@@ -93,15 +94,15 @@ class WarmStart:
         for number, stage in enumerate(self.recipe.stages):
             accuracy = self._stage(number, stage, optimizer, report)
             if accuracy < stage.target:
-                missed = f"{accuracy:.2f} of {stage.target:.2f} on the probe after {stage.max_steps} steps"
+                missed = f"{accuracy:.2f} of {stage.target:.2f} on the probe after {LONGER * stage.max_steps} steps"
                 if not to_the_end:
                     break
         return missed
 
     def _stage(self, number: int, stage: WarmStartStage, optimizer: Optimizer, report: Report) -> float:
-        """The last accuracy on the probe; 0 if the stage has no target."""
+        """The last accuracy on the probe; 0 without a target. A stage that misses its target goes on for a while."""
         latest = 0.0
-        for step in range(1, stage.max_steps + 1):
+        for step in range(1, (LONGER if stage.target else 1) * stage.max_steps + 1):
             scale = min(1.0, step / self.recipe.warmup_steps) if number == 0 else 1.0
             if not stage.target:
                 scale = max(0.02, 1.0 - (step - 1) / stage.max_steps)

@@ -24,6 +24,7 @@ _NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16  # offsets into struct seccom
 _CLONE_THREAD = 0x00010000
 _STREAM_MASK = 0x0F  # socket types carry flags in the higher bits
 _PR_SET_PDEATHSIG = 1
+_AF_NETLINK = 16  # glibc asks for the machine's addresses before it resolves a name
 _F_SETOWN, _F_SETSIG, _F_SETOWN_EX = 8, 10, 15  # a signal to any process on input
 _FIOSETOWN, _SIOCSPGRP, _TIOCSTI = 0x8901, 0x8902, 0x5412
 
@@ -67,6 +68,7 @@ _REFUSED = (
     "memfd_create", "memfd_secret", "mq_open", "mq_unlink", "shmget", "shmat", "shmctl", "semget", "semop", "semctl",
     "semtimedop", "msgget", "msgsnd", "msgrcv", "msgctl",
 )  # fmt: skip
+_CONNECTING = ("socket", "connect")
 _ABSENT = ("clone3", "io_uring_setup", "io_uring_enter", "io_uring_register")  # libraries have an alternative
 _UNSUPPORTED = ("setxattr", "lsetxattr", "fsetxattr", "removexattr", "lremovexattr", "fremovexattr")
 # Landlock does not deny these for files elsewhere that this user owns. They seem to succeed, because programs that copy
@@ -90,6 +92,7 @@ def _checks(own_pid: int) -> dict[str, tuple[_Check, ...]]:
     """Calls that are allowed only with some arguments."""
     itself = (_Check(0, (0, own_pid)),)
     return {
+        "socket": (_Check(0, (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, _AF_NETLINK)),),  # if not refused
         "socketpair": (_Check(0, (socket.AF_UNIX,)), _Check(1, (socket.SOCK_STREAM,), mask=_STREAM_MASK)),
         "clone": (_Check(0, (_CLONE_THREAD,), mask=_CLONE_THREAD),),
         "kill": itself,
@@ -108,8 +111,11 @@ def _checks(own_pid: int) -> dict[str, tuple[_Check, ...]]:
     }
 
 
-def install(libc: ctypes.CDLL, own_pid: int) -> None:
+def install(libc: ctypes.CDLL, own_pid: int, *, connects: bool = False) -> None:
     """Filter this process's system calls irreversibly. It must have given up new privileges before.
+
+    Args:
+        connects: whether it may connect sockets. It can never wait for connections.
 
     Raises:
         OSError: this machine or its kernel has no such filters.
@@ -117,7 +123,7 @@ def install(libc: ctypes.CDLL, own_pid: int) -> None:
     machine = platform.machine()
     if machine not in _MACHINES or sys.byteorder != "little" or struct.calcsize("P") != 8:
         raise OSError(errno.ENOSYS, f"no list of system calls for {machine}")
-    program = b"".join(_program(*_MACHINES[machine], own_pid))
+    program = b"".join(_program(*_MACHINES[machine], own_pid, connects))
     code = ctypes.create_string_buffer(program, len(program))
     head = ctypes.create_string_buffer(struct.pack("HP", len(program) // 8, ctypes.addressof(code)))
     if libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(head), 0, 0):
@@ -125,7 +131,7 @@ def install(libc: ctypes.CDLL, own_pid: int) -> None:
         raise OSError(number, "seccomp filters are not available here")
 
 
-def _program(architecture: int, column: int, own_pid: int) -> Iterator[bytes]:
+def _program(architecture: int, column: int, own_pid: int, connects: bool) -> Iterator[bytes]:
     yield _step(_LOAD, _ARCHITECTURE)
     yield _step(_EQUAL, architecture, 1, 0)
     yield _step(_RETURN, _KILL)
@@ -135,7 +141,7 @@ def _program(architecture: int, column: int, own_pid: int) -> Iterator[bytes]:
     answers = ((_REFUSED, errno.EPERM), (_ABSENT, errno.ENOSYS), (_UNSUPPORTED, errno.EOPNOTSUPP), (_WITHOUT_EFFECT, 0))
     for names, number in answers:
         for name in names:
-            if (call := _NUMBERS[name][column]) is not None:
+            if (call := _NUMBERS[name][column]) is not None and not (connects and name in _CONNECTING):
                 yield _step(_EQUAL, call, 0, 1)
                 yield _step(_RETURN, _ERRNO | number)
     for name, checks in _checks(own_pid).items():

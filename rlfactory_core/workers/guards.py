@@ -1,4 +1,4 @@
-"""Guards that a process enables for itself before it runs a model's code, and those that this platform lacks.
+"""Guards that a process enables for itself before it runs a model's code or SQL, and those that this platform lacks.
 
 They stop accidents, and what a policy finds by trying during training. They do not stop an attacker, because the code
 runs as the same user and on the same kernel as everything else.
@@ -22,13 +22,19 @@ try:
 except ImportError:  # without ctypes there are no guards, but the interpreter works
     ctypes = None  # type: ignore[assignment]
 
+__all__ = ["die_with_parent", "enable"]
+
 _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
 _CAPABILITY_VERSION_3 = 0x20080522
 # Besides Python: shared libraries, time zones, and files that libraries such as numpy read.
 _SYSTEM = (
     "/usr", "/lib", "/lib64", "/nix/store", "/etc/ld.so.cache", "/etc/localtime", "/etc/mime.types", "/dev/urandom",
     "/dev/random", "/dev/zero", "/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat",
-    "/proc/sys/vm/overcommit_memory", "/sys/devices/system/cpu",
+    "/proc/sys/vm/overcommit_memory", "/sys/devices/system/cpu", "/sys/fs/cgroup",
+)  # fmt: skip
+_CONNECTING = (
+    "/etc/hosts", "/etc/host.conf", "/etc/resolv.conf", "/etc/nsswitch.conf", "/etc/gai.conf", "/etc/services",
+    "/etc/passwd", "/etc/ssl", "/etc/pki", "/etc/ca-certificates", "/run/systemd/resolve",
 )  # fmt: skip
 
 
@@ -37,18 +43,19 @@ def main() -> None:
     sys.stdout.write(json.dumps(enable(json.loads(sys.argv[1]), os.getcwd(), ())))
 
 
-def enable(limits: Mapping[str, int], own: str, readable: Sequence[str]) -> dict[str, str]:
+def enable(limits: Mapping[str, int], own: str, readable: Sequence[str], *, connects: bool = False) -> dict[str, str]:
     """Confine this process irreversibly. Returns the missing guards, each with its reason.
 
     Args:
         limits: ``memory`` and ``file`` in bytes, ``open_files``.
         own: the only directory that the process may write to.
         readable: what it may read besides Python and the system's libraries.
+        connects: whether it may connect to a server. Then it can read what names and certificates need too.
     """
     steps: tuple[tuple[tuple[str, ...], Callable[[], None]], ...] = (
         (("processes",), _give_up_privileges),
-        (("files",), lambda: _restrict_files(own, readable)),
-        (("processes", "network"), _filter_calls),
+        (("files",), lambda: _restrict_files(own, (*readable, *(_CONNECTING if connects else ())))),
+        (("processes", "network"), lambda: _filter_calls(connects)),
         (("memory",), lambda: _limit_memory(limits["memory"])),
     )
     missing: dict[str, str] = {}
@@ -101,8 +108,8 @@ def _restrict_files(own: str, readable: Sequence[str]) -> None:
     landlock.restrict(_libc(), own, [*_SYSTEM, *filter(None, libraries), *sorted(python), *readable])
 
 
-def _filter_calls() -> None:
-    seccomp.install(_libc(), os.getpid())
+def _filter_calls(connects: bool) -> None:
+    seccomp.install(_libc(), os.getpid(), connects=connects)
 
 
 def _libc() -> ctypes.CDLL:

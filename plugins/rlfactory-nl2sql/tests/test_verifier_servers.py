@@ -1,0 +1,35 @@
+"""Verdicts about a server's database, from worker processes that are guarded."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from rlfactory_nl2sql.databases.reference import DatabaseRef
+from rlfactory_nl2sql.verification.judging import VerifyOptions
+from rlfactory_nl2sql.verification.pool import WorkerPool
+from rlfactory_nl2sql.verification.verifier import SqlVerifier
+from sql_databases import make_mysql, make_postgres
+
+GOLD = "SELECT name FROM singer ORDER BY id"
+
+
+async def verdicts(ref: DatabaseRef) -> list[bool | None]:
+    pool = WorkerPool(1)
+    try:
+        verifier = SqlVerifier(pool, VerifyOptions(instances=2))
+        predictions = ("SELECT name AS n FROM singer ORDER BY id ASC", "SELECT name FROM singer ORDER BY name DESC")
+        found = [await verifier.verify(ref, GOLD, prediction) for prediction in predictions]
+    finally:
+        await pool.close()
+    assert [each.reasons for each in found if each.passed is None] == []
+    return [each.passed for each in found]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["postgres", "mariadb"])
+def test_a_server_is_asked_by_guarded_workers(kind: str, request: pytest.FixtureRequest) -> None:
+    server: Any = request.getfixturevalue(kind)
+    ref = make_postgres(server) if kind == "postgres" else make_mysql(server)
+    assert asyncio.run(verdicts(ref)) == [True, False]
