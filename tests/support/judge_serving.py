@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import judge_stub_server
-from rlfactory_judge.serving.servers import Launch, Replica
+from rlfactory_judge.serving.servers import Address, Launch
 
 MODEL = "stub"
 _PATIENCE_S = 30.0
@@ -24,12 +24,12 @@ def Serve(model: str, host: str = "", port: int = 0, device: str = ""):
 """
 
 
-def stub_launch(folder: Path, model: str = MODEL) -> Callable[[Replica], Launch]:
-    """How a replica's stand-in is started; ``folder`` is what it takes orders from."""
+def stub_launch(folder: Path, model: str = MODEL) -> Callable[[Address], Launch]:
+    """How a stand-in is started; ``folder`` is what it takes orders from."""
     program = judge_stub_server.__file__
 
-    def launch(replica: Replica) -> Launch:
-        return Launch((sys.executable, program, replica.host, str(replica.port), model, str(folder)))
+    def launch(address: Address) -> Launch:
+        return Launch((sys.executable, program, address.host, str(address.port), model, str(folder)))
 
     return launch
 

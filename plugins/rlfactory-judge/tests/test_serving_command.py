@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from judge_serving import living, pids, stub_transformers, until
 from rlfactory_judge.serving.command import serve
 from rlfactory_judge.serving.endpoint_file import read_endpoints
-from rlfactory_judge.serving.machine import free_ports
+from rlfactory_judge.serving.servers import free_port
 
 from rlfactory_core.errors import UsageError
 
@@ -42,7 +42,7 @@ class Command:
             stub_transformers(program, self.folder)
         environment = {
             **os.environ,
-            "PYTHONPATH": str(program),
+            "PYTHONPATH": os.pathsep.join([str(program), os.environ.get("PYTHONPATH", "")]),
             "RLFACTORY_CACHE": str(place / "cache"),
             "CUDA_VISIBLE_DEVICES": "",
         }
@@ -73,19 +73,18 @@ def serving(place: Path, *words: str) -> Iterator[Command]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_servers_run_until_they_are_stopped(tmp_path: Path, number: int) -> None:
-    with serving(tmp_path, "--replicas", "2", "--port", "0") as command:
+def test_a_server_runs_until_it_is_stopped(tmp_path: Path, number: int) -> None:
+    with serving(tmp_path, "--port", "0") as command:
         command.ready()
         file = read_endpoints(command.endpoints)
         assert file.model == str(command.model)
         assert file.pids == (command.process.pid,)
-        assert len(file.urls) == 2
-        for url in file.urls:
-            assert url in command.text
-            with urllib.request.urlopen(f"{url}/models") as response:
-                assert json.load(response)["data"][0]["id"] == str(command.model)
+        (url,) = file.urls
+        assert url in command.text
+        with urllib.request.urlopen(f"{url}/models") as response:
+            assert json.load(response)["data"][0]["id"] == str(command.model)
         (logs,) = re.findall(r"logs in (\S+)", command.text)
-        assert sorted(path.name for path in Path(logs).iterdir()) == ["replica-0.log", "replica-1.log"]
+        assert sorted(path.name for path in Path(logs).iterdir()) == ["server.log"]
         command.process.send_signal(number)
         assert command.process.wait(30) == 0
         assert not command.endpoints.exists()
@@ -120,13 +119,13 @@ def test_two_of_them_do_not_share_an_endpoint_file(tmp_path: Path) -> None:
         assert _is_mine(first)
 
 
-def test_stopping_it_while_servers_start_is_a_stop_too(tmp_path: Path) -> None:
+def test_stopping_it_while_the_server_starts_is_a_stop_too(tmp_path: Path) -> None:
     with serving(tmp_path, "--port", "0") as command:
         (command.folder / "ill").touch()
         until(lambda: pids(command.folder, "server"), "the server to start")
         command.process.send_signal(signal.SIGINT)
         assert command.process.wait(30) == 130
-        assert "stopped before the servers were ready" in command.text
+        assert "stopped before the server was ready" in command.text
         assert not command.endpoints.exists()
 
 
@@ -136,7 +135,7 @@ def test_a_server_that_dies_again_and_again_is_explained(tmp_path: Path) -> None
         (command.folder / "die_at_start").write_text("torch.OutOfMemoryError: CUDA out of memory.")
         (command.folder / "die").touch()
         assert command.process.wait(60) == 2
-        assert "error: Replica 0 has failed 3 times in a row" in command.text
+        assert "error: The server has failed 3 times in a row" in command.text
         assert "--gpu-memory-utilization" in command.text
         assert not command.endpoints.exists()
 
@@ -145,9 +144,10 @@ def test_a_server_that_dies_again_and_again_is_explained(tmp_path: Path) -> None
     ("words", "expected"),
     [
         (["--tp", "2"], "needs vLLM on GPUs"),
-        (["--device", "cuda", "--replicas", "2"], "need 2 GPUs, and 0 can be seen"),
+        (["--replicas", "2"], "--replicas 2 needs vLLM"),
+        (["--device", "cuda"], "need 1 GPU, and 0 can be seen"),
         (["--model", "/nowhere/model"], "There is no folder /nowhere/model"),
-        (["--host", "192.0.2.1", "--port", "0"], "cannot listen there"),
+        (["--host", "192.0.2.1", "--port", "0"], "Nobody can listen on 192.0.2.1"),
         (["--replicas", "0"], "--replicas"),
     ],
 )
@@ -158,7 +158,7 @@ def test_what_cannot_be_served_is_refused(
 
 
 def test_a_port_that_is_taken_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (port,) = free_ports("127.0.0.1", 1)
+    port = free_port("127.0.0.1")
     with socket.create_server(("127.0.0.1", port)):
         said = refusal(tmp_path, monkeypatch, "--port", str(port))
     assert f"Port {port} on 127.0.0.1 cannot be used" in said
@@ -170,7 +170,7 @@ def refusal(place: Path, monkeypatch: pytest.MonkeyPatch, *words: str) -> str:
     (model / "config.json").write_text("{}")
     monkeypatch.setenv("RLFACTORY_CACHE", str(place / "cache"))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    monkeypatch.setattr("rlfactory_judge.serving.command.Supervisor", None)
+    monkeypatch.setattr("rlfactory_judge.serving.command.keep_serving", None)
     command = ["--backend", "transformers", "--model", str(model), "--endpoints", str(place / "file.json"), *words]
     result = CliRunner().invoke(serve, command)
     code = result.exception.exit_code if isinstance(result.exception, UsageError) else result.exit_code

@@ -20,7 +20,7 @@ from process_tree import children
 from rlfactory_judge.contract import UnreadableError
 from rlfactory_judge.serving import local
 from rlfactory_judge.serving.local import LocalServer
-from rlfactory_judge.serving.servers import Replica, Served
+from rlfactory_judge.serving.servers import Address, Served
 
 from rlfactory_core.errors import BackendError, UsageError
 
@@ -53,8 +53,8 @@ def orders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "orders"
     folder.mkdir()
 
-    def launch(served: Served, replica: Replica) -> object:
-        return stub_launch(folder, served.model)(replica)
+    def launch(served: Served, address: Address) -> object:
+        return stub_launch(folder, served.model)(address)
 
     monkeypatch.setattr(local, "small_launch", launch)
     return folder
@@ -93,12 +93,12 @@ def test_it_answers_and_leaves_nothing(orders: Path, empty: Path, scratch: Path)
 def test_it_takes_another_port_where_one_was_taken(
     orders: Path, empty: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = local.free_ports
+    real = local.free_port
 
     async def scenario() -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
-            offers = [(taken.getsockname()[1],), real("127.0.0.1", 1)]
-            monkeypatch.setattr(local, "free_ports", lambda host, count: offers.pop(0))
+            offers = [taken.getsockname()[1], real("127.0.0.1")]
+            monkeypatch.setattr(local, "free_port", lambda host: offers.pop(0))
             async with LocalServer(empty) as server:
                 assert str(taken.getsockname()[1]) not in server.url
                 assert not offers

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 from judge_serving import is_alive, living, pids, stub_launch, until
-from rlfactory_judge.serving.machine import free_ports
 from rlfactory_judge.serving.process import ServerProcess
-from rlfactory_judge.serving.servers import Replica
+from rlfactory_judge.serving.servers import Address, free_port
 
 from rlfactory_core.errors import BackendError
 
@@ -27,8 +26,8 @@ from pathlib import Path
 sys.path.insert(0, {support!r})
 from judge_serving import stub_launch
 from rlfactory_judge.serving.process import ServerProcess
-from rlfactory_judge.serving.servers import Replica
-made = stub_launch(Path({folder!r}))(Replica({port}))
+from rlfactory_judge.serving.servers import Address, free_port
+made = stub_launch(Path({folder!r}))(Address({port}))
 process = ServerProcess(made.command, made.environment, Path({folder!r}) / "log")
 if not os.fork():
     time.sleep(600)
@@ -53,7 +52,7 @@ while not (folder / "may").exists():
 
 @contextmanager
 def server(folder: Path, grace_s: float = 5.0) -> Iterator[ServerProcess]:
-    made = stub_launch(folder)(Replica(*free_ports("127.0.0.1", 1)))
+    made = stub_launch(folder)(Address(free_port("127.0.0.1")))
     process = ServerProcess(made.command, made.environment, folder / "log", grace_s=grace_s)
     try:
         until(lambda: len(pids(folder)) == 2 and "listening" in process.last_lines(), "the server")
@@ -117,7 +116,7 @@ def test_ctrl_c_in_a_terminal_is_not_for_the_server(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_the_server_ends_with_its_owner_even_where_a_fork_of_that_lives_on(tmp_path: Path, number: int) -> None:
-    (port,) = free_ports("127.0.0.1", 1)
+    port = free_port("127.0.0.1")
     support = str(Path(__import__("judge_serving").__file__).parent)
     program = _OWNER.format(support=support, folder=str(tmp_path), port=port)
     owner = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, start_new_session=True)

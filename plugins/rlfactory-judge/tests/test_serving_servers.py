@@ -1,4 +1,4 @@
-"""How servers are called, which GPUs are whose, and what their last words mean."""
+"""How servers are called, and where."""
 
 from __future__ import annotations
 
@@ -8,37 +8,41 @@ from pathlib import Path
 
 import pytest
 from rlfactory_judge.serving import servers
-from rlfactory_judge.serving.hints import hint, is_final, port_taken
-from rlfactory_judge.serving.machine import check_free, free_ports, visible_gpus
 from rlfactory_judge.serving.servers import (
-    Replica,
+    Address,
     Served,
     choose_backend,
+    free_port,
     launch,
     local_model,
     reasoning_parser,
     small_launch,
-    split_gpus,
 )
 
 from rlfactory_core.errors import MissingExtraError, UsageError
 
 
-def test_vllm_gets_its_gpus_prefix_caching_and_the_models_reasoning_parser() -> None:
-    served = Served("Qwen/QwQ-32B", "vllm", "cuda", 4, ("--max-model-len", "16384"))
-    made = launch(served, Replica(8001, gpus=("4", "5", "6", "7")))
+def test_vllm_gets_replicas_prefix_caching_and_the_models_reasoning_parser() -> None:
+    served = Served("Qwen/QwQ-32B", "vllm", "cuda", 2, 4, ("--max-model-len", "16384"))
+    made = launch(served, Address(8001))
     words = " ".join(made.command)
-    assert words.startswith(f"{sys.executable} -m vllm.entrypoints.openai.api_server --model Qwen/QwQ-32B")
+    assert words.startswith(f"{sys.executable} -m vllm.entrypoints.cli.main serve Qwen/QwQ-32B")
     assert "--port 8001" in words
-    assert "--tensor-parallel-size 4" in words
+    assert "--data-parallel-size 2 --tensor-parallel-size 4" in words
     assert "--enable-prefix-caching" in words
     assert "--reasoning-parser deepseek_r1" in words
     assert words.endswith("--max-model-len 16384")
-    assert made.environment["CUDA_VISIBLE_DEVICES"] == "4,5,6,7"
+    assert "CUDA_VISIBLE_DEVICES" not in made.environment  # as the user has set it
+
+
+def test_vllms_build_for_cpus_is_called_by_its_module() -> None:
+    words = " ".join(launch(Served("/models/judge", "vllm", "cpu"), Address(8001)).command)
+    assert words.startswith(f"{sys.executable} -m vllm.entrypoints.openai.api_server --model /models/judge")
+    assert "parallel" not in words
 
 
 def test_transformers_serves_one_model() -> None:
-    made = launch(Served("/models/judge", "transformers", "cpu", extra=("--continuous-batching",)), Replica(8000))
+    made = launch(Served("/models/judge", "transformers", "cpu", extra=("--continuous-batching",)), Address(8000))
     words = " ".join(made.command)
     assert (
         "-m rlfactory_judge.serving.transformers_serve /models/judge --host 127.0.0.1 --port 8000 --device cpu" in words
@@ -48,7 +52,7 @@ def test_transformers_serves_one_model() -> None:
 
 
 def test_a_small_server_takes_one_thread_and_nothing_from_the_network() -> None:
-    made = small_launch(Served("/models/judge", "vllm", "cpu", extra=("--dtype", "bfloat16")), Replica(8000))
+    made = small_launch(Served("/models/judge", "vllm", "cpu", extra=("--dtype", "bfloat16")), Address(8000))
     assert made.environment["OMP_NUM_THREADS"] == "1"
     assert made.environment["TOKENIZERS_PARALLELISM"] == "false"
     assert made.environment["HF_HUB_OFFLINE"] == "1"
@@ -85,41 +89,10 @@ def test_requests_name_the_model_as_the_server_does(extra: tuple[str, ...], serv
 
 
 def test_servers_for_everybody_are_named_by_this_machines_name() -> None:
-    replica = Replica(8000, "0.0.0.0")
-    assert replica.url == f"http://{socket.gethostname()}:8000/v1"
-    assert replica.probe_url == "http://127.0.0.1:8000/v1"
-    assert Replica(8000, "::1").url == "http://[::1]:8000/v1"
-
-
-def test_gpus_are_split_in_order() -> None:
-    assert split_gpus(("0", "1", "2", "3", "4"), 2, 2) == (("0", "1"), ("2", "3"))
-
-
-def test_too_few_gpus_are_counted() -> None:
-    with pytest.raises(UsageError, match=r"--replicas 2 with --tp 4 need 8 GPUs, and 4 can be seen"):
-        split_gpus(("0", "1", "2", "3"), 2, 4)
-    with pytest.raises(UsageError, match=r"need 1 GPU, and 0 can be seen.*--device cpu"):
-        split_gpus((), 1, 1)
-
-
-@pytest.mark.parametrize(
-    ("variable", "gpus"),
-    [("2,3", ("2", "3")), ("", ()), ("-1", ()), ("0,-1,2", ("0",)), ("GPU-ab, 1", ("GPU-ab", "1"))],
-)
-def test_gpus_are_those_of_the_variable(monkeypatch: pytest.MonkeyPatch, variable: str, gpus: tuple[str, ...]) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", variable)
-    assert visible_gpus() == gpus
-
-
-def test_without_the_variable_the_driver_is_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    program = tmp_path / "nvidia-smi"
-    program.write_text("#!/bin/sh\nprintf '0\\n1\\n'\n")
-    program.chmod(0o700)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
-    assert visible_gpus() == ("0", "1")
-    program.write_text("#!/bin/sh\nexit 9\n")
-    assert visible_gpus() == ()
+    address = Address(8000, "0.0.0.0")
+    assert address.url == f"http://{socket.gethostname()}:8000/v1"
+    assert address.probe_url == "http://127.0.0.1:8000/v1"
+    assert Address(8000, "::1").url == "http://[::1]:8000/v1"
 
 
 def test_a_missing_backend_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,45 +125,12 @@ def test_a_folder_becomes_absolute_and_a_name_stays(tmp_path: Path, monkeypatch:
 
 
 def test_ports_that_are_taken_are_refused_before_anything_starts() -> None:
-    ports = free_ports("127.0.0.1", 3)
-    assert len({*ports}) == 3
-    check_free("127.0.0.1", ports)
-    refused = pytest.raises(UsageError, match=rf"Port {ports[1]} .*Choose another --port")
-    with socket.create_server(("127.0.0.1", ports[1])), refused:
-        check_free("127.0.0.1", ports)
+    port = free_port("127.0.0.1")
+    assert free_port("127.0.0.1", port) == port
+    refused = pytest.raises(UsageError, match=rf"Port {port} .*Choose another --port")
+    with socket.create_server(("127.0.0.1", port)), refused:
+        free_port("127.0.0.1", port)
     with pytest.raises(UsageError, match="70000"):
-        check_free("127.0.0.1", (70000,))
-    with pytest.raises(UsageError, match="cannot listen there"):
-        free_ports("192.0.2.1", 1)
-
-
-@pytest.mark.parametrize(
-    ("words", "remedy", "final"),
-    [
-        (
-            "[Errno 98] error while attempting to bind on address ('127.0.0.1', 80): address already in use",
-            "port",
-            False,
-        ),
-        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", "--max-model-len", False),
-        ("ValueError: No available memory for the cache blocks.", "memory", False),
-        (
-            "ValueError: Free memory on device (10/80 GiB) on startup is less than desired GPU memory utilization",
-            "memory",
-            False,
-        ),
-        ("OSError: We couldn't connect to 'https://huggingface.co' to load the files", "unknown", True),
-        ("api_server.py: error: unrecognized arguments: --max-len", "follows --", True),
-        ("No such option: --foo", "follows --", True),
-        ("ValidationError: 1 validation error for ModelConfig", "does not fit the model", True),
-        ("RuntimeError: No CUDA GPUs are available", "nvidia-smi", True),
-        ("ModuleNotFoundError: No module named 'vllm'", "pip install", True),
-        ("it was ended by signal 9", "It was killed", False),
-        ("Traceback: KeyError 7", "", False),
-    ],
-)
-def test_last_words_have_remedies(words: str, remedy: str, final: bool) -> None:
-    assert remedy in hint(words)
-    assert bool(hint(words)) == bool(remedy)
-    assert is_final(words) is final
-    assert port_taken(words) is ("in use" in words)
+        free_port("127.0.0.1", 70000)
+    with pytest.raises(UsageError, match=r"listen on 192\.0\.2\.1"):
+        free_port("192.0.2.1")

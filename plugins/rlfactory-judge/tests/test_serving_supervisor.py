@@ -1,9 +1,8 @@
-"""The supervisor: starts servers anew, gives up where that is no use, and leaves none behind."""
+"""The supervisor: starts a server anew, gives up where that is no use, and leaves none behind."""
 
 from __future__ import annotations
 
 import asyncio
-import socket
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -13,9 +12,8 @@ from typing import Any
 
 import pytest
 from judge_serving import MODEL, living, pids, stub_launch
-from rlfactory_judge.serving.machine import free_ports
-from rlfactory_judge.serving.servers import Launch, Replica
-from rlfactory_judge.serving.supervisor import ServerGroup, Supervisor, Timeouts
+from rlfactory_judge.serving.servers import Address, Launch, free_port
+from rlfactory_judge.serving.supervisor import Server, Timeouts, keep_serving
 from said import Said
 
 from rlfactory_core.errors import BackendError
@@ -23,7 +21,7 @@ from rlfactory_core.errors import BackendError
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")]
 
 PATIENCE_S = 120.0
-QUICK = Timeouts(ready_s=PATIENCE_S, backoff_s=0.01, look_s=0.02, health_s=0.05, sick_s=PATIENCE_S)
+QUICK = Timeouts(ready_s=PATIENCE_S, backoff_s=0.01, health_s=0.02, sick_s=PATIENCE_S)
 
 
 async def until(holds: Callable[[], Any], what: str) -> None:
@@ -37,55 +35,49 @@ async def until(holds: Callable[[], Any], what: str) -> None:
         raise AssertionError(f"waited {PATIENCE_S:g} s for {what}") from None
 
 
-def make(
-    folder: Path, count: int, said: Said, *, model: str = MODEL, movable: bool = False, timeouts: Timeouts = QUICK
-) -> Supervisor:
-    replicas = [Replica(port) for port in free_ports("127.0.0.1", count)]
-    group = ServerGroup(model, replicas, stub_launch(folder), movable)
-    return Supervisor(group, logs=folder, progress=said, timeouts=timeouts)
+def make(folder: Path, model: str = MODEL) -> Server:
+    address = Address(free_port("127.0.0.1"))
+    return Server(model, address, stub_launch(folder)(address), folder / "server.log")
+
+
+async def keep(server: Server, timeouts: Timeouts = QUICK) -> None:
+    await asyncio.wait_for(keep_serving(server, lambda: None, Said().say, timeouts), PATIENCE_S)
 
 
 @asynccontextmanager
-async def running(supervisor: Supervisor) -> AsyncIterator[None]:
-    """From when all replicas are ready."""
+async def running(server: Server, said: Said, timeouts: Timeouts = QUICK) -> AsyncIterator[asyncio.Future[None]]:
+    """From when it is ready."""
     ready = asyncio.Event()
-    work = asyncio.ensure_future(supervisor.run(ready.set))
+    work = asyncio.ensure_future(keep_serving(server, ready.set, said.say, timeouts))
     try:
-        waits = asyncio.ensure_future(ready.wait())
-        await asyncio.wait([work, waits], timeout=PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
+        await until(lambda: ready.is_set() or work.done(), "the server")
         if work.done():
             work.result()
-        assert ready.is_set()
-        yield
+        yield work
     finally:
-        waits.cancel()
         work.cancel()
-        await asyncio.gather(work, waits, return_exceptions=True)
+        await asyncio.gather(work, return_exceptions=True)
 
 
-def test_all_replicas_answer_and_end_with_it(tmp_path: Path) -> None:
+def test_it_answers_and_ends_with_its_supervisor(tmp_path: Path) -> None:
     async def scenario() -> None:
-        said = Said()
-        supervisor = make(tmp_path, 3, said)
-        async with running(supervisor):
-            assert len(living(tmp_path, "server")) == 3
-            assert len({*supervisor.urls}) == 3
-            for url in supervisor.urls:
-                assert url in said.text
+        said, server = Said(), make(tmp_path)
+        async with running(server, said):
+            assert len(living(tmp_path, "server")) == 1
+            assert server.address.url in said.text
         await until(lambda: not living(tmp_path), "all to end")
 
     asyncio.run(scenario())
 
 
-def test_a_replica_that_dies_is_started_again_with_its_last_words_shown(tmp_path: Path) -> None:
+def test_a_server_that_dies_is_started_again_with_its_last_words_shown(tmp_path: Path) -> None:
     async def scenario() -> None:
         said = Said()
-        async with running(make(tmp_path, 2, said)):
+        async with running(make(tmp_path), said):
             before = living(tmp_path, "server")
             (tmp_path / "die").touch()
-            await until(lambda: len(living(tmp_path, "server") | before) == 3, "another server")
-            await until(lambda: said.text.count("answers at") == 3, "its answer")
-            assert len(living(tmp_path, "server")) == 2
+            await until(lambda: said.text.count("answers at") == 2, "another server")
+            assert len(living(tmp_path, "server") - before) == 1
             assert "exit code 3" in said.text
             assert "asked to die" in said.text
             assert "Starting it again in 0.01 s" in said.text
@@ -93,44 +85,30 @@ def test_a_replica_that_dies_is_started_again_with_its_last_words_shown(tmp_path
     asyncio.run(scenario())
 
 
-def test_a_replica_that_dies_again_and_again_ends_everything(tmp_path: Path) -> None:
+def test_a_server_that_dies_again_and_again_ends_everything(tmp_path: Path) -> None:
     async def scenario() -> None:
-        ready = asyncio.Event()
-        work = asyncio.ensure_future(make(tmp_path, 2, Said()).run(ready.set))
-        await until(ready.is_set, "both to be ready")
-        (tmp_path / "die_at_start").write_text("CUDA out of memory")
-        (tmp_path / "die").touch()
-        with pytest.raises(BackendError) as caught:
-            await asyncio.wait_for(work, PATIENCE_S)
+        async with running(make(tmp_path), Said()) as work:
+            (tmp_path / "die_at_start").write_text("CUDA out of memory")
+            (tmp_path / "die").touch()
+            with pytest.raises(BackendError) as caught:
+                await asyncio.wait_for(work, PATIENCE_S)
         message = str(caught.value)
         assert "has failed 3 times in a row" in message
         assert "--max-model-len" in message
-        assert message.endswith("CUDA out of memory")
+        assert "CUDA out of memory" in message
         await until(lambda: not living(tmp_path), "all to end")
 
     asyncio.run(scenario())
 
 
-def test_a_server_that_can_never_start_is_tried_once(tmp_path: Path) -> None:
-    (tmp_path / "die_at_start").write_text(
-        "OSError: nope/nope is not a local folder and is not a valid model identifier"
-    )
+def test_a_server_that_does_not_start_is_tried_once_and_its_error_is_found_in_a_long_log(tmp_path: Path) -> None:
+    error = "OSError: nope/nope is not a valid model identifier"
+    (tmp_path / "die_at_start").write_text(error + "\nshutting down" * 20)
 
     async def scenario() -> None:
-        with pytest.raises(BackendError, match=r"^Replica \d has failed\. .*The model is unknown"):
-            await make(tmp_path, 2, Said()).run(lambda: None)
-        assert (tmp_path / "replica-0.log").read_text().count("OSError") <= 1
-
-    asyncio.run(scenario())
-
-
-def test_a_server_that_dies_at_its_first_starts_is_tried_three_times(tmp_path: Path) -> None:
-    (tmp_path / "die_at_start").write_text("out of memory")
-
-    async def scenario() -> None:
-        with pytest.raises(BackendError, match=r"Replica 0 has failed 3 times in a row"):
-            await make(tmp_path, 1, Said()).run(lambda: None)
-        assert (tmp_path / "replica-0.log").read_text().count("out of memory") == 3
+        with pytest.raises(BackendError, match=rf"exit code 1\. It says: {error}\n"):
+            await keep(make(tmp_path))
+        assert (tmp_path / "server.log").read_text().count("OSError") == 1
 
     asyncio.run(scenario())
 
@@ -139,9 +117,8 @@ def test_a_server_that_never_answers_is_stuck(tmp_path: Path) -> None:
     (tmp_path / "ill").touch()
 
     async def scenario() -> None:
-        supervisor = make(tmp_path, 1, Said(), timeouts=Timeouts(ready_s=1.0))
-        with pytest.raises(BackendError, match=r"does not answer at http://.* after 1 s\. Its log is .*replica-0\.log"):
-            await supervisor.run(lambda: None)
+        with pytest.raises(BackendError, match=r"does not answer at http://.* after 1 s\. Its log is .*server\.log"):
+            await keep(make(tmp_path), Timeouts(ready_s=1.0))
         await until(lambda: not living(tmp_path), "it to end")
 
     asyncio.run(scenario())
@@ -150,7 +127,7 @@ def test_a_server_that_never_answers_is_stuck(tmp_path: Path) -> None:
 def test_a_server_that_hangs_is_started_anew(tmp_path: Path) -> None:
     async def scenario() -> None:
         said = Said()
-        async with running(make(tmp_path, 1, said, timeouts=replace(QUICK, sick_s=0.3))):
+        async with running(make(tmp_path), said, replace(QUICK, sick_s=0.3)):
             (tmp_path / "ill").touch()
             await until(lambda: "has not been healthy for 0.3 s" in said.text, "it to be missed")
             (tmp_path / "ill").unlink()
@@ -160,44 +137,26 @@ def test_a_server_that_hangs_is_started_anew(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_a_free_port_that_is_taken_meanwhile_is_exchanged(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        said = Said()
-        supervisor = make(tmp_path, 2, said, movable=True)
-        taken = supervisor.urls[1]
-        with socket.create_server(("127.0.0.1", int(taken.rpartition(":")[2].removesuffix("/v1"))), backlog=1):
-            async with running(supervisor):
-                assert taken not in supervisor.urls
-                assert len(living(tmp_path, "server")) == 2
-        assert "The port is taken" in said.text
-
-    asyncio.run(scenario())
-
-
 def test_another_models_server_at_our_address_is_not_taken_for_ours(tmp_path: Path) -> None:
     """Our own server cannot listen, takes its time to say so, and the stranger answers meanwhile."""
-    other = tmp_path / "other"
-    other.mkdir()
 
     async def scenario() -> None:
-        stranger = make(other, 1, Said())
-        async with running(stranger):
-            port = int(stranger.urls[0].rpartition(":")[2].removesuffix("/v1"))
+        stranger = make(tmp_path)
+        async with running(stranger, Said()):
             slow = Launch((sys.executable, "-c", "import time; time.sleep(600)"))
-            group = ServerGroup("ours", [Replica(port)], lambda _: slow)
-            ours = Supervisor(group, logs=tmp_path, progress=Said(), timeouts=QUICK)
+            ours = Server("ours", stranger.address, slow, tmp_path / "ours.log")
             with pytest.raises(BackendError, match=r"does not answer questions to ours: .*there is no model ours"):
-                await ours.run(lambda: None)
+                await keep(ours)
 
     asyncio.run(scenario())
 
 
-def test_it_can_be_stopped_while_servers_start(tmp_path: Path) -> None:
+def test_it_can_be_stopped_while_the_server_starts(tmp_path: Path) -> None:
     (tmp_path / "ill").touch()
 
     async def scenario() -> None:
-        work = asyncio.ensure_future(make(tmp_path, 2, Said()).run(lambda: None))
-        await until(lambda: len(pids(tmp_path, "server")) == 2, "the servers")
+        work = asyncio.ensure_future(keep(make(tmp_path)))
+        await until(lambda: pids(tmp_path, "server"), "the server")
         work.cancel()
         with pytest.raises(asyncio.CancelledError):
             await work

@@ -1,1 +1,1 @@
-"""Serve the judge's model: the servers' processes, their supervisor, and the file with their addresses."""
+"""Serve the judge's model: the server's process, its supervisor, and the file with its address."""

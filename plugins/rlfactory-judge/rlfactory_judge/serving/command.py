@@ -1,4 +1,4 @@
-"""``rlfactory judge serve``: start a judge's servers and keep them running."""
+"""``rlfactory judge serve``: start a judge's server and keep it running."""
 
 from __future__ import annotations
 
@@ -22,21 +22,19 @@ from rlfactory_judge.serving.endpoint_file import (
     remove_endpoints,
     write_endpoints,
 )
-from rlfactory_judge.serving.machine import check_free, free_ports, visible_gpus
 from rlfactory_judge.serving.servers import (
     LOOPBACK,
+    Address,
     Device,
-    Replica,
     Served,
     choose_backend,
+    free_port,
     launch,
     local_model,
-    split_gpus,
 )
-from rlfactory_judge.serving.supervisor import ServerGroup, Supervisor, Timeouts
+from rlfactory_judge.serving.supervisor import Server, Timeouts, keep_serving
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from typing import Literal
 
     from rlfactory_core.reporting.progress import Progress
@@ -44,10 +42,10 @@ if TYPE_CHECKING:
 _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-@click.command(short_help="Start its servers, and keep them running until Ctrl-C.")
+@click.command(short_help="Start its server, and keep it running until Ctrl-C.")
 @click.option("--model", required=True, metavar="FOLDER|NAME", help="A model's folder, or its name on the Hub.")
-@click.option("--replicas", default=1, show_default=True, type=click.IntRange(min=1), help="Servers of the same model.")
-@click.option("--tp", default=1, show_default=True, type=click.IntRange(min=1), help="GPUs that each server spans.")
+@click.option("--replicas", default=1, show_default=True, type=click.IntRange(min=1), help="Copies of the model.")
+@click.option("--tp", default=1, show_default=True, type=click.IntRange(min=1), help="GPUs of each copy.")
 @click.option(
     "--backend",
     default="auto",
@@ -68,80 +66,101 @@ _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     default=8000,
     show_default=True,
     type=click.IntRange(0, 65535),
-    help="Of the first server; the others' follow it. 0 takes free ones.",
+    help="0 takes a free one.",
 )
 @click.option(
     "--endpoints",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="The file that tells runs where the servers are. Default: judge/endpoints.json in rlfactory's cache.",
+    help="The file that tells runs where the server is. Default: judge/endpoints.json in rlfactory's cache.",
 )
-@click.option("--logs", type=click.Path(file_okay=False, path_type=Path), help="Where the servers' output goes.")
+@click.option("--logs", type=click.Path(file_okay=False, path_type=Path), help="Where the server's output goes.")
 @click.option(
     "--ready-s",
     default=1800.0,
     show_default=True,
     type=click.FloatRange(min=0, min_open=True),
-    help="How long a server may load before it counts as stuck.",
+    help="How long it may load before it counts as stuck.",
 )
 @click.argument("rest", nargs=-1, type=click.UNPROCESSED, metavar="[-- SERVER-OPTION...]")
-def serve(model: str, replicas: int, tp: int, host: str, port: int, rest: tuple[str, ...], **options: Any) -> None:
-    """Serve a judge's model until Ctrl-C: start its servers, and restart those that end.
+def serve(model: str, host: str, port: int, ready_s: float, rest: tuple[str, ...], **options: Any) -> None:
+    """Serve a judge's model until Ctrl-C: start its server, and restart it if it ends.
 
-    The servers speak OpenAI's API. When all of them answer, their addresses are written to the endpoint file, where a
-    run with the reward `judge` finds them; it is removed at the end. What follows -- goes to each server as it is, such
-    as -- --max-model-len 16384 for vLLM.
+    The server speaks OpenAI's API. When it answers, its address is written to the endpoint file, where a run with the
+    reward `judge` finds it; the file is removed at the end. What follows -- goes to the server as it is, such as
+    -- --max-model-len 16384 for vLLM.
     """
-    served, gpus = _what(model, tp, rest, options["backend"], options["device"])
-    split = split_gpus(gpus, replicas, tp) if served.device == "cuda" else ((),) * replicas
+    served = _served(model, rest, **{name: options[name] for name in ("replicas", "tp", "backend", "device")})
     path = options["endpoints"] or default_endpoints()
     _check_unused(path)
-    ports = tuple(range(port, port + replicas)) if port else free_ports(host, replicas)
-    check_free(host, ports)
+    address = Address(free_port(host, port), host)
     folder = _log_folder(options["logs"])
+    server = Server(served.model_id, address, launch(served, address), folder / "server.log")
     with make_progress(sys.stderr) as progress:
-        members = [Replica(number, host, own) for number, own in zip(ports, split, strict=True)]
-        group = ServerGroup(served.model_id, members, lambda replica: launch(served, replica), movable=port == 0)
-        timeouts = Timeouts(ready_s=options["ready_s"])
-        supervisor = Supervisor(group, logs=folder, progress=progress, timeouts=timeouts)
         progress.say(f"{served.model}, served by {served.backend} on {served.device}, logs in {folder}")
-        progress.stage("starting", replicas, "server")
-        was_ready = asyncio.run(_until_stopped(supervisor, served.model_id, path, progress))
+        progress.stage("starting", 1, "server")
+        was_ready = asyncio.run(_until_stopped(server, Timeouts(ready_s=ready_s), path, progress))
     if not was_ready:
-        raise RunStopped("stopped before the servers were ready")
+        raise RunStopped("stopped before the server was ready")
     click.echo("stopped", err=True)
 
 
-def _what(
-    model: str, tp: int, rest: tuple[str, ...], backend: Literal["auto", "vllm", "transformers"], device: str
-) -> tuple[Served, Sequence[str]]:
-    """The common settings of the servers, and the GPUs for them."""
-    gpus = visible_gpus() if device != "cpu" else ()
+def _served(
+    model: str,
+    rest: tuple[str, ...],
+    *,
+    replicas: int,
+    tp: int,
+    backend: Literal["auto", "vllm", "transformers"],
+    device: str,
+) -> Served:
+    """The settings of the server, if this machine can run it."""
+    gpus = _gpus() if device != "cpu" else 0
     where: Device = "cuda" if device == "cuda" or gpus else "cpu"
-    served = Served(local_model(model), choose_backend(backend, where), where, tp, rest)
-    if tp > 1 and (served.backend != "vllm" or where == "cpu"):
-        raise UsageError(f"--tp {tp} needs vLLM on GPUs, and this is {served.backend} on {where}. Leave --tp out.")
-    return served, gpus
+    served = Served(local_model(model), choose_backend(backend, where), where, replicas, tp, rest)
+    for name, value, possible in (
+        ("replicas", replicas, served.backend == "vllm"),
+        ("tp", tp, served.backend == "vllm" and where == "cuda"),
+    ):
+        if value > 1 and not possible:
+            needed = "vLLM on GPUs" if name == "tp" else "vLLM"
+            raise UsageError(
+                f"--{name} {value} needs {needed}, and this is {served.backend} on {where}. Leave --{name} out."
+            )
+    if where == "cuda" and replicas * tp > gpus:
+        raise UsageError(
+            f"--replicas {replicas} with --tp {tp} need {replicas * tp} GPU{'s' * (replicas * tp > 1)}, and {gpus} can "
+            "be seen. Give less, name more GPUs in CUDA_VISIBLE_DEVICES, or serve a small model with --device cpu."
+        )
+    return served
 
 
-async def _until_stopped(supervisor: Supervisor, model: str, path: Path, progress: Progress) -> bool:
-    """Run the servers until a signal; returns whether they had become ready."""
+def _gpus() -> int:
+    """The number of GPUs that the server may use."""
+    import torch
+
+    return torch.cuda.device_count()
+
+
+async def _until_stopped(server: Server, timeouts: Timeouts, path: Path, progress: Progress) -> bool:
+    """Run the server until a signal; returns whether it had become ready."""
     is_ready = False
 
     def ready() -> None:
         nonlocal is_ready
         is_ready = True
-        write_endpoints(path, EndpointFile(model, supervisor.urls, (os.getpid(),)))
+        write_endpoints(path, EndpointFile(server.model, (server.address.url,), (os.getpid(),)))
+        progress.advance()
         progress.stage("serving")
         progress.say(f"  endpoint file {path} (Ctrl-C stops)")
 
-    work = asyncio.ensure_future(supervisor.run(ready))
+    work = asyncio.ensure_future(keep_serving(server, ready, progress.say, timeouts))
     loop = asyncio.get_running_loop()
     for number in _ENDS:
         loop.add_signal_handler(number, work.cancel)
     try:
         await work
     except asyncio.CancelledError:
-        progress.say("  stopping the servers")
+        progress.say("  stopping the server")
     finally:
         remove_endpoints(path, os.getpid())
     return is_ready

@@ -1,4 +1,4 @@
-"""The file through which a run finds the servers of ``rlfactory judge serve``."""
+"""The file through which a run finds the server of ``rlfactory judge serve``."""
 
 from __future__ import annotations
 
@@ -10,13 +10,17 @@ import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated
+
+from pydantic import Field, TypeAdapter, ValidationError
 
 from rlfactory_core.cache import cache_root
 from rlfactory_core.errors import UsageError
 
-_START = "Start the servers with `rlfactory judge serve --model MODEL`, or give the judge an address with `url`."
+_START = "Start the server with `rlfactory judge serve --model MODEL`, or give the judge an address with `url`."
 _START_FIELD = 19  # of /proc/PID/stat, counted behind the program's name
+
+Url = Annotated[str, Field(pattern="^https?://")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +28,14 @@ class EndpointFile:
     """A judge's addresses, and the processes that must be alive."""
 
     model: str  # the id that requests name
-    urls: tuple[str, ...]  # one a replica, each up to and with /v1
-    pids: tuple[int, ...] = ()  # of the supervisor, on `host`; none: not checked
+    urls: Annotated[tuple[Url, ...], Field(min_length=1)]  # each up to and with /v1
+    pids: tuple[int, ...] = ()  # of `judge serve`, on `host`; none: not checked
     host: str = field(default_factory=socket.gethostname)
     started: float = field(default_factory=time.time)  # Unix time, seconds
     births: tuple[str, ...] = ()  # start times of `pids` in kernel ticks, because process ids are reused
+
+
+_FORMAT = TypeAdapter(EndpointFile)
 
 
 def default_endpoints() -> Path:
@@ -43,18 +50,13 @@ def write_endpoints(path: Path, file: EndpointFile) -> None:
         UsageError: it cannot be written.
     """
     births = file.births or tuple(_birth(pid) for pid in file.pids)
-    text = json.dumps({**asdict(file), "births": births}, indent=2)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as temporary:
-                temporary.write(text + "\n")
-            os.replace(name, path)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(name)
-            raise
+        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+            temporary = Path(folder) / path.name
+            temporary.touch(mode=0o600)  # others need not know where the judge is
+            temporary.write_text(json.dumps({**asdict(file), "births": births}, indent=2) + "\n", encoding="utf-8")
+            temporary.replace(path)
     except OSError as error:
         raise UsageError(
             f"The endpoint file {path} cannot be written ({error.strerror}). Give another one with --endpoints."
@@ -68,11 +70,14 @@ def read_endpoints(path: Path) -> EndpointFile:
         UsageError: the file is missing or damaged, or the process that started the servers has ended.
     """
     file = _parse(path)
-    if gone := _gone(file):
-        raise UsageError(
-            f"The endpoint file {path} is left over: process {gone}, which started the judge's servers, has ended. "
-            f"{_START}"
-        )
+    if file.host == socket.gethostname():
+        births = file.births or ("",) * len(file.pids)
+        for pid, birth in zip(file.pids, births, strict=False):
+            if not _is_alive(pid, birth):
+                raise UsageError(
+                    f"The endpoint file {path} is left over: process {pid}, which started the judge's server, has "
+                    f"ended. {_START}"
+                )
     return file
 
 
@@ -85,53 +90,27 @@ def remove_endpoints(path: Path, pid: int) -> None:
 
 def _parse(path: Path) -> EndpointFile:
     try:
-        text = path.read_text(encoding="utf-8")
+        return _FORMAT.validate_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UsageError(f"No judge is being served: there is no endpoint file {path}. {_START}") from None
+    except ValidationError as error:
+        wrong = "; ".join(f"{'.'.join(map(str, one['loc'])) or 'file'}: {one['msg']}" for one in error.errors())
+        raise UsageError(
+            f"The endpoint file {path} is damaged ({wrong}). Expected a JSON object with model and urls, as "
+            f"`rlfactory judge serve` writes it. Remove it. {_START}"
+        ) from error
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"The endpoint file {path} cannot be read: {error}. {_START}") from error
+
+
+def _is_alive(pid: int, birth: str) -> bool:
     try:
-        return _from_json(json.loads(text))
-    except (ValueError, KeyError, TypeError) as error:
-        raise UsageError(
-            f"The endpoint file {path} is damaged ({type(error).__name__}: {error}). Expected a JSON object with model "
-            f"and urls, as `rlfactory judge serve` writes it. Remove it. {_START}"
-        ) from error
-
-
-def _from_json(data: Any) -> EndpointFile:
-    if not isinstance(data, dict):
-        raise TypeError(f"got a {type(data).__name__}")
-    model, urls = data["model"], data["urls"]
-    if not isinstance(model, str) or not isinstance(urls, list) or not urls:
-        raise TypeError("model has to be text, and urls a list that is not empty")
-    if not all(isinstance(url, str) and url.startswith(("http://", "https://")) for url in urls):
-        raise ValueError(f"urls have to begin with http:// or https://, got {urls}")
-    return EndpointFile(
-        model,
-        tuple(urls),
-        tuple(int(pid) for pid in data.get("pids", ())),
-        str(data.get("host", "")),
-        float(data.get("started", 0.0)),
-        tuple(str(birth) for birth in data.get("births", ())),
-    )
-
-
-def _gone(file: EndpointFile) -> int | None:
-    """A process that should be alive and is not; None if all are, or run on another machine."""
-    if file.host != socket.gethostname():
-        return None
-    births = file.births or ("",) * len(file.pids)
-    for pid, birth in zip(file.pids, births, strict=False):
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return pid
-        except PermissionError:
-            pass  # another user's process, which is alive
-        if birth and _birth(pid) != birth:
-            return pid
-    return None
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # another user's process, which is alive
+    return not birth or _birth(pid) == birth
 
 
 def _birth(pid: int) -> str:

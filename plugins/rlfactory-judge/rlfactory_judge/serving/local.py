@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 import tempfile
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from rlfactory_judge.serving.hints import port_taken
-from rlfactory_judge.serving.machine import free_ports
+from rlfactory_core.errors import BackendError
 from rlfactory_judge.serving.process import ServerProcess
-from rlfactory_judge.serving.readiness import EndedError, wait_until_ready
+from rlfactory_judge.serving.readiness import wait_until_ready
 from rlfactory_judge.serving.servers import (
     LOOPBACK,
+    Address,
     Backend,
-    Launch,
-    Replica,
     Served,
     choose_backend,
+    free_port,
     local_model,
     small_launch,
 )
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from typing import Self
 
 _TRIES = 3  # in case another program takes the port before the server does
+_PORT_TAKEN = re.compile(r"address already in use|errno 98\b|port \d+ is already in use", re.IGNORECASE)
 _GRACE_S = 3.0  # the server has no state to save
 
 
@@ -67,43 +68,39 @@ class LocalServer:
     async def __aenter__(self) -> Self:
         self._folder = Path(tempfile.mkdtemp(prefix="rlfactory-judge-"))
         try:
-            for attempt in range(1, _TRIES + 1):
-                (port,) = free_ports(LOOPBACK, 1)
-                replica = Replica(port)
+            for left in reversed(range(_TRIES)):
                 try:
-                    await self._start(small_launch(self._served, replica), replica.url)
-                    return self
-                except EndedError as error:
-                    if attempt == _TRIES or not port_taken(error.words):
+                    await self._start(self._folder)
+                    break
+                except BackendError as error:
+                    if not left or not _PORT_TAKEN.search(str(error)):
                         raise
                     await self._stop()
         except BaseException:
             await self._close()
             raise
-        raise AssertionError("the last attempt returns or raises")
+        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self._close()
 
-    async def _start(self, launch: Launch, url: str) -> None:
-        assert self._folder is not None
-        log = self._folder / "server.log"
-        self._process = ServerProcess(launch.command, launch.environment, log, grace_s=_GRACE_S, scratch=self._folder)
-        await wait_until_ready(self._process, url, self.model, self._ready_s)
-        self.url = url
+    async def _start(self, folder: Path) -> None:
+        address = Address(free_port(LOOPBACK))
+        made = small_launch(self._served, address)
+        log = folder / "server.log"
+        self._process = ServerProcess(made.command, made.environment, log, grace_s=_GRACE_S, scratch=folder)
+        await wait_until_ready(self._process, address.url, self.model, self._ready_s)
+        self.url = address.url
 
     async def _stop(self) -> None:
         process, self._process = self._process, None
         if process is not None:
+            process.request_stop()  # before any waiting, which may be cancelled
             await asyncio.to_thread(process.stop)
 
     async def _close(self) -> None:
-        """Stop the process even if this task is cancelled again: the request to end comes before any waiting."""
-        process = self._process
-        if process is not None:
-            process.request_stop()
         try:
             await self._stop()
         finally:

@@ -6,7 +6,7 @@ import dataclasses
 import re
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
@@ -21,11 +21,6 @@ Device = Literal["cuda", "cpu"]
 
 LOOPBACK = "127.0.0.1"
 _ANYWHERE = ("0.0.0.0", "::", "")  # noqa: S104 - recognised, not chosen
-_MODULES: Mapping[Backend, str] = {
-    # `vllm serve` asks for the distribution "vllm", and its CPU build has another name.
-    "vllm": "vllm.entrypoints.openai.api_server",
-    "transformers": "rlfactory_judge.serving.transformers_serve",
-}
 _NEEDS: Mapping[Backend, tuple[str, ...]] = {
     "vllm": ("vllm",),
     "transformers": ("transformers", "torch", "fastapi", "uvicorn", "openai", "pydantic", "accelerate"),
@@ -39,24 +34,35 @@ _REASONING = (
     (r"magistral", "mistral"),
     (r"glm-?4\.[56]", "glm45"),
 )
-_TINY_CPU = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
 _SMALL: Mapping[Backend, tuple[str, ...]] = {
     "vllm": ("--enforce-eager", "--dtype", "float32"),  # compiling a tiny model takes longer than it saves
     "transformers": (),
 }
-_QUIET = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_UPDATE_CHECK": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
-_ANALYTICS = {"VLLM_NO_USAGE_STATS": "1", "VLLM_DO_NOT_TRACK": "1"}
-OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+_SMALL_ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+}
+_ENVIRONMENT = {
+    "TOKENIZERS_PARALLELISM": "false",
+    "HF_HUB_DISABLE_UPDATE_CHECK": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_DO_NOT_TRACK": "1",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """The common settings of all replicas."""
+    """What a server serves, and on what."""
 
     model: str  # a folder's absolute path, or a name on the Hub
     backend: Backend
     device: Device
-    tensor_parallel: int = 1
+    replicas: int = 1  # copies of the model in one server, which balances their load; only vLLM has several
+    tensor_parallel: int = 1  # GPUs of each copy
     extra: tuple[str, ...] = ()  # the server's own options, after ours, so that they override them
 
     @property
@@ -70,12 +76,11 @@ class Served:
 
 
 @dataclass(frozen=True, slots=True)
-class Replica:
-    """One server: its address and its GPUs."""
+class Address:
+    """Where a server listens."""
 
     port: int
     host: str = LOOPBACK
-    gpus: tuple[str, ...] = ()  # as CUDA_VISIBLE_DEVICES names them
 
     @property
     def probe_url(self) -> str:
@@ -90,7 +95,7 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """The command, environment and folder of a process."""
+    """The command and the environment of a process."""
 
     command: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -100,32 +105,44 @@ def _url(host: str, port: int) -> str:
     return f"http://[{host}]:{port}/v1" if ":" in host else f"http://{host}:{port}/v1"
 
 
-def launch(served: Served, replica: Replica) -> Launch:
-    """The process of one replica's server."""
-    command = [sys.executable, "-m", _MODULES[served.backend]]
-    where = ["--host", replica.host, "--port", str(replica.port)]
+def launch(served: Served, address: Address) -> Launch:
+    """The process of a server."""
+    where = ("--host", address.host, "--port", str(address.port))
+    environment = dict(_ENVIRONMENT)
+    if served.device == "cpu":
+        environment["CUDA_VISIBLE_DEVICES"] = ""
     if served.backend == "vllm":
-        command += ["--model", served.model, *where, "--enable-prefix-caching"]
-        if served.tensor_parallel > 1:
-            command += ["--tensor-parallel-size", str(served.tensor_parallel)]
-        if parser := reasoning_parser(served.model):
-            command += ["--reasoning-parser", parser]
-    else:
-        command += [served.model, *where, "--device", served.device]
-    environment = {**_QUIET, **_ANALYTICS}
-    if served.backend == "transformers" and Path(served.model).is_absolute():
+        return Launch((sys.executable, "-m", *_vllm(served), *where, *served.extra), environment)
+    if Path(served.model).is_absolute():
         # Its list of models comes from the cache, and fails without one; clients use this list as a health check.
         # Its working directory serves as an empty cache.
         environment["HF_HUB_CACHE"] = "."
-    environment["CUDA_VISIBLE_DEVICES"] = ",".join(replica.gpus)  # none on the CPU
-    return Launch((*command, *served.extra), environment)
+    program = (sys.executable, "-m", "rlfactory_judge.serving.transformers_serve", served.model)
+    return Launch((*program, *where, "--device", served.device, *served.extra), environment)
 
 
-def small_launch(served: Served, replica: Replica) -> Launch:
+def _vllm(served: Served) -> list[str]:
+    # `vllm serve` has an API server for each replica, but asks for the distribution "vllm": the build for CPUs has
+    # another name.
+    if served.device == "cuda":
+        words = ["vllm.entrypoints.cli.main", "serve", served.model]
+    else:
+        words = ["vllm.entrypoints.openai.api_server", "--model", served.model]
+    words.append("--enable-prefix-caching")
+    if served.replicas > 1:
+        words += ["--data-parallel-size", str(served.replicas)]
+    if served.tensor_parallel > 1:
+        words += ["--tensor-parallel-size", str(served.tensor_parallel)]
+    if parser := reasoning_parser(served.model):
+        words += ["--reasoning-parser", parser]
+    return words
+
+
+def small_launch(served: Served, address: Address) -> Launch:
     """`launch` for a tiny model beside training on a CPU: one thread, little memory, no network."""
     given = dataclasses.replace(served, extra=(*_SMALL[served.backend], *served.extra))
-    plain = launch(given, replica)
-    return Launch(plain.command, {**plain.environment, **_TINY_CPU, **OFFLINE})
+    plain = launch(given, address)
+    return Launch(plain.command, {**plain.environment, **_SMALL_ENVIRONMENT})
 
 
 def reasoning_parser(model: str) -> str | None:
@@ -176,19 +193,20 @@ def local_model(model: str) -> str:
     return model
 
 
-def split_gpus(visible: Sequence[str], replicas: int, tensor_parallel: int) -> tuple[tuple[str, ...], ...]:
-    """The GPUs of each replica, in order.
+def free_port(host: str, port: int = 0) -> int:
+    """The port, or with 0 a free one from the kernel. Another program may still take it before it is used.
 
     Raises:
-        UsageError: there are too few.
+        UsageError: the port is in use or not allowed, or the address does not belong to this machine.
     """
-    needed = replicas * tensor_parallel
-    if needed > len(visible):
-        remedy = "Give fewer --replicas, a smaller --tp, or more GPUs in CUDA_VISIBLE_DEVICES."
-        if not visible:
-            remedy = "Name them in CUDA_VISIBLE_DEVICES, or serve a small model with --device cpu."
+    try:
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: a port in TIME_WAIT is free
+            probe.bind((host, port))
+            probe.listen(1)
+            return int(probe.getsockname()[1])
+    except (OSError, OverflowError) as error:
+        what = f"Port {port} on {host or 'this machine'} cannot be used" if port else f"Nobody can listen on {host}"
         raise UsageError(
-            f"--replicas {replicas} with --tp {tensor_parallel} need {needed} GPU{'s' * (needed > 1)}, and "
-            f"{len(visible)} can be seen. {remedy}"
-        )
-    return tuple(tuple(visible[start : start + tensor_parallel]) for start in range(0, needed, tensor_parallel))
+            f"{what} ({getattr(error, 'strerror', None) or error}). Choose another --port (0 for a free one) or --host."
+        ) from error
