@@ -23,6 +23,7 @@ __all__ = [
     "Group",
     "Message",
     "Role",
+    "Row",
     "Sample",
     "SampledTokens",
     "SamplingParams",
@@ -45,13 +46,14 @@ class FaultKind(StrEnum):
     """The cause of a failure.
 
     The model sees a ``policy`` or ``tool`` fault as the result of its call. An ``infra`` or ``verifier`` fault masks
-    the trajectory; see `Fault.masks`.
+    the trajectory; see `Fault.masks`. After an ``agent`` fault there is no answer, and the trajectory is scored so.
     """
 
     POLICY = "policy"  # a wrong call by the model: bad JSON, unknown tool, invalid arguments
     TOOL = "tool"  # the tool ran and reported an error
     INFRA = "infra"  # no result because of a timeout, a crash or a lost connection
     VERIFIER = "verifier"  # a scorer or verifier could not decide
+    AGENT = "agent"  # the user's own agent failed: it raised, exited with an error, or gave no answer
 
 
 FaultCode = Literal["", "crashed", "late", "undecided", "unusable"]
@@ -68,6 +70,8 @@ class StopReason(StrEnum):
     LENGTH = "length"  # a token budget ran out, within a turn or over the trajectory
     ENV_DONE = "env_done"
     TOOL_BUDGET = "tool_budget"  # more tool calls than allowed
+    MAX_ROWS = "max_rows"  # an agent rewrote its history more often than allowed
+    AGENT_FAILED = "agent_failed"  # the user's own agent raised, exited with an error, or gave no answer
     FAULT = "fault"  # an infra fault ended the episode
 
 
@@ -223,25 +227,19 @@ class Turn:
     version: int = 0
     sample_s: float = 0.0
     tools_s: float = 0.0
+    row: int = 0  # the `Row` of the trajectory that it belongs to
+    fork: str = ""  # why it begins a row of its own, such as ``edited_history``; empty in a trajectory's first row
 
 
 @dataclass(frozen=True, slots=True)
-class Trajectory:
-    """All turns of one attempt at one sample.
+class Row:
+    """Turns whose ids only grow: what is trained as one sequence.
 
     ``ids``, ``loss_mask`` and ``logprobs`` have one entry for each token. The mask is 1 for sampled tokens. Context
     tokens have mask 0 and log-prob 0.0.
     """
 
-    sample: Sample
-    attempt: int
     turns: tuple[Turn, ...]
-    stop: StopReason
-    faults: tuple[Fault, ...] = ()
-    score: Score | None = None
-    seconds: float = 0.0
-    tools: tuple[ToolSpec, ...] = ()  # that the model was offered
-    info: Mapping[str, Any] = field(default_factory=dict)  # of the environment's state, for scorers
 
     @property
     def ids(self) -> tuple[int, ...]:
@@ -261,6 +259,46 @@ class Trajectory:
             values += [0.0] * len(turn.context_ids)
             values += turn.logprobs
         return tuple(values)
+
+
+@dataclass(frozen=True, slots=True)
+class Trajectory:
+    """All turns of one attempt at one sample, in the order in which they were sampled.
+
+    Most attempts are one row. An agent that edits its history or asks for a second conversation has several. ``ids``,
+    ``loss_mask`` and ``logprobs`` are those of all rows, one row after the other.
+    """
+
+    sample: Sample
+    attempt: int
+    turns: tuple[Turn, ...]
+    stop: StopReason
+    faults: tuple[Fault, ...] = ()
+    score: Score | None = None
+    seconds: float = 0.0
+    tools: tuple[ToolSpec, ...] = ()  # that the model was offered
+    info: Mapping[str, Any] = field(default_factory=dict)  # of the environment's state, for scorers
+    answer: str | None = None  # that the user's own agent gave; None: the answer is in the turns
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """The rows, in the order in which they began."""
+        found: dict[int, list[Turn]] = {}
+        for turn in self.turns:
+            found.setdefault(turn.row, []).append(turn)
+        return tuple(Row(tuple(turns)) for turns in found.values())
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        return tuple(chain.from_iterable(row.ids for row in self.rows))
+
+    @property
+    def loss_mask(self) -> tuple[int, ...]:
+        return tuple(chain.from_iterable(row.loss_mask for row in self.rows))
+
+    @property
+    def logprobs(self) -> tuple[float, ...]:
+        return tuple(chain.from_iterable(row.logprobs for row in self.rows))
 
     @property
     def num_sampled(self) -> int:
@@ -292,7 +330,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class TrainSequence:
-    """One trajectory for the update; all tuples have one entry for each token."""
+    """One row for the update; all tuples have one entry for each token."""
 
     ids: tuple[int, ...]
     loss_mask: tuple[int, ...]  # 1 for sampled tokens, else 0

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from rlfactory_core.algo.advantages import check_advantage, group_advantages
 from rlfactory_core.algo.masking import is_trained
-from rlfactory_core.types import Group, TrainBatch, TrainSequence, Trajectory
+from rlfactory_core.types import Group, Row, TrainBatch, TrainSequence
 
 
 def build_batches(
@@ -16,36 +16,37 @@ def build_batches(
     """Compute advantages, select the sequences with a gradient, shuffle them by ``seed``, and cut them into batches.
 
     A group that has lost too many of its attempts is left out; see `masking`.
-    There are at most ``updates`` batches, whose sizes differ by at most one. None is empty, so there are fewer if too
-    few sequences have a gradient. A micro-batch holds sequences of similar length, and their number times the longest
-    stays within ``microbatch_tokens``. A sequence longer than that has a micro-batch of its own.
+    There are at most ``updates`` batches, whose numbers of trajectories differ by at most one. None is empty, so there
+    are fewer if too few trajectories have a gradient. All rows of a trajectory are in one batch, and each sampled token
+    has the same weight there, so that a trajectory does not weigh more because it was cut into rows.
+    A micro-batch holds sequences of similar length, and their number times the longest stays within
+    ``microbatch_tokens``. A sequence longer than that has a micro-batch of its own.
 
     Raises:
         ConfigError: unknown ``advantage``.
     """
     check_advantage(advantage)
-    sequences: list[TrainSequence] = []
+    trajectories: list[list[TrainSequence]] = []
     for group in filter(is_trained, groups):
         live = [trajectory for trajectory in group.trajectories if not trajectory.masked]
         rewards = [trajectory.reward for trajectory in live]
         for trajectory, value in zip(live, group_advantages(advantage, rewards), strict=True):
             if value and trajectory.num_sampled:
-                sequences.append(_sequence(trajectory, value))
-    random.Random(seed).shuffle(sequences)
-    parts = min(updates, len(sequences))
-    return tuple(_batch(sequences[index::parts], microbatch_tokens) for index in range(parts))
+                trajectories.append([_sequence(row, value) for row in trajectory.rows])
+    random.Random(seed).shuffle(trajectories)
+    parts = min(updates, len(trajectories))
+    batches = ([row for rows in trajectories[index::parts] for row in rows] for index in range(parts))
+    return tuple(_batch(sequences, microbatch_tokens) for sequences in batches)
 
 
-def _sequence(trajectory: Trajectory, advantage: float) -> TrainSequence:
-    advantages: list[float] = []
-    for turn in trajectory.turns:
-        advantages += [0.0] * len(turn.context_ids) + [advantage] * len(turn.sampled_ids)
+def _sequence(row: Row, advantage: float) -> TrainSequence:
+    mask = row.loss_mask
     return TrainSequence(
-        ids=trajectory.ids,
-        loss_mask=trajectory.loss_mask,
-        advantages=tuple(advantages),
-        logprobs=trajectory.logprobs,
-        version=min(turn.version for turn in trajectory.turns),
+        ids=row.ids,
+        loss_mask=mask,
+        advantages=tuple(advantage if own else 0.0 for own in mask),
+        logprobs=row.logprobs,
+        version=min(turn.version for turn in row.turns),
     )
 
 

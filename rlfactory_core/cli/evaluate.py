@@ -20,6 +20,8 @@ PLACES = {
     "attempts": ("eval", "attempts"),
     "data": ("data", "eval"),
     "mcp": ("tools", "mcp"),
+    "agent": ("agent", "command"),
+    "agent_workers": ("agent", "workers"),
 }
 
 

@@ -130,9 +130,17 @@ _JUDGE = click.option(
 )
 
 
+_AGENT = click.option(
+    "--agent", metavar="CMD", help="A program of your own that plays instead of the task's loop, in any language."
+)
+_AGENT_WORKERS = click.option(
+    "--agent-workers", type=click.IntRange(min=0), help="Processes of it that play on and on. Default: one an attempt."
+)
+
+
 def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the options that ``run`` and ``eval`` share."""
-    return MCP(REWARD(_JUDGE(_RECIPE(CONFIG(command)))))
+    return _AGENT(_AGENT_WORKERS(MCP(REWARD(_JUDGE(_RECIPE(CONFIG(command)))))))
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,8 @@ PLACES = {
     "data": ("data", "train"),
     "eval_data": ("data", "eval"),
     "mcp": ("tools", "mcp"),
+    "agent": ("agent", "command"),
+    "agent_workers": ("agent", "workers"),
     "steps": ("train", "steps"),
 }
 

@@ -72,6 +72,21 @@ class RolloutConfig(Section):
     """Tool results are taken in the order of the calls, so that a seed gives the same run, bit for bit (CPU)."""
     slots: Positive = 128
     """Trajectories that one process decodes at once."""
+    retries: Natural = 1
+    """How often an attempt that an infrastructure fault spoilt is played again before it is masked."""
+
+
+class AgentConfig(Section):
+    """An agent that is a program of the user's own, instead of the task's environment and tools."""
+
+    command: str = ""
+    """Such as ``python my_agent.py``; empty: the task's own loop."""
+    environment: tuple[str, ...] = ()
+    """Names of variables that the program gets beside those of the model's address."""
+    workers: Natural = 0
+    """Processes that play one attempt after the other; 0: a fresh process for each attempt."""
+    deadline_s: Annotated[float, Field(gt=0.0)] = 600.0
+    """For one attempt."""
 
 
 def _cache_place(value: Any) -> Any:
@@ -236,6 +251,7 @@ class RunConfig(Section):
     data: DataConfig = DataConfig()
     chat: ChatConfig = ChatConfig()
     rollout: RolloutConfig = RolloutConfig()
+    agent: AgentConfig = AgentConfig()
     tools: ToolsConfig = ToolsConfig()
     train: TrainConfig = TrainConfig()
     eval: EvalConfig = EvalConfig()

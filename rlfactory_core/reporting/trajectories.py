@@ -74,6 +74,7 @@ class StoredTrajectory:
             },
             "tools": [_fields(tool) for tool in trajectory.tools],
             **({"info": dict(trajectory.info)} if trajectory.info else {}),
+            **({"answer": trajectory.answer} if trajectory.answer is not None else {}),
             "turns": [_turn_to_dict(turn, text) for turn, text in zip(trajectory.turns, self.texts, strict=True)],
         }
 
@@ -168,6 +169,7 @@ def _turn_to_dict(turn: Turn, text: TurnText) -> dict[str, Any]:
         "version": turn.version,
         "sample_s": round(turn.sample_s, 6),
         "tools_s": round(turn.tools_s, 6),
+        **({"row": turn.row, "fork": turn.fork} if turn.row else {}),
         "context_ids": list(turn.context_ids),
         "sampled_ids": list(turn.sampled_ids),
         "logprobs": [round(value, 6) for value in turn.logprobs],

@@ -12,7 +12,7 @@ from typing import ClassVar
 from rlfactory_core.errors import VerifierError
 from rlfactory_core.rewards.answers import exact_match, f1, squad_em, squad_f1
 from rlfactory_core.tiny import ANSWER_CLOSE, ANSWER_OPEN
-from rlfactory_core.types import Sample, Score, Trajectory
+from rlfactory_core.types import Sample, Score, StopReason, Trajectory
 
 ENV_REWARD = "env_reward"  # the name of `EnvReward`
 
@@ -86,7 +86,9 @@ class Format:
 
 
 def last_answer(trajectory: Trajectory) -> str | None:
-    """The answer in the last turn that has one, or None."""
+    """The answer that an agent gave, else the one in the last turn that has one, or None."""
+    if trajectory.answer is not None or trajectory.stop is StopReason.AGENT_FAILED:
+        return trajectory.answer and (extract_answer(trajectory.answer) or trajectory.answer.strip())
     for turn in reversed(trajectory.turns):
         answer = extract_answer(turn.message.content)
         if answer is not None:

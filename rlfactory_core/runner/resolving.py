@@ -106,6 +106,8 @@ def resolve_task(
             "No plugin is named. Say which task, for example --plugin search, or bring data, and tools as MCP servers: "
             "--data train.jsonl --mcp mcp.json"
         )
+    if plugin == GENERIC and (given.get("agent") or {}).get("command"):
+        given["task"] = {"system": "", **(given.get("task") or {})}  # the agent has a prompt of its own
     seed = given.get("seed")
     task = make_task(registry.task(plugin), given.get("task") or {}, seed if isinstance(seed, int) else 0)
     # As the task reads its own options: relative paths, for one, would not hold in another folder.

@@ -20,6 +20,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from rlfactory_core.cache import build_once, cache_root, digest
+from rlfactory_core.config.sections import AgentConfig
 from rlfactory_core.tasks import solving
 from rlfactory_core.tasks.solving import DEFAULTS, EnvFactory, Played, is_demonstrated, play_solutions
 from rlfactory_core.tasks.task import Task
@@ -43,19 +44,23 @@ _FILE = "episodes.json"
 _PLAYED = TypeAdapter(list[Played])
 
 
-def recipe_of(task: Task, make_env: EnvFactory | None = None, code: str = "") -> TinyModelRecipe | None:
+def recipe_of(
+    task: Task, make_env: EnvFactory | None = None, code: str = "", agent: AgentConfig | None = None
+) -> TinyModelRecipe | None:
     """The recipe of a task's tiny model: its own, or one made from its `demonstrate`; None: it has neither.
 
     Args:
-        make_env, code: as in `demonstrated_recipe`.
+        make_env, code, agent: as in `demonstrated_recipe`.
 
     Raises:
         PluginError, UsageError, BackendError: as `demonstrated_recipe`.
     """
-    return demonstrated_recipe(task, make_env, code) if is_demonstrated(task) else task.tiny_model()
+    return demonstrated_recipe(task, make_env, code, agent) if is_demonstrated(task) else task.tiny_model()
 
 
-def demonstrated_recipe(task: Task, make_env: EnvFactory | None = None, code: str = "") -> TinyModelRecipe:
+def demonstrated_recipe(
+    task: Task, make_env: EnvFactory | None = None, code: str = "", agent: AgentConfig | None = None
+) -> TinyModelRecipe:
     """Play episodes with another task of the same class and options, and make the recipe from them.
 
     The same seed gives the same recipe if the tools give the same results.
@@ -64,13 +69,14 @@ def demonstrated_recipe(task: Task, make_env: EnvFactory | None = None, code: st
         make_env: of the run; None: the task's own.
         code: changes with the code of the task and its environment. Episodes of the same code, options, seed and
             samples come from the cache. Empty: they are played each time.
+        agent: of the run; None: the task's own loop.
 
     Raises:
         PluginError: there are no training samples, `Task.demonstrate` does not solve one of them, or too many episodes
             were lost because of the tools.
         UsageError, BackendError: as the task's `open`.
     """
-    played = _episodes(task, make_env, code)
+    played = _episodes(task, make_env, code, agent)
     held_out = tuple(played[::HELD_OUT])
     shown = tuple(each for number, each in enumerate(played) if number % HELD_OUT) or held_out
     tools = played[0].tools
@@ -88,7 +94,7 @@ def demonstrated_recipe(task: Task, make_env: EnvFactory | None = None, code: st
     )
 
 
-def _episodes(task: Task, make_env: EnvFactory | None, code: str) -> Sequence[Played]:
+def _episodes(task: Task, make_env: EnvFactory | None, code: str, agent: AgentConfig | None) -> Sequence[Played]:
     """From the cache, or played and then cached."""
     folder = _cache_folder(task, code) if code else None
     if folder is not None and folder.is_dir():
@@ -98,7 +104,7 @@ def _episodes(task: Task, make_env: EnvFactory | None, code: str) -> Sequence[Pl
             shutil.rmtree(folder, ignore_errors=True)
     # In a thread of its own, because the engine calls this within a running event loop.
     with ThreadPoolExecutor(1, "rlfactory-demonstrations") as thread:
-        played = thread.submit(lambda: asyncio.run(play_solutions(task, make_env))).result()
+        played = thread.submit(lambda: asyncio.run(play_solutions(task, make_env, agent))).result()
     if folder is not None:
         build_once(folder, lambda temporary: _write(temporary, played))
     return played

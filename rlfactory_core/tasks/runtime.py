@@ -13,13 +13,17 @@ from typing import Any
 from rlfactory_core.chat.select import configured_format
 from rlfactory_core.clients.base import ChatClient
 from rlfactory_core.context import RunContext
+from rlfactory_core.errors import ConfigError
+from rlfactory_core.gateway.models import ClientModel, TokenModel
 from rlfactory_core.protocols import ChatFormat, Sampler, Tool, ToolManager, ToolSource
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.rollout import Episode, RolloutLimits, chat_rollout, rollout, rollout_group
+from rlfactory_core.tasks.agents import Agents
 from rlfactory_core.tasks.parts import TaskParts
 from rlfactory_core.tasks.scorers import ServedModel
 from rlfactory_core.tools.sources import OpenTools
-from rlfactory_core.types import Group, Sample, Trajectory
+from rlfactory_core.types import FaultKind, Group, Sample, Trajectory
+from rlfactory_core.utils.seeds import derive_seed
 
 
 @asynccontextmanager
@@ -52,6 +56,7 @@ class TaskResources:
         self._added: Sequence[Tool] = ()  # the tools of the configuration's own sources
         self._managers: dict[str, ToolManager] = {}
         self.chat: ChatFormat | None = None  # counts the tokens of tools' results, once the model is known
+        self.agents = Agents(parts.task, parts.config.agent)
 
     async def open(
         self,
@@ -83,6 +88,12 @@ class TaskResources:
             task.run = replace(run, sections=task.run.sections)
         await task.open()
         await scorers.open(task, served, but=waiting)
+        if self.agents.exist and config.rollout.deterministic:
+            raise ConfigError(
+                "rollout.deterministic=true takes turns in a fixed order, and an agent asks when it likes. Drop the "
+                "key."
+            )
+        await self.agents.open()
         await self._tools.open(task.tools)
         own = len(self._tools.tools)
         if config.tools.mcp is not None:
@@ -96,6 +107,7 @@ class TaskResources:
 
     async def close(self) -> None:
         """Release everything; it may be called before `open`, after a failed one, and repeatedly."""
+        await self.agents.close()
         for manager in self._managers.values():
             await manager.close()
         await self._tools.close()
@@ -135,6 +147,7 @@ class TaskRuntime:
         self.limits, env = RolloutLimits.of(self.config.rollout), self.config.env
         self._make_env = parts.registry.find(env, "env").factory if env else parts.task.make_env
         self.manager, self.tools = resources.manager(""), resources.tools
+        self.agents = resources.agents
         self._resources, self._chat = resources, chat
         if chat is not None:
             resources.chat = chat
@@ -176,7 +189,7 @@ class TaskRuntime:
             manager: replaces the task's own tools.
         """
         episode = self.episode(sample, temperature, seed, session, manager)
-        return await self._play_group(episode, attempts, lambda each: rollout(each, self.chat, sampler))
+        return await self._play_group(episode, attempts, lambda each: self.rollout(each, self.chat, sampler))
 
     async def play_one(
         self,
@@ -195,7 +208,7 @@ class TaskRuntime:
         ``"<session of play>/<i>"``.
         """
         episode = replace(self.episode(sample, temperature, seed, session, manager), attempt=attempt)
-        return await self.rewards.score_trajectory(await rollout(episode, self.chat, sampler))
+        return await self.rewards.score_trajectory(await self.rollout(episode, self.chat, sampler))
 
     async def play_chat(
         self,
@@ -210,7 +223,32 @@ class TaskRuntime:
     ) -> Group:
         """As `play`, but in messages, for a model behind a server; it needs no tokenizer."""
         episode = self.episode(sample, temperature, seed, session, manager)
-        return await self._play_group(episode, attempts, lambda each: chat_rollout(each, client))
+
+        def play(each: Episode) -> Awaitable[Trajectory]:
+            return self.agents.play(each, ClientModel(client)) if self.agents.exist else chat_rollout(each, client)
+
+        return await self._play_group(episode, attempts, lambda each: self._retried(each, play))
+
+    async def rollout(self, episode: Episode, chat: ChatFormat, sampler: Sampler) -> Trajectory:
+        """Roll out one attempt, not scored, by the task's environment or by an agent of the user's own.
+
+        An attempt that an infra fault spoils is played again, at most ``rollout.retries`` times: to leave it out would
+        select the attempts that did not meet the fault.
+        """
+
+        def play(each: Episode) -> Awaitable[Trajectory]:
+            model = TokenModel(chat, sampler)
+            return self.agents.play(each, model) if self.agents.exist else rollout(each, chat, sampler)
+
+        return await self._retried(episode, play)
+
+    async def _retried(self, episode: Episode, play: Callable[[Episode], Awaitable[Trajectory]]) -> Trajectory:
+        trajectory = await play(episode)
+        for number in range(1, self.config.rollout.retries + 1):
+            if not any(fault.kind is FaultKind.INFRA for fault in trajectory.faults):
+                break
+            trajectory = await play(replace(episode, seed=derive_seed(episode.seed, "retry", number)))
+        return trajectory
 
     async def _play_group(
         self, episode: Episode, attempts: int, play: Callable[[Episode], Awaitable[Trajectory]]

@@ -14,17 +14,19 @@ from typing import Any
 
 from rlfactory_core.algo.masking import masking_text, too_many
 from rlfactory_core.config.loading import merge, validate_section
-from rlfactory_core.config.sections import RolloutConfig
+from rlfactory_core.config.sections import AgentConfig, RolloutConfig
 from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import PluginError
+from rlfactory_core.gateway.models import Sampled
 from rlfactory_core.protocols import Env, EnvStart, ToolManager
 from rlfactory_core.rollout import Episode, RolloutLimits, play_episode
+from rlfactory_core.tasks.agents import Agents
 from rlfactory_core.tasks.parts import own_samples
 from rlfactory_core.tasks.task import Task
 from rlfactory_core.tiny import Demonstration, calls_text
 from rlfactory_core.tools.manager import DefaultToolManager
 from rlfactory_core.tools.sources import OpenTools
-from rlfactory_core.types import FaultKind, Message, Sample, StopReason, ToolSpec, Trajectory, Turn
+from rlfactory_core.types import FaultKind, Message, Sample, SamplingParams, StopReason, ToolSpec, Trajectory, Turn
 from rlfactory_core.utils.aio import gather_all
 
 EPISODES = 512  # at most
@@ -93,6 +95,24 @@ def _checked(place: str, said: object) -> Message:
     raise PluginError(f"{place}: got {said!r:.200}, expected a Message of the role 'assistant'.")
 
 
+def _demonstrated(task: Task, sample: Sample, messages: Sequence[Message]) -> Message:
+    """The next message of `Task.demonstrate`.
+
+    Raises:
+        PluginError: it raised, or returned something other than an assistant message.
+    """
+    turn = sum(message.role == "assistant" for message in messages) + 1
+    place = f"{_shown_by(task)}, sample '{sample.id}', turn {turn}"
+    try:
+        return _checked(place, task.demonstrate(sample, tuple(messages)))
+    except PluginError:
+        raise
+    except Exception as error:  # the boundary to the task's code
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{Path(frame.filename).name}, line {frame.lineno}"
+        raise PluginError(f"{place}: {type(error).__name__}: {error} ({where}).") from error
+
+
 class _Solver:
     """A `rollout.loop.Speaker` that asks `Task.demonstrate` and keeps the conversation."""
 
@@ -107,15 +127,7 @@ class _Solver:
         self.prompt, self.tools = len(start.messages), start.tools
 
     async def say(self, number: int) -> Turn | None:
-        place = f"{_shown_by(self._task)}, sample '{self._sample.id}', turn {number + 1}"
-        try:
-            said = _checked(place, self._task.demonstrate(self._sample, tuple(self.messages)))
-        except PluginError:
-            raise
-        except Exception as error:  # the boundary to the task's code
-            frame = traceback.extract_tb(error.__traceback__)[-1]
-            where = f"{Path(frame.filename).name}, line {frame.lineno}"
-            raise PluginError(f"{place}: {type(error).__name__}: {error} ({where}).") from error
+        said = _demonstrated(self._task, self._sample, self.messages)
         calls = (replace(call, id=f"call_{number}") for number, call in enumerate(said.tool_calls))
         said = replace(said, tool_calls=tuple(calls))  # the task need not give its calls different ids
         self.messages.append(said)
@@ -143,13 +155,53 @@ def chosen_samples(task: Task) -> list[Sample]:
     return random.Random(f"demonstrations {task.seed}").sample(samples, min(EPISODES, len(samples)))
 
 
-async def play_solutions(like: Task, make_env: EnvFactory | None = None) -> list[Played]:
+class _ShownModel:
+    """A `gateway.GatewayModel` that asks `Task.demonstrate`, and keeps what it has shown by row."""
+
+    stop_token_ids: tuple[int, ...] = ()
+    has_ids = False
+
+    def __init__(self, task: Task, sample: Sample) -> None:
+        self._task, self._sample = task, sample
+        self.shown: dict[str, Played] = {}
+
+    def prompt_ids(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> tuple[int, ...]:
+        return ()
+
+    def observation_ids(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        return ()
+
+    async def sample(
+        self,
+        ids: Sequence[int],
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        params: SamplingParams,
+        session: str,
+    ) -> Sampled:
+        said = _demonstrated(self._task, self._sample, messages)
+        known = self.shown.get(session)
+        prompt = known.prompt if known else len(messages)
+        self.shown[session] = Played((*messages, said), prompt, tuple(tools))
+        return Sampled(said, "stop")
+
+    def token_texts(self, ids: Sequence[int]) -> list[str]:
+        return []
+
+    async def release(self, session: str) -> None:
+        """There is nothing to release."""
+
+
+async def play_solutions(
+    like: Task, make_env: EnvFactory | None = None, agent: AgentConfig | None = None
+) -> list[Played]:
     """Episodes of the `chosen_samples`, played by a new task of the same class and options.
 
     An episode that is lost because a tool gives no answer is played again, and left out if it is lost each time.
 
     Args:
         make_env: None: the task's own.
+        agent: of the run; None: the task's own loop.
     """
     task = type(like)(like.config.model_dump(mode="json", exclude_unset=True), like.seed)
     task.progress, task.run = like.progress, like.run
@@ -168,20 +220,31 @@ async def play_solutions(like: Task, make_env: EnvFactory | None = None) -> list
         limits = _limits(task)
 
         made = make_env or task.make_env
+        agents = Agents(task, agent or AgentConfig())
+        opened.push_async_callback(agents.close)
+        await agents.open()
 
-        async def play(number: int, sample: Sample) -> Played | str:
+        async def show(episode: Episode) -> tuple[Trajectory, list[Played]]:
+            if agents.exist:
+                model = _ShownModel(task, episode.sample)
+                return await agents.play(episode, model), list(model.shown.values())
+            solver = _Solver(task, episode.sample)
+            trajectory = await play_episode(episode, solver)
+            return trajectory, [Played(tuple(solver.messages), solver.prompt, solver.tools)]
+
+        async def play(number: int, sample: Sample) -> list[Played] | str:
             lost = ""
+            shown: list[Played] = []
             async with slots:
                 for _ in range(TRIES):
-                    solver = _Solver(task, sample)
                     episode = Episode(sample, lambda s, c: made(s, manager, c), limits, f"demonstration-{number}")
-                    trajectory = await play_episode(episode, solver)
+                    trajectory, shown = await show(episode)
                     lost = masking_text([trajectory])
                     if not lost:
                         _check_solved(task, trajectory)
                         break
                 task.progress.advance(1)
-            return lost or Played(tuple(solver.messages), solver.prompt, solver.tools)
+            return lost or shown
 
         found = await gather_all(play(number, sample) for number, sample in enumerate(chosen))
     lost = [each for each in found if isinstance(each, str)]
@@ -192,7 +255,7 @@ async def play_solutions(like: Task, make_env: EnvFactory | None = None) -> list
         )
     if lost:
         task.progress.say(f"warning: {len(lost)} of {len(found)} demonstrations were lost. The first: {lost[0]}.")
-    return [each for each in found if isinstance(each, Played)]
+    return [each for shown in found if not isinstance(shown, str) for each in shown]
 
 
 def _shown_by(task: Task) -> str:
@@ -213,6 +276,9 @@ def _check_solved(task: Task, trajectory: Trajectory) -> None:
     for fault in trajectory.faults:
         if fault.kind is FaultKind.POLICY:
             raise PluginError(f"{place}: turn {fault.turn + 1}, {fault.source}: {fault.message}")
+    failed = next((fault.message for fault in trajectory.faults if fault.kind is FaultKind.AGENT), "")
+    if failed:
+        raise PluginError(f"{place}: the agent failed: {failed}")
     if trajectory.stop not in ENDS:
         raise PluginError(
             f"{place}: it has not ended after {len(trajectory.turns)} turns ({trajectory.stop.value}). It has to end "

@@ -10,6 +10,7 @@ from rlfactory_core.config import DataColumns, Section
 from rlfactory_core.config.loading import validate_section
 from rlfactory_core.context import RunContext, ToolContext
 from rlfactory_core.errors import PluginError
+from rlfactory_core.gateway import Endpoint
 from rlfactory_core.protocols import Env, ToolManager
 from rlfactory_core.reporting.progress import NullProgress, Progress
 from rlfactory_core.rewards.scorers import accepted_answers
@@ -79,6 +80,18 @@ class Task:
     def make_env(self, sample: Sample, manager: ToolManager, context: ToolContext) -> Env:
         """A new episode for one attempt at a sample."""
         return ToolEnv(sample, manager, context)
+
+    async def agent(self, sample: Sample, endpoint: Endpoint) -> Any:
+        """Play one attempt with a loop of the task's own instead of an environment and tools; override it.
+
+        It may use any framework that speaks OpenAI's or Anthropic's protocol, with ``endpoint.url``, ``endpoint.key``
+        and ``endpoint.model``, and may also be a plain ``def``. It runs on another event loop than the task's `open`.
+
+        Returns:
+            The answer that rewards see: a text, or a mapping with ``answer``, ``reward`` and ``metadata``; see
+            `gateway.AgentResult`.
+        """
+        raise NotImplementedError
 
     def solve(self, sample: Sample, messages: Sequence[Message]) -> Message:
         """The next message of a perfect solution: a call of a tool, or the final answer.

@@ -21,7 +21,7 @@ from rlfactory_core.tasks.runtime import TaskResources, TaskRuntime
 from rlfactory_core.tasks.task import Task
 from rlfactory_core.testing.chat import ToyChatFormat
 from rlfactory_core.testing.loop import LoopThread
-from rlfactory_core.testing.policies import Policy, PolicySampler
+from rlfactory_core.testing.policies import Policy, PolicyModel, PolicySampler
 from rlfactory_core.types import FaultKind, Sample, Trajectory
 from rlfactory_core.utils.aio import gather_all
 from rlfactory_core.utils.seeds import derive_seed
@@ -191,12 +191,18 @@ class TaskBench:
         episode = self.runtime.episode(sample, 1.0, seed, f"bench-{self._played}/{attempt}", manager)
         sampler = PolicySampler(policy, sample, chat, seed)
 
+        made = episode.make_env
+
         def make_env(sample: Sample, context: ToolContext) -> Env:
-            env = sampler.observing(episode.make_env(sample, context))
+            env = sampler.observing(made(sample, context))
             return around(env) if around else env
 
         limits = replace(episode.limits, max_turn_tokens=ROOM, max_tokens=ROOM)
-        played = await rollout(replace(episode, make_env=make_env, limits=limits, attempt=attempt), chat, sampler)
+        episode = replace(episode, make_env=make_env, limits=limits, attempt=attempt)
+        if self.resources.agents.exist:
+            played = await self.resources.agents.play(episode, PolicyModel(policy, sample, chat, seed))
+        else:
+            played = await rollout(episode, chat, sampler)
         return await self.runtime.rewards.score_trajectory(played)
 
     async def opening(self, sample: Sample) -> EnvStart:

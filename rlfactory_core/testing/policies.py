@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from typing import Literal
 
+from rlfactory_core.gateway.models import Sampled, read_turn
 from rlfactory_core.plugins.declared import declared
 from rlfactory_core.protocols import ChatFormat, ChatFormatTraits, Env, EnvStart, EnvStep
 from rlfactory_core.tasks.solving import solve_turn
@@ -103,6 +105,37 @@ class _ObservedEnv(EnvWrapper):
         step = await super().step(message)
         self._sampler.add((message, *step.messages))
         return step
+
+
+class PolicyModel:
+    """A `gateway.GatewayModel` that answers an agent's requests by a policy, in the ids of a chat format."""
+
+    has_ids = True
+
+    def __init__(self, policy: Policy, sample: Sample, chat: ChatFormat, seed: int) -> None:
+        self._policy, self._sample, self._chat = policy, sample, chat
+        self._rng = random.Random(seed)
+        self.stop_token_ids = chat.stop_token_ids
+        self.prompt_ids, self.observation_ids = chat.initial_ids, chat.observation_ids
+
+    async def sample(
+        self,
+        ids: Sequence[int],
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        params: SamplingParams,
+        session: str,
+    ) -> Sampled:
+        whole = turn_ids(self._chat, self._policy(self._sample, tuple(messages), tuple(tools), self._rng))
+        kept = whole[: params.max_tokens]
+        finish: Literal["stop", "length"] = "stop" if kept == whole else "length"
+        return Sampled(read_turn(self._chat, kept, tools), finish, kept, (LOGPROB,) * len(kept))
+
+    def token_texts(self, ids: Sequence[int]) -> list[str]:
+        return [self._chat.decode([each]) for each in ids]
+
+    async def release(self, session: str) -> None:
+        """Nothing to release."""
 
 
 class ScriptedSampler:

@@ -113,10 +113,10 @@ def _attribute(name: str, error: BaseException) -> Answer:
         _log.debug("tool %s refused", name, exc_info=error)
         kind = FaultKind.POLICY if isinstance(error, ToolArgumentsError) else FaultKind.TOOL
         return Answer(f"Error: {error}", kind)
-    reason = _reason(error)
+    reason = error_line(error)
     _log.warning("tool %s failed: %s", name, reason)
     _log.debug("tool %s failed", name, exc_info=error)
-    if any(_is_infra(link) for link in _chain(error)):
+    if is_infra_error(error):
         return unavailable(name, reason)
     how = "" if isinstance(error, ToolFailedError) else f" ({type(error).__name__})"
     return Answer(f"Error: {name} failed{how}.", FaultKind.TOOL, reason=reason)
@@ -127,7 +127,12 @@ def unavailable(name: str, reason: str, *, attempts: int = 1) -> Answer:
     return Answer(f"Error: {name} is not available now.", FaultKind.INFRA, attempts, reason)
 
 
-def _reason(error: BaseException) -> str:
+def is_infra_error(error: BaseException) -> bool:
+    """Whether an exception of somebody else's code says that a service is down, and not that the code is wrong."""
+    return any(_is_infra(link) for link in _chain(error))
+
+
+def error_line(error: BaseException) -> str:
     """An exception in one line, such as ``KeyError: 'city' (weather.py:12)``; our own without its place."""
     try:
         said = str(error)

@@ -20,3 +20,11 @@ def children(pid: int | None = None) -> set[int]:
 def descendants(pid: int) -> set[int]:
     """Of a process, itself included."""
     return {pid}.union(*map(descendants, children(pid)))
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process has not ended; a zombie has."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False

@@ -276,6 +276,9 @@ def _policy(run: EngineRun, start: Start, workers: Workers) -> Policy:
     return policy
 
 
-def _shared_prefix(runtime: TaskRuntime, samples: Sequence[Sample]) -> Sequence[int]:
+def _shared_prefix(runtime: TaskRuntime, samples: Sequence[Sample]) -> Sequence[int] | None:
+    """The ids with which all prompts begin; None: an agent's prompts are not known before it asks."""
+    if runtime.agents.exist:
+        return None
     prompts = [runtime.chat.initial_ids(sample.messages, runtime.manager.specs) for sample in samples]
     return prompts[0][: common_prefix(prompts)] if len(prompts) > 1 else ()

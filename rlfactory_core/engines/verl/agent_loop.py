@@ -7,7 +7,7 @@ from typing import Any
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase
 
 from rlfactory_core.engines.verl.config import VerlConfig
-from rlfactory_core.engines.verl.output import TrajectoryOutput, agent_loop_output
+from rlfactory_core.engines.verl.output import TrajectoryOutput, agent_loop_outputs
 from rlfactory_core.engines.verl.pool import POOL_FIELD
 from rlfactory_core.engines.verl.rollout_request import FIELD
 from rlfactory_core.engines.verl.sampler import ServerSampler
@@ -18,7 +18,7 @@ from rlfactory_core.reporting.trajectories import StoredTrajectory
 class RolloutAgentLoop(AgentLoopBase):
     """Rolls out and scores one attempt; verl makes a loop for each attempt."""
 
-    async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> TrajectoryOutput:
+    async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> list[TrajectoryOutput]:
         """Ignores verl's ``sampling_params``: the request says how to sample, as in the local engine."""
         shared = worker_runtime(str(self.data_config[FIELD]), self.tokenizer, self.data_config.get(POOL_FIELD))
         sampler = ServerSampler(self.server_manager, VerlConfig.of(shared.config).sample_deadline_s)
@@ -27,7 +27,7 @@ class RolloutAgentLoop(AgentLoopBase):
         chat = shared.chat
         prompt = list(chat.initial_ids(request.sample.messages, trajectory.tools)) if not trajectory.turns else []
         now = int(kwargs["global_steps"])  # the version for a trajectory that sampled nothing
-        return agent_loop_output(
+        return agent_loop_outputs(
             StoredTrajectory.of(trajectory, chat.decode),
             prompt,
             request.position,

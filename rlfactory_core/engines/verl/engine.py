@@ -19,7 +19,7 @@ from rlfactory_core.engines.recorder import run_facts
 from rlfactory_core.engines.verl.checkpoints import newest_whole
 from rlfactory_core.engines.verl.compose import compose, explain
 from rlfactory_core.engines.verl.config import VerlConfig
-from rlfactory_core.engines.verl.constraints import check_rules
+from rlfactory_core.engines.verl.constraints import ESTIMATORS, check_rules
 from rlfactory_core.engines.verl.cpu.environment import HEAD_SIZES, cpu_environment
 from rlfactory_core.engines.verl.overrides import Place, compile_overrides
 from rlfactory_core.engines.verl.pool import Pool, check_gpus
@@ -27,6 +27,7 @@ from rlfactory_core.engines.verl.rollout_request import FIELD
 from rlfactory_core.engines.verl.run_payload import Payload
 from rlfactory_core.errors import MissingExtraError, ModelError, UsageError
 from rlfactory_core.plugins.loading import is_file
+from rlfactory_core.tasks.agents import has_agent
 from rlfactory_core.tasks.parts import TaskParts
 from rlfactory_core.utils.cpu import usable_cores
 
@@ -112,6 +113,7 @@ class VerlEngine:
         environment = self._environment(config)
         os.environ.update(environment)  # before verl is imported
         _check_scorers(parts)
+        _check_estimator(parts)
         pool = Pool.of(parts.scorers.pools, config)
         _check_machine(config, pool)
         if not only_evaluate:
@@ -207,6 +209,16 @@ def _check_scorers(parts: TaskParts) -> None:
         raise UsageError(
             f"The reward {groups[0]!r} compares the attempts of a group, and verl scores each attempt when it ends. "
             "Leave it out of rewards, or train with --engine local."
+        )
+
+
+def _check_estimator(parts: TaskParts) -> None:
+    """Refuse an agent with an estimator that would count each row of a trajectory as an attempt."""
+    advantage = parts.config.train.advantage
+    if has_agent(parts.task, parts.config.agent) and ESTIMATORS.get(advantage, advantage) != "grpo":
+        raise UsageError(
+            f"train.advantage={advantage}: an agent may edit its history, and its attempt then has several sequences. "
+            "verl gives them one advantage with grpo and dr_grpo only."
         )
 
 

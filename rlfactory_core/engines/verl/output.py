@@ -9,7 +9,7 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics, AgentLoopO
 
 from rlfactory_core.engines.verl.rollout_request import FIELD, POSITION, Position
 from rlfactory_core.reporting.trajectories import StoredTrajectory
-from rlfactory_core.types import Trajectory
+from rlfactory_core.types import Row, Trajectory
 
 GRID = 2**18
 
@@ -66,7 +66,7 @@ class TrajectoryOutput(AgentLoopOutput):
         return fields
 
 
-def agent_loop_output(
+def agent_loop_outputs(
     stored: StoredTrajectory,
     prompt: list[int],
     position: Position,
@@ -74,11 +74,13 @@ def agent_loop_output(
     pad_id: int,
     oldest: int | None,
     newest: int | None,
-) -> TrajectoryOutput:
-    """The output of verl's worker for its trainer.
+) -> list[TrajectoryOutput]:
+    """The outputs of verl's worker for its trainer, one for each row.
 
-    The response is everything after the first prompt; its mask is 1 exactly on sampled ids. A trajectory in which
-    nothing was sampled is one padding token with mask 0, because verl cannot take an empty response.
+    The response is everything after the row's first prompt; its mask is 1 exactly on sampled ids. A trajectory in which
+    nothing was sampled is one padding token with mask 0, because verl cannot take an empty response. The last output
+    has the trajectory and its reward: verl's GRPO compares the last outputs of attempts, and gives their advantages to
+    the other outputs.
 
     Args:
         prompt: the prompt's ids, used only if the trajectory has no turn.
@@ -86,29 +88,41 @@ def agent_loop_output(
         newest: the version that sampled the last turn.
     """
     trajectory = stored.trajectory
-    turns = trajectory.turns
-    start = len(turns[0].context_ids) if turns else 0
+    *before, last = trajectory.rows or (Row(()),)
     score = trajectory.score
-    return TrajectoryOutput(
-        prompt_ids=list(trajectory.ids[:start]) if turns else prompt,
-        response_ids=list(trajectory.ids[start:]) if turns else [pad_id],
-        response_mask=list(trajectory.loss_mask[start:]) if turns else [0],
-        response_logprobs=list(trajectory.logprobs[start:]) if turns else [0.0],
-        reward_score=trajectory.reward,
-        num_turns=len(trajectory.sample.messages) + sum(1 + bool(turn.results) for turn in turns),
-        metrics=AgentLoopMetrics(
+    versions: dict[str, Any] = {"min_global_steps": oldest, "max_global_steps": newest}
+    versions |= {"turn_scores": [], "tool_rewards": []}
+    known = dict(score.components) if score and not trajectory.masked else {}
+    own = {"reward_extra_info": known, FIELD: stored.to_line(), POSITION: asdict(position)}
+    end = sum(len(turn.context_ids) + len(turn.sampled_ids) for turn in last.turns)
+    start = len(last.turns[0].context_ids) if last.turns else 0
+    return [
+        *(TrajectoryOutput(**_sequence(row), num_turns=0, extra_fields={**versions, FIELD: ""}) for row in before),
+        TrajectoryOutput(
+            **(_sequence(last, score.seconds if score else 0.0) if last.turns else _nothing(prompt, pad_id)),
+            reward_score=trajectory.reward,
+            num_turns=len(trajectory.sample.messages) + sum(1 + bool(turn.results) for turn in trajectory.turns),
+            extra_fields={**versions, **own},
+            rewards=[TokenReward(end - start - 1, trajectory.reward)] if before else token_rewards(trajectory),
+        ),
+    ]
+
+
+def _sequence(row: Row, scoring_s: float = 0.0) -> dict[str, Any]:
+    start, turns = len(row.turns[0].context_ids), row.turns
+    return {
+        "prompt_ids": list(row.ids[:start]),
+        "response_ids": list(row.ids[start:]),
+        "response_mask": list(row.loss_mask[start:]),
+        "response_logprobs": list(row.logprobs[start:]),
+        "metrics": AgentLoopMetrics(
             generate_sequences=sum(turn.sample_s for turn in turns),
             tool_calls=sum(turn.tools_s for turn in turns),
-            compute_score=score.seconds if score else 0.0,
+            compute_score=scoring_s,
         ),
-        extra_fields={
-            "min_global_steps": oldest,
-            "max_global_steps": newest,
-            "turn_scores": [],
-            "tool_rewards": [],
-            "reward_extra_info": dict(score.components) if score and not trajectory.masked else {},
-            FIELD: stored.to_line(),
-            POSITION: asdict(position),
-        },
-        rewards=token_rewards(trajectory),
-    )
+    }
+
+
+def _nothing(prompt: list[int], pad_id: int) -> dict[str, Any]:
+    only: dict[str, Any] = {"response_ids": [pad_id], "response_mask": [0], "response_logprobs": [0.0]}
+    return {"prompt_ids": prompt, **only, "metrics": AgentLoopMetrics()}

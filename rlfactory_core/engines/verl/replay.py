@@ -22,9 +22,13 @@ TRAIN = "train"  # verl's name of the partition; the other is "val"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One trajectory in TransferQueue."""
+    """One trajectory in TransferQueue.
 
-    key: str
+    Args:
+        keys: of its sequences; only the last one has the trajectory.
+    """
+
+    keys: tuple[str, ...]
     position: Position
     stored: StoredTrajectory
 
@@ -99,7 +103,7 @@ class RecordingReplayBuffer:
             trained = not too_many(len(group) - len(live), len(group)) and len(live) >= self._needed
             # Without a token, because the prompt fills the token budget, some estimators divide by zero.
             if trained and any(row.stored.trajectory.num_sampled for row in live):
-                useful |= {row.key for row in live}
+                useful |= {key for row in live for key in row.keys}
         return useful
 
     def _pause(self, step: int, play: int, reason: str) -> None:
@@ -126,7 +130,11 @@ def fetch_rows(batch: Any) -> list[Row]:
     data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
     found = data["extra_fields"]  # TransferQueue gives its own list type if a batch has no tensor
     extras = found.tolist() if hasattr(found, "tolist") else list(found)
+    keys: defaultdict[str, list[str]] = defaultdict(list)
+    for key in batch.keys:  # {uid}_{attempt}_{number of the sequence}
+        keys[key.rpartition("_")[0]].append(key)
     return [
-        Row(key, Position(**extra[POSITION]), StoredTrajectory.from_line(extra[FIELD]))
+        Row(tuple(keys[key.rpartition("_")[0]]), Position(**extra[POSITION]), StoredTrajectory.from_line(extra[FIELD]))
         for key, extra in zip(batch.keys, extras, strict=True)
+        if extra[FIELD]
     ]

@@ -20,7 +20,7 @@ from rlfactory_core.testing.checks.context import CheckContext
 from rlfactory_core.testing.checks.result import Evidence, seen, wrong
 from rlfactory_core.testing.examples import example_calls
 from rlfactory_core.testing.leaks import ResourceSnapshot, still_there, written_files
-from rlfactory_core.testing.policies import oracle, script
+from rlfactory_core.testing.policies import Policy, oracle, script
 from rlfactory_core.testing.wrappers import EnvWrapper, ToolWrapper
 from rlfactory_core.tiny import answer_text
 from rlfactory_core.types import Message, ToolCall, Trajectory
@@ -42,9 +42,9 @@ _DELAYS: tuple[Callable[[], Awaitable[None]], ...] = (  # between the start of a
 class _StopPoint:
     """The place in an episode at which the check cancels it; `reached` is set when the episode gets there."""
 
-    def __init__(self) -> None:
+    def __init__(self, closed: int = 0) -> None:
         self.reached = asyncio.Event()
-        self.closed = 0  # how often the environment was closed
+        self.closed = closed  # how often the environment was closed
 
 
 class _StoppingEnv(EnvWrapper):
@@ -79,6 +79,16 @@ class _AnnouncingTool(ToolWrapper):
 
     async def close(self) -> None:
         """The task's own manager closes the tool."""
+
+
+def _announcing(policy: Policy, stop_point: _StopPoint) -> Policy:
+    """The policy, which sets the stop point's event when the agent asks it."""
+
+    def announce(*asked: Any) -> Message | str:
+        stop_point.reached.set()
+        return policy(*asked)
+
+    return announce
 
 
 def check(context: CheckContext) -> Iterator[Evidence]:
@@ -119,6 +129,14 @@ async def _cancel_all(context: CheckContext, bench: TaskBench, calls: Mapping[st
     """The number of cancelled episodes, and the problems that were found."""
     running = asyncio.all_tasks()
     sample, problems, count = context.some()[0], [], 0
+    if bench.resources.agents.exist:
+        for delay in _DELAYS:
+            stop_point = _StopPoint(closed=1)  # there is no environment
+            play = bench.episode(_announcing(oracle(bench.task), stop_point), sample)
+            problem = await _cancelled(play, stop_point, delay, context.options.deadline_s)
+            problems += [f"cancelled in the agent, {problem}"] if problem else []
+        names = await _tasks_left(running)
+        return len(_DELAYS), [*problems, *(f"the asyncio task {name} of a cancelled agent is left" for name in names)]
     for call in (None, *calls.values()):
         where = f"in the tool {call.name}" if call else "between turns"
         for delay in _DELAYS:

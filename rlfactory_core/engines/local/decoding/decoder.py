@@ -76,10 +76,14 @@ def _nucleus(probs: Tensor, top_p: Tensor) -> Tensor:
 class SlotDecoder:
     """Decoding with a `RaggedPolicy`.
 
+    A parked trajectory gives up its slot if new ones wait for it and nothing else can go on: an agent's second
+    conversation may be what the first one waits for. When it comes back, all of its tokens are prefilled.
+
     Args:
         slots: trajectories that are live (decoded or parked) at once.
         prefix: tokens with which (nearly) all prompts begin, computed once for each version of the weights. A prompt
-            with another beginning waits until the slots are empty; the prefix is then cut to the shared part.
+            with another beginning waits until the slots are empty; the prefix is then cut to the shared part. None:
+            the beginning that the first prompts share.
         stop_token_ids: sampling one of these ends a turn.
     """
 
@@ -88,12 +92,13 @@ class SlotDecoder:
         policy: RaggedPolicy,
         *,
         slots: int,
-        prefix: Sequence[int],
+        prefix: Sequence[int] | None,
         stop_token_ids: Sequence[int],
         version: int = 0,
     ) -> None:
         self.policy, self.slots = policy, slots
-        self.prefix = tuple(prefix)
+        self.prefix = tuple(prefix or ())
+        self._prefix_known = prefix is not None
         self.version = version
         self.active = 0  # the number of trajectories that are being decoded
         self._device = policy.device
@@ -138,7 +143,12 @@ class SlotDecoder:
         """The waiting requests that can be admitted now."""
         known = [request for request in waiting if request.session in self._slot]
         fresh = [request for request in waiting if request.session not in self._slot]
+        if fresh and not self._prefix_known:
+            shared = common_prefix([(*request.ids[:-1], -1) for request in fresh])
+            self.prefix, self._prefix_known = fresh[0].ids[:shared], True
         size = len(self.prefix)
+        if not known and not self.active:
+            self._make_room(fresh)
         strangers = [each for each in fresh if len(each.ids) <= size or each.ids[:size] != self.prefix]
         if strangers and not self._slot:
             shared = common_prefix([*(request.ids for request in fresh), (*self.prefix, -1)])
@@ -146,6 +156,15 @@ class SlotDecoder:
         if strangers:  # admit no new ones until the slots are empty, then cut the prefix
             return known
         return known + fresh[: self.slots - len(self._slot)]
+
+    def _make_room(self, fresh: Sequence[Request]) -> None:
+        """Release parked trajectories: all of them for a prompt without the prefix, else as many as new ones wait."""
+        size = len(self.prefix)
+        parked = list(self._slot)
+        if all(each.ids[:size] == self.prefix and len(each.ids) > size for each in fresh):
+            parked = parked[: max(0, len(fresh) - (self.slots - len(parked)))]
+        for session in parked:
+            self.release(session)
 
     @torch.inference_mode()
     def admit(self, requests: Sequence[Request]) -> Finished:

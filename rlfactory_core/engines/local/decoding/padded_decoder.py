@@ -24,7 +24,7 @@ TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.25, torch.float16: 0.05}  # 
 
 
 def make_decoder(
-    policy: Policy, *, slots: int, prefix: Sequence[int], stop_token_ids: Sequence[int], version: int = 0
+    policy: Policy, *, slots: int, prefix: Sequence[int] | None, stop_token_ids: Sequence[int], version: int = 0
 ) -> SlotDecoder | PaddedDecoder:
     """The decoder that fits ``policy``; see `SlotDecoder` for the arguments."""
     if isinstance(policy, RaggedPolicy):

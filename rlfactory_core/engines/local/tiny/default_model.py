@@ -20,7 +20,7 @@ import torch
 from rlfactory_core.cache import build_once, check_room, digest
 from rlfactory_core.chat.qwen3 import Qwen3Format
 from rlfactory_core.chat.select import configured_format
-from rlfactory_core.config.sections import ChatConfig
+from rlfactory_core.config.sections import AgentConfig, ChatConfig
 from rlfactory_core.engines.local.model.loading import load_pretrained, quiet_transformers
 from rlfactory_core.engines.local.model.policy import RaggedPolicy
 from rlfactory_core.engines.local.tiny import tiny_model, warmstart
@@ -73,8 +73,10 @@ class OwnModel:
         """
         config, registry, task = parts.config, parts.registry, parts.task
         make_env = registry.find(config.env, "env").factory if config.env else None
-        plugins = digest([config.env or "", *(each.digest for each in registry.fingerprints())])  # their code
-        recipe = recipe_of(task, make_env, plugins)
+        plugins = digest(
+            [config.env or "", *_agent_code(config.agent), *(each.digest for each in registry.fingerprints())]
+        )  # their code
+        recipe = recipe_of(task, make_env, plugins, config.agent)
         if recipe is None:
             raise ModelError(
                 f"Plugin '{config.plugin}' brings no model of its own. Name one with --model (a folder or a hub id). "
@@ -127,6 +129,12 @@ class OwnModel:
             then = "It begins anew." if attempt < ATTEMPTS else "The model is used as it is, and is not cached."
             progress.say(f"warning: the warm start has missed its target: {missed}. {then}")
         return DefaultModel(model, tokenizer, cached=False)
+
+
+def _agent_code(agent: AgentConfig) -> list[str]:
+    """The command of an agent, and the content of the files that it names."""
+    files = [Path(word) for word in agent.command.split() if Path(word).is_file()]
+    return [agent.command, *(file.read_text(encoding="utf-8", errors="replace") for file in files)]
 
 
 def cached_model(folder: Path, progress: Progress) -> DefaultModel | None:

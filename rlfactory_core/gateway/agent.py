@@ -1,0 +1,55 @@
+"""What an agent is to the gateway, and what it gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Any
+
+from rlfactory_core.gateway.server import Endpoint
+from rlfactory_core.types import Sample
+from rlfactory_core.utils.text import to_text
+
+Agent = Callable[[Sample, Endpoint], Awaitable[Any]]
+"""Plays one attempt: asks the model at the endpoint, and returns what `AgentResult.of` reads."""
+
+_KEYS = {"answer", "reward", "metadata"}
+
+
+class AgentError(Exception):
+    """An agent has failed by itself: it raised, exited with an error, or gave something else than an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentResult:
+    """What an agent gives back.
+
+    Args:
+        answer: that the rewards see; None: it has none.
+        reward: of its own, added to the trajectory's.
+        metadata: JSON data for scorers, in `Trajectory.info`.
+    """
+
+    answer: str | None
+    reward: float = 0.0
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, value: Any) -> AgentResult:
+        """Read a text, a number, None, a mapping with ``answer``, ``reward`` or ``metadata``, or any JSON value.
+
+        Raises:
+            AgentError: the reward is not a finite number, or the metadata not a mapping.
+        """
+        if isinstance(value, AgentResult):
+            return value
+        if not (isinstance(value, Mapping) and value and set(value) <= _KEYS):
+            return cls(None if value is None else to_text(value))
+        reward, metadata, answer = value.get("reward") or 0.0, value.get("metadata") or {}, value.get("answer")
+        if not isinstance(reward, (int, float)) or not isfinite(reward):
+            raise AgentError(f"its reward is {reward!r:.80}; expected a finite number")
+        if not isinstance(metadata, Mapping):
+            raise AgentError(f"its metadata is {metadata!r:.80}; expected an object")
+        scored = answer is None and value.get("reward") is not None
+        return cls("" if scored else None if answer is None else to_text(answer), float(reward), dict(metadata))

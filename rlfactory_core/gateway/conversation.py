@@ -1,0 +1,245 @@
+"""Answers the requests of one trajectory's agent, and records what was sampled as turns and rows."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from rlfactory_core.errors import BackendError, ChatFormatError
+from rlfactory_core.gateway.exchange import ModelAnswer, ModelRequest, RequestError
+from rlfactory_core.gateway.models import GatewayModel, Sampled
+from rlfactory_core.gateway.rows import REPEATED, End, Key, Place, RowState, message_key, place, tools_key
+from rlfactory_core.rollout import Episode
+from rlfactory_core.types import Fault, FaultKind, Message, SamplingParams, StopReason, ToolCall, ToolSpec, Turn
+from rlfactory_core.utils.aio import gather_all
+
+MAX_ROWS = 64
+"""Of a trajectory. An agent that rewrites its history more often has no end."""
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A request whose place is known and whose answer is being sampled."""
+
+    row: RowState
+    context: tuple[int, ...]  # new ids of the row
+    fork: str
+    number: int  # of the turn
+
+
+class Conversation:
+    """Everything that one agent says to the model; several requests may be answered at once.
+
+    A limit that is reached refuses the request and every later one; `stop` then has the reason.
+    """
+
+    def __init__(self, episode: Episode, model: GatewayModel) -> None:
+        self._episode, self._model = episode, model
+        self._rows: list[RowState] = []
+        self._turns: list[tuple[int, Turn]] = []  # with their numbers
+        self._requests = 0  # with an answer, or being answered
+        self._calls = 0
+        self._overridden: Counter[str] = Counter()
+        self._closed = False
+        self.tools: tuple[ToolSpec, ...] = ()  # of the first request
+        self.stop: StopReason | None = None
+        self.fault: Fault | None = None  # of the model's server
+
+    @property
+    def turns(self) -> tuple[Turn, ...]:
+        """In the order of their requests."""
+        return tuple(turn for _, turn in sorted(self._turns, key=lambda pair: pair[0]))
+
+    @property
+    def overridden(self) -> Mapping[str, int]:
+        """How often a request set a parameter that the run decides."""
+        return dict(self._overridden)
+
+    async def answer(self, request: ModelRequest) -> tuple[ModelAnswer, ...]:
+        """Sample ``request.n`` answers.
+
+        Raises:
+            RequestError: a limit is reached, the chat template does not take the conversation, or the model's server
+                does not answer.
+        """
+        self._overridden.update(request.overridden)
+        return tuple(await gather_all(self._answer(request, number) for number in range(request.n)))
+
+    async def close(self) -> None:
+        """The agent has ended: refuse further requests, and release the sampler's caches."""
+        self._closed = True
+        for row in self._rows:
+            await self._release(row)
+
+    async def _answer(self, request: ModelRequest, number: int) -> ModelAnswer:
+        self._refuse_after_end()
+        pending = self._begin(request, number)
+        row = pending.row
+        params = self._params(request, len(row.ids) + len(pending.context), pending.number)
+        ids = [*row.ids, *pending.context]
+        before = time.perf_counter()
+        try:
+            await self._make_room(row)
+            row.held = True
+            sampled = await self._model.sample(ids, request.messages, request.tools, params, self._session(row))
+        except BackendError as error:
+            self.fault = self.fault or Fault(FaultKind.INFRA, "model", str(error), pending.number)
+            raise RequestError(f"The model does not answer: {error}", 500, "model_unavailable") from error
+        except BaseException:  # cancelled: the sampler may still be at it
+            await self._release(row)
+            raise
+        finally:
+            row.busy = False
+        if sampled is None:
+            raise self._full()
+        if self._closed:
+            raise _ended()
+        return self._record(request, pending, sampled, time.perf_counter() - before)
+
+    def _begin(self, request: ModelRequest, number: int) -> _Pending:
+        """Find the request's place, and hold it, so that a concurrent request takes another."""
+        keys, offered = [message_key(each) for each in request.messages], tools_key(request.tools)
+        found = place(self._rows, request.messages, keys, offered)
+        if number:  # the second answer to one request
+            found = replace(found, fork=REPEATED)
+        try:
+            row, context = self._enter(request, found, keys, offered)
+        except ChatFormatError as error:
+            raise RequestError(f"{error}") from error
+        if self._model.has_ids and len(row.ids) + len(context) >= self._episode.limits.max_tokens:
+            raise self._full()
+        if row not in self._rows:
+            if len(self._rows) >= MAX_ROWS:
+                self.stop = self.stop or StopReason.MAX_ROWS
+                raise RequestError(
+                    f"This attempt has {MAX_ROWS} separate conversations, which is the most: its agent edits its "
+                    "history again and again.",
+                    code="row_limit",
+                )
+            self._rows.append(row)
+        row.busy = True
+        self._requests += 1
+        self.tools = self.tools or request.tools
+        return _Pending(row, context, found.fork, self._requests - 1)
+
+    def _enter(
+        self, request: ModelRequest, found: Place, keys: Sequence[Key], offered: str
+    ) -> tuple[RowState, tuple[int, ...]]:
+        """The row of a request, and the ids that it appends to the row."""
+        if found.row is not None and found.end is not None:
+            new = self._model.observation_ids(request.messages[found.end.messages :])
+            if not found.fork:
+                return found.row, new
+            context = (*found.row.ids[: found.end.tokens], *new)
+        else:
+            context = self._model.prompt_ids(request.messages, request.tools)
+        return RowState(len(self._rows), offered, len(keys), list(keys)), context
+
+    def _record(self, request: ModelRequest, pending: _Pending, sampled: Sampled, seconds: float) -> ModelAnswer:
+        row, number = pending.row, pending.number
+        message = _with_ids(sampled.message, number)
+        turn = Turn(
+            context_ids=pending.context,
+            sampled_ids=sampled.token_ids,
+            logprobs=sampled.logprobs,
+            message=message,
+            finish=sampled.finish,
+            version=sampled.version,
+            sample_s=seconds,
+            row=row.index,
+            fork=pending.fork,
+        )
+        self._turns.append((number, turn))
+        self._calls += len(message.tool_calls)
+        given = _as_given(message, request.stop)
+        row.ids += [*pending.context, *sampled.token_ids]
+        row.keys = [*map(message_key, request.messages), message_key(given)]
+        row.ends.append(End(len(row.keys), len(row.ids), sampled.finish == "stop"))
+        texts = self._model.token_texts(sampled.token_ids)
+        return ModelAnswer(
+            given,
+            "length" if sampled.finish == "length" else "tool_calls" if given.tool_calls else "stop",
+            sampled.prompt_tokens,
+            sampled.sampled_tokens,
+            tuple(zip(texts, sampled.logprobs, strict=True)) if texts else (),
+        )
+
+    def _params(self, request: ModelRequest, used: int, number: int) -> SamplingParams:
+        room = self._episode.limits.max_tokens - (used if self._model.has_ids else 0)
+        params = self._episode.sampling(number, room, self._model.stop_token_ids)
+        most = request.max_tokens
+        return params if most is None else replace(params, max_tokens=max(1, min(most, params.max_tokens)))
+
+    async def _make_room(self, row: RowState) -> None:
+        """Release the caches of rows that nobody waits for. One that goes on later is computed again."""
+        if row.held or len(self._rows) == 1:
+            return
+        for other in self._rows:
+            if other is not row and other.held and not other.busy:
+                await self._release(other)
+
+    async def _release(self, row: RowState) -> None:
+        if row.held:
+            row.held = False
+            await self._model.release(self._session(row))
+
+    def _session(self, row: RowState) -> str:
+        return f"{self._episode.session}#{row.index}" if row.index else self._episode.session
+
+    def _refuse_after_end(self) -> None:
+        limits = self._episode.limits
+        if self._closed:
+            raise _ended()
+        if self._requests >= limits.max_turns:
+            self.stop = self.stop or StopReason.MAX_TURNS
+            raise RequestError(
+                f"This attempt has had its {limits.max_turns} turns (rollout.max_turns).", code="turn_limit"
+            )
+        if self._calls > limits.max_tool_calls:
+            self.stop = self.stop or StopReason.TOOL_BUDGET
+            raise RequestError(
+                f"This attempt has made more than {limits.max_tool_calls} tool calls (rollout.max_tool_calls).",
+                code="tool_call_limit",
+            )
+
+    def _full(self) -> RequestError:
+        self.stop = self.stop or StopReason.LENGTH
+        return RequestError(
+            f"The conversation fills the context of {self._episode.limits.max_tokens} tokens (rollout.max_tokens). "
+            "maximum context length exceeded.",
+            code="context_length_exceeded",
+        )
+
+
+def _ended() -> RequestError:
+    return RequestError("This attempt has ended; its key is no longer valid.", 403, "attempt_ended")
+
+
+def _with_json(call: ToolCall) -> ToolCall:
+    """Families that write arguments as tags get JSON; the text of others stays as the model wrote it."""
+    if call.arguments_text.lstrip().startswith("{"):
+        return call
+    return replace(call, arguments_text=json.dumps(dict(call.arguments or {}), ensure_ascii=False))
+
+
+def _with_ids(message: Message, number: int) -> Message:
+    """The message with ids of its calls that no other turn of the trajectory has."""
+    calls = (replace(call, id=f"call_{number}_{index}") for index, call in enumerate(message.tool_calls))
+    return replace(message, tool_calls=tuple(calls)) if message.tool_calls else message
+
+
+def _as_given(message: Message, stop: Sequence[str]) -> Message:
+    """The message as the agent gets it: its text up to the first stop text, and malformed calls as text.
+
+    Servers give what they cannot read as a call as text, too, and agents expect it so. Arguments are JSON, whatever the
+    model writes.
+    """
+    malformed = [call.arguments_text for call in message.tool_calls if call.arguments is None or not call.name]
+    content = "\n".join(filter(None, (message.content, *malformed)))
+    calls = (call for call in message.tool_calls if call.arguments is not None and call.name)
+    message = replace(message, content=content, tool_calls=tuple(map(_with_json, calls)))
+    places = [place for text in stop if text and (place := message.content.find(text)) >= 0]
+    return replace(message, content=message.content[: min(places)]) if places else message

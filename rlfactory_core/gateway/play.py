@@ -1,0 +1,96 @@
+"""Plays one attempt with an agent that is not ours."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+from rlfactory_core.gateway.agent import Agent, AgentError, AgentResult
+from rlfactory_core.gateway.conversation import Conversation
+from rlfactory_core.gateway.models import GatewayModel
+from rlfactory_core.gateway.server import Gateway
+from rlfactory_core.rollout import Episode
+from rlfactory_core.tools.attempt import error_line, is_infra_error
+from rlfactory_core.types import Fault, FaultKind, StopReason, Trajectory
+
+SOURCE = "agent"  # of its faults
+
+
+async def play_agent(
+    episode: Episode, agent: Agent, model: GatewayModel, gateway: Gateway, deadline_s: float
+) -> Trajectory:
+    """One attempt at a sample by an agent that asks the model through the gateway.
+
+    The agent's answer is the trajectory's. Faults:
+
+    - An agent that raises, or gives no answer, or never asks the model, has failed (kind ``agent``): there is no
+      answer, and the trajectory is scored so. If a limit of the run ended it, that limit is the stop reason.
+    - Connection errors, by their type, a model that does not answer, and an agent that is not done in time are infra
+      faults, which mask the trajectory.
+
+    Raises:
+        ValueError: the sampler returned different numbers of ids and log-probs.
+    """
+    started = time.perf_counter()
+    conversation = Conversation(episode, model)
+    result, fault = AgentResult(None), None
+    try:
+        with gateway.serving(conversation) as endpoint:
+            async with asyncio.timeout(deadline_s) as deadline:
+                result = AgentResult.of(await agent(episode.sample, endpoint))
+    except TimeoutError as error:
+        late = deadline.expired()
+        message = f"not done within {deadline_s:g} s (agent.deadline_s)" if late else error_line(error)
+        fault = Fault(FaultKind.INFRA, SOURCE, message, code="late" if late else "crashed")
+    except Exception as error:  # noqa: BLE001 the boundary to the user's agent
+        kind = FaultKind.INFRA if is_infra_error(error) else FaultKind.AGENT
+        said = str(error) if isinstance(error, AgentError) else error_line(error)
+        fault = Fault(kind, SOURCE, said, code="crashed")
+    finally:
+        await conversation.close()
+    fault = conversation.fault or fault or _without_answer(conversation, result)
+    return _trajectory(episode, conversation, result, fault, time.perf_counter() - started)
+
+
+def _without_answer(conversation: Conversation, result: AgentResult) -> Fault | None:
+    if not conversation.turns:
+        return Fault(FaultKind.AGENT, SOURCE, "it never asked the model")
+    if result.answer is None:
+        return Fault(FaultKind.AGENT, SOURCE, "it ended without an answer")
+    return None
+
+
+def _trajectory(
+    episode: Episode, conversation: Conversation, result: AgentResult, fault: Fault | None, seconds: float
+) -> Trajectory:
+    turns = conversation.turns
+    failed = fault is not None and fault.kind is FaultKind.AGENT
+    if failed and conversation.stop is not None:  # the run's limit ended it, which is nobody's fault
+        fault, stop = None, conversation.stop
+    elif fault is None:
+        stop = StopReason.FINAL_ANSWER
+    else:
+        stop = StopReason.AGENT_FAILED if failed else StopReason.FAULT
+    answered = stop is StopReason.FINAL_ANSWER
+    if turns and answered and result.reward:
+        turns = (*turns[:-1], replace(turns[-1], reward=result.reward))
+    return Trajectory(
+        episode.sample,
+        episode.attempt,
+        turns,
+        stop,
+        () if fault is None else (fault,),
+        seconds=seconds,
+        tools=conversation.tools,
+        info=_info(conversation, result),
+        answer=result.answer if answered else None,
+    )
+
+
+def _info(conversation: Conversation, result: AgentResult) -> dict[str, Any]:
+    forks = Counter(turn.fork for turn in conversation.turns if turn.fork)
+    own = {"forks": dict(forks), "overridden": dict(conversation.overridden)}
+    return {**result.metadata, **{name: counts for name, counts in own.items() if counts}}

@@ -1,0 +1,223 @@
+"""The gateway: the address at which agents reach the model, one server for each process, on the loopback only."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import secrets
+import socket
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from rlfactory_core.errors import MissingExtraError
+from rlfactory_core.gateway.conversation import Conversation
+from rlfactory_core.gateway.exchange import ModelAnswer, ModelRequest, RequestError
+from rlfactory_core.gateway.protocols.anthropic_messages import AnthropicMessages
+from rlfactory_core.gateway.protocols.base import Reply, WireFormat
+from rlfactory_core.gateway.protocols.chat_completions import ChatCompletions
+from rlfactory_core.gateway.protocols.responses import Responses
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+MODEL = "policy"  # the served model's name
+FORMATS: Sequence[WireFormat] = (ChatCompletions(), Responses(), AnthropicMessages())
+MAX_BODY = 32 * 2**20  # bytes
+MAX_CONNECTIONS = 8192
+BODY_DEADLINE_S = 60.0
+_START_DEADLINE_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """The address of the model for one trajectory. The key names the trajectory, and is valid until it ends.
+
+    Args:
+        url: for SDKs of OpenAI's kind, such as ``http://127.0.0.1:40123/v1``.
+        key: the API key, a secret.
+        model: the model's name.
+    """
+
+    url: str
+    key: str
+    model: str = MODEL
+
+    @property
+    def anthropic_url(self) -> str:
+        """For SDKs of Anthropic's kind, which add ``/v1`` themselves."""
+        return self.url.removesuffix("/v1")
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables from which SDKs read an address and a key."""
+        return {
+            "OPENAI_BASE_URL": self.url,
+            "OPENAI_API_BASE": self.url,
+            "OPENAI_API_KEY": self.key,
+            "OPENAI_MODEL": self.model,
+            "ANTHROPIC_BASE_URL": self.anthropic_url,
+            "ANTHROPIC_API_KEY": self.key,
+            "ANTHROPIC_MODEL": self.model,
+            "NO_PROXY": "127.0.0.1,localhost",
+            "no_proxy": "127.0.0.1,localhost",
+        }
+
+
+class Gateway:
+    """``await open()``, then ``with gateway.serving(conversation) as endpoint``; ``await close()`` at the end."""
+
+    def __init__(self) -> None:
+        self._conversations: dict[str, Conversation] = {}
+        self._ids = count(1)
+        self._address = ""
+        self._server: Any = None
+        self._serving: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Listen on a free port of the loopback; a second call does nothing.
+
+        Raises:
+            MissingExtraError: the server's packages are not installed.
+        """
+        if self._serving is not None:
+            return
+        uvicorn, application = _application(self._handle)
+        listener = socket.socket()
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", 0))
+        config = uvicorn.Config(
+            application,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            ws="none",
+            backlog=MAX_CONNECTIONS,
+            limit_concurrency=MAX_CONNECTIONS,
+            timeout_keep_alive=60,
+            timeout_graceful_shutdown=1,
+        )
+        self._server = uvicorn.Server(config)
+        # Not `serve`, which takes over the process's signals.
+        self._serving = asyncio.create_task(self._server._serve(sockets=[listener]))
+        async with asyncio.timeout(_START_DEADLINE_S):
+            while not self._server.started:
+                if self._serving.done():
+                    await self._serving
+                    raise RuntimeError("the gateway ended at its start")
+                await asyncio.sleep(0.001)
+        self._address = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+
+    async def close(self) -> None:
+        """Stop listening; it may be called repeatedly."""
+        serving, self._serving = self._serving, None
+        if serving is not None:
+            self._server.should_exit = True
+            with contextlib.suppress(asyncio.CancelledError):
+                await serving
+
+    @contextmanager
+    def serving(self, conversation: Conversation) -> Iterator[Endpoint]:
+        """The conversation's address, valid within the block."""
+        key = f"rlf-{secrets.token_urlsafe(24)}"
+        self._conversations[key] = conversation
+        try:
+            yield Endpoint(self._address, key)
+        finally:
+            del self._conversations[key]
+
+    async def _handle(self, request: Request) -> Response:
+        from starlette.responses import JSONResponse, StreamingResponse
+
+        form = next((each for each in FORMATS if request.url.path.endswith(each.path)), None)
+        try:
+            if request.method == "GET" and request.url.path.endswith("/models"):
+                self._conversation(request.headers)
+                return JSONResponse({"object": "list", "data": [{"id": MODEL, "object": "model", "created": 0}]})
+            if form is None or request.method != "POST":
+                known = ", ".join(f"POST /v1{each.path}" for each in FORMATS)
+                raise RequestError(f"{request.method} {request.url.path} is not served; {known} are.", 404, "not_found")
+            conversation = self._conversation(request.headers)
+            body = await _body(request)
+            answers = await _unless_gone(request, conversation, form.read(body))
+        except RequestError as error:
+            shape = form or FORMATS[0]
+            headers = {"x-should-retry": "false"}  # of OpenAI's and Anthropic's SDKs
+            return JSONResponse(shape.error(error), error.status, headers)
+        reply = Reply(f"{next(self._ids):08d}", MODEL, int(time.time()), body, answers)
+        if body.get("stream"):
+            return StreamingResponse(form.events(reply), media_type="text/event-stream")
+        return JSONResponse(form.write(reply))
+
+    def _conversation(self, headers: Mapping[str, str]) -> Conversation:
+        bearer = headers.get("authorization", "")
+        key = bearer[7:] if bearer[:7].lower() == "bearer " else headers.get("x-api-key", "")
+        found = self._conversations.get(key.strip())
+        if found is None:
+            raise RequestError(
+                "The API key is not one of a running attempt; expected the key of this attempt's endpoint.",
+                401,
+                "invalid_api_key",
+            )
+        return found
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    """The request's JSON object.
+
+    Raises:
+        RequestError: it is none, too large, or does not come.
+    """
+    data = bytearray()
+    try:
+        async with asyncio.timeout(BODY_DEADLINE_S):
+            async for chunk in request.stream():
+                data += chunk
+                if len(data) > MAX_BODY:
+                    raise RequestError(f"The request has more than {MAX_BODY:,} bytes.", 413, "request_too_large")
+    except TimeoutError:
+        raise RequestError(f"The request did not come within {BODY_DEADLINE_S:g} s.", 408, "timeout") from None
+    try:
+        body = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise RequestError(f"The request is not JSON: {error}") from None
+    if not isinstance(body, dict):
+        raise RequestError(f"The request is a {type(body).__name__}; expected a JSON object.")
+    return body
+
+
+async def _unless_gone(request: Request, conversation: Conversation, asked: ModelRequest) -> tuple[ModelAnswer, ...]:
+    """The answers. Sampling ends if the agent hangs up, so that nothing is recorded that the agent never saw."""
+    answering = asyncio.ensure_future(conversation.answer(asked))
+    gone = asyncio.ensure_future(_disconnected(request))
+    try:
+        await asyncio.wait((answering, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not answering.done():
+            raise RequestError("The client has closed the connection.", 499, "client_closed_request")
+        return answering.result()
+    finally:
+        for task in (answering, gone):
+            task.cancel()
+        await asyncio.gather(answering, gone, return_exceptions=True)
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _application(handle: Any) -> tuple[Any, Any]:
+    try:
+        import uvicorn
+        from starlette.applications import Starlette
+        from starlette.routing import Route
+    except ImportError as error:
+        raise MissingExtraError(
+            "Training an agent of your own needs a small web server: python -m pip install 'rlfactory-core[agents]'"
+        ) from error
+    return uvicorn, Starlette(routes=[Route("/{path:path}", handle, methods=["GET", "POST"])])

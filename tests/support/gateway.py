@@ -1,0 +1,112 @@
+"""A gateway's conversation without a server, a sampler that records, and requests in OpenAI's form."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rlfactory_core.gateway.conversation import Conversation
+from rlfactory_core.gateway.exchange import ModelAnswer
+from rlfactory_core.gateway.models import TokenModel
+from rlfactory_core.gateway.protocols.chat_completions import ChatCompletions
+from rlfactory_core.rollout import Episode, RolloutLimits
+from rlfactory_core.testing import ToyChatFormat
+from rlfactory_core.types import Sample, SampledTokens, SamplingParams
+
+CHAT = ToyChatFormat()
+LIMITS = RolloutLimits(max_turns=40, max_tool_calls=100, max_turn_tokens=400, max_tokens=100_000)
+SEARCH = {
+    "type": "function",
+    "function": {
+        "name": "search",
+        "description": "Search the corpus.",
+        "parameters": {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]},
+    },
+}
+
+
+def no_env(*_: object) -> Any:
+    raise AssertionError("an agent has no environment")
+
+
+def episode(limits: RolloutLimits = LIMITS, sample: Sample | None = None) -> Episode:
+    return Episode(sample or Sample("s", "Who?", "him"), no_env, limits, "run/0/0")
+
+
+def calling(**arguments: object) -> str:
+    return f"<tool_call>\n{json.dumps({'name': 'search', 'arguments': arguments})}\n</tool_call>"
+
+
+class RecordingSampler:
+    """Says what a script says, and keeps each context and answer; it can be made to wait."""
+
+    def __init__(self, script: Sequence[str] | Callable[[int], str]) -> None:
+        self._script = script
+        self.calls: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+        self.params: list[SamplingParams] = []
+        self.live: set[str] = set()
+        self.asked, self.released, self.go = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self.go.set()
+
+    async def sample(self, ids: Sequence[int], params: SamplingParams, *, session: str) -> SampledTokens:
+        self.live.add(session)
+        self.asked.set()
+        number = len(self.params)
+        self.params.append(params)
+        await self.go.wait()
+        text = self._script(number) if callable(self._script) else self._script[number]
+        whole = (*CHAT.encode(text), CHAT.stop_token_ids[0])
+        said = whole[: params.max_tokens]
+        self.calls.append((tuple(ids), said))
+        return SampledTokens(said, tuple(-0.001 * i for i in said), "stop" if said == whole else "length")
+
+    async def release(self, session: str) -> None:
+        self.live.discard(session)
+        self.released.set()
+
+
+class Asked:
+    """A conversation whose requests are OpenAI's chat completions."""
+
+    def __init__(self, script: Sequence[str] | Callable[[int], str], limits: RolloutLimits = LIMITS) -> None:
+        self.sampler = RecordingSampler(script)
+        self.conversation = Conversation(episode(limits), TokenModel(CHAT, self.sampler))
+
+    async def answers(self, *messages: dict[str, Any], **body: Any) -> tuple[ModelAnswer, ...]:
+        return await self.conversation.answer(ChatCompletions().read({"messages": list(messages), **body}))
+
+    async def ask(self, *messages: dict[str, Any], **body: Any) -> dict[str, Any]:
+        """The assistant message of the answer, as an agent puts it into its history."""
+        return wire(*await self.answers(*messages, **body))
+
+    @property
+    def forks(self) -> list[str]:
+        return [turn.fork for turn in self.conversation.turns]
+
+    @property
+    def rows(self) -> list[int]:
+        return [turn.row for turn in self.conversation.turns]
+
+
+def wire(answer: ModelAnswer) -> dict[str, Any]:
+    message = answer.message
+    calls = [
+        {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments_text}}
+        for call in message.tool_calls
+    ]
+    return {"role": "assistant", "content": message.content, **({"tool_calls": calls} if calls else {})}
+
+
+def user(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+def system(text: str) -> dict[str, Any]:
+    return {"role": "system", "content": text}
+
+
+def result(said: dict[str, Any], text: str, index: int = 0) -> dict[str, Any]:
+    """A tool's result for a call of an assistant message."""
+    return {"role": "tool", "tool_call_id": said["tool_calls"][index]["id"], "content": text}
