@@ -14,6 +14,7 @@ from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.loggers import MetricsLogger
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.reporting.trajectories import StoredTrajectory
+from rlfactory_core.tasks.agents import has_agent
 from rlfactory_core.tasks.parts import TaskParts
 from rlfactory_core.types import Group
 
@@ -159,7 +160,11 @@ def run_facts(config: RunConfig) -> dict[str, Any]:
 
 
 def evaluation_passes(parts: TaskParts, when: str) -> list[EvalPass]:
-    """The passes of the evaluation "before" or "after" training; only the latter plays the task's controls."""
+    """The passes of the evaluation "before" or "after" training; only the latter plays the task's controls.
+
+    An agent has tools of its own, which a control cannot replace.
+    """
     settings = parts.config.eval
-    controls = parts.task.controls() if when == "after" else ()
+    played = when == "after" and not has_agent(parts.task, parts.config.agent)
+    controls = parts.task.controls() if played else ()
     return eval_passes(when, attempts=settings.attempts if settings.sampled else 0, controls=controls)

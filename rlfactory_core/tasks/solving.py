@@ -6,8 +6,8 @@ import asyncio
 import json
 import random
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -192,6 +192,58 @@ class _ShownModel:
         """There is nothing to release."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """An open task of the same class and options, on which demonstrations are played."""
+
+    task: Task
+    manager: ToolManager
+    agents: Agents
+    limits: RolloutLimits
+    make_env: EnvFactory
+
+    async def show(self, sample: Sample, name: str) -> tuple[Trajectory, list[Played]]:
+        """One episode, and what it shows: a conversation for each row."""
+        made = self.make_env
+        episode = Episode(sample, lambda s, c: made(s, self.manager, c), self.limits, name)
+        if self.agents.exist:
+            model = _ShownModel(self.task, sample)
+            return await self.agents.play(episode, model), list(model.shown.values())
+        solver = _Solver(self.task, sample)
+        trajectory = await play_episode(episode, solver)
+        return trajectory, [Played(tuple(solver.messages), solver.prompt, solver.tools)]
+
+
+@asynccontextmanager
+async def _open_stage(like: Task, make_env: EnvFactory | None, agent: AgentConfig) -> AsyncIterator[_Stage]:
+    task = type(like)(like.config.model_dump(mode="json", exclude_unset=True), like.seed)
+    task.progress, task.run = like.progress, like.run
+    tools = OpenTools()
+    async with AsyncExitStack() as opened:
+        opened.push_async_callback(task.close)
+        await task.open()
+        opened.push_async_callback(tools.close)
+        await tools.open(task.tools)
+        manager = DefaultToolManager(tools.tools)
+        opened.push_async_callback(manager.close)
+        agents = Agents(task, agent)
+        opened.push_async_callback(agents.close)
+        await agents.open()
+        yield _Stage(task, manager, agents, _limits(task), make_env or task.make_env)
+
+
+async def offered_tools(like: Task, agent: AgentConfig) -> tuple[ToolSpec, ...]:
+    """The tools that the task's agent offers the model, found by playing one of the `chosen_samples`.
+
+    Raises:
+        PluginError: `Task.demonstrate` does not solve it.
+    """
+    async with _open_stage(like, None, agent) as stage:
+        trajectory, _ = await stage.show(chosen_samples(stage.task)[0], "demonstration-tools")
+        _check_solved(stage.task, trajectory)
+        return trajectory.tools
+
+
 async def play_solutions(
     like: Task, make_env: EnvFactory | None = None, agent: AgentConfig | None = None
 ) -> list[Played]:
@@ -203,42 +255,19 @@ async def play_solutions(
         make_env: None: the task's own.
         agent: of the run; None: the task's own loop.
     """
-    task = type(like)(like.config.model_dump(mode="json", exclude_unset=True), like.seed)
-    task.progress, task.run = like.progress, like.run
-    chosen = chosen_samples(task)
-    task.check(chosen)
-    tools = OpenTools()
-    async with AsyncExitStack() as opened:
-        opened.push_async_callback(task.close)
-        await task.open()
-        opened.push_async_callback(tools.close)
-        await tools.open(task.tools)
-        manager = DefaultToolManager(tools.tools)
-        opened.push_async_callback(manager.close)
+    chosen = chosen_samples(like)
+    like.check(chosen)
+    slots = asyncio.Semaphore(AT_ONCE)
+    async with _open_stage(like, make_env, agent or AgentConfig()) as stage:
+        task = stage.task
         task.progress.stage("warm start: demonstrations", len(chosen), "episode")
-        slots = asyncio.Semaphore(AT_ONCE)
-        limits = _limits(task)
-
-        made = make_env or task.make_env
-        agents = Agents(task, agent or AgentConfig())
-        opened.push_async_callback(agents.close)
-        await agents.open()
-
-        async def show(episode: Episode) -> tuple[Trajectory, list[Played]]:
-            if agents.exist:
-                model = _ShownModel(task, episode.sample)
-                return await agents.play(episode, model), list(model.shown.values())
-            solver = _Solver(task, episode.sample)
-            trajectory = await play_episode(episode, solver)
-            return trajectory, [Played(tuple(solver.messages), solver.prompt, solver.tools)]
 
         async def play(number: int, sample: Sample) -> list[Played] | str:
             lost = ""
             shown: list[Played] = []
             async with slots:
                 for _ in range(TRIES):
-                    episode = Episode(sample, lambda s, c: made(s, manager, c), limits, f"demonstration-{number}")
-                    trajectory, shown = await show(episode)
+                    trajectory, shown = await stage.show(sample, f"demonstration-{number}")
                     lost = masking_text([trajectory])
                     if not lost:
                         _check_solved(task, trajectory)

@@ -6,8 +6,10 @@ of the code that trains it.
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -31,8 +33,11 @@ from rlfactory_core.engines.local.training.workers import Workers
 from rlfactory_core.errors import ModelError
 from rlfactory_core.protocols import ChatFormat, Tool
 from rlfactory_core.reporting.progress import Progress
+from rlfactory_core.tasks.agents import has_agent
 from rlfactory_core.tasks.demonstrations import recipe_of
 from rlfactory_core.tasks.parts import TaskParts
+from rlfactory_core.tasks.solving import offered_tools
+from rlfactory_core.tasks.task import Task
 from rlfactory_core.tiny import TinyModelRecipe
 from rlfactory_core.types import ToolSpec
 from rlfactory_core.utils.seeds import derive_seed
@@ -86,8 +91,7 @@ class OwnModel:
             # The code of the plugins in use decides how turns are written.
             fingerprint = digest([recipe.fingerprint, config.chat.model_dump_json(), plugins])
             recipe = replace(recipe, fingerprint=fingerprint)
-        own = [tool.spec for tool in task.tools if isinstance(tool, Tool)]
-        tools = own if recipe.tools is None else recipe.tools
+        tools = _tools(task, config.agent) if recipe.tools is None else recipe.tools
         return cls(recipe, tools, config.seed, partial(configured_format, config.chat, registry))
 
     def folder(self, size: int) -> Path:
@@ -129,6 +133,15 @@ class OwnModel:
             then = "It begins anew." if attempt < ATTEMPTS else "The model is used as it is, and is not cached."
             progress.say(f"warning: the warm start has missed its target: {missed}. {then}")
         return DefaultModel(model, tokenizer, cached=False)
+
+
+def _tools(task: Task, agent: AgentConfig) -> Sequence[ToolSpec]:
+    """The tools that prompts show: the task's, or those that an agent offers."""
+    if not has_agent(task, agent):
+        return [tool.spec for tool in task.tools if isinstance(tool, Tool)]
+    # In a thread of its own, because the engine calls this within a running event loop.
+    with ThreadPoolExecutor(1, "rlfactory-agent-tools") as thread:
+        return thread.submit(lambda: asyncio.run(offered_tools(task, agent))).result()
 
 
 def _agent_code(agent: AgentConfig) -> list[str]:
