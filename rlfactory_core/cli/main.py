@@ -26,6 +26,7 @@ COMMANDS = {
     "eval": LazyCommand("rlfactory_core.cli.evaluate:evaluate", "Measure a model on a plugin's held-out samples."),
     "trace": LazyCommand("rlfactory_core.cli.trace:trace", "Show a run's trajectories."),
     "tools": LazyCommand("rlfactory_core.cli.tools:tools", "See a task's or MCP servers' tools, and call one by hand."),
+    "agents": LazyCommand("rlfactory_core.cli.agents:agents", "Try an agent of your own before it is trained."),
     "new": LazyCommand("rlfactory_core.cli.new:new", "Make a plugin of your own from a template."),
     "plugins": LazyCommand("rlfactory_core.cli.plugins:plugins", "List, describe and check the installed plugins."),
     "doctor": LazyCommand("rlfactory_core.cli.doctor:doctor", "Say what this machine and installation can do."),

@@ -9,6 +9,8 @@ from typing import TextIO
 import click
 from rich.text import Text
 
+from rlfactory_core.cli.options import found_text
+from rlfactory_core.cli.output import echo
 from rlfactory_core.cli.ui.console import make_console
 from rlfactory_core.errors import UsageError, nearest
 from rlfactory_core.reporting.folder import RunFolder
@@ -29,8 +31,19 @@ _FOLD_LINES = 12  # of a longer masked part, only the first and last lines are s
 @click.option("--limit", type=click.IntRange(min=1), default=3, show_default=True, help="How many to show.")
 @click.option("--sample", help="Only attempts at the sample with this id.")
 @click.option("--full", is_flag=True, help="Show long prompts and tool results whole.")
+@click.option("--verify", is_flag=True, help="Instead check the masks and rows of all saved trajectories.")
+@click.pass_context
 def trace(
-    run: str, step: str | None, order: str | None, masked: bool, limit: int, sample: str | None, full: bool
+    ctx: click.Context,
+    /,
+    run: str,
+    step: str | None,
+    order: str | None,
+    masked: bool,
+    limit: int,
+    sample: str | None,
+    full: bool,
+    verify: bool,
 ) -> None:
     """Show trajectories of RUN, a run's folder or its name under runs/.
 
@@ -38,6 +51,8 @@ def trace(
     `|` and the model's own with `>`.
     """
     folder = RunFolder.open(run)
+    if verify:
+        ctx.exit(1 if _verify(folder) else 0)
     file = _choose(folder, step)
     stored = list(folder.read_trajectories(file))
     if sample is not None:
@@ -47,6 +62,25 @@ def trace(
     if order is not None:
         stored.sort(key=lambda item: item.trajectory.reward, reverse=order == "best")
     show(stored[:limit], sys.stdout, where=f"{folder.name}, {_title(file)}", total=len(stored), full=full)
+
+
+def _verify(folder: RunFolder) -> int:
+    """Check every row of a run; returns the number of problems."""
+    from rlfactory_core.testing.assertions import mask_problem, row_problem
+
+    trajectories = rows = tokens = problems = 0
+    names = [f"eval-{name}" for name in ("before", "after", "before-sampled", "after-sampled")]
+    for file in (*folder.trajectory_steps(), *names):
+        if not folder.trajectory_file(file).exists():
+            continue
+        for item in folder.read_trajectories(file):
+            each = item.trajectory
+            trajectories, rows, tokens = trajectories + 1, rows + len(each.rows), tokens + each.num_sampled
+            if problem := mask_problem(each) or row_problem(each):
+                problems += 1
+                echo(f"{_title(file)}, {each.sample.id}, attempt {each.attempt}: {problem}")
+    echo(f"{trajectories:,} trajectories, {rows:,} rows, {tokens:,} sampled tokens. {found_text(problems)}")
+    return problems
 
 
 def show(stored: Sequence[StoredTrajectory], stream: TextIO, *, where: str, total: int, full: bool = False) -> None:
@@ -69,11 +103,14 @@ def trajectory_lines(stored: StoredTrajectory, *, marks: bool, full: bool) -> It
     if answer is not None:
         accepted = answer if isinstance(answer, (list, tuple)) else [answer]
         yield Text.assemble(("answer  ", "dim"), " | ".join(map(str, accepted)))
-    heard = trajectory.sample.messages
+    heard, rows = trajectory.sample.messages, trajectory.rows
     for turn, text in zip(trajectory.turns, stored.texts, strict=True):
         own = text.sampled or _message_text(turn.message)
         context = text.context or "\n".join(f"[{message.role}] {message.content}" for message in heard)
         heard = tuple(Message("tool", result.content) for result in turn.results)
+        if len(rows) > 1:
+            why = f", {number_label(turn.fork)}" if turn.fork else ""
+            yield Text(f"row {turn.row}{why}", style="cyan")
         for line in _fold(context, full):
             yield Text(("| " if marks else "") + line, style="dim")
         for line in own.rstrip("\n").split("\n"):
@@ -98,6 +135,10 @@ def _head(trajectory: Trajectory) -> Text:
 
 
 def _foot(trajectory: Trajectory) -> Iterator[Text]:
+    if trajectory.answer is not None:
+        yield Text.assemble(("answered  ", "dim"), trajectory.answer)
+    for name, count in trajectory.info.get("overridden", {}).items():
+        yield Text(f"not taken from the agent's requests: {name} ({count} times)", style="dim")
     if trajectory.score is not None:
         parts = [f"{number_label(name)} {number_text(value)}" for name, value in trajectory.score.components.items()]
         if trajectory.score.turn_rewards:
@@ -116,6 +157,8 @@ def _foot(trajectory: Trajectory) -> Iterator[Text]:
     parts.append(count_text(trajectory.num_tool_calls, "tool call"))
     if trajectory.num_sampled:  # a remote endpoint gives no ids
         parts.append(f"{trajectory.num_sampled} sampled of {len(trajectory.ids)} tokens")
+    if len(trajectory.rows) > 1:
+        parts.append(count_text(len(trajectory.rows), "row"))
     yield Text(f"stop     {', '.join([*parts, seconds_text(trajectory.seconds)])}", style="dim")
 
 

@@ -7,6 +7,8 @@ The names, in this order:
   ``exact_match/two_hop``; masked trajectories are left out. A component named like one of the others here is reported
   as ``score/<component>``.
 - ``tool_calls``, ``turns``, ``sampled_tokens``: means a trajectory.
+- ``rows``: mean a trajectory, and ``forks/<reason>``: the number of rows that an agent began so; left out if there are
+  no such rows. ``overridden/<parameter>``: how often an agent's request set it in vain.
 - ``stop/<reason>``: share of the trajectories, for every `StopReason`.
 - ``faults/<kind>``: number of faults, for every `FaultKind`; ``faults/verifier/<scorer>``: by scorer, if it had any.
 - ``counts/<scorer>.<name>``: sum of a scorer's counts (`Score.counts`, `VerifierError.counts`), such as
@@ -36,6 +38,7 @@ _OWN_NAMES = {
     "tool_calls",
     "turns",
     "sampled_tokens",
+    "rows",
     "masked",
     "masked_groups",
     "equal_groups",
@@ -51,6 +54,7 @@ def group_metrics(groups: Sequence[Group]) -> dict[str, float]:
     metrics["tool_calls"] = _mean([trajectory.num_tool_calls for trajectory in trajectories])
     metrics["turns"] = _mean([len(trajectory.turns) for trajectory in trajectories])
     metrics["sampled_tokens"] = _mean([trajectory.num_sampled for trajectory in trajectories])
+    metrics |= _agent_metrics(trajectories)
     stops = Counter(trajectory.stop for trajectory in trajectories)
     metrics.update({f"stop/{reason.value}": stops[reason] / max(len(trajectories), 1) for reason in StopReason})
     faults = Counter(fault.kind for trajectory in trajectories for fault in trajectory.faults)
@@ -64,6 +68,14 @@ def group_metrics(groups: Sequence[Group]) -> dict[str, float]:
     live = ([each.reward for each in group.trajectories if not each.masked] for group in groups)
     metrics["equal_groups"] = float(sum(map(all_equal, live)))
     return metrics
+
+
+def _agent_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
+    forks = Counter(turn.fork for trajectory in trajectories for turn in trajectory.turns if turn.fork)
+    overridden = sum((Counter(each.info.get("overridden", {})) for each in trajectories), Counter[str]())
+    metrics = {"rows": _mean([len(trajectory.rows) for trajectory in trajectories])} if forks else {}
+    metrics |= {f"forks/{reason}": float(count) for reason, count in sorted(forks.items())}
+    return metrics | {f"overridden/{name}": float(count) for name, count in sorted(overridden.items())}
 
 
 def component_means(trajectories: Iterable[Trajectory]) -> dict[str, float]:
