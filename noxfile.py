@@ -255,7 +255,8 @@ def make_verl(session: nox.Session) -> Path:
     """The environment of the verl engine on the CPU, installed by its doctor."""
     # The extra holds most of what the doctor installs below with pip, which takes minutes longer.
     plugins = ("-e", SEARCH, "-e", JUDGE)
-    place = made(session, VERL, TORCH, "-e", ".[local,agents,mcp,verl-cpu]", *plugins, *group("test"))
+    graphs = [line for line in group("agents") if line.startswith("lang")]  # for an agent of LangGraph
+    place = made(session, VERL, TORCH, "-e", ".[local,agents,mcp,verl-cpu]", *plugins, *group("test"), *graphs)
     doctor = ("-m", "rlfactory_core", "doctor", "--engine", "verl", "--device", "cpu")
     run_in(session, place, "python", *doctor, "--install")
     run_in(session, place, "python", *doctor)
@@ -268,7 +269,7 @@ def verl(session: nox.Session) -> None:
     place = make_verl(session)
     # Two at once: most of a run's time, its processes import one after the other, each on one core. The second process
     # begins with the longest test and the next file, which it holds meanwhile and which is light.
-    order = ("nodes", "grpo", "config", "ppo", "mcp", "judge", "judge_serving")
+    order = ("nodes", "grpo", "config", "ppo", "mcp", "judge", "agent", "judge_serving")
     first = [f"tests/integration/test_verl_{name}.py" for name in order]
     chosen = [*first, *sorted({*map(str, Path("tests").rglob("test_*verl*.py"))} - {*first})]
     in_order = (*IN_TWO, "--no-loadscope-reorder")
