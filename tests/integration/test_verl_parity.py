@@ -123,7 +123,12 @@ def played() -> Played:
             "engine": "verl",
             "seed": 11,
             "chat": {"format": "toy"},
-            "rollout": {"max_tokens": MAX_TOKENS, "max_turn_tokens": MAX_TURN_TOKENS, "temperature": 0.8},
+            "rollout": {
+                "max_tokens": MAX_TOKENS,
+                "max_turn_tokens": MAX_TURN_TOKENS,
+                "temperature": 0.8,
+                "retries": 0,  # the script has one answer for each turn
+            },
             "train": {"prompts_per_step": len(CASES), "group_size": ATTEMPTS},
         },
     )
