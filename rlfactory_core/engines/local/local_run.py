@@ -190,8 +190,7 @@ async def opened(run: EngineRun, compute: Compute, *, training: bool) -> AsyncIt
             stop_token_ids=runtime.chat.stop_token_ids,
             version=start.step,
         )
-        deterministic, slots = config.rollout.deterministic, config.rollout.slots
-        sampler = LocalSampler(decoder, compute.thread, deterministic=deterministic, slots=slots)
+        sampler = LocalSampler(decoder, compute.thread, deterministic=config.rollout.deterministic)
         rollouts = Rollouts(runtime, await stack.enter_async_context(sampler), workers, samples, eval_samples)
         # Thousands of calls in flight trigger full garbage collections; each would walk through all objects of torch.
         gc.collect()
@@ -252,10 +251,8 @@ def _start_model(run: EngineRun, workers: Workers, dtype: torch.dtype) -> Start:
     """The model of a new run."""
     if run.config.model is not None:
         return Start(*load_pretrained(run.config.model, choose_device("cpu"), dtype))
-    built = OwnModel.of(run.parts).build(workers, run.progress)
-    if built.cached:
-        run.progress.say("the warm-started model is in the cache")
-    return Start(built.model.to(dtype), built.tokenizer)
+    model, tokenizer = OwnModel.of(run.parts).build(workers, run.progress)
+    return Start(model.to(dtype), tokenizer)
 
 
 def _policy(run: EngineRun, start: Start, workers: Workers) -> Policy:
