@@ -90,7 +90,7 @@ class OwnModel:
 
     @quiet_transformers()
     def build(self, workers: Workers, progress: Progress) -> tuple[Any, Any]:
-        """Model and tokenizer on the CPU: from the cache, or built and warm-started by all processes together, then cached.
+        """Model and tokenizer on the CPU, from the cache, or built and warm-started by all processes, then cached.
 
         A warm start that misses its target goes on for as many steps again, and then begins anew with other weights,
         `ATTEMPTS` times in all. A model that has missed it to the last is not cached.
