@@ -130,9 +130,8 @@ class LocalSampler:
         if self.decoder.active:
             return []
         live = list(self._expected)[: self.decoder.slots]
-        if any(session not in self._waiting for session in live):
-            return []
-        return [self._waiting[session] for session in live]
+        missing = any(session not in self._waiting for session in live)
+        return [] if missing else [self._waiting[session] for session in live]
 
     def _burst(self, admitted: list[Request]) -> Finished:
         """On the compute thread: prefill, then decode until a turn ends or a request or release arrives."""

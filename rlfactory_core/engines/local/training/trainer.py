@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import NoReturn
 
@@ -50,25 +50,17 @@ class Observer:
     save: Callable[[int], None]  # steps done
 
 
+@dataclass(slots=True)
 class Trainer:
-    """The loop; `run` runs it.
+    """The loop; `run` runs it."""
 
-    Args:
-        stop: this process's. If any process requests a stop, all stop after the same step.
-    """
-
-    def __init__(
-        self,
-        config: RunConfig,
-        rollouts: Rollouts,
-        learner: Learner,
-        compute: Compute,
-        observer: Observer,
-        stop: StopRequest,
-    ) -> None:
-        self.config, self.rollouts, self.learner = config, rollouts, learner
-        self.compute, self.observer, self.stop = compute, observer, stop
-        self._skipped_in_row = 0
+    config: RunConfig
+    rollouts: Rollouts
+    learner: Learner
+    compute: Compute
+    observer: Observer
+    stop: StopRequest  # this process's; if any process requests a stop, all stop after the same step
+    _skipped_in_row: int = field(default=0, init=False)
 
     async def run(self, first: int, last: int) -> None:
         """Steps ``first`` … ``last``.
@@ -137,7 +129,8 @@ class Trainer:
         update, context_tokens = await self._update(batches)
         self.rollouts.sampler.decoder.weights_changed(step)
         update_s = time.perf_counter() - update_start
-        evaluation = await self._evaluate(step)
+        every = self.config.eval.every
+        evaluation = await self.rollouts.evaluate(EvalPass(f"eval-{step}")) if every and not step % every else []
         everything = await self.compute.gather((groups, evaluation))
         if self.compute.workers.first:
             all_groups = tuple(group for part, _ in everything for group in part)
@@ -176,10 +169,6 @@ class Trainer:
             here, before = (packed[index], old[index]) if index < len(packed) else ([], [])
             results.append(await self.compute.run(partial(learner.step, here, before)))
         return summarise(results), context
-
-    async def _evaluate(self, step: int) -> list[Group]:
-        every = self.config.eval.every
-        return await self.rollouts.evaluate(EvalPass(f"eval-{step}")) if every and not step % every else []
 
     def _metrics(self, step: int, groups: Sequence[Group]) -> dict[str, float]:
         trajectories = [t for group in groups for t in group.trajectories]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -17,26 +18,16 @@ from rlfactory_core.types import TrainBatch
 MEANS = ("loss", "clip_fraction", "kl", "mismatch_kl", "importance_weight", "entropy")  # metrics of an update
 
 
+@dataclass(slots=True)
 class Learner:
-    """Computes gradients and updates the weights.
+    """Computes gradients and updates the weights."""
 
-    Args:
-        reference: the start model, frozen, for the KL term; None if there is no such term.
-        temperature: at which the trajectories were sampled.
-    """
-
-    def __init__(
-        self,
-        policy: Policy,
-        optimizer: Optimizer,
-        workers: Workers,
-        options: LossOptions,
-        *,
-        reference: Policy | None = None,
-        temperature: float = 1.0,
-    ) -> None:
-        self.policy, self.optimizer, self.workers = policy, optimizer, workers
-        self.options, self.reference, self.temperature = options, reference, temperature
+    policy: Policy
+    optimizer: Optimizer
+    workers: Workers
+    options: LossOptions
+    reference: Policy | None = None  # the start model, frozen, for the KL term
+    temperature: float = 1.0  # at which the trajectories were sampled
 
     def pack(self, batch: TrainBatch) -> list[Packed]:
         ragged = self.policy.kind == "ragged"
