@@ -137,24 +137,17 @@ class SlotDecoder:
             shared = common_prefix([(*request.ids[:-1], -1) for request in fresh])
             self.prefix, self._prefix_known = fresh[0].ids[:shared], True
         size = len(self.prefix)
-        if not known and not self.active:
-            self._make_room(fresh)
         strangers = [each for each in fresh if len(each.ids) <= size or each.ids[:size] != self.prefix]
+        if not known and not self.active:  # parked trajectories make room: all of them for a prompt without the prefix
+            missing = max(0, len(fresh) - (self.slots - len(self._slot)))
+            for session in list(self._slot)[: None if strangers else missing]:
+                self.release(session)
         if strangers and not self._slot:
             shared = common_prefix([*(request.ids for request in fresh), (*self.prefix, -1)])
             self.prefix, self._prefix_stale, strangers = self.prefix[:shared], True, []
         if strangers:  # admit no new ones until the slots are empty, then cut the prefix
             return known
         return known + fresh[: self.slots - len(self._slot)]
-
-    def _make_room(self, fresh: Sequence[Request]) -> None:
-        """Release parked trajectories: all of them for a prompt without the prefix, else as many as new ones wait."""
-        size = len(self.prefix)
-        parked = list(self._slot)
-        if all(each.ids[:size] == self.prefix and len(each.ids) > size for each in fresh):
-            parked = parked[: max(0, len(fresh) - (self.slots - len(parked)))]
-        for session in parked:
-            self.release(session)
 
     @torch.inference_mode()
     def admit(self, requests: Sequence[Request]) -> Finished:

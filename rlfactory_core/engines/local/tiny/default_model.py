@@ -25,7 +25,7 @@ from rlfactory_core.config.sections import AgentConfig, ChatConfig
 from rlfactory_core.engines.local.model.loading import load_pretrained, quiet_transformers
 from rlfactory_core.engines.local.model.policy import RaggedPolicy
 from rlfactory_core.engines.local.tiny import tiny_model
-from rlfactory_core.engines.local.tiny.folder import model_folder
+from rlfactory_core.engines.local.tiny.model_cache import model_folder
 from rlfactory_core.engines.local.tiny.warmstart import Encoder, WarmStart
 from rlfactory_core.engines.local.training.checkpoint import write_model
 from rlfactory_core.engines.local.training.workers import Workers

@@ -1,36 +1,16 @@
-"""A tiny model's folder in the cache. Does not import torch, which would take longer than the look-up."""
+"""Gives a tiny model as a folder, from which a server can load it."""
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 
-from rlfactory_core.cache import cache_root, digest
+from rlfactory_core.engines.local.tiny.model_cache import model_folder
 from rlfactory_core.errors import ModelError
 from rlfactory_core.reporting.progress import NullProgress, Progress
 from rlfactory_core.tiny import TinyModelRecipe
-from rlfactory_core.types import ToolSpec
-from rlfactory_core.version import __version__
 
-_SOURCES = ("tiny_model.py", "warmstart.py")
 _HEAD_START_S = 1.0  # the process that shows progress should be the one that builds
-
-
-def model_folder(recipe: TinyModelRecipe, tools: Sequence[ToolSpec], seed: int, size: int) -> Path:
-    """The model's folder in the cache, whether it exists or not; its name is a hash of all that it depends on."""
-    stages = [(stage.max_steps, stage.batch, stage.target, stage.context_weight) for stage in recipe.stages]
-    facts = {
-        "recipe": [recipe.fingerprint, dict(recipe.architecture), recipe.vocab_size, stages],
-        "chat": [recipe.chat_template, recipe.special_tokens],
-        "rates": [recipe.lr, recipe.muon_lr, recipe.warmup_steps],
-        "tools": [[tool.name, tool.description, dict(tool.parameters)] for tool in tools],
-        "run": [seed, size, __version__, version("torch")],
-        "sources": [Path(__file__).with_name(name).read_text(encoding="utf-8") for name in _SOURCES],
-    }
-    return cache_root() / "models" / digest([json.dumps(facts, sort_keys=True)])
 
 
 def tiny_model_folder(recipe: TinyModelRecipe, seed: int, progress: Progress) -> Path:
