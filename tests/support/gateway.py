@@ -13,7 +13,7 @@ from rlfactory_core.gateway.models import TokenModel
 from rlfactory_core.gateway.protocols.chat_completions import ChatCompletions
 from rlfactory_core.rollout import Episode, RolloutLimits
 from rlfactory_core.testing import ToyChatFormat
-from rlfactory_core.types import Sample, SampledTokens, SamplingParams
+from rlfactory_core.types import Sample, SampledTokens, SamplingParams, Turn
 
 CHAT = ToyChatFormat()
 LIMITS = RolloutLimits(max_turns=40, max_tool_calls=100, max_turn_tokens=400, max_tokens=100_000)
@@ -110,3 +110,16 @@ def system(text: str) -> dict[str, Any]:
 def result(said: dict[str, Any], text: str, index: int = 0) -> dict[str, Any]:
     """A tool's result for a call of an assistant message."""
     return {"role": "tool", "tool_call_id": said["tool_calls"][index]["id"], "content": text}
+
+
+def check_exact(turns: tuple[Turn, ...], sampler: RecordingSampler) -> None:
+    """Every sampled id is trained exactly once, after exactly the ids after which it was sampled."""
+    seen = []
+    rows: dict[int, list[int]] = {}
+    for turn in turns:
+        ids = rows.setdefault(turn.row, [])
+        ids += turn.context_ids
+        seen.append((tuple(ids), turn.sampled_ids))
+        ids += turn.sampled_ids
+        assert turn.logprobs == tuple(-0.001 * i for i in turn.sampled_ids)
+    assert sorted(seen) == sorted(sampler.calls)

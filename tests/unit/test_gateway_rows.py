@@ -11,7 +11,20 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.gateway import CHAT, LIMITS, SEARCH, Asked, RecordingSampler, calling, episode, result, system, user, wire
+from support.gateway import (
+    CHAT,
+    LIMITS,
+    SEARCH,
+    Asked,
+    RecordingSampler,
+    calling,
+    check_exact,
+    episode,
+    result,
+    system,
+    user,
+    wire,
+)
 
 from rlfactory_core.gateway.conversation import MAX_ROWS, Conversation
 from rlfactory_core.gateway.exchange import RequestError
@@ -19,22 +32,9 @@ from rlfactory_core.gateway.models import TokenModel
 from rlfactory_core.gateway.protocols.base import WireFormat
 from rlfactory_core.gateway.server import FORMATS
 from rlfactory_core.rollout import RolloutLimits
-from rlfactory_core.types import Row, StopReason, Turn
+from rlfactory_core.types import Row, StopReason
 
 RECORDED = Path(__file__).parents[1] / "data" / "agents"
-
-
-def check_exact(turns: tuple[Turn, ...], sampler: RecordingSampler) -> None:
-    """Every sampled id is trained exactly once, after exactly the ids after which it was sampled."""
-    seen = []
-    rows: dict[int, list[int]] = {}
-    for turn in turns:
-        ids = rows.setdefault(turn.row, [])
-        ids += turn.context_ids
-        seen.append((tuple(ids), turn.sampled_ids))
-        ids += turn.sampled_ids
-        assert turn.logprobs == tuple(-0.001 * i for i in turn.sampled_ids)
-    assert sorted(seen) == sorted(sampler.calls)
 
 
 def test_a_request_that_continues_appends_only_what_is_new() -> None:

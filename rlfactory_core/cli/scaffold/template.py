@@ -37,6 +37,7 @@ TEMPLATES: Mapping[str, Template] = {
     item.name: item
     for item in (
         Template("tool-task", "a task with a tool that is a Python function", "task", file="task.py"),
+        Template("agent", "a task that an agent of your own plays", "task", extras="local,agents", file="task.py"),
         Template("mcp-task", "a task whose tool is an MCP server", "plugin", extras="local,mcp"),
         Template("env", "a task with an environment of its own: state, a tool, a reward", "task", file="task.py"),
         Template("verifier", "a verifier, and a task that is rewarded by it", "plugin"),

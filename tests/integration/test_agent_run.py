@@ -1,0 +1,79 @@
+"""Whole runs of agents of the user's own: a function in a one-file plugin, and a program on the command line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from mcp_runs import trajectories
+from runs import finish, metrics, start, summary
+
+pytest_plugins = ("runs",)
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("nothing_left")]
+
+LIMIT_S = 600.0
+SMALL = ("--steps", "2", "train.prompts_per_step=4", "train.group_size=4", "train.workers=1", "eval.limit=8")
+FEW = ("eval.attempts=1", "eval.every=0", "eval.limit=24", "train.workers=1")
+PROGRAM = """
+import json, os, sys, urllib.request
+
+def ask(messages):
+    body = {"messages": messages, "model": os.environ["OPENAI_MODEL"]}
+    headers = {"authorization": "Bearer " + os.environ["OPENAI_API_KEY"], "content-type": "application/json"}
+    address = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
+    request = urllib.request.Request(address, json.dumps(body).encode(), headers)
+    return json.load(urllib.request.urlopen(request))["choices"][0]["message"]
+
+sample = json.load(sys.stdin)
+messages = [{"role": "user", "content": sample["prompt"]}]
+messages.append(ask(messages))
+if sample["id"] == "0":
+    sys.exit("I do not like this question.")
+messages.append({"role": "user", "content": "Sure?"})
+print(ask(messages)["content"])
+"""
+
+
+def test_a_packaged_agent_learns_without_a_model(tmp_path: Path) -> None:
+    """From `rlfactory new`: the tiny model learns from what `solve` says to the agent, then by GRPO."""
+    made = tmp_path / "mine.py"
+    assert finish(start("new", made, "--template", "agent"), LIMIT_S).code == 0
+    run = tmp_path / "run"
+    outcome = finish(start("run", "--plugin", made, "--out", run, "--steps", "8", *FEW), LIMIT_S)
+    assert outcome.code == 0, outcome.out
+    rewards = [row["reward"] for row in metrics(run)]
+    assert sum(rewards[-3:]) > sum(rewards[:3]) + 0.2, rewards
+    found = summary(run)["eval"]
+    assert found["after"]["sampled/exact_match"] > found["before"]["sampled/exact_match"]
+    verified = finish(start("trace", run, "--verify"), LIMIT_S)
+    assert "No problems found" in verified.out
+    stopped = finish(start("run", "--resume", run, "--steps", "9"), LIMIT_S)
+    assert stopped.code == 0, stopped.out
+    assert len(metrics(run)) == 9
+
+
+def test_a_program_is_trained_on_data_alone(tmp_path: Path) -> None:
+    """With a model that knows nothing: what the program does with it is recorded, and its failures are scored."""
+    program, data, warm, run = (tmp_path / name for name in ("agent.py", "train.jsonl", "warm", "run"))
+    program.write_text(PROGRAM)
+    rows = [{"prompt": f"Question {number}?", "answer": str(number)} for number in range(8)]
+    data.write_text("\n".join(map(json.dumps, rows)))
+    template = tmp_path / "mine.py"
+    assert finish(start("new", template, "--template", "agent"), LIMIT_S).code == 0
+    still = ("train.lr=1e-12", "train.muon_lr=0", "eval.sampled=false")
+    assert finish(start("run", "--plugin", template, "--out", warm, *SMALL, *still), LIMIT_S).code == 0
+    given = ("--data", data, "--eval-data", data, "data.columns.answer=answer", "--reward", "exact_match")
+    model = ("--model", warm / "checkpoints" / "latest", "--agent", f"{sys.executable} {program}")
+    limits = ("rollout.max_turn_tokens=24", "rollout.max_tokens=400", "eval.sampled=false", "--out", run)
+    outcome = finish(start("run", *model, *given, *SMALL, *limits), LIMIT_S)
+    assert outcome.code == 0, outcome.out
+    played = trajectories(run, "step-000001") + trajectories(run, "step-000002")
+    assert len(played) == 32
+    for each in played:
+        liked = each["sample"]["id"] != "0"
+        assert each["stop"] == ("final_answer" if liked else "agent_failed")
+        assert len(each["turns"]) == 1 + liked
+        assert liked or "I do not like" in each["faults"][0]["message"]
+    assert all(row["masked"] == 0 for row in metrics(run))
