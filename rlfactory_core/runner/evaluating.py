@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from rlfactory_core.clients.openai import OpenAIClient
 from rlfactory_core.config import RunConfig
 from rlfactory_core.config.loading import merge
 from rlfactory_core.engines.base import EngineRun
-from rlfactory_core.engines.endpoint import EndpointEvaluator
+from rlfactory_core.engines.endpoint import evaluate_endpoint
 from rlfactory_core.errors import BackendError, CheckpointError
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.reporting.folder import RUNS, RunFolder
@@ -88,7 +89,7 @@ def evaluate_run(
     if api is not None:
         config = parts.config
         client = OpenAIClient(api, None if run else model, concurrency=config.rollout.slots)
-        evaluate = EndpointEvaluator(client).evaluate
+        evaluate = partial(evaluate_endpoint, client)
         evaluator = _Evaluator("endpoint", evaluate, lambda: f"{client.model} at {client.base_url}")
     else:
         prepared = check(parts)
