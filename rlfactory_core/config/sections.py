@@ -78,7 +78,8 @@ class RolloutConfig(Section):
     context_tokens: Natural = 0
     """Of context=compact; 0: half of ``max_tokens``."""
     retries: Natural = 1
-    """How often an attempt that an infrastructure fault spoilt is played again before it is masked."""
+    """How often an attempt that an infrastructure fault spoilt is played again before it is masked, with what it has
+    sampled; not if ``deterministic``."""
 
 
 class AgentConfig(Section):

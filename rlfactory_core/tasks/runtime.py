@@ -19,12 +19,12 @@ from rlfactory_core.protocols import ChatFormat, Sampler, Tool, ToolManager, Too
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.rollout import Episode, RolloutLimits, chat_rollout, rollout, rollout_group
 from rlfactory_core.rollout.history import History
+from rlfactory_core.rollout.retrying import retried
 from rlfactory_core.tasks.agents import Agents
 from rlfactory_core.tasks.parts import TaskParts
 from rlfactory_core.tasks.scorers import ServedModel
 from rlfactory_core.tools.sources import OpenTools
-from rlfactory_core.types import FaultKind, Group, Sample, Trajectory
-from rlfactory_core.utils.seeds import derive_seed
+from rlfactory_core.types import Group, Sample, Trajectory
 
 
 @asynccontextmanager
@@ -228,28 +228,21 @@ class TaskRuntime:
         def play(each: Episode) -> Awaitable[Trajectory]:
             return self.agents.play(each, ClientModel(client)) if self.agents.exist else chat_rollout(each, client)
 
-        return await self._play_group(episode, attempts, lambda each: self._retried(each, play))
+        return await self._play_group(episode, attempts, play)
 
     async def rollout(self, episode: Episode, chat: ChatFormat, sampler: Sampler) -> Trajectory:
         """Roll out one attempt, not scored, by the task's environment or by an agent of the user's own.
 
         An attempt that an infra fault spoils is played again, at most ``rollout.retries`` times: to leave it out would
-        select the attempts that did not meet the fault.
+        select the attempts that did not meet the fault. With ``rollout.deterministic`` it is not.
         """
 
-        def play(each: Episode) -> Awaitable[Trajectory]:
+        def play(sampler: Sampler) -> Awaitable[Trajectory]:
             model = TokenModel(chat, sampler)
-            return self.agents.play(each, model) if self.agents.exist else rollout(each, chat, sampler)
+            return self.agents.play(episode, model) if self.agents.exist else rollout(episode, chat, sampler)
 
-        return await self._retried(episode, play)
-
-    async def _retried(self, episode: Episode, play: Callable[[Episode], Awaitable[Trajectory]]) -> Trajectory:
-        trajectory = await play(episode)
-        for number in range(1, self.config.rollout.retries + 1):
-            if not any(fault.kind is FaultKind.INFRA for fault in trajectory.faults):
-                break
-            trajectory = await play(replace(episode, seed=derive_seed(episode.seed, "retry", number)))
-        return trajectory
+        config = self.config.rollout
+        return await retried(play, sampler, 0 if config.deterministic else config.retries)
 
     async def _play_group(
         self, episode: Episode, attempts: int, play: Callable[[Episode], Awaitable[Trajectory]]

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.agent_examples.frameworks import AGENTS
-from support.gateway import CHAT, LIMITS, RecordingSampler, check_exact, episode
+from agent_examples.frameworks import AGENTS
+from conversations import CHAT, LIMITS, RecordingSampler, check_exact, episode
 
 from rlfactory_core.gateway.function import FunctionAgents
 from rlfactory_core.gateway.models import TokenModel

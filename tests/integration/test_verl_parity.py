@@ -127,7 +127,6 @@ def played() -> Played:
                 "max_tokens": MAX_TOKENS,
                 "max_turn_tokens": MAX_TURN_TOKENS,
                 "temperature": 0.8,
-                "retries": 0,  # the script has one answer for each turn
             },
             "train": {"prompts_per_step": len(CASES), "group_size": ATTEMPTS},
         },

@@ -13,8 +13,8 @@ from typing import Any
 
 import httpx
 import pytest
-from support.gateway import CHAT, LIMITS, RecordingSampler, episode, user
-from support.process_tree import is_running
+from conversations import CHAT, LIMITS, RecordingSampler, episode, user
+from process_tree import is_running
 
 from rlfactory_core.errors import BackendError, ConfigError
 from rlfactory_core.gateway import Endpoint

@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from support.gateway import (
+from conversations import (
     CHAT,
     LIMITS,
     SEARCH,
@@ -25,6 +23,8 @@ from support.gateway import (
     user,
     wire,
 )
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rlfactory_core.gateway.conversation import MAX_ROWS, Conversation
 from rlfactory_core.gateway.exchange import RequestError

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
-from support.gateway import CHAT, SEARCH, RecordingSampler, calling, episode, user
+from conversations import CHAT, SEARCH, RecordingSampler, calling, episode, user
 
 from rlfactory_core.gateway import Endpoint, server
 from rlfactory_core.gateway.conversation import Conversation

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from chat_tokenizers import make_tokenizer, published
-from support.gateway import CHAT, RecordingSampler, calling, check_exact
+from conversations import CHAT, RecordingSampler, calling, check_exact
 
 from rlfactory_core.chat.qwen3 import Qwen3Format
 from rlfactory_core.config.sections import RolloutConfig

@@ -142,7 +142,7 @@ def test_one_file_is_a_plugin_too(kind: str, tmp_path: Path, capsys: pytest.Capt
 
 def test_only_some_templates_are_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["new", str(tmp_path / "my_task.py"), "--template", "verifier"]) == 2
-    assert "as one file there is: tool-task, env." in capsys.readouterr().err
+    assert "as one file there is: tool-task, agent, env." in capsys.readouterr().err
 
 
 @needs_lint
