@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -36,15 +36,6 @@ class Evaluation:
     model: str
     seconds: float
     results: Mapping[str, float]  # as in summary.json's eval.after
-
-
-@dataclass(frozen=True, slots=True)
-class _Evaluator:
-    """The ``evaluate`` of an engine or of an endpoint."""
-
-    name: str
-    evaluate: Callable[[EngineRun], dict[str, Any]]
-    model: Callable[[], str]  # its name, which an endpoint may know only after the evaluation
 
 
 def evaluate_run(
@@ -85,25 +76,27 @@ def evaluate_run(
     ready = load_recipe(recipe, registry) if recipe else {}
     base = merge(_base(run, plugin or ready.get("plugin")), ready)
     parts = find_parts(registry, *resolve_task(registry, file, [first, *overrides], base, judge))
+    client = None
     if api is not None:
         config = parts.config
         client = OpenAIClient(api, None if run else model, concurrency=config.rollout.slots)
-        evaluate = EndpointEvaluator(client).evaluate
-        evaluator = _Evaluator("endpoint", evaluate, lambda: f"{client.model} at {client.base_url}")
+        engine, evaluate = "endpoint", EndpointEvaluator(client).evaluate
     else:
         prepared = check(parts)
         parts, config = prepared.parts, prepared.config
-        shown = config.model or "the plugin's own tiny model"
-        evaluator = _Evaluator(config.engine, prepared.engine.evaluate, lambda: shown)
+        engine, evaluate = config.engine, prepared.engine.evaluate
     folder = RunFolder.create(f"{plugin_label(config.plugin)}-eval", config.out)
     with removed_if_empty(folder):
         save_config(config, registry, folder)
         lock_plugins(registry, folder)
-        results = evaluator.evaluate(EngineRun(config, registry, folder, progress, made=parts))
+        results = evaluate(EngineRun(config, registry, folder, progress, made=parts))
         seconds = round(time.perf_counter() - started, 3)
-        done = Evaluation(folder, config.plugin, evaluator.model(), seconds, results)
+        shown = config.model or "the plugin's own tiny model"
+        if client is not None:  # it may know the model's name only now
+            shown = f"{client.model} at {client.base_url}"
+        done = Evaluation(folder, config.plugin, shown, seconds, results)
         faults = _faults(done)
-        folder.write_summary(_summary(done, evaluator.name, config, faults))
+        folder.write_summary(_summary(done, engine, config, faults))
     _check_measured(done, faults)
     return done
 
