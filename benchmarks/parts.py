@@ -55,8 +55,7 @@ def warm_started(*, clean: bool) -> tuple[Any, Any]:
     assert recipe is not None
     if clean and not MINIATURE:  # so that all miniatures share a model
         recipe = replace(recipe, stages=recipe.stages[:1])
-    built = OwnModel(recipe, [tool.spec for tool in task.tools], SEED).build(Workers(), NullProgress())
-    return built.model, built.tokenizer
+    return OwnModel(recipe, [tool.spec for tool in task.tools], SEED).build(Workers(), NullProgress())
 
 
 def save(folder: Path, model: Any, tokenizer: Any) -> Path:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import sys
+import time
 from pathlib import Path
 
 import torch
@@ -32,7 +33,9 @@ TITLE = "| architecture | runs | sampling | training | gradient | probe, s | sam
 def row(name: str) -> str:
     """One line of the table."""
     model = make_model(name)
+    begun = time.perf_counter()
     policy, report = make_policy(model)
+    seconds = time.perf_counter() - begun
     decoder = make_decoder(policy, slots=4, prefix=(), stop_token_ids=())
     asked = [Request(str(i), random_ids(size, i), SamplingParams(16, seed=i)) for i, size in enumerate((5, 70, 23))]
     finished = decoder.admit(asked)
@@ -48,7 +51,7 @@ def row(name: str) -> str:
     cells = ["-" if math.isnan(error) else f"{error:.1e}" for error in errors]
     kind = type(model).__name__.removesuffix("ForCausalLM").removesuffix("LMHeadModel")
     verdict = "ragged" if report.passed else f"padded: {report.reason}"
-    return "| " + " | ".join([kind, verdict, *cells, f"{report.seconds:.2f}", f"{worst:.1e}"]) + " |"
+    return "| " + " | ".join([kind, verdict, *cells, f"{seconds:.2f}", f"{worst:.1e}"]) + " |"
 
 
 def main() -> None:

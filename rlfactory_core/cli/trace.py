@@ -70,7 +70,8 @@ def _verify(folder: RunFolder) -> int:
 
     trajectories = rows = tokens = problems = 0
     names = [f"eval-{name}" for name in ("before", "after", "before-sampled", "after-sampled")]
-    for file in (*folder.trajectory_steps(), *names):
+    files: list[int | str] = [*folder.trajectory_steps(), *names]
+    for file in files:
         if not folder.trajectory_file(file).exists():
             continue
         for item in folder.read_trajectories(file):

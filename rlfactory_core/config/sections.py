@@ -72,6 +72,11 @@ class RolloutConfig(Section):
     """Tool results are taken in the order of the calls, so that a seed gives the same run, bit for bit (CPU)."""
     slots: Positive = 128
     """Trajectories that one process decodes at once."""
+    context: Literal["keep", "drop_thinking", "compact"] = "keep"
+    """What a turn sees of earlier ones. keep: all of it. drop_thinking: what the model's chat template keeps of it, as
+    at inference. compact: beyond ``context_tokens`` the oldest tools' results are removed."""
+    context_tokens: Natural = 0
+    """Of context=compact; 0: half of ``max_tokens``."""
     retries: Natural = 1
     """How often an attempt that an infrastructure fault spoilt is played again before it is masked."""
 

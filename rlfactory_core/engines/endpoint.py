@@ -19,55 +19,54 @@ from rlfactory_core.utils.aio import gather_all
 from rlfactory_core.utils.seeds import derive_seed
 
 
-class EndpointEvaluator:
-    """Plays one pass after the other, and the samples of a pass concurrently, through one client."""
+def evaluate_endpoint(client: OpenAIClient, run: EngineRun) -> dict[str, Any]:
+    """Play one pass after the other, and the samples of a pass concurrently, through the client, which is closed.
 
-    def __init__(self, client: OpenAIClient) -> None:
-        self._client = client
+    Returns:
+        The flat map of the results, with confidence intervals.
 
-    def evaluate(self, run: EngineRun) -> dict[str, Any]:
-        """Returns the flat map of the results, with confidence intervals.
+    Raises:
+        BackendError: the endpoint, or a service that the task's tools need, does not answer at the start.
+        DataError: there are no samples.
+    """
+    return asyncio.run(_evaluate(client, run))
 
-        Raises:
-            BackendError: the endpoint, or a service that the task's tools need, does not answer at the start.
-            DataError: there are no samples.
-        """
-        return asyncio.run(self._evaluate(run))
 
-    async def _evaluate(self, run: EngineRun) -> dict[str, Any]:
-        samples = run.parts.held_out(required=True)
-        async with AsyncExitStack() as stack:
-            stack.push_async_callback(self._client.close)
-            opening = open_task(run.parts, run.progress, RunContext(run.folder.path))
-            runtime = await stack.enter_async_context(opening)
-            run.progress.stage("reach the endpoint")
-            await self._client.open(runtime.manager.specs)
-            recorder = Recorder(run.folder, run.progress, runtime.success)
-            for how in evaluation_passes(run.parts, "after"):
-                groups = await self._play(run, runtime, samples, how)
-                recorder.evaluated("after", how, groups, stored(groups), intervals=True)
-            return recorder.results["after"]
+async def _evaluate(client: OpenAIClient, run: EngineRun) -> dict[str, Any]:
+    samples = run.parts.held_out(required=True)
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(client.close)
+        opening = open_task(run.parts, run.progress, RunContext(run.folder.path))
+        runtime = await stack.enter_async_context(opening)
+        run.progress.stage("reach the endpoint")
+        await client.open(runtime.manager.specs)
+        recorder = Recorder(run.folder, run.progress, runtime.success)
+        for how in evaluation_passes(run.parts, "after"):
+            groups = await _play(run, runtime, client, samples, how)
+            recorder.evaluated("after", how, groups, stored(groups), intervals=True)
+        return recorder.results["after"]
 
-    async def _play(
-        self, run: EngineRun, runtime: TaskRuntime, samples: Sequence[Sample], how: EvalPass
-    ) -> list[Group]:
-        manager = runtime.control_manager(how.control) if how.control else None
-        run.progress.stage(how.name, len(samples), "sample")
-        masked = 0
 
-        async def play(index: int, sample: Sample) -> Group:
-            nonlocal masked
-            group = await runtime.play_chat(
-                sample,
-                self._client,
-                attempts=how.attempts,
-                temperature=how.temperature,
-                seed=derive_seed(run.config.seed, how.name, index),
-                session=f"{how.name}/{index}",
-                manager=manager,
-            )
-            masked += sum(trajectory.masked for trajectory in group.trajectories)
-            run.progress.advance(1, **({"masked": masked} if masked else {}))
-            return group
+async def _play(
+    run: EngineRun, runtime: TaskRuntime, client: OpenAIClient, samples: Sequence[Sample], how: EvalPass
+) -> list[Group]:
+    manager = runtime.control_manager(how.control) if how.control else None
+    run.progress.stage(how.name, len(samples), "sample")
+    masked = 0
 
-        return await gather_all(play(index, sample) for index, sample in enumerate(samples))
+    async def play(index: int, sample: Sample) -> Group:
+        nonlocal masked
+        group = await runtime.play_chat(
+            sample,
+            client,
+            attempts=how.attempts,
+            temperature=how.temperature,
+            seed=derive_seed(run.config.seed, how.name, index),
+            session=f"{how.name}/{index}",
+            manager=manager,
+        )
+        masked += sum(trajectory.masked for trajectory in group.trajectories)
+        run.progress.advance(1, **({"masked": masked} if masked else {}))
+        return group
+
+    return await gather_all(play(index, sample) for index, sample in enumerate(samples))

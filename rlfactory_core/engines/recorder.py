@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 from rlfactory_core.algo.evaluation import EvalPass, eval_passes, summarise
@@ -61,14 +62,11 @@ class Recorder:
         names += ["masked"] if self.totals["masked"] else []
         self.progress.advance(1, **{name: metrics[name] for name in names if name in metrics})
         self._report_masked(f"step {step}", groups)
-        evaluated = {name.removeprefix("eval/"): value for name, value in metrics.items() if name.startswith("eval/")}
-        self._report_divergence(f"the evaluation after step {step}", evaluated)
-        prefix = "eval/masked/"
-        found = [f"{name.removeprefix(prefix)} {metrics[name]:.0f}" for name in metrics if name.startswith(prefix)]
-        if found:
-            self.progress.say(
-                f"warning: the evaluation after step {step}: some trajectories were masked: {', '.join(found)}"
-            )
+        self._report_divergence(f"the evaluation after step {step}", _under("eval/", metrics))
+        masked = _under("eval/masked/", metrics)
+        if masked:
+            found = ", ".join(f"{source} {count:.0f}" for source, count in masked.items())
+            self.progress.say(f"warning: the evaluation after step {step}: some trajectories were masked: {found}")
 
     def evaluated(
         self,
@@ -97,13 +95,13 @@ class Recorder:
         before = self.results.get("before", {})
         change = {name: now[name] - before[name] for name in self._weights if name in now and name in before}
         risen = [name for name, gain in change.items() if self._weights[name] > 0 and gain >= _NOTABLE]
-        for name in (name for name, gain in change.items() if self._weights[name] == 0 and gain <= -_NOTABLE):
-            for rewarded in risen[:1]:
-                self.progress.say(
-                    f"warning: {where}: {rewarded} has risen ({before[rewarded]:.2f} to {now[rewarded]:.2f}) while "
-                    f"{name}, which is only measured, has fallen ({before[name]:.2f} to {now[name]:.2f}). The policy "
-                    f"may be learning to please {rewarded}. Look closer: rlfactory trace {self.folder.path}"
-                )
+        fallen = [name for name, gain in change.items() if self._weights[name] == 0 and gain <= -_NOTABLE]
+        for rewarded, name in product(risen[:1], fallen):
+            self.progress.say(
+                f"warning: {where}: {rewarded} has risen ({before[rewarded]:.2f} to {now[rewarded]:.2f}) while "
+                f"{name}, which is only measured, has fallen ({before[name]:.2f} to {now[name]:.2f}). The policy "
+                f"may be learning to please {rewarded}. Look closer: rlfactory trace {self.folder.path}"
+            )
 
     def _report_masked(self, where: str, groups: Sequence[Group]) -> None:
         """Say why trajectories were masked, when a source of it is new or all of them were."""
@@ -138,10 +136,7 @@ class Recorder:
             "steps": steps,
             "seconds": round(self.seconds(), 3),
             "train_seconds": round(totals.get("train_s", 0), 3),
-            "sampled_tokens": totals.get("sampled_tokens", 0),
-            "trained_tokens": totals.get("trained_tokens", 0),
-            "trajectories": totals.get("trajectories", 0),
-            "replays": totals.get("replays", 0),
+            **{name: totals.get(name, 0) for name in ("sampled_tokens", "trained_tokens", "trajectories", "replays")},
             "faults": _under("faults/", totals),
             "masked": _under("masked/", totals),
             "success": self.success,

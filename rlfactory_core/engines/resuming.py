@@ -24,15 +24,14 @@ def newest_readable(
     Raises:
         CheckpointError: none can be read.
     """
-    for checkpoint in found[:-1]:
-        try:
-            return checkpoint, load(checkpoint)
-        except (CheckpointError, ModelError) as error:
-            say(f"warning: {error} The run goes on from the checkpoint before it.")
+    checkpoint, *older = found
     try:
-        return found[-1], load(found[-1])
+        return checkpoint, load(checkpoint)
     except (CheckpointError, ModelError) as error:
-        raise CheckpointError(f"{error} There is no older checkpoint: start the run anew.") from error
+        if not older:
+            raise CheckpointError(f"{error} There is no older checkpoint: start the run anew.") from error
+        say(f"warning: {error} The run goes on from the checkpoint before it.")
+    return newest_readable(older, load, say)
 
 
 def none_yet(checkpoints: Path) -> CheckpointError:

@@ -18,6 +18,7 @@ from rlfactory_core.config.sections import RolloutConfig
 from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import BackendError, PluginError
 from rlfactory_core.protocols import ChatFormat, Env, EnvStart, EnvStep, Sampler
+from rlfactory_core.rollout.history import KEEP, History
 from rlfactory_core.types import (
     Fault,
     FaultKind,
@@ -63,6 +64,7 @@ class Episode:
     temperature: float = 1.0
     top_p: float = 1.0
     seed: int = 0
+    history: History = KEEP
 
     def sampling(self, turn: int, room: int, stop_token_ids: tuple[int, ...] = ()) -> SamplingParams:
         """The parameters for a turn, with a seed derived from the episode's.
@@ -100,7 +102,8 @@ async def rollout(episode: Episode, chat: ChatFormat, sampler: Sampler) -> Traje
     If a token budget cuts a turn, the trajectory ends with ``LENGTH``; the turn's message is parsed, but its calls are
     not made. An observation after which no token fits ends it in the same way, and is not part of the ids. If a turn
     has more calls than ``max_tool_calls`` leaves, none of them is made, and the trajectory ends with ``TOOL_BUDGET``.
-    If the prompt fills ``max_tokens``, the trajectory has no turns.
+    If the prompt fills ``max_tokens``, the trajectory has no turns. If ``episode.history``
+    changes what a later turn sees, that turn begins a row, and ``max_tokens`` holds for each row.
 
     Args:
         sampler: gets the same list of ids at each turn, longer each time; it must not keep or change it.
@@ -198,19 +201,24 @@ class _TokenSpeaker:
         self._ids: list[int] = []
         self._context: tuple[int, ...] = ()  # what the next turn appends before it samples
         self._tools: tuple[ToolSpec, ...] = ()
+        self._messages: tuple[Message, ...] = ()
+        self._row, self._fork = 0, ""
 
     def start(self, start: EnvStart) -> None:
-        self._tools = start.tools
+        self._tools, self._messages = start.tools, start.messages
         self._context = self._chat.initial_ids(start.messages, start.tools)
 
     async def say(self, number: int) -> Turn | None:
         ids, context, most = self._ids, self._context, self._episode.limits.max_tokens
+        if number and self._episode.history.mode != "keep":
+            await self._change_history()
+            ids, context = self._ids, self._context
         if len(ids) + len(context) >= most:
             return None
         ids += context
         params = self._episode.sampling(number, most - len(ids), self._chat.stop_token_ids)
         before = time.perf_counter()
-        sampled = await self._sampler.sample(ids, params, session=self._episode.session)
+        sampled = await self._sampler.sample(ids, params, session=self._session)
         sample_s = time.perf_counter() - before
         if len(sampled.token_ids) != len(sampled.logprobs):
             raise ValueError(
@@ -218,21 +226,39 @@ class _TokenSpeaker:
                 "each sampled id needs its own."
             )
         ids += sampled.token_ids
+        message, fork = self._chat.parse(sampled.token_ids, self._tools), self._fork
+        self._messages, self._fork = (*self._messages, message), ""
         return Turn(
             context_ids=context,
             sampled_ids=sampled.token_ids,
             logprobs=sampled.logprobs,
-            message=self._chat.parse(sampled.token_ids, self._tools),
+            message=message,
             finish=sampled.finish,
             version=sampled.version,
             sample_s=sample_s,
+            row=self._row,
+            fork=fork,
         )
 
     def hear(self, messages: Sequence[Message]) -> None:
+        self._messages = (*self._messages, *messages)
         self._context = self._chat.observation_ids(messages)
 
     async def close(self) -> None:
-        await self._sampler.release(self._episode.session)
+        await self._sampler.release(self._session)
+
+    @property
+    def _session(self) -> str:
+        return f"{self._episode.session}#{self._row}" if self._row else self._episode.session
+
+    async def _change_history(self) -> None:
+        """Begin a row, if the next turn sees another history than the ids so far."""
+        ids = (*self._ids, *self._context)
+        changed = self._episode.history.changed(self._chat, self._episode.sample, self._messages, self._tools, ids)
+        if changed is not None:
+            await self._sampler.release(self._session)
+            self._fork, self._messages, self._context = changed[0], tuple(changed[1]), changed[2]
+            self._ids, self._row = [], self._row + 1
 
 
 class _MessageSpeaker:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from rlfactory_core.clients.openai import OpenAIClient
 from rlfactory_core.config import RunConfig
 from rlfactory_core.config.loading import merge
 from rlfactory_core.engines.base import EngineRun
-from rlfactory_core.engines.endpoint import EndpointEvaluator
+from rlfactory_core.engines.endpoint import evaluate_endpoint
 from rlfactory_core.errors import BackendError, CheckpointError
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.reporting.folder import RUNS, RunFolder
@@ -77,10 +78,11 @@ def evaluate_run(
     base = merge(_base(run, plugin or ready.get("plugin")), ready)
     parts = find_parts(registry, *resolve_task(registry, file, [first, *overrides], base, judge))
     client = None
+    evaluate: Callable[[EngineRun], dict[str, Any]]
     if api is not None:
         config = parts.config
         client = OpenAIClient(api, None if run else model, concurrency=config.rollout.slots)
-        engine, evaluate = "endpoint", EndpointEvaluator(client).evaluate
+        engine, evaluate = "endpoint", partial(evaluate_endpoint, client)
     else:
         prepared = check(parts)
         parts, config = prepared.parts, prepared.config
@@ -91,10 +93,7 @@ def evaluate_run(
         lock_plugins(registry, folder)
         results = evaluate(EngineRun(config, registry, folder, progress, made=parts))
         seconds = round(time.perf_counter() - started, 3)
-        shown = config.model or "the plugin's own tiny model"
-        if client is not None:  # it may know the model's name only now
-            shown = f"{client.model} at {client.base_url}"
-        done = Evaluation(folder, config.plugin, shown, seconds, results)
+        done = Evaluation(folder, config.plugin, _model_name(config, client), seconds, results)
         faults = _faults(done)
         folder.write_summary(_summary(done, engine, config, faults))
     _check_measured(done, faults)
@@ -106,6 +105,11 @@ def _model(run: RunFolder | None, model: str | None, api: str | None) -> str | N
     if api is not None:
         return without_credentials(api) if run or model is None else model
     return model if run is None else _checkpoint(run)
+
+
+def _model_name(config: RunConfig, client: OpenAIClient | None) -> str:
+    """The model's name for a reader, which a client may know only after the evaluation."""
+    return f"{client.model} at {client.base_url}" if client else config.model or "the plugin's own tiny model"
 
 
 def _run_of(model: str | None) -> RunFolder | None:

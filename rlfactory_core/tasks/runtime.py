@@ -18,6 +18,7 @@ from rlfactory_core.gateway.models import ClientModel, TokenModel
 from rlfactory_core.protocols import ChatFormat, Sampler, Tool, ToolManager, ToolSource
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.rollout import Episode, RolloutLimits, chat_rollout, rollout, rollout_group
+from rlfactory_core.rollout.history import History
 from rlfactory_core.tasks.agents import Agents
 from rlfactory_core.tasks.parts import TaskParts
 from rlfactory_core.tasks.scorers import ServedModel
@@ -88,10 +89,10 @@ class TaskResources:
             task.run = replace(run, sections=task.run.sections)
         await task.open()
         await scorers.open(task, served, but=waiting)
-        if self.agents.exist and config.rollout.deterministic:
+        if config.rollout.deterministic and (self.agents.exist or config.rollout.context != "keep"):
+            other = "an agent asks when it likes" if self.agents.exist else "rollout.context begins further rows"
             raise ConfigError(
-                "rollout.deterministic=true takes turns in a fixed order, and an agent asks when it likes. Drop the "
-                "key."
+                f"rollout.deterministic=true takes turns in a fixed order, and {other}. Drop one of the two."
             )
         await self.agents.open()
         await self._tools.open(task.tools)
@@ -274,4 +275,5 @@ class TaskRuntime:
             temperature=temperature,
             top_p=self.config.rollout.top_p if temperature > 0 else 1.0,
             seed=seed,
+            history=History.of(self.config.rollout, self.task.compact),
         )

@@ -15,6 +15,7 @@ from rlfactory_core.protocols import Env, ToolManager
 from rlfactory_core.reporting.progress import NullProgress, Progress
 from rlfactory_core.rewards.scorers import accepted_answers
 from rlfactory_core.rollout import ToolEnv
+from rlfactory_core.rollout.history import remove_oldest_result
 from rlfactory_core.tasks.data import load_samples
 from rlfactory_core.tiny import TinyModelRecipe, answer_text
 from rlfactory_core.types import Message, Sample
@@ -92,6 +93,13 @@ class Task:
             `gateway.AgentResult`.
         """
         raise NotImplementedError
+
+    def compact(self, sample: Sample, messages: Sequence[Message]) -> Sequence[Message]:
+        """A shorter history, with ``rollout.context=compact``; by default without the oldest tool's result.
+
+        It is called until the history fits into ``rollout.context_tokens``, or stays the same.
+        """
+        return remove_oldest_result(sample, messages)
 
     def solve(self, sample: Sample, messages: Sequence[Message]) -> Message:
         """The next message of a perfect solution: a call of a tool, or the final answer.

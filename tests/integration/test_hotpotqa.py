@@ -94,6 +94,7 @@ def make_model(folder: Path, corpus: Path, rows: Sequence[dict[str, Any]]) -> No
     from rlfactory_core.engines.local.tiny.warmstart import Encoder, WarmStart
     from rlfactory_core.engines.local.training.checkpoint import write_model
     from rlfactory_core.engines.local.training.workers import Workers
+    from rlfactory_core.reporting.progress import NullProgress
     from rlfactory_core.tiny import TinyModelRecipe, WarmStartStage
 
     def vocabulary() -> list[str]:
@@ -111,7 +112,7 @@ def make_model(folder: Path, corpus: Path, rows: Sequence[dict[str, Any]]) -> No
     model = build_model(recipe, tokenizer, seed=0)
     assert 2e6 < sum(parameter.numel() for parameter in model.parameters()) < 9e6
     encoder = Encoder(Qwen3Format(tokenizer), [tool.spec for tool in SearchTask().tools])
-    WarmStart(RaggedPolicy(model), recipe, encoder, Workers(), seed=0).run(lambda *_: None)
+    WarmStart(RaggedPolicy(model), recipe, encoder, Workers(), seed=0).run(NullProgress())
     write_model(folder, model, tokenizer)
 
 

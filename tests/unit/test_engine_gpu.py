@@ -62,7 +62,7 @@ def test_sampling_and_updating_in_bf16(name: str) -> None:
     async def sample() -> list[tuple[tuple[int, ...], SampledTokens]]:
         prompts = [(*prefix, *random_ids(3 + i, i)) for i in range(12)]
         with ThreadPoolExecutor(1) as compute:
-            async with LocalSampler(decoder, compute, slots=4) as sampler:
+            async with LocalSampler(decoder, compute) as sampler:
 
                 async def one(i: int) -> SampledTokens:
                     params = SamplingParams(10, seed=i, stop_token_ids=(7,))

@@ -99,7 +99,7 @@ def make_sampler_run(model: Any, delays: int, *, deterministic: bool, count: int
         return dict(zip(order, played, strict=True))
 
     decoder = SlotDecoder(RaggedPolicy(model), slots=5, prefix=PREFIX, stop_token_ids=(7,))
-    return run(decoder, work, deterministic=deterministic, slots=5)
+    return run(decoder, work, deterministic=deterministic)
 
 
 def test_deterministic_mode_is_bitwise_equal_under_random_delays() -> None:

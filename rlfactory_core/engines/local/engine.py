@@ -55,15 +55,15 @@ class LocalEngine:
         return max(1, min(MOST_WORKERS, usable_cores(), config.train.prompts_per_step))
 
     def train(self, run: EngineRun) -> dict[str, Any]:
-        return _in_processes(run, training=True)
+        return self._in_processes(run, training=True)
 
     def evaluate(self, run: EngineRun) -> dict[str, Any]:
-        return _in_processes(run, training=False)
+        return self._in_processes(run, training=False)
 
-
-def _in_processes(run: EngineRun, *, training: bool) -> dict[str, Any]:
-    with worker_processes(partial(_program, training=training), run) as workers:
-        return _program(run, workers, training=training)
+    def _in_processes(self, run: EngineRun, *, training: bool) -> dict[str, Any]:
+        program = partial(_program, training=training)
+        with worker_processes(program, run) as workers:
+            return program(run, workers)
 
 
 def _program(run: EngineRun, workers: Workers, *, training: bool) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import copy
 import gc
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -190,8 +190,7 @@ async def opened(run: EngineRun, compute: Compute, *, training: bool) -> AsyncIt
             stop_token_ids=runtime.chat.stop_token_ids,
             version=start.step,
         )
-        deterministic, slots = config.rollout.deterministic, config.rollout.slots
-        sampler = LocalSampler(decoder, compute.thread, deterministic=deterministic, slots=slots)
+        sampler = LocalSampler(decoder, compute.thread, deterministic=config.rollout.deterministic)
         rollouts = Rollouts(runtime, await stack.enter_async_context(sampler), workers, samples, eval_samples)
         # Thousands of calls in flight trigger full garbage collections; each would walk through all objects of torch.
         gc.collect()
@@ -210,27 +209,18 @@ async def opened(run: EngineRun, compute: Compute, *, training: bool) -> AsyncIt
 
 
 def _start(run: EngineRun, workers: Workers) -> Start:
+    """A new run's model, or the newest checkpoint that can be read.
+
+    Raises:
+        CheckpointError: none can be read.
+        UsageError: the run is resumed and has done more steps than it should.
+    """
     config = run.config
     tiny = config.model is None and config.dtype == "auto"  # bf16 would not make it faster, and would cost accuracy
     dtype = choose_dtype("float32" if tiny else config.dtype, choose_device(config.device))
     if not run.resume:
         return _start_model(run, workers, dtype)
-    start = _newest_whole(run, workers, dtype)
-    if start.step > config.train.steps:
-        raise UsageError(
-            f"The run has done {start.step} steps, more than train.steps={config.train.steps}. "
-            f"Give more, for example: --steps {2 * start.step}"
-        )
-    return start
-
-
-def _newest_whole(run: EngineRun, workers: Workers, dtype: torch.dtype) -> Start:
-    """The newest checkpoint that can be read.
-
-    Raises:
-        CheckpointError: there is none.
-    """
-    lora = run.config.train.lora is not None
+    lora = config.train.lora is not None  # then the checkpoint's weights have the adapters merged in
 
     def load(checkpoint: Path) -> tuple[TrainerState, tuple[Any, Any] | None]:
         state = load_state(checkpoint)
@@ -242,20 +232,21 @@ def _newest_whole(run: EngineRun, workers: Workers, dtype: torch.dtype) -> Start
     checkpoint, (state, loaded) = newest_readable(found, load, run.progress.say)
     if checkpoint != found[0] and workers.first:
         replace_link(run.folder.checkpoints / LATEST, checkpoint.name)
-    if loaded is not None:
-        return Start(*loaded, state)
-    begun = _start_model(run, workers, dtype)  # the checkpoint's weights have the adapters merged in
-    return Start(begun.model, begun.tokenizer, state)
+    start = Start(*loaded, state) if loaded else replace(_start_model(run, workers, dtype), state=state)
+    if start.step > config.train.steps:
+        raise UsageError(
+            f"The run has done {start.step} steps, more than train.steps={config.train.steps}. "
+            f"Give more, for example: --steps {2 * start.step}"
+        )
+    return start
 
 
 def _start_model(run: EngineRun, workers: Workers, dtype: torch.dtype) -> Start:
     """The model of a new run."""
     if run.config.model is not None:
         return Start(*load_pretrained(run.config.model, choose_device("cpu"), dtype))
-    built = OwnModel.of(run.parts).build(workers, run.progress)
-    if built.cached:
-        run.progress.say("the warm-started model is in the cache")
-    return Start(built.model.to(dtype), built.tokenizer)
+    model, tokenizer = OwnModel.of(run.parts).build(workers, run.progress)
+    return Start(model.to(dtype), tokenizer)
 
 
 def _policy(run: EngineRun, start: Start, workers: Workers) -> Policy:

@@ -213,11 +213,12 @@ def _check_scorers(parts: TaskParts) -> None:
 
 
 def _check_estimator(parts: TaskParts) -> None:
-    """Refuse an agent with an estimator that would count each row of a trajectory as an attempt."""
+    """Refuse several rows with an estimator that would count each row of a trajectory as an attempt."""
     advantage = parts.config.train.advantage
-    if has_agent(parts.task, parts.config.agent) and ESTIMATORS.get(advantage, advantage) != "grpo":
+    rows = has_agent(parts.task, parts.config.agent) or parts.config.rollout.context != "keep"
+    if rows and ESTIMATORS.get(advantage, advantage) != "grpo":
         raise UsageError(
-            f"train.advantage={advantage}: an agent may edit its history, and its attempt then has several sequences. "
+            f"train.advantage={advantage}: an attempt of an agent, or with rollout.context, has several sequences. "
             "verl gives them one advantage with grpo and dr_grpo only."
         )
 

@@ -22,7 +22,6 @@ def prebuilt_model(run: EngineRun) -> Path:
     run = EngineRun(config, run.registry, run.folder, run.progress, made=run.parts)
     folder = OwnModel.of(run.parts).folder(train.workers)
     if cached_model(folder, run.progress) is not None:
-        run.progress.say("the warm-started model is in the cache")
         return folder
     with worker_processes(_build_program, run) as workers:
         _build_program(run, workers)

@@ -13,6 +13,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from rlfactory_core.engines.local.model.pack import common_prefix
 from rlfactory_core.engines.local.model.plans import DecodePlan, PrefillPlan, PrefixPlan, SlotCache
@@ -103,41 +104,30 @@ class SlotDecoder:
         self.active = 0  # the number of trajectories that are being decoded
         self._device = policy.device
         self._cache = SlotCache(slots, 256)
-        self._owner: list[str | None] = [None] * slots
-        self._slot: dict[str, int] = {}
-        self._request: list[Request | None] = [None] * slots
+        self._slot: dict[str, int] = {}  # of each live trajectory
+        self._request: list[Request | None] = [None] * slots  # a slot's latest; None: the slot is free
         self._started: list[int] = [0] * slots  # version at the turn's first token
         self._prefix_stale = True
         self._stop = torch.zeros(policy.model.config.vocab_size, dtype=torch.bool)
         self._stop[list(stop_token_ids)] = True
         self._stop = self._stop.to(self._device)
-        self._length = self._zeros(slots, torch.long)  # own tokens in the cache
-        self._last = self._zeros(slots, torch.long)  # sampled, not yet in the cache
-        self._count = self._zeros(slots, torch.long)  # sampled in this turn
-        self._limit = self._zeros(slots, torch.long)
-        self._temperature = self._zeros(slots, torch.float32)
-        self._top_p = self._zeros(slots, torch.float32)
-        self._tokens = torch.zeros(slots, 0, dtype=torch.long, device=self._device)
-        self._logprobs = torch.zeros(slots, 0, device=self._device)
-        self._uniforms = torch.zeros(slots, 0, device=self._device)
-        self._reserve_turn(64)
-
-    def _zeros(self, slots: int, dtype: torch.dtype) -> Tensor:
-        return torch.zeros(slots, dtype=dtype, device=self._device)
+        self._counts = torch.zeros(4, slots, dtype=torch.long, device=self._device)
+        self._length = self._counts[0]  # own tokens in the cache
+        self._last = self._counts[1]  # sampled, not yet in the cache
+        self._count = self._counts[2]  # sampled in this turn
+        self._limit = self._counts[3]
+        self._temperature, self._top_p = self._shape = torch.zeros(2, slots, device=self._device)
+        self._tokens = torch.zeros(slots, 64, dtype=torch.long, device=self._device)  # of a turn, as the two below
+        self._logprobs = torch.zeros(slots, 64, device=self._device)
+        self._uniforms = torch.zeros(slots, 64, device=self._device)
 
     def _reserve_turn(self, tokens: int) -> None:
         """Make room for turns of that many tokens; stored tokens are kept."""
         old = self._tokens.shape[1]
-        if tokens <= old:
-            return
-
-        def grown(store: Tensor) -> Tensor:
-            new = store.new_zeros(self.slots, max(tokens, 2 * old))
-            new[:, :old] = store
-            return new
-
-        self._tokens, self._logprobs = grown(self._tokens), grown(self._logprobs)
-        self._uniforms = grown(self._uniforms)
+        if tokens > old:
+            more = (0, max(tokens, 2 * old) - old)
+            self._tokens, self._logprobs = pad(self._tokens, more), pad(self._logprobs, more)
+            self._uniforms = pad(self._uniforms, more)
 
     def admissible(self, waiting: Sequence[Request]) -> list[Request]:
         """The waiting requests that can be admitted now."""
@@ -147,24 +137,17 @@ class SlotDecoder:
             shared = common_prefix([(*request.ids[:-1], -1) for request in fresh])
             self.prefix, self._prefix_known = fresh[0].ids[:shared], True
         size = len(self.prefix)
-        if not known and not self.active:
-            self._make_room(fresh)
         strangers = [each for each in fresh if len(each.ids) <= size or each.ids[:size] != self.prefix]
+        if not known and not self.active:  # parked trajectories make room: all of them for a prompt without the prefix
+            missing = max(0, len(fresh) - (self.slots - len(self._slot)))
+            for session in list(self._slot)[: None if strangers else missing]:
+                self.release(session)
         if strangers and not self._slot:
             shared = common_prefix([*(request.ids for request in fresh), (*self.prefix, -1)])
             self.prefix, self._prefix_stale, strangers = self.prefix[:shared], True, []
         if strangers:  # admit no new ones until the slots are empty, then cut the prefix
             return known
         return known + fresh[: self.slots - len(self._slot)]
-
-    def _make_room(self, fresh: Sequence[Request]) -> None:
-        """Release parked trajectories: all of them for a prompt without the prefix, else as many as new ones wait."""
-        size = len(self.prefix)
-        parked = list(self._slot)
-        if all(each.ids[:size] == self.prefix and len(each.ids) > size for each in fresh):
-            parked = parked[: max(0, len(fresh) - (self.slots - len(parked)))]
-        for session in parked:
-            self.release(session)
 
     @torch.inference_mode()
     def admit(self, requests: Sequence[Request]) -> Finished:
@@ -174,14 +157,14 @@ class SlotDecoder:
             self._seat(request)
         self._gather([self._slot[request.session] for request in requests])
         first, self.active = self.active, self.active + len(requests)
-        ordered = [self._request[slot] for slot in range(first, self.active)]
-        new = [self._unseen(slot) for slot in range(first, self.active)]
+        requests = sorted(requests, key=lambda request: self._slot[request.session])
+        new = [self._unseen(request) for request in requests]
         lengths = [len(ids) for ids in new]
         rows = torch.arange(first, self.active, device=self._device)
         history = self._length[first : self.active].clone()
         self._cache.reserve(int((history + torch.tensor(lengths, device=self._device)).max()) + 1)
         self._reserve_turn(max(request.params.max_tokens for request in requests))
-        self._start_turns(first, [request for request in ordered if request is not None])
+        self._start_turns(first, requests)
         plan = PrefillPlan(self._cache, rows, history, lengths)
         flat = torch.tensor([token for ids in new for token in ids], dtype=torch.long, device=self._device)
         logits = self.policy.forward(flat, plan.positions, plan, plan.last)
@@ -190,16 +173,13 @@ class SlotDecoder:
 
     def _seat(self, request: Request) -> None:
         if request.session not in self._slot:
-            slot = next(i for i in range(self.active, self.slots) if self._owner[i] is None)
-            self._owner[slot], self._slot[request.session] = request.session, slot
+            self._slot[request.session] = slot = self._request.index(None)
             self._length[slot] = 0
         self._request[self._slot[request.session]] = request
 
-    def _unseen(self, slot: int) -> tuple[int, ...]:
+    def _unseen(self, request: Request) -> tuple[int, ...]:
         """The request's ids that are not in the cache yet."""
-        request = self._request[slot]
-        assert request is not None
-        seen = len(self.prefix) + int(self._length[slot])
+        seen = len(self.prefix) + int(self._length[self._slot[request.session]])
         if seen >= len(request.ids):
             raise ValueError(f"session {request.session}: its ids do not continue those of its last turn")
         return request.ids[seen:]
@@ -240,7 +220,8 @@ class SlotDecoder:
             return []
         ended = rows[done].tolist()
         finished = [self._finish(slot) for slot in ended]
-        self._park(ended)
+        self.active -= len(ended)
+        self._gather(ended)
         return finished
 
     def _finish(self, slot: int) -> tuple[Request, SampledTokens]:
@@ -256,24 +237,16 @@ class SlotDecoder:
         slot = self._slot.pop(session, None)
         if slot is None:
             return
-        self._owner[slot], self._request[slot] = None, None
+        self._request[slot] = None
         if slot < self.active:
-            self._park([slot])
-
-    def _park(self, ended: list[int]) -> None:
-        """Swap ended rows behind the active ones."""
-        remaining, gone = self.active - len(ended), set(ended)
-        holes = [slot for slot in ended if slot < remaining]
-        movers = [slot for slot in range(remaining, self.active) if slot not in gone]
-        self.active = remaining
-        self._swap(holes, movers)
+            self.active -= 1
+            self._gather([slot])
 
     def _gather(self, chosen: list[int]) -> None:
-        """Swap the chosen parked rows to stand right behind the active ones."""
+        """Swap the chosen rows to stand right behind the active ones: to be activated, or because they have ended."""
         region = range(self.active, self.active + len(chosen))
         movers = [slot for slot in chosen if slot not in region]
-        wanted = set(chosen)
-        self._swap([slot for slot in region if slot not in wanted], movers)
+        self._swap(sorted(set(region) - set(chosen)), movers)
 
     def _swap(self, first: list[int], second: list[int]) -> None:
         """Exchange slots pairwise; all named slots are different."""
@@ -283,18 +256,16 @@ class SlotDecoder:
         b = torch.tensor(second, device=self._device)
         both, swapped = torch.cat([a, b]), torch.cat([b, a])
         self._cache.swap(both, swapped, int(self._length[both].max()))
-        for store in (
-            *(self._length, self._last, self._count, self._limit),
-            *(self._temperature, self._top_p, self._tokens, self._logprobs, self._uniforms),
-        ):
+        for by_slot in (self._counts, self._shape):
+            by_slot[:, both] = by_slot[:, swapped]
+        for store in (self._tokens, self._logprobs, self._uniforms):
             store[both] = store[swapped]
         for i, j in zip(first, second, strict=True):
-            self._owner[i], self._owner[j] = self._owner[j], self._owner[i]
             self._request[i], self._request[j] = self._request[j], self._request[i]
             self._started[i], self._started[j] = self._started[j], self._started[i]
             for slot in (i, j):
-                if (owner := self._owner[slot]) is not None:
-                    self._slot[owner] = slot
+                if (request := self._request[slot]) is not None:
+                    self._slot[request.session] = slot
 
     def weights_changed(self, version: int) -> None:
         """Turns under way keep their old keys and values; their log-probs stay those of the sampling distribution."""
@@ -305,9 +276,8 @@ class SlotDecoder:
         if not self._prefix_stale:
             return
         self._prefix_stale = False
-        if not self.prefix:
-            self._cache.drop_prefix()
-            return
-        ids = torch.tensor(self.prefix, dtype=torch.long, device=self._device)
-        positions = torch.arange(len(ids), device=self._device)[None]
-        self.policy.forward(ids, positions, PrefixPlan(self._cache), positions[0, -1:])
+        self._cache.drop_prefix()
+        if self.prefix:
+            ids = torch.tensor(self.prefix, dtype=torch.long, device=self._device)
+            positions = torch.arange(len(ids), device=self._device)[None]
+            self.policy.forward(ids, positions, PrefixPlan(self._cache), positions[0, -1:])

@@ -6,9 +6,9 @@ It is slower: a wave lasts as long as its slowest row, and each turn computes it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import groupby
-from typing import Any, Literal
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteria
 
 from rlfactory_core.engines.local.decoding.decoder import Finished, Request, SlotDecoder, draw_uniforms, sample
 from rlfactory_core.engines.local.model.pack import pack
-from rlfactory_core.engines.local.model.policy import PaddedPolicy, Policy, RaggedPolicy, token_logprobs
+from rlfactory_core.engines.local.model.policy import Policy, RaggedPolicy, token_logprobs
 from rlfactory_core.errors import ModelError
 from rlfactory_core.types import SampledTokens, SamplingParams, TrainSequence
 
@@ -29,8 +29,15 @@ def make_decoder(
     """The decoder that fits ``policy``; see `SlotDecoder` for the arguments."""
     if isinstance(policy, RaggedPolicy):
         return SlotDecoder(policy, slots=slots, prefix=prefix, stop_token_ids=stop_token_ids, version=version)
-    assert isinstance(policy, PaddedPolicy)
     return PaddedDecoder(policy, slots=slots, version=version)
+
+
+WAVES: tuple[tuple[tuple[int, ...], Callable[[Request], Any]], ...] = (
+    ((5, 14), lambda request: None),
+    ((9, 9), lambda request: len(request.ids)),
+    ((9,), lambda request: request.session),
+)
+"""Lengths of prompts to try in a wave, and what requests have in common that may share one if the trial succeeds."""
 
 
 class PaddedDecoder:
@@ -45,24 +52,21 @@ class PaddedDecoder:
 
     active = 0
 
-    def __init__(self, policy: PaddedPolicy, *, slots: int, version: int = 0) -> None:
+    def __init__(self, policy: Policy, *, slots: int, version: int = 0) -> None:
         self.policy, self.slots, self.version = policy, slots, version
-        self._shares: Literal["any", "equal", "none"] | None = None
+        self._alike: Callable[[Request], Any] | None = None
 
     def admissible(self, waiting: Sequence[Request]) -> list[Request]:
         return list(waiting[: self.slots])
 
     def admit(self, requests: Sequence[Request]) -> Finished:
         """Raises `ModelError` if the model's sampling, with its own cache, contradicts its forward pass."""
-        if self._shares is None:
-            self._shares = self._try_waves()
-        if self._shares == "any":
-            return self._wave(requests)
-        by_length = sorted(requests, key=lambda request: len(request.ids))
-        waves = [list(wave) for _, wave in groupby(by_length, lambda request: len(request.ids))]
-        if self._shares == "none":
-            waves = [[request] for request in requests]
-        return [turn for wave in waves for turn in self._wave(wave)]
+        if self._alike is None:
+            self._alike = self._try_waves()
+        waves: defaultdict[Any, list[Request]] = defaultdict(list)
+        for request in requests:
+            waves[self._alike(request)].append(request)
+        return [turn for wave in waves.values() for turn in self._wave(wave)]
 
     def step(self) -> Finished:
         return []
@@ -99,13 +103,10 @@ class PaddedDecoder:
             model.generation_config = own
         return [(request, turns.result(row, self.version)) for row, request in enumerate(requests)]
 
-    def _try_waves(self) -> Literal["any", "equal", "none"]:
-        if self._agrees(5, 14):
-            return "any"
-        if self._agrees(9, 9):
-            return "equal"
-        if self._agrees(9):
-            return "none"
+    def _try_waves(self) -> Callable[[Request], Any]:
+        for lengths, alike in WAVES:
+            if self._agrees(*lengths):
+                return alike
         raise ModelError(
             f"{type(self.policy.model).__name__} cannot be trained: the log-probs of its own generation differ from "
             "those of its forward pass. Use another model, or another version of transformers."
@@ -121,10 +122,9 @@ class PaddedDecoder:
         sequences: list[TrainSequence] = []
         sampled: list[float] = []
         for request, tokens in self._wave(requests):
-            context, turn = [0] * len(request.ids), len(tokens.token_ids)
-            zeros = (0.0,) * (len(context) + turn)
-            mask = (*context, *[1] * turn)
-            sequences.append(TrainSequence((*request.ids, *tokens.token_ids), mask, zeros, zeros))
+            ids = (*request.ids, *tokens.token_ids)
+            mask = (*[0] * len(request.ids), *[1] * len(tokens.token_ids))
+            sequences.append(TrainSequence(ids, mask, (0.0,) * len(ids), (0.0,) * len(ids)))
             sampled += tokens.logprobs
         packed = pack(sequences, self.policy.device, share_prefix=False)
         with torch.no_grad():
@@ -148,24 +148,22 @@ class _Turns:
         self.over = torch.zeros(len(params), dtype=torch.bool, device=device)
 
     def force(self, ids: Tensor, logits: Tensor) -> Tensor:
-        """A logits processor: samples, and leaves only the sampled token to the argmax of `generate`."""
-        return torch.full_like(logits, float("-inf")).scatter_(1, self._choose(logits)[:, None], 0.0)
+        """A logits processor: samples, and leaves only the sampled token to the argmax of `generate`.
+
+        `result` ignores the tokens of rows that have ended.
+        """
+        step = len(self.tokens)
+        if step < self.width:  # `generate` may look one token beyond the limit before it stops
+            tokens, logprobs = sample(logits, self.uniforms[:, step], self.temperature, self.top_p)
+            self.tokens.append(tokens)
+            self.logprobs.append(logprobs)
+            stopped = [token in p.stop_token_ids for token, p in zip(tokens.tolist(), self.params, strict=True)]
+            self.over |= torch.tensor(stopped, device=self.over.device) | (step + 1 >= self.limit)
+        return torch.full_like(logits, float("-inf")).scatter_(1, self.tokens[-1][:, None], 0.0)
 
     def ended(self, ids: Tensor, logits: Any, **kwargs: Any) -> Tensor:
         """A stopping criterion: which rows have ended."""
         return self.over
-
-    def _choose(self, logits: Tensor) -> Tensor:
-        """The next token of each row, [n]; `result` ignores those of rows that have ended."""
-        step = len(self.tokens)
-        if step >= self.width:  # `generate` may look one token beyond the limit before it stops
-            return self.tokens[-1]
-        tokens, logprobs = sample(logits, self.uniforms[:, step], self.temperature, self.top_p)
-        self.tokens.append(tokens)
-        self.logprobs.append(logprobs)
-        stopped = [token in p.stop_token_ids for token, p in zip(tokens.tolist(), self.params, strict=True)]
-        self.over |= torch.tensor(stopped, device=self.over.device) | (step + 1 >= self.limit)
-        return tokens
 
     def result(self, row: int, version: int) -> SampledTokens:
         params = self.params[row]

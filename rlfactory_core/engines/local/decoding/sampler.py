@@ -31,19 +31,11 @@ class LocalSampler:
             then give the same tokens to the last bit, however long tools take.
     """
 
-    def __init__(
-        self,
-        decoder: SlotDecoder | PaddedDecoder,
-        compute: Executor,
-        *,
-        deterministic: bool = False,
-        slots: int = 128,
-    ) -> None:
+    def __init__(self, decoder: SlotDecoder | PaddedDecoder, compute: Executor, *, deterministic: bool = False) -> None:
         self.decoder = decoder
         self.sampled_tokens = 0
         self._compute = compute
         self._deterministic = deterministic
-        self._slots = slots
         self._waiting: dict[str, Request] = {}
         self._answers: dict[str, asyncio.Future[SampledTokens]] = {}
         self._released: list[str] = []
@@ -137,10 +129,9 @@ class LocalSampler:
         """Lockstep: one turn of every trajectory that has or gets a slot, or none if one of them is missing."""
         if self.decoder.active:
             return []
-        live = list(self._expected)[: self._slots]
-        if any(session not in self._waiting for session in live):
-            return []
-        return [self._waiting[session] for session in live]
+        live = list(self._expected)[: self.decoder.slots]
+        missing = any(session not in self._waiting for session in live)
+        return [] if missing else [self._waiting[session] for session in live]
 
     def _burst(self, admitted: list[Request]) -> Finished:
         """On the compute thread: prefill, then decode until a turn ends or a request or release arrives."""

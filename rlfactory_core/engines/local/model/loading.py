@@ -77,18 +77,11 @@ def load_pretrained(model: str, device: torch.device, dtype: torch.dtype) -> tup
     except Exception as error:  # a damaged file can raise any error
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ModelError(f"The model '{model}' cannot be loaded: {reason}") from error
-    _own_memory(loaded)
-    return loaded.to(device).eval(), tokenizer
-
-
-def _own_memory(model: torch.nn.Module) -> None:
-    """Copy the weights into memory that torch allocates.
-
-    Weights mapped from a file may lie at any address, and the CPU's kernels round differently by alignment. In torch's
-    own memory a loaded model computes the same as the saved one, to the last bit.
-    """
-    for parameter in model.parameters():
+    # Weights mapped from a file may lie at any address, and the CPU's kernels round differently by alignment. In
+    # torch's own memory a loaded model computes the same as the saved one, to the last bit.
+    for parameter in loaded.parameters():
         parameter.data = parameter.data.clone()
+    return loaded.to(device).eval(), tokenizer
 
 
 def make_policy(model: Any, *, max_tokens: int = 4096) -> tuple[Policy, ProbeReport]:

@@ -57,7 +57,7 @@ def add_lora(model: Any, config: LoraConfig, seed: int = 0) -> Any:
 
 def adapter_weights(model: Any) -> dict[str, Tensor]:
     """Copies of the trained adapters on the CPU; empty for a model without adapters."""
-    if not any(True for _ in _layers(model)):
+    if not any(_layers(model)):
         return {}
     return {name: p.detach().cpu().clone() for name, p in model.named_parameters() if p.requires_grad}
 
@@ -90,7 +90,7 @@ def merged_state_dict(model: Any) -> dict[str, Tensor] | None:
     adapted = dict(_layers(model))
     if not adapted:
         return None
-    outermost = [path for path in adapted if not any(parent in adapted for parent in _parents(path))]
+    outermost = [path for path in adapted if not path.startswith(tuple(f"{other}." for other in adapted))]
     inside = tuple(f"{path}." for path in outermost)
     merged = {name: tensor for name, tensor in model.state_dict().items() if not name.startswith(inside)}
     for path in outermost:
@@ -101,15 +101,11 @@ def merged_state_dict(model: Any) -> dict[str, Tensor] | None:
     return merged
 
 
-class StartPolicy:
+class StartPolicy(Policy):
     """The model before its adapters were trained, as the KL term's reference; needs no second copy."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy, self.kind, self.model = policy, policy.kind, policy.model
-
-    @property
-    def device(self) -> torch.device:
-        return self.policy.device
 
     def target_logits(self, packed: Packed) -> Tensor:
         layers = [layer for _, layer in _layers(self.model)]
@@ -126,10 +122,3 @@ def _layers(model: Any) -> Iterator[tuple[str, Any]]:
     for name, module in model.named_modules():
         if hasattr(module, "base_layer") and hasattr(module, "get_delta_weight"):
             yield name, module
-
-
-def _parents(name: str) -> Iterator[str]:
-    """``a.b.c`` -> ``a.b``, ``a``."""
-    while "." in name:
-        name = name.rpartition(".")[0]
-        yield name

@@ -11,15 +11,10 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import pad, scaled_dot_product_attention
 
 NEG_INF = float("-inf")
 LIKE = 0.8  # in training, only sequences of at least this share of the longest one's length are padded together
-
-
-def _repeat(x: Tensor, times: int, dim: int) -> Tensor:
-    """Give each kv head to the query heads that share it."""
-    return x if times == 1 else x.repeat_interleave(times, dim)
 
 
 def _tokens_first(x: Tensor) -> Tensor:
@@ -29,15 +24,32 @@ def _tokens_first(x: Tensor) -> Tensor:
 
 def _causal(q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None) -> Tensor:
     """Plain causal attention of one row, q and k of equal length: [1, heads, N, dim]."""
-    repeat, length = q.shape[1] // k.shape[1], q.shape[2]
-    mask = None
-    if window and window < length:
-        i = torch.arange(length, device=q.device)
-        distance = i[:, None] - i[None]
-        mask = (distance >= 0) & (distance < window)
-    return scaled_dot_product_attention(
-        q, _repeat(k, repeat, 1), _repeat(v, repeat, 1), attn_mask=mask, is_causal=mask is None, scale=scale
-    )
+    length = q.shape[2]
+    if not window or window >= length:
+        return _attention(q, k, v, None, scale)
+    i = torch.arange(length, device=q.device)
+    return _padded_attention(q, k, v, i[:, None] - i[None], scale, window)
+
+
+def _padded_attention(
+    q: Tensor, keys: Tensor, values: Tensor, distance: Tensor, scale: float, window: int | None
+) -> Tensor:
+    """Attention of padded sequences: q [B, heads, width, dim], keys and values [B, kv_heads, K, dim].
+
+    Args:
+        distance: from each key to each query in tokens, [width, K] or [B, 1, width, K]; negative ones are masked.
+    """
+    mask = distance >= 0
+    if window and window < distance.shape[-1]:
+        mask = mask & (distance < window)
+    return _attention(q, keys, values, mask, scale)
+
+
+def _attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float) -> Tensor:
+    """Each kv head is given to the query heads that share it; without a mask the attention is causal."""
+    if (repeat := q.shape[1] // k.shape[1]) > 1:
+        k, v = k.repeat_interleave(repeat, 1), v.repeat_interleave(repeat, 1)
+    return scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, scale=scale)
 
 
 @dataclass(slots=True)
@@ -66,23 +78,20 @@ class SlotCache:
     def write_prefix(self, layer: int, k: Tensor, v: Tensor) -> None:
         """k, v: [kv_heads, P, dim]."""
         self.prefix_length = k.shape[1]
-        if layer not in self.layers:
-            self.layers[layer] = LayerCache(self._new(k), self._new(v), k.contiguous(), v.contiguous())
-            return
-        self.layers[layer].prefix_keys = k.contiguous()
-        self.layers[layer].prefix_values = v.contiguous()
+        store = self.layer(layer, k, v)
+        store.prefix_keys, store.prefix_values = k.contiguous(), v.contiguous()
 
     def drop_prefix(self) -> None:
         """No shared prefix any more; slots are kept."""
         self.prefix_length = 0
         for layer in self.layers.values():
-            layer.prefix_keys = layer.prefix_keys[:, :0]
-            layer.prefix_values = layer.prefix_values[:, :0]
+            layer.prefix_keys, layer.prefix_values = layer.prefix_keys[:, :0], layer.prefix_values[:, :0]
 
     def layer(self, index: int, k: Tensor, v: Tensor) -> LayerCache:
         """The layer's storage, allocated to the shape of k, v [kv_heads, N, dim] if this is its first write."""
         if index not in self.layers:
-            self.layers[index] = LayerCache(self._new(k), self._new(v), k[:, :0], v[:, :0])
+            keys, values = (x.new_zeros(self.slots, x.shape[0], self.capacity, x.shape[2]) for x in (k, v))
+            self.layers[index] = LayerCache(keys, values, k[:, :0], v[:, :0])
         return self.layers[index]
 
     def swap(self, slots: Tensor, sources: Tensor, length: int) -> None:
@@ -98,33 +107,8 @@ class SlotCache:
         while self.capacity < length:
             self.capacity *= 2
         for layer in self.layers.values():
-            layer.keys = self._grown(layer.keys)
-            layer.values = self._grown(layer.values)
-
-    def _new(self, like: Tensor) -> Tensor:
-        return like.new_zeros(self.slots, like.shape[0], self.capacity, like.shape[2])
-
-    def _grown(self, store: Tensor) -> Tensor:
-        bigger = store.new_zeros(*store.shape[:2], self.capacity, store.shape[3])
-        bigger[:, :, : store.shape[2]] = store
-        return bigger
-
-
-def _padded_attention(
-    q: Tensor, keys: Tensor, values: Tensor, distance: Tensor, scale: float, window: int | None
-) -> Tensor:
-    """Attention of padded sequences: q [B, heads, width, dim], keys and values [B, kv_heads, K, dim].
-
-    Args:
-        distance: from each key to each query in tokens, [width, K] or [B, 1, width, K]; negative ones are masked.
-    """
-    repeat = q.shape[1] // keys.shape[1]
-    mask = distance >= 0
-    if window and window < distance.shape[-1]:
-        mask = mask & (distance < window)
-    return scaled_dot_product_attention(
-        q, _repeat(keys, repeat, 1), _repeat(values, repeat, 1), attn_mask=mask, scale=scale
-    )
+            more = (0, 0, 0, self.capacity - layer.keys.shape[2])
+            layer.keys, layer.values = pad(layer.keys, more), pad(layer.values, more)
 
 
 def _after_prefix(prefix: Tensor, own: Tensor) -> Tensor:
@@ -157,12 +141,8 @@ class DecodePlan:
         self.prefix = cache.prefix_length
         self.longest = int(lengths.max()) + 1
         self.positions = (lengths + self.prefix)[None]
-        self.slot = torch.arange(self.n, device=lengths.device)
-        self.key = torch.arange(self.longest, device=lengths.device)
-        self._unseen = (self.key > lengths[:, None])[:, None, None]  # [n, 1, 1, longest]
-        self._bias: Tensor | None = None
-        self._window_bias: dict[int, tuple[Tensor, Tensor]] = {}
-        self._write_index: dict[int, Tensor] = {}
+        self._bias: dict[int | None, tuple[Tensor, Tensor | None]] = {}  # by the window
+        self._write_index: dict[int, Tensor] = {}  # by the number of kv heads
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None) -> Tensor:
         n, prefix, longest = self.n, self.prefix, self.longest
@@ -195,28 +175,22 @@ class DecodePlan:
     def _index(self, kv_heads: int) -> Tensor:
         """Where the new keys go in the flattened storage."""
         if kv_heads not in self._write_index:
-            head = torch.arange(kv_heads, device=self.slot.device)
-            row = (self.slot[:, None] * kv_heads + head[None]) * self.cache.capacity
-            self._write_index[kv_heads] = (row + self.lengths[:, None]).view(-1)
+            row = torch.arange(self.n * kv_heads, device=self.lengths.device) * self.cache.capacity
+            self._write_index[kv_heads] = row + self.lengths.repeat_interleave(kv_heads)
         return self._write_index[kv_heads]
 
     def _biases(self, dtype: torch.dtype, window: int | None) -> tuple[Tensor, Tensor | None]:
-        if self._bias is None:
-            zeros = torch.zeros(self._unseen.shape, dtype=dtype, device=self.slot.device)
-            self._bias = zeros.masked_fill_(self._unseen, NEG_INF)
-        if not window or window >= self.prefix + self.longest:
-            return self._bias, None
-        if window not in self._window_bias:
-            position = self.lengths + self.prefix
-            prefix_key = torch.arange(self.prefix, device=self.slot.device)
-            far_prefix = (position[:, None] - prefix_key[None] >= window)[:, None, None]
-            far_own = (self.lengths[:, None] - self.key[None] >= window)[:, None, None]
-            shared = torch.zeros(far_prefix.shape, dtype=dtype, device=self.slot.device)
-            self._window_bias[window] = (
-                self._bias.masked_fill(far_own, NEG_INF),
-                shared.masked_fill_(far_prefix, NEG_INF),
-            )
-        return self._window_bias[window]
+        """Of the own keys [n, 1, 1, longest] and the prefix's [n, 1, 1, P]: -inf for what a token does not see."""
+        if window and window >= self.prefix + self.longest:
+            window = None
+        if window not in self._bias:
+            first = 0 if window else self.prefix  # all see the whole prefix if there is no window
+            key = torch.arange(first, self.prefix + self.longest, device=self.lengths.device)
+            distance = (self.lengths[:, None] + self.prefix - key)[:, None, None]
+            hidden = (distance < 0) | (distance >= window) if window else distance < 0
+            bias = torch.zeros(hidden.shape, dtype=dtype, device=key.device).masked_fill_(hidden, NEG_INF)
+            self._bias[window] = bias[..., -self.longest :], bias[..., : self.prefix] if window else None
+        return self._bias[window]
 
 
 class PrefillPlan:

@@ -8,10 +8,11 @@ is registered for masks, so transformers builds none.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import AttentionInterface
 
 from rlfactory_core.engines.local.model.onednn import padding_of, speed_up_linears
@@ -29,10 +30,6 @@ class Plan(Protocol):
         ...
 
 
-class UnsupportedAttentionError(NotImplementedError):
-    """The model needs an attention feature that plans lack; the padded forward is used instead."""
-
-
 def ragged_attention(
     module: torch.nn.Module,
     query: Tensor,
@@ -45,32 +42,26 @@ def ragged_attention(
     plan: Plan | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """transformers calls this in every layer."""
+    """transformers calls this in every layer.
+
+    Raises:
+        NotImplementedError: the model needs what plans lack; the padded forward is used instead.
+    """
     if plan is None:
-        raise UnsupportedAttentionError("the model does not pass keyword arguments on to its attention")
+        raise NotImplementedError("the model does not pass keyword arguments on to its attention")
     if dropout or attention_mask is not None:
-        raise UnsupportedAttentionError("attention dropout or a mask of the model's own")
+        raise NotImplementedError("attention dropout or a mask of the model's own")
     if kwargs.get("softcap") or kwargs.get("s_aux") is not None:
-        raise UnsupportedAttentionError("attention soft-capping or sinks")
+        raise NotImplementedError("attention soft-capping or sinks")
     scale = scaling if scaling is not None else float(query.shape[-1]) ** -0.5
     return plan.attend(int(module.layer_idx), query, key, value, scale, sliding_window), None  # type: ignore[arg-type]
 
 
-class Policy(Protocol):
+class Policy(ABC):
     """``model`` is the trainable module; ``kind`` is ``ragged`` or ``padded``."""
 
     kind: str
-    model: nn.Module
 
-    @property
-    def device(self) -> torch.device: ...
-
-    def target_logits(self, packed: Packed) -> Tensor:
-        """Logits that predict each target, [T, vocabulary], differentiable."""
-        ...
-
-
-class _ModelPolicy:
     def __init__(self, model: Any) -> None:
         speed_up_linears(model)
         self.model = model
@@ -80,8 +71,12 @@ class _ModelPolicy:
         device: torch.device = next(self.model.parameters()).device
         return device
 
+    @abstractmethod
+    def target_logits(self, packed: Packed) -> Tensor:
+        """Logits that predict each target, [T, vocabulary], differentiable."""
 
-class RaggedPolicy(_ModelPolicy):
+
+class RaggedPolicy(Policy):
     """No padding, and the shared prefix is computed once."""
 
     kind = "ragged"
@@ -108,7 +103,7 @@ class RaggedPolicy(_ModelPolicy):
         return self.forward(ids, plan.positions, plan, before)
 
 
-class PaddedPolicy(_ModelPolicy):
+class PaddedPolicy(Policy):
     """Any model that transformers runs, with padding: for models whose ragged forward fails the probe."""
 
     kind = "padded"
@@ -119,15 +114,12 @@ class PaddedPolicy(_ModelPolicy):
         ids = packed.flat_ids.new_zeros(batch, width)
         mask = torch.zeros_like(ids)
         ids[:, :prefix] = packed.prefix
-        start, rows, columns = 0, [], []
-        for row, length in enumerate(packed.lengths):
-            ids[row, prefix : prefix + length] = packed.flat_ids[start : start + length]
-            mask[row, : prefix + length] = 1
-            rows.append(torch.full((length,), row, device=ids.device))
-            columns.append(torch.arange(prefix, prefix + length, device=ids.device))
-            start += length
+        for row, own in enumerate(packed.flat_ids.split(packed.lengths)):
+            ids[row, prefix : prefix + len(own)] = own
+            mask[row, : prefix + len(own)] = 1
         logits = self.model(input_ids=ids, attention_mask=mask, use_cache=False).logits
-        picked: Tensor = logits[torch.cat(rows)[packed.targets], torch.cat(columns)[packed.targets] - 1]
+        rows, columns = mask[:, prefix:].nonzero()[packed.targets].T
+        picked: Tensor = logits[rows, prefix + columns - 1]
         return picked
 
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from rlfactory_core.chat.select import configured_format
 from rlfactory_core.config.sections import AgentConfig, ChatConfig
 from rlfactory_core.engines.local.model.loading import load_pretrained, quiet_transformers
 from rlfactory_core.engines.local.model.policy import RaggedPolicy
-from rlfactory_core.engines.local.tiny import tiny_model, warmstart
+from rlfactory_core.engines.local.tiny import tiny_model
 from rlfactory_core.engines.local.tiny.model_cache import model_folder
 from rlfactory_core.engines.local.tiny.warmstart import Encoder, WarmStart
 from rlfactory_core.engines.local.training.checkpoint import write_model
@@ -45,15 +44,6 @@ from rlfactory_core.utils.seeds import derive_seed
 _BYTES_PER_WEIGHT, _TOKENIZER_BYTES = 4, 1_000_000  # of a model in the cache
 ATTEMPTS = 2  # of a warm start with a target
 MOST_WORKERS = 8  # more processes than this do not pay for a tiny model's batches
-
-
-@dataclass(frozen=True, slots=True)
-class DefaultModel:
-    """Model and tokenizer on the CPU, and whether they came from the cache."""
-
-    model: Any
-    tokenizer: Any
-    cached: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +89,8 @@ class OwnModel:
         return model_folder(self.recipe, self.tools, self.seed, size)
 
     @quiet_transformers()
-    def build(self, workers: Workers, progress: Progress) -> DefaultModel:
-        """From the cache, or built and warm-started by all processes together, then cached.
+    def build(self, workers: Workers, progress: Progress) -> tuple[Any, Any]:
+        """Model and tokenizer on the CPU, from the cache, or built and warm-started by all processes, then cached.
 
         A warm start that misses its target goes on for as many steps again, and then begins anew with other weights,
         `ATTEMPTS` times in all. A model that has missed it to the last is not cached.
@@ -114,7 +104,7 @@ class OwnModel:
         folder = workers.broadcast(self.folder(workers.size))
         cached = cached_model(folder, progress) if workers.first else None
         if workers.broadcast(cached is not None):
-            return cached or DefaultModel(*_load(folder), cached=True)
+            return cached or _load(folder)
         progress.stage("warm start: tokenizer")
         tokenizer = workers.broadcast(tiny_model.recipe_tokenizer(recipe) if workers.first else None)
         encoder = Encoder(self.make_chat(tokenizer), self.tools, raw=not recipe.chat_template)
@@ -123,16 +113,19 @@ class OwnModel:
             model = tiny_model.build_model(recipe, tokenizer, seed)
             if workers.first:
                 check_room(folder.parent, _BYTES_PER_WEIGHT * model.num_parameters() + _TOKENIZER_BYTES)
-            with _one_thread():
+            with ExitStack() as stack:
+                # A second thread slows a tiny model down, and more so if other programs compute at the same time.
+                stack.callback(torch.set_num_threads, torch.get_num_threads())
+                torch.set_num_threads(1)
                 warm_start = WarmStart(RaggedPolicy(model), recipe, encoder, workers, seed)
-                missed = warm_start.run(_report(recipe, progress), to_the_end=attempt == ATTEMPTS)
+                missed = warm_start.run(progress, to_the_end=attempt == ATTEMPTS)
             if not missed:
                 if workers.first:
                     build_once(folder, partial(write_model, model=model, tokenizer=tokenizer))
                 break
             then = "It begins anew." if attempt < ATTEMPTS else "The model is used as it is, and is not cached."
             progress.say(f"warning: the warm start has missed its target: {missed}. {then}")
-        return DefaultModel(model, tokenizer, cached=False)
+        return model, tokenizer
 
 
 def _tools(task: Task, agent: AgentConfig) -> Sequence[ToolSpec]:
@@ -150,48 +143,19 @@ def _agent_code(agent: AgentConfig) -> list[str]:
     return [agent.command, *(file.read_text(encoding="utf-8", errors="replace") for file in files)]
 
 
-def cached_model(folder: Path, progress: Progress) -> DefaultModel | None:
-    """The model, if the cache has it. A damaged one is removed."""
+def cached_model(folder: Path, progress: Progress) -> tuple[Any, Any] | None:
+    """Model and tokenizer, if the cache has them. A damaged model is removed."""
     if not folder.is_dir():
         return None
     try:
-        return DefaultModel(*_load(folder), cached=True)
+        loaded = _load(folder)
     except ModelError as error:
         progress.say(f"warning: {error} It was in the cache, and is built anew.")
         shutil.rmtree(folder, ignore_errors=True)
         return None
+    progress.say("the warm-started model is in the cache")
+    return loaded
 
 
 def _load(folder: Path) -> tuple[Any, Any]:
     return load_pretrained(str(folder), torch.device("cpu"), torch.float32)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """A second thread slows a tiny model down, and more so if other programs compute at the same time."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-
-
-def _report(recipe: TinyModelRecipe, progress: Progress) -> warmstart.Report:
-    shown = [-1]
-
-    def report(stage: int, step: int, loss: float, accuracy: float) -> None:
-        steps = recipe.stages[stage].max_steps
-        if step == steps + 1:
-            progress.say("the warm start has not reached its target yet, and goes on")
-            progress.stage("warm start: longer", steps, "step")
-        if shown[0] != stage or step == 1:
-            shown[0] = stage
-            goal = "until it copies" if recipe.stages[stage].target else "noisy demonstrations"
-            progress.stage(f"warm start: {goal}", steps, "step")
-        numbers = {"loss": loss}
-        if not isnan(accuracy):
-            numbers["probe"] = accuracy
-        progress.advance(1, **numbers)
-
-    return report

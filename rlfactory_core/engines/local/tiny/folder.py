@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from rlfactory_core.engines.local.tiny.model_cache import model_folder
@@ -27,25 +25,18 @@ def tiny_model_folder(recipe: TinyModelRecipe, seed: int, progress: Progress) ->
     folder = model_folder(recipe, (), seed, 1)
     if folder.is_dir():
         return folder
+    import fcntl  # not on Windows
+
     from rlfactory_core.engines.local.tiny.default_model import OwnModel
     from rlfactory_core.engines.local.training.workers import Workers
 
     if type(progress) is NullProgress:
         time.sleep(_HEAD_START_S)
-    with _locked(folder.with_name(f".{folder.name}.lock")):
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_name(f".{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.is_dir():
             OwnModel(recipe, (), seed).build(Workers(), progress)
     if not folder.is_dir():
         raise ModelError("The model has not learnt its task, so it cannot be used. Try another seed: --seed NUMBER.")
     return folder
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Only one process of this machine is inside at a time."""
-    import fcntl
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield

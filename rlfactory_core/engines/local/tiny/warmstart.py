@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 
 import torch
@@ -20,6 +20,7 @@ from rlfactory_core.engines.local.training.workers import Workers
 from rlfactory_core.errors import ChatFormatError
 from rlfactory_core.plugins.declared import declared
 from rlfactory_core.protocols import ChatFormat, ChatFormatTraits
+from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.tiny import Demonstration, TinyModelRecipe, WarmStartStage
 from rlfactory_core.types import Message, ToolSpec, TrainSequence
 
@@ -28,9 +29,6 @@ LONGER = 2  # times the steps of a stage, after which it is given up if it has m
 PROBE_SIZE = 64  # demonstrations
 
 _EMPTY_BLOCK = re.compile(r"^<think>\s*</think>\s*")
-
-Report = Callable[[int, int, float, float], None]
-"""Called with (stage, step, loss, probe accuracy or NaN)."""
 
 
 class Encoder:
@@ -81,7 +79,7 @@ class WarmStart:
         self._rng = random.Random(f"warm start {seed} {workers.rank}")
         self._seed = seed
 
-    def run(self, report: Report, *, to_the_end: bool = True) -> str:
+    def run(self, progress: Progress, *, to_the_end: bool = True) -> str:
         """Returns an empty text, or what was missed: the accuracy after a stage that has not reached its target.
 
         Args:
@@ -92,26 +90,30 @@ class WarmStart:
         optimizer = Optimizer(self.policy.model, options)
         missed = ""
         for number, stage in enumerate(self.recipe.stages):
-            accuracy = self._stage(number, stage, optimizer, report)
+            accuracy = self._stage(stage, optimizer, progress, first=number == 0)
             if accuracy < stage.target:
                 missed = f"{accuracy:.2f} of {stage.target:.2f} on the probe after {LONGER * stage.max_steps} steps"
                 if not to_the_end:
                     break
         return missed
 
-    def _stage(self, number: int, stage: WarmStartStage, optimizer: Optimizer, report: Report) -> float:
+    def _stage(self, stage: WarmStartStage, optimizer: Optimizer, progress: Progress, *, first: bool) -> float:
         """The last accuracy on the probe; 0 without a target. A stage that misses its target goes on for a while."""
         latest = 0.0
+        goal = "until it copies" if stage.target else "noisy demonstrations"
+        progress.stage(f"warm start: {goal}", stage.max_steps, "step")
         for step in range(1, (LONGER if stage.target else 1) * stage.max_steps + 1):
-            scale = min(1.0, step / self.recipe.warmup_steps) if number == 0 else 1.0
+            if step == stage.max_steps + 1:
+                progress.say("the warm start has not reached its target yet, and goes on")
+                progress.stage("warm start: longer", stage.max_steps, "step")
+            scale = min(1.0, step / self.recipe.warmup_steps) if first else 1.0
             if not stage.target:
                 scale = max(0.02, 1.0 - (step - 1) / stage.max_steps)
-            loss = self._learn(stage, optimizer, scale)
-            accuracy = float("nan")
+            numbers = {"loss": self._learn(stage, optimizer, scale)}
             if stage.target and step % PROBE_EVERY == 0:
-                accuracy = latest = self.accuracy()
-            report(number, step, loss, accuracy)
-            if stage.target and accuracy >= stage.target:
+                numbers["probe"] = latest = self.accuracy()
+            progress.advance(1, **numbers)
+            if stage.target and numbers.get("probe", 0.0) >= stage.target:
                 break
         return latest
 

@@ -55,8 +55,8 @@ def save_checkpoint(folder: Path, model: Any, tokenizer: Any, state: TrainerStat
             f"The checkpoint of step {state.step} could not be written to {folder}: {error}. Earlier checkpoints are "
             "intact. Make room (or lower checkpoint.keep) and go on with --resume."
         ) from error
-    for old in sorted(_steps(folder))[:-keep]:
-        _remove(folder / f"step-{old}")
+    for old in checkpoints(folder)[keep:]:
+        _remove(old)
     return final
 
 
@@ -69,7 +69,8 @@ def write_model(folder: Path, model: Any, tokenizer: Any) -> None:
 
 def checkpoints(folder: Path) -> list[Path]:
     """The newest first."""
-    return [folder / f"step-{step}" for step in sorted(_steps(folder), reverse=True)]
+    found = (path for path in folder.glob("step-*") if path.is_dir() and path.name.removeprefix("step-").isdigit())
+    return sorted(found, key=lambda path: -int(path.name.removeprefix("step-")))
 
 
 def load_state(checkpoint: Path) -> TrainerState:
@@ -78,11 +79,6 @@ def load_state(checkpoint: Path) -> TrainerState:
         return TrainerState(**torch.load(checkpoint / STATE_FILE, map_location="cpu", weights_only=True))
     except Exception as error:  # a damaged pickle can raise any error
         raise CheckpointError(f"The trainer's state in {checkpoint} cannot be read: {error}") from error
-
-
-def _steps(folder: Path) -> list[int]:
-    names = (path.name.removeprefix("step-") for path in folder.glob("step-*") if path.is_dir())
-    return [int(name) for name in names if name.isdigit()]
 
 
 def _sync(folder: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +42,19 @@ class Optimizer:
     def __init__(self, model: nn.Module, options: OptimizerOptions) -> None:
         self.options = options
         self.steps = 0
-        self._live = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-        self._master = [p if p.dtype == torch.float32 else nn.Parameter(p.detach().float()) for _, p in self._live]
+        live = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        self.parameters = list(live.values())
+        self._masters = {  # (bf16 parameter, fp32 copy) by name
+            name: (p, nn.Parameter(p.detach().float())) for name, p in live.items() if p.dtype != torch.float32
+        }
         outer = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
         head = getattr(model, "get_output_embeddings", lambda: None)()
         outer |= {id(head.weight)} if head is not None else set()
         hidden: list[nn.Parameter] = []
         rest: list[nn.Parameter] = []
-        for (_, live), master in zip(self._live, self._master, strict=True):
-            muon = options.muon_lr > 0 and live.ndim == 2 and id(live) not in outer
-            (hidden if muon else rest).append(master)
+        for name, p in live.items():
+            muon = options.muon_lr > 0 and p.ndim == 2 and id(p) not in outer
+            (hidden if muon else rest).append(self._masters.get(name, (p, p))[1])
         decay = options.weight_decay
         self._optimizers: list[torch.optim.Optimizer] = []
         if rest:
@@ -59,10 +62,6 @@ class Optimizer:
         if hidden:
             self._optimizers.append(torch.optim.Muon(hidden, lr=options.muon_lr, weight_decay=decay))
         self._base = [[group["lr"] for group in optimizer.param_groups] for optimizer in self._optimizers]
-
-    @property
-    def parameters(self) -> list[nn.Parameter]:
-        return [p for _, p in self._live]
 
     @property
     def lr(self) -> float:
@@ -82,37 +81,35 @@ class Optimizer:
         norm = float(torch.nn.utils.clip_grad_norm_(self.parameters, self.options.max_grad_norm))
         taken = math.isfinite(norm) and norm <= self.options.explode_norm
         if taken:
-            factor = schedule_factor(self.steps, self.options) if scale is None else scale
-            self._apply(factor)
+            self._apply(schedule_factor(self.steps, self.options) if scale is None else scale)
         self.steps += 1
         for p in self.parameters:
             p.grad = None
         return norm, taken
 
     def _apply(self, factor: float) -> None:
-        pairs = [(p, master) for p, master in zip(self.parameters, self._master, strict=True) if master is not p]
-        for live, master in pairs:
+        for live, master in self._masters.values():
             master.grad = None if live.grad is None else live.grad.float()
         for optimizer, base in zip(self._optimizers, self._base, strict=True):
             for group, lr in zip(optimizer.param_groups, base, strict=True):
                 group["lr"] = lr * factor
             optimizer.step()
-        with torch.no_grad():
-            for live, master in pairs:
-                live.copy_(master)
+        self._publish()
+
+    @torch.no_grad()
+    def _publish(self) -> None:
+        """Round the copies to the parameters."""
+        for live, master in self._masters.values():
+            live.copy_(master)
 
     def state_dict(self) -> dict[str, Any]:
-        master: dict[str, Tensor] = {
-            name: m.detach() for (name, p), m in zip(self._live, self._master, strict=True) if m is not p
-        }
-        return {"steps": self.steps, "optimizers": [o.state_dict() for o in self._optimizers], "master": master}
+        masters = {name: master.detach() for name, (_, master) in self._masters.items()}
+        return {"steps": self.steps, "optimizers": [o.state_dict() for o in self._optimizers], "master": masters}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.steps = state["steps"]
         for optimizer, saved in zip(self._optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
-        with torch.no_grad():
-            for (name, p), master in zip(self._live, self._master, strict=True):
-                if master is not p:
-                    master.copy_(state["master"][name])
-                    p.copy_(master)
+        for name, (_, master) in self._masters.items():
+            master.data.copy_(state["master"][name])
+        self._publish()

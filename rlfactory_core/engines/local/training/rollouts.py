@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from rlfactory_core.algo.evaluation import EvalPass
 from rlfactory_core.algo.schedule import PromptSchedule
@@ -15,26 +16,20 @@ from rlfactory_core.types import Group, Sample
 from rlfactory_core.utils.seeds import derive_seed
 
 
+@dataclass(slots=True)
 class Rollouts:
-    """Plays and scores with an open task and an open sampler.
+    """Plays and scores with an open task and an open sampler."""
 
-    Args:
-        samples: the training samples of all processes.
-        eval_samples: the evaluation samples of all processes.
-    """
+    runtime: TaskRuntime
+    sampler: LocalSampler
+    workers: Workers
+    samples: Sequence[Sample]  # for training, of all processes
+    eval_samples: Sequence[Sample]  # of all processes
+    _schedule: PromptSchedule = field(init=False)
 
-    def __init__(
-        self,
-        runtime: TaskRuntime,
-        sampler: LocalSampler,
-        workers: Workers,
-        samples: Sequence[Sample],
-        eval_samples: Sequence[Sample],
-    ) -> None:
-        self.runtime, self.sampler, self.workers = runtime, sampler, workers
-        self.samples, self.eval_samples = samples, eval_samples
-        self._config = runtime.config
-        self._schedule = PromptSchedule(len(samples), self._config.train.prompts_per_step, self._config.seed)
+    def __post_init__(self) -> None:
+        config = self.runtime.config
+        self._schedule = PromptSchedule(len(self.samples), config.train.prompts_per_step, config.seed)
 
     def prompts(self, step: int) -> list[Sample]:
         """The samples of a training step, of all processes."""
@@ -46,7 +41,8 @@ class Rollouts:
         Args:
             replay: how many times the step has been played before; each time has random numbers of its own.
         """
-        how = EvalPass(str(step), "", self._config.rollout.temperature, self._config.train.group_size)
+        config = self.runtime.config
+        how = EvalPass(str(step), "", config.rollout.temperature, config.train.group_size)
         return await self._play(self.prompts(step), how, ("train", step, *(("replay", replay) if replay else ())))
 
     async def evaluate(self, how: EvalPass) -> list[Group]:
@@ -70,7 +66,7 @@ class Rollouts:
                 self.sampler,
                 attempts=how.attempts,
                 temperature=how.temperature,
-                seed=derive_seed(self._config.seed, *seeded_by, index),
+                seed=derive_seed(self.runtime.config.seed, *seeded_by, index),
                 session=f"{how.name}/{index}",
                 manager=manager,
             )

@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import NoReturn
 
@@ -21,7 +21,7 @@ from rlfactory_core.algo.masking import LONGEST_PAUSE_S, PAUSE_S, masking_text, 
 from rlfactory_core.config import RunConfig
 from rlfactory_core.engines.local.model.pack import Packed
 from rlfactory_core.engines.local.training.rollouts import Rollouts
-from rlfactory_core.engines.local.training.update import Learner, UpdateMetrics, summarise
+from rlfactory_core.engines.local.training.update import Learner, summarise
 from rlfactory_core.engines.local.training.workers import Compute
 from rlfactory_core.errors import RunStopped, TrainingError
 from rlfactory_core.reporting.metrics import eval_metrics, group_metrics, tool_metrics
@@ -50,25 +50,17 @@ class Observer:
     save: Callable[[int], None]  # steps done
 
 
+@dataclass(slots=True)
 class Trainer:
-    """The loop; `run` runs it.
+    """The loop; `run` runs it."""
 
-    Args:
-        stop: this process's. If any process requests a stop, all stop after the same step.
-    """
-
-    def __init__(
-        self,
-        config: RunConfig,
-        rollouts: Rollouts,
-        learner: Learner,
-        compute: Compute,
-        observer: Observer,
-        stop: StopRequest,
-    ) -> None:
-        self.config, self.rollouts, self.learner = config, rollouts, learner
-        self.compute, self.observer, self.stop = compute, observer, stop
-        self._skipped_in_row = 0
+    config: RunConfig
+    rollouts: Rollouts
+    learner: Learner
+    compute: Compute
+    observer: Observer
+    stop: StopRequest  # this process's; if any process requests a stop, all stop after the same step
+    _skipped_in_row: int = field(default=0, init=False)
 
     async def run(self, first: int, last: int) -> None:
         """Steps ``first`` … ``last``.
@@ -134,16 +126,19 @@ class Trainer:
             seed=derive_seed(self.config.seed, "batch", step, self.compute.workers.rank),
         )
         update_start = time.perf_counter()
-        update = await self._update(batches)
+        update, context_tokens = await self._update(batches)
         self.rollouts.sampler.decoder.weights_changed(step)
         update_s = time.perf_counter() - update_start
-        evaluation = await self._evaluate(step)
+        every = self.config.eval.every
+        evaluation = await self.rollouts.evaluate(EvalPass(f"eval-{step}")) if every and not step % every else []
         everything = await self.compute.gather((groups, evaluation))
         if self.compute.workers.first:
             all_groups = tuple(group for part, _ in everything for group in part)
-            metrics = self._metrics(step, all_groups, update) | {"replays": float(replays)}
+            metrics = self._metrics(step, all_groups) | update | {"replays": float(replays)}
             metrics |= eval_metrics([group for _, part in everything for group in part])
-            metrics |= self._speed(groups, update, waited, rollout_s, update_s, time.perf_counter() - start)
+            seconds = {"rollout_s": rollout_s, "rollout_wait_s": waited, "update_s": update_s}
+            sampled = sum(trajectory.num_sampled for group in groups for trajectory in group.trajectories)
+            metrics |= self._speed(seconds, sampled, context_tokens) | {"step_s": time.perf_counter() - start}
             self.observer.on_step(StepResult(step, all_groups, metrics))
         self._check_skipped(update, step)
         await self._save_or_stop(step)
@@ -155,8 +150,12 @@ class Trainer:
         lost, total = await self.compute.run(lambda: self.compute.workers.sum(counts))
         return too_many(int(lost), int(total))
 
-    async def _update(self, batches: Sequence[TrainBatch]) -> UpdateMetrics:
-        """``updates_per_step`` optimizer steps, even if this process has fewer batches."""
+    async def _update(self, batches: Sequence[TrainBatch]) -> tuple[dict[str, float], int]:
+        """``updates_per_step`` optimizer steps, even if this process has fewer batches.
+
+        Returns:
+            The metrics, and the number of all tokens that went through the model on this process.
+        """
         learner, stale = self.learner, self.config.train.staleness > 0
         packed = [await self.compute.run(partial(learner.pack, batch)) for batch in batches]
         context = sum(int(p.flat_ids.numel() + p.prefix.numel()) for microbatches in packed for p in microbatches)
@@ -169,55 +168,34 @@ class Trainer:
         for index in range(self.config.train.updates_per_step):
             here, before = (packed[index], old[index]) if index < len(packed) else ([], [])
             results.append(await self.compute.run(partial(learner.step, here, before)))
-        return summarise(results, context)
+        return summarise(results), context
 
-    async def _evaluate(self, step: int) -> list[Group]:
-        every = self.config.eval.every
-        return await self.rollouts.evaluate(EvalPass(f"eval-{step}")) if every and not step % every else []
-
-    def _metrics(self, step: int, groups: Sequence[Group], update: UpdateMetrics) -> dict[str, float]:
+    def _metrics(self, step: int, groups: Sequence[Group]) -> dict[str, float]:
         trajectories = [t for group in groups for t in group.trajectories]
-        versions = [turn.version for t in trajectories for turn in t.turns[:1]]
-        lag = [step - 1 - version for version in versions]
+        lag = [step - 1 - turn.version for t in trajectories for turn in t.turns[:1]]
         return {
             **group_metrics(groups),
             **tool_metrics(trajectories),
-            **update.means,
-            "grad_norm": update.grad_norm,
             "lr": self.learner.optimizer.lr,
             "staleness": sum(lag) / len(lag) if lag else 0.0,
-            "skipped": float(update.skipped),
-            "trained_tokens": float(update.trained_tokens),
         }
 
-    def _speed(
-        self,
-        groups: Sequence[Group],
-        update: UpdateMetrics,
-        waited: float,
-        rollout_s: float,
-        update_s: float,
-        step_s: float,
-    ) -> dict[str, float]:
-        """Wall-clock figures of rank 0, with its own groups; rates are scaled to all processes."""
+    def _speed(self, seconds: Mapping[str, float], sampled: int, context: int) -> dict[str, float]:
+        """Wall-clock figures of rank 0, with its own tokens; rates are scaled to all processes."""
         size = self.compute.workers.size
-        sampled = sum(trajectory.num_sampled for group in groups for trajectory in group.trajectories)
         return {
-            "rollout_s": rollout_s,
-            "rollout_wait_s": waited,
-            "update_s": update_s,
-            "step_s": step_s,
-            "sampled_tokens_s": sampled * size / max(rollout_s, 1e-9),
-            "trained_tokens_s": update.context_tokens * size / max(update_s, 1e-9),
+            **seconds,
+            "sampled_tokens_s": sampled * size / max(seconds["rollout_s"], 1e-9),
+            "trained_tokens_s": context * size / max(seconds["update_s"], 1e-9),
         }
 
-    def _check_skipped(self, update: UpdateMetrics, step: int) -> None:
-        whole = update.skipped == self.config.train.updates_per_step
+    def _check_skipped(self, update: Mapping[str, float], step: int) -> None:
+        whole = update["skipped"] == self.config.train.updates_per_step
         self._skipped_in_row = self._skipped_in_row + 1 if whole else 0
-        if update.skipped:
+        if update["skipped"]:
             self.observer.progress.say(
-                f"step {step}: {update.skipped} update(s) skipped: gradient norm {update.grad_norm:.3g} is not finite "
-                f"or above train.explode_norm={self.config.train.explode_norm:g}"
+                f"step {step}: {update['skipped']:.0f} update(s) skipped: gradient norm {update['grad_norm']:.3g} is "
+                f"not finite or above train.explode_norm={self.config.train.explode_norm:g}"
             )
         if self._skipped_in_row >= self.config.train.max_skipped:
             raise TrainingError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -18,37 +18,16 @@ from rlfactory_core.types import TrainBatch
 MEANS = ("loss", "clip_fraction", "kl", "mismatch_kl", "importance_weight", "entropy")  # metrics of an update
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateMetrics:
-    """One training step's update."""
-
-    means: Mapping[str, float]  # of `MEANS`, over all trained tokens of all processes
-    grad_norm: float  # mean over the optimizer steps
-    trained_tokens: int
-    context_tokens: int  # all tokens that went through the model on this process
-    skipped: int  # optimizer steps not taken: NaN or exploding gradient
-
-
+@dataclass(slots=True)
 class Learner:
-    """Computes gradients and updates the weights.
+    """Computes gradients and updates the weights."""
 
-    Args:
-        reference: the start model, frozen, for the KL term; None if there is no such term.
-        temperature: at which the trajectories were sampled.
-    """
-
-    def __init__(
-        self,
-        policy: Policy,
-        optimizer: Optimizer,
-        workers: Workers,
-        options: LossOptions,
-        *,
-        reference: Policy | None = None,
-        temperature: float = 1.0,
-    ) -> None:
-        self.policy, self.optimizer, self.workers = policy, optimizer, workers
-        self.options, self.reference, self.temperature = options, reference, temperature
+    policy: Policy
+    optimizer: Optimizer
+    workers: Workers
+    options: LossOptions
+    reference: Policy | None = None  # the start model, frozen, for the KL term
+    temperature: float = 1.0  # at which the trajectories were sampled
 
     def pack(self, batch: TrainBatch) -> list[Packed]:
         ragged = self.policy.kind == "ragged"
@@ -90,15 +69,18 @@ class Learner:
         return torch.stack([part.float().cpu() for part in parts])
 
 
-def summarise(steps: Sequence[tuple[list[float], float, bool]], context_tokens: int) -> UpdateMetrics:
-    """Combine the results of `Learner.step`."""
-    totals = [sum(column) for column in zip(*(sums for sums, _, _ in steps), strict=True)]
-    tokens = totals[-1]
+def summarise(steps: Sequence[tuple[list[float], float, bool]]) -> dict[str, float]:
+    """The metrics of a training step's update from the results of `Learner.step`.
+
+    Returns:
+        `MEANS`, over all trained tokens of all processes, the mean ``grad_norm`` of the optimizer steps, the number of
+        steps ``skipped`` for a NaN or exploding gradient, and ``trained_tokens``.
+    """
+    *totals, tokens = [sum(column) for column in zip(*(sums for sums, _, _ in steps), strict=True)]
     norms = [norm for sums, norm, _ in steps if sums[-1]]
-    return UpdateMetrics(
-        means={name: total / tokens if tokens else 0.0 for name, total in zip(MEANS, totals[:-1], strict=True)},
-        grad_norm=sum(norms) / len(norms) if norms else 0.0,
-        trained_tokens=int(tokens),
-        context_tokens=context_tokens,
-        skipped=sum(not taken for _, _, taken in steps),
-    )
+    return {
+        **{name: total / tokens if tokens else 0.0 for name, total in zip(MEANS, totals, strict=True)},
+        "grad_norm": sum(norms) / len(norms) if norms else 0.0,
+        "skipped": float(sum(not taken for _, _, taken in steps)),
+        "trained_tokens": tokens,
+    }

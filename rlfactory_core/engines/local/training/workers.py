@@ -11,6 +11,7 @@ import os
 import socket
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -87,17 +88,15 @@ class Workers:
             dist.destroy_process_group()
 
 
+@dataclass(frozen=True, slots=True)
 class Compute:
     """The one thread of this process on which tensors are computed.
 
     All collectives run on it too, and so in the same order in every process.
-
-    Args:
-        thread: an executor with exactly one thread.
     """
 
-    def __init__(self, workers: Workers, thread: Executor) -> None:
-        self.workers, self.thread = workers, thread
+    workers: Workers
+    thread: Executor  # with exactly one thread
 
     async def run(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self.thread, work)

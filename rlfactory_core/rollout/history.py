@@ -1,0 +1,81 @@
+"""What a turn sees of earlier ones, if that is not simply all of it: `RolloutConfig.context`.
+
+Where the history changes, the turn begins a `types.Row`, whose ids are its own rendered prompt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from rlfactory_core.config.sections import RolloutConfig
+from rlfactory_core.protocols import ChatFormat
+from rlfactory_core.types import Message, Sample, ToolSpec
+
+DROPPED_THINKING, COMPACTED = "dropped_thinking", "compacted"  # why a row begins
+REMOVED = "[removed to save space]"  # in the place of a tool's result
+
+Compact = Callable[[Sample, Sequence[Message]], Sequence[Message]]
+"""As `Task.compact`."""
+
+
+def remove_oldest_result(sample: Sample, messages: Sequence[Message]) -> Sequence[Message]:
+    """The messages without the text of the oldest tool's result that has one; unchanged if it is the last message."""
+    for number, message in enumerate(messages[:-1]):
+        if message.role == "tool" and message.content != REMOVED:
+            return (*messages[:number], replace(message, content=REMOVED), *messages[number + 1 :])
+    return messages
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """How histories are changed.
+
+    Args:
+        tokens: of a turn's context, beyond which ``compact`` changes it.
+        compact: makes a history shorter; it is called until the history fits, or stays the same.
+    """
+
+    mode: Literal["keep", "drop_thinking", "compact"] = "keep"
+    tokens: int = 0
+    compact: Compact = remove_oldest_result
+
+    @classmethod
+    def of(cls, config: RolloutConfig, compact: Compact = remove_oldest_result) -> History:
+        return cls(config.context, config.context_tokens or config.max_tokens // 2, compact)
+
+    def changed(
+        self,
+        chat: ChatFormat,
+        sample: Sample,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        ids: Sequence[int],
+    ) -> tuple[str, Sequence[Message], tuple[int, ...]] | None:
+        """Why the next turn begins a row, its messages and its ids; None: it goes on with ``ids``.
+
+        Args:
+            messages: all so far, the last observation included.
+            ids: of the row so far, with that observation.
+        """
+        if self.mode == "drop_thinking":
+            rendered = chat.initial_ids(messages, tools)
+            seen, kept = chat.decode(ids), chat.decode(rendered)  # not the ids, which may differ for the same text
+            thoughts = (message.reasoning for message in messages if message.reasoning)
+            dropped = any(thought in seen and thought not in kept for thought in thoughts)
+            return (DROPPED_THINKING, messages, rendered) if dropped else None
+        if self.mode != "compact" or len(ids) <= self.tokens:
+            return None
+        rendered = tuple(ids)
+        before = messages
+        while len(rendered) > self.tokens:
+            shorter = tuple(self.compact(sample, messages))
+            if shorter == tuple(messages):
+                break
+            messages, rendered = shorter, chat.initial_ids(shorter, tools)
+        return None if messages is before else (COMPACTED, messages, rendered)
+
+
+KEEP = History()
+"""Every turn sees all that was sampled before."""
