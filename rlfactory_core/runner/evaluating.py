@@ -39,15 +39,6 @@ class Evaluation:
     results: Mapping[str, float]  # as in summary.json's eval.after
 
 
-@dataclass(frozen=True, slots=True)
-class _Evaluator:
-    """The ``evaluate`` of an engine or of an endpoint."""
-
-    name: str
-    evaluate: Callable[[EngineRun], dict[str, Any]]
-    model: Callable[[], str]  # its name, which an endpoint may know only after the evaluation
-
-
 def evaluate_run(
     plugin: str | None,
     model: str | None,
@@ -86,25 +77,25 @@ def evaluate_run(
     ready = load_recipe(recipe, registry) if recipe else {}
     base = merge(_base(run, plugin or ready.get("plugin")), ready)
     parts = find_parts(registry, *resolve_task(registry, file, [first, *overrides], base, judge))
+    client = None
+    evaluate: Callable[[EngineRun], dict[str, Any]]
     if api is not None:
         config = parts.config
         client = OpenAIClient(api, None if run else model, concurrency=config.rollout.slots)
-        evaluate = partial(evaluate_endpoint, client)
-        evaluator = _Evaluator("endpoint", evaluate, lambda: f"{client.model} at {client.base_url}")
+        engine, evaluate = "endpoint", partial(evaluate_endpoint, client)
     else:
         prepared = check(parts)
         parts, config = prepared.parts, prepared.config
-        shown = config.model or "the plugin's own tiny model"
-        evaluator = _Evaluator(config.engine, prepared.engine.evaluate, lambda: shown)
+        engine, evaluate = config.engine, prepared.engine.evaluate
     folder = RunFolder.create(f"{plugin_label(config.plugin)}-eval", config.out)
     with removed_if_empty(folder):
         save_config(config, registry, folder)
         lock_plugins(registry, folder)
-        results = evaluator.evaluate(EngineRun(config, registry, folder, progress, made=parts))
+        results = evaluate(EngineRun(config, registry, folder, progress, made=parts))
         seconds = round(time.perf_counter() - started, 3)
-        done = Evaluation(folder, config.plugin, evaluator.model(), seconds, results)
+        done = Evaluation(folder, config.plugin, _model_name(config, client), seconds, results)
         faults = _faults(done)
-        folder.write_summary(_summary(done, evaluator.name, config, faults))
+        folder.write_summary(_summary(done, engine, config, faults))
     _check_measured(done, faults)
     return done
 
@@ -114,6 +105,11 @@ def _model(run: RunFolder | None, model: str | None, api: str | None) -> str | N
     if api is not None:
         return without_credentials(api) if run or model is None else model
     return model if run is None else _checkpoint(run)
+
+
+def _model_name(config: RunConfig, client: OpenAIClient | None) -> str:
+    """The model's name for a reader, which a client may know only after the evaluation."""
+    return f"{client.model} at {client.base_url}" if client else config.model or "the plugin's own tiny model"
 
 
 def _run_of(model: str | None) -> RunFolder | None:

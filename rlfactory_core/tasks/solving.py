@@ -13,20 +13,21 @@ from pathlib import Path
 from typing import Any
 
 from rlfactory_core.algo.masking import masking_text, too_many
+from rlfactory_core.clients.base import Completion
 from rlfactory_core.config.loading import merge, validate_section
 from rlfactory_core.config.sections import AgentConfig, RolloutConfig
 from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import PluginError
-from rlfactory_core.gateway.models import Sampled
-from rlfactory_core.protocols import Env, EnvStart, ToolManager
-from rlfactory_core.rollout import Episode, RolloutLimits, play_episode
+from rlfactory_core.gateway.models import ClientModel, Sampled
+from rlfactory_core.protocols import Env, ToolManager
+from rlfactory_core.rollout import Episode, RolloutLimits, chat_rollout
 from rlfactory_core.tasks.agents import Agents
 from rlfactory_core.tasks.parts import own_samples
 from rlfactory_core.tasks.task import Task
 from rlfactory_core.tiny import Demonstration, calls_text
 from rlfactory_core.tools.manager import DefaultToolManager
 from rlfactory_core.tools.sources import OpenTools
-from rlfactory_core.types import FaultKind, Message, Sample, SamplingParams, StopReason, ToolSpec, Trajectory, Turn
+from rlfactory_core.types import FaultKind, Message, Sample, SamplingParams, StopReason, ToolSpec, Trajectory
 from rlfactory_core.utils.aio import gather_all
 
 EPISODES = 512  # at most
@@ -113,31 +114,39 @@ def _demonstrated(task: Task, sample: Sample, messages: Sequence[Message]) -> Me
         raise PluginError(f"{place}: {type(error).__name__}: {error} ({where}).") from error
 
 
-class _Solver:
-    """A `rollout.loop.Speaker` that asks `Task.demonstrate` and keeps the conversation."""
+class _Demonstrator(ClientModel):
+    """Answers by `Task.demonstrate`, an environment as a chat client and an agent as a model; keeps what it has shown.
+
+    The conversations are kept by the row of the agent; an environment has one row.
+    """
 
     def __init__(self, task: Task, sample: Sample) -> None:
+        super().__init__(self)
         self._task, self._sample = task, sample
-        self.messages: list[Message] = []
-        self.prompt = 0
-        self.tools: tuple[ToolSpec, ...] = ()
+        self.shown: dict[str, Played] = {}
 
-    def start(self, start: EnvStart) -> None:
-        self.messages += start.messages
-        self.prompt, self.tools = len(start.messages), start.tools
+    async def complete(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec], params: SamplingParams
+    ) -> Completion:
+        return Completion(self._say(messages, tools, ""))
 
-    async def say(self, number: int) -> Turn | None:
-        said = _demonstrated(self._task, self._sample, self.messages)
+    async def sample(
+        self,
+        ids: Sequence[int],
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        params: SamplingParams,
+        session: str,
+    ) -> Sampled:
+        return Sampled(self._say(messages, tools, session), "stop")
+
+    def _say(self, messages: Sequence[Message], tools: Sequence[ToolSpec], row: str) -> Message:
+        said = _demonstrated(self._task, self._sample, messages)
         calls = (replace(call, id=f"call_{number}") for number, call in enumerate(said.tool_calls))
         said = replace(said, tool_calls=tuple(calls))  # the task need not give its calls different ids
-        self.messages.append(said)
-        return Turn((), (), (), said, finish="stop")
-
-    def hear(self, messages: Sequence[Message]) -> None:
-        self.messages += messages
-
-    async def close(self) -> None:
-        """There is nothing to close."""
+        prompt = self.shown[row].prompt if row in self.shown else len(messages)
+        self.shown[row] = Played((*messages, said), prompt, tuple(tools))
+        return said
 
 
 def chosen_samples(task: Task) -> list[Sample]:
@@ -155,43 +164,6 @@ def chosen_samples(task: Task) -> list[Sample]:
     return random.Random(f"demonstrations {task.seed}").sample(samples, min(EPISODES, len(samples)))
 
 
-class _ShownModel:
-    """A `gateway.GatewayModel` that asks `Task.demonstrate`, and keeps what it has shown by row."""
-
-    stop_token_ids: tuple[int, ...] = ()
-    has_ids = False
-
-    def __init__(self, task: Task, sample: Sample) -> None:
-        self._task, self._sample = task, sample
-        self.shown: dict[str, Played] = {}
-
-    def prompt_ids(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> tuple[int, ...]:
-        return ()
-
-    def observation_ids(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        return ()
-
-    async def sample(
-        self,
-        ids: Sequence[int],
-        messages: Sequence[Message],
-        tools: Sequence[ToolSpec],
-        params: SamplingParams,
-        session: str,
-    ) -> Sampled:
-        said = _demonstrated(self._task, self._sample, messages)
-        known = self.shown.get(session)
-        prompt = known.prompt if known else len(messages)
-        self.shown[session] = Played((*messages, said), prompt, tuple(tools))
-        return Sampled(said, "stop")
-
-    def token_texts(self, ids: Sequence[int]) -> list[str]:
-        return []
-
-    async def release(self, session: str) -> None:
-        """There is nothing to release."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Stage:
     """An open task of the same class and options, on which demonstrations are played."""
@@ -206,12 +178,9 @@ class _Stage:
         """One episode, and what it shows: a conversation for each row."""
         made = self.make_env
         episode = Episode(sample, lambda s, c: made(s, self.manager, c), self.limits, name)
-        if self.agents.exist:
-            model = _ShownModel(self.task, sample)
-            return await self.agents.play(episode, model), list(model.shown.values())
-        solver = _Solver(self.task, sample)
-        trajectory = await play_episode(episode, solver)
-        return trajectory, [Played(tuple(solver.messages), solver.prompt, solver.tools)]
+        model = _Demonstrator(self.task, sample)
+        played = self.agents.play(episode, model) if self.agents.exist else chat_rollout(episode, model)
+        return await played, list(model.shown.values())
 
 
 @asynccontextmanager
