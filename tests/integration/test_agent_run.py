@@ -36,6 +36,12 @@ print(ask(messages)["content"])
 """
 
 
+@pytest.fixture(autouse=True)
+def torchs_own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which torch would leave in the folder for temporary files."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+
+
 def test_a_packaged_agent_learns_without_a_model(tmp_path: Path) -> None:
     """From `rlfactory new`: the tiny model learns from what `solve` says to the agent, then by GRPO."""
     made = tmp_path / "mine.py"
