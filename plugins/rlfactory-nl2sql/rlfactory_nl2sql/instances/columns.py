@@ -166,12 +166,12 @@ class Columns:
                 drawn[at] = self._rng.choice(left)
 
     def _group(self, drawn: list[Any], values: Sequence[Any], roles: Sequence[Role]) -> None:
-        """Give witnesses equal values, in groups of the sizes that the query asks for; others get other values."""
+        """Give rows that satisfy all equal values in groups of the sizes that the query asks for; others get other values."""
         planned = values[: min(len(self._groups), len(values) - 1)]
         rest = values[len(planned) :]
-        witnesses = [at for at, role in enumerate(roles) if role is Role.SATISFIES_ALL]
-        self._rng.shuffle(witnesses)
-        left = iter(witnesses)
+        satisfying = [at for at, role in enumerate(roles) if role is Role.SATISFIES_ALL]
+        self._rng.shuffle(satisfying)
+        left = iter(satisfying)
         wanted = {at: value for value, size in zip(planned, self._groups, strict=False) for at in islice(left, size)}
         for at, role in enumerate(roles):
             if at in wanted:

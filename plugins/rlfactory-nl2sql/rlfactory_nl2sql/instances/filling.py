@@ -16,9 +16,9 @@ from rlfactory_nl2sql.instances.parents import Parents
 from rlfactory_nl2sql.schema import Table
 
 _MOST = 300  # rows of a table
-_WITNESSES, _NEAR = 0.4, 0.4  # the shares of rows; the rest is free
+_SATISFYING, _MISSING_ONE = 0.4, 0.4  # the shares of rows by `Role`; the rest is random
 _TRIES = 8  # to draw a row that violates no key
-_MISS_ALL = 0.3  # the share of near rows that miss all conditions, if there are several
+_MISS_ALL = 0.3  # the share of these that miss all conditions, if there are several
 _STRAY = 0.12  # the share of rows that refer to nothing, if the link is not declared
 
 Missed = tuple["int | Link", ...]
@@ -102,13 +102,13 @@ class Filling:
         referred = any(link.target == name for links in self._links.values() for link in links)
         depth = min(self._depths[name], 2) if referred or self._depths[name] else 1
         rows = self._character.rows * self._character.growth**depth
-        rows = max(rows, 3 * self._demands.least, sum(self._demands.groups) / _WITNESSES)
+        rows = max(rows, 3 * self._demands.least, sum(self._demands.groups) / _SATISFYING)
         return min(round(rows * self._rng.uniform(0.9, 1.2)), _MOST)
 
     def _draw_roles(self, count: int) -> list[Role]:
-        witnesses = max(_WITNESSES, min(sum(self._demands.groups) / count, 0.8))
-        near = (1 - witnesses) * _NEAR / (1 - _WITNESSES)
-        roles = self._rng.choices(list(Role), weights=(witnesses, near, 1 - witnesses - near), k=count)
+        satisfying = max(_SATISFYING, min(sum(self._demands.groups) / count, 0.8))
+        missing_one = (1 - satisfying) * _MISSING_ONE / (1 - _SATISFYING)
+        roles = self._rng.choices(list(Role), weights=(satisfying, missing_one, 1 - satisfying - missing_one), k=count)
         return [Role.SATISFIES_ALL, *roles[1:]]
 
     def _draw_columns(
@@ -116,7 +116,7 @@ class Filling:
     ) -> tuple[list[list[Any]], list[Missed]]:
         """The values of all columns except those of declared links, and the conditions that each row misses.
 
-        A row is no witness if a unique column has no more value inside for it.
+        A row does not satisfy all if a unique column has no more value inside for it.
         """
         domains = self._domains[name]
         linked = self._linked(name, ready, keys)
@@ -174,12 +174,12 @@ class Filling:
                 rows = [at for at in left if roles[at] is asked and columns[place][at] == end]
                 left = [at for at in left if at not in rows]
                 found.append(rows)
-        near: dict[Any, list[int]] = {}
+        missing_one: dict[Any, list[int]] = {}
         for at in (at for at in left if len(missed[at]) == 1):
             (miss,) = missed[at]
-            near.setdefault((miss, repr(columns[miss][at]) if isinstance(miss, int) else ""), []).append(at)
+            missing_one.setdefault((miss, repr(columns[miss][at]) if isinstance(miss, int) else ""), []).append(at)
         far = [at for at in left if len(missed[at]) > 1]
-        return [*near.values(), far, *found] if first else [*found, *near.values(), far]
+        return [*missing_one.values(), far, *found] if first else [*found, *missing_one.values(), far]
 
     def _linked(self, name: str, ready: Sequence[Link], keys: Keys) -> set[int]:
         """Places whose values come from another row, without parts of keys in links that are closed later."""

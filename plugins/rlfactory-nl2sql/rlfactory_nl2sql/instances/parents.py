@@ -9,9 +9,9 @@ from typing import Any
 
 from rlfactory_nl2sql.instances.characters import Character, Role
 
-_SURE = 0.7  # the share of witnesses that refer to a witness; the others refer to any row
-_LONELY = 0.3  # the share of witnesses to which only near rows refer
-_ALONE = 0.5  # the share of near rows that refer to one of these
+_SURE = 0.7  # the share of satisfying rows that refer to a satisfying row; the others refer to any row
+_LONELY = 0.3  # the share of satisfying rows to which only rows refer that miss one condition
+_ALONE = 0.5  # the share of rows that miss one condition that refer to one of these
 # How often rows are referred to. The first row has values that no other has (see `Columns.draw`) and the most
 # references. So the largest group by a key is not the largest by a name, which several keys share.
 _OFTEN, _MOST_OFTEN = (2, 3), 6
@@ -34,28 +34,28 @@ class Parents:
         if Role.MISSES_ONE not in roles:  # the query has no condition here, so all rows are alike
             roles = [Role.SATISFIES_ALL] * len(rows)
         order = rng.sample(range(len(rows)), len(rows))
-        # The first row is a witness, and is always referred to, so that joins find a witness. It has the most
-        # references. The last row has the least key, which databases tend to return first if nothing orders.
+        # The first row satisfies all, and is always referred to, so that joins find such a row. It has the
+        # most references. The last row has the least key, which databases tend to return first if nothing orders.
         order.sort(key=lambda at: (at > 0, at == len(rows) - 1))
         referred = order[: max(round(len(order) * (1 - character.barren)), 1)]
-        witnesses = [at for at in referred if roles[at] is Role.SATISFIES_ALL] or referred
-        lonely = round(len(witnesses) * _LONELY) if Role.MISSES_ONE in roles and len(witnesses) > 2 else 0
-        self._lonely = witnesses[len(witnesses) - lonely :]
-        witnesses = witnesses[: len(witnesses) - lonely]
+        satisfying = [at for at in referred if roles[at] is Role.SATISFIES_ALL] or referred
+        lonely = round(len(satisfying) * _LONELY) if Role.MISSES_ONE in roles and len(satisfying) > 2 else 0
+        self._lonely = satisfying[len(satisfying) - lonely :]
+        satisfying = satisfying[: len(satisfying) - lonely]
         among = [
             at
             for at in referred
             if at not in self._lonely
             for _ in range(_MOST_OFTEN if at == 0 else rng.choice(_OFTEN))
         ]
-        near = [at for at in among if roles[at] is Role.MISSES_ONE] or among
-        sized = list(zip(witnesses, groups, strict=False))
+        missing_one = [at for at in among if roles[at] is Role.MISSES_ONE] or among
+        sized = list(zip(satisfying, groups, strict=False))
         self._planned = [at for at, size in sized for _ in range(size)]
         rng.shuffle(self._planned)
         others = [at for at in among if at not in dict(sized)]  # a group of a planned size gets no further rows
-        self._any, self._near = _dealt(others or among, rng), _dealt(near, rng)
-        self._witnesses = _dealt([at for at in among if at in witnesses], rng)
-        self._unplanned = _dealt([at for at in others if at in witnesses] or others or among, rng)
+        self._any, self._missing_one = _dealt(others or among, rng), _dealt(missing_one, rng)
+        self._satisfying = _dealt([at for at in among if at in satisfying], rng)
+        self._unplanned = _dealt([at for at in others if at in satisfying] or others or among, rng)
         self._turns = cycle(referred) if character.even else None
 
     def pick(self, role: Role, missed: bool, fixed: Mapping[int, Any]) -> Sequence[Any] | None:
@@ -76,12 +76,12 @@ class Parents:
         if self._turns is not None:
             return next(self._turns)
         if missed:
-            return next(self._near)
+            return next(self._missing_one)
         if role is Role.SATISFIES_ALL and self._planned:
             return self._planned.pop()
         if role is Role.MISSES_ONE:
             alone = self._lonely and self._rng.random() < _ALONE
-            return self._rng.choice(self._lonely) if alone else next(self._witnesses)
+            return self._rng.choice(self._lonely) if alone else next(self._satisfying)
         if role is Role.SATISFIES_ALL and self._rng.random() < _SURE:
             return next(self._unplanned)
         return next(self._any)

@@ -2,8 +2,8 @@
 
 The idea comes from test suites for text-to-SQL (Zhong, Yu, Klein 2020, arXiv 2010.02840). A query that agrees with the
 gold query on several databases, whose values lie around its constants, most likely equals it. They generate many random
-databases and keep those that distinguish most mutations. Here each database is planned. Some rows are witnesses, which
-meet all conditions of the gold query and refer to each other. Some nearly meet one condition. The others are free. So a
+databases and keep those that distinguish most mutations. Here each database is planned. Some rows satisfy
+all conditions of the gold query and refer to each other. Some miss one condition by little. The others are random. So a
 few small databases are enough, and they take milliseconds for each gold query.
 """
 
