@@ -166,7 +166,7 @@ class Columns:
                 drawn[at] = self._rng.choice(left)
 
     def _group(self, drawn: list[Any], values: Sequence[Any], roles: Sequence[Role]) -> None:
-        """Give rows that satisfy all equal values in groups of the sizes that the query asks for; others get other values."""
+        """Give rows that satisfy all equal values, in groups of the wanted sizes; others get other values."""
         planned = values[: min(len(self._groups), len(values) - 1)]
         rest = values[len(planned) :]
         satisfying = [at for at, role in enumerate(roles) if role is Role.SATISFIES_ALL]
