@@ -16,11 +16,13 @@ from dataclasses import dataclass
 from json import JSONDecodeError
 from typing import Any
 
+import h11
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from rlfactory_core.errors import ToolUnavailableError, UsageError
 from rlfactory_search.retrievers.base import Hit, Retriever
@@ -30,6 +32,7 @@ _MAX_TOPK = 1000
 _MAX_QUERIES = 4096
 _MAX_BYTES = 16 << 20  # of a request's body
 _BODY_S = 30.0  # in which a client has to send it
+_HEAD_S = 30.0  # … and before it a request's first line and headers
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +108,32 @@ def _row(hit: Hit, return_scores: bool) -> dict[str, Any]:
     return {"document": document, "score": hit.score} if return_scores else document
 
 
+class _PromptProtocol(H11Protocol):
+    """Closes a connection on which the head of a request takes too long; uvicorn would wait for ever."""
+
+    _late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._late = self.loop.call_later(_HEAD_S, transport.close)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.conn.their_state is not h11.IDLE:  # the head is complete
+            self._in_time()
+        elif self._late is None:
+            self._late = self.loop.call_later(_HEAD_S, self.transport.close)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._in_time()
+        super().connection_lost(exc)
+
+    def _in_time(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+
 async def serve(retriever: Retriever, host: str, port: int, started: Callable[[str], None]) -> None:
     """Serve until interrupted. Open requests are still answered.
 
@@ -122,7 +151,9 @@ async def serve(retriever: Retriever, host: str, port: int, started: Callable[[s
         raise UsageError(
             f"Cannot listen on {host}:{port}: {error.strerror}. Choose another --host or --port."
         ) from error
-    config = uvicorn.Config(create_app(retriever), log_level="warning", timeout_graceful_shutdown=10)
+    config = uvicorn.Config(
+        create_app(retriever), http=_PromptProtocol, log_level="warning", timeout_graceful_shutdown=10
+    )
     with listener:
         shown = f"[{host}]" if ":" in host else host
         started(f"http://{shown}:{listener.getsockname()[1]}/retrieve")

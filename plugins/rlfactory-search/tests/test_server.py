@@ -145,6 +145,28 @@ def test_a_client_that_does_not_send_its_body_is_answered_408(monkeypatch: pytes
     assert "took longer than" in response.json()["detail"]
 
 
+@pytest.mark.parametrize("before", [b"", b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n"])
+def test_a_client_that_does_not_finish_its_head_is_closed(before: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "_HEAD_S", 0.5)
+
+    async def go() -> None:
+        address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        serving = asyncio.create_task(server.serve(Fixed(), "127.0.0.1", 0, address.set_result))
+        port = int((await address).removesuffix("/retrieve").rpartition(":")[2])
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        async with asyncio.timeout(60):
+            writer.write(before)
+            if before:
+                await reader.readuntil(b'{"status":"ok"}')
+            writer.write(b"POST /retrieve HTTP/1.1\r\nhost: x\r\nx-")
+            assert await reader.read() == b""  # up to the end, which the server sets
+        writer.close()
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+
+    asyncio.run(go())
+
+
 def test_a_backend_that_is_down_is_503() -> None:
     assert post(Fixed(ToolUnavailableError("away")), {"queries": ["a"]}).status_code == 503
 
