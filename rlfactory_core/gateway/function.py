@@ -10,17 +10,17 @@ import inspect
 import logging
 import threading
 from collections.abc import Callable
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
 from rlfactory_core.gateway.agent import AgentError
 from rlfactory_core.gateway.server import Endpoint
 from rlfactory_core.types import Sample
+from rlfactory_core.utils.threads import BlockingPool
 
 _log = logging.getLogger(__name__)
 _GRACE_S = 2.0  # for a cancelled agent to end
-AT_ONCE = 256  # agents that are not async
 
 
 class FunctionAgents:
@@ -29,28 +29,38 @@ class FunctionAgents:
     def __init__(self, function: Callable[[Sample, Endpoint], Any]) -> None:
         self._function = function
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._pool = ThreadPoolExecutor(AT_ONCE, "rlfactory-agent")
+        self._pool = BlockingPool("agent")
 
     async def __call__(self, sample: Sample, endpoint: Endpoint) -> Any:
         """Raises what the agent raises; `AgentError` if it ends itself."""
-        running = asyncio.run_coroutine_threadsafe(self._run(sample, endpoint), self._started())
+        ended: Future[asyncio.Task[Any]] = Future()
+        tasks: list[asyncio.Task[Any]] = []
+
+        def start() -> None:
+            tasks.append(loop.create_task(self._run(sample, endpoint)))
+            tasks[0].add_done_callback(ended.set_result)
+
+        loop = self._started()
+        loop.call_soon_threadsafe(start)
+        waiting = asyncio.wrap_future(ended)
         try:
-            return await asyncio.wrap_future(running)
+            return (await asyncio.shield(waiting)).result()
         except asyncio.CancelledError:
-            await asyncio.wait_for(asyncio.to_thread(_wait, running), None)
+            loop.call_soon_threadsafe(_cancel, tasks)
+            if not (await asyncio.wait((waiting,), timeout=_GRACE_S))[0]:
+                _log.error("an agent ignores its cancellation and keeps running")
             raise
 
     async def close(self) -> None:
         """Agents that are still running are abandoned."""
         loop, self._loop = self._loop, None
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool.close()
         if loop is not None:
             loop.call_soon_threadsafe(loop.stop)
 
     def _started(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-            self._loop.set_default_executor(self._pool)
             threading.Thread(target=_serve, args=(self._loop,), name="rlfactory-agents", daemon=True).start()
         return self._loop
 
@@ -58,19 +68,16 @@ class FunctionAgents:
         try:
             if inspect.iscoroutinefunction(self._function):
                 return await self._function(sample, endpoint)
-            call = partial(self._function, sample, endpoint)
-            found = await asyncio.get_running_loop().run_in_executor(self._pool, call)
+            found = await self._pool.run(partial(self._function, sample, endpoint))
             return await found if inspect.isawaitable(found) else found
         except (SystemExit, KeyboardInterrupt) as error:  # would end the loop
             raise AgentError(f"it ended itself by {type(error).__name__}({error})") from error
 
 
-def _wait(running: Future[Any]) -> None:
-    try:
-        running.exception(_GRACE_S)
-    except (CancelledError, TimeoutError):
-        if not running.cancelled():
-            _log.error("an agent ignores its cancellation and keeps running")
+def _cancel(tasks: list[asyncio.Task[Any]]) -> None:
+    """In the loop, where the task may have been made only now."""
+    for task in tasks:
+        task.cancel()
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
@@ -315,3 +316,38 @@ def test_a_program_that_is_not_there_fails_the_attempt(tmp_path: Path) -> None:
 def test_the_sample_that_a_program_gets_has_no_answer(tmp_path: Path) -> None:
     code = 'ask("?"); print(json.dumps({"answer": "x", "metadata": {"sample": sys.stdin.read()}}))'
     assert "him" not in json.dumps(dict(play(program(tmp_path, code)).info))
+
+
+def test_a_function_that_hangs_in_a_blocking_call_does_not_hold_the_program(tmp_path: Path) -> None:
+    """A thread cannot be ended; neither the attempt nor the interpreter's exit waits for it."""
+    code = """
+        import asyncio, threading, types
+        from conversations import CHAT, RecordingSampler, episode
+        from rlfactory_core.gateway.function import FunctionAgents
+        from rlfactory_core.gateway.models import TokenModel
+        from rlfactory_core.gateway.play import play_agent
+        from rlfactory_core.gateway.server import Gateway
+
+        async def play():
+            gateway, agents = Gateway(), FunctionAgents(lambda sample, endpoint: threading.Event().wait())
+            await gateway.open()
+            played = await play_agent(episode(), agents, TokenModel(CHAT, RecordingSampler([])), gateway, 0.5)
+            await agents.close()
+            await gateway.close()
+            print(played.faults[0].code)
+
+        asyncio.run(play())
+        """
+    file = tmp_path / "hangs.py"
+    file.write_text(textwrap.dedent(code))
+    support = Path(__file__).parents[1] / "support"
+    path = os.pathsep.join([str(support), *sys.path])
+    done = subprocess.run(
+        [sys.executable, str(file)],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.stdout.strip() == "late", done.stderr

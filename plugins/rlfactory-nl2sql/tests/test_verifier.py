@@ -172,6 +172,22 @@ def test_a_changed_database_gets_new_answers(shops: Path) -> None:
     assert after.reasons == ("on the given database: 2 rows, expected 3",)
 
 
+@pytest.mark.parametrize("second", [VerifyOptions(seed=1), VerifyOptions(instances=2)])
+def test_two_rewards_of_one_run_have_their_own_varied_databases(shops: Path, second: VerifyOptions) -> None:
+    """They share workers, and ask about the same gold query."""
+    ref, gold = parse_reference(shops), "SELECT id FROM city WHERE id * 3 + 1 = 7 AND country = 'Norway'"
+
+    async def both() -> list[Verdict]:
+        pool = WorkerPool(workers=1)
+        try:
+            verifiers = [SqlVerifier(pool, VerifyOptions()), SqlVerifier(pool, second)]
+            return [await each.verify(ref, gold, f"SELECT * FROM ({gold})") for each in verifiers]
+        finally:
+            await pool.close()
+
+    assert [verdict.passed for verdict in asyncio.run(both())] == [True, True]
+
+
 def test_the_gold_query_runs_once_for_all_who_ask(shops: Path) -> None:
     slow = "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r LIMIT 300000) SELECT count(*) FROM r"
     ref = parse_reference(shops)

@@ -47,7 +47,7 @@ class Database:
         self.connection: Connection = connect(ref, limits)
         self._kept = _VARIED.get(ref.kind, _VARIED_OTHERS)
         self._rows: TableRows | None = None
-        self._varied: OrderedDict[str, dict[int, Connection]] = OrderedDict()
+        self._varied: OrderedDict[str, dict[bytes, Connection]] = OrderedDict()
 
     def rows(self) -> TableRows:
         """Sampled rows of every table."""
@@ -56,19 +56,21 @@ class Database:
             self._rows = {table.name: self.connection.read(table.name, _ROWS) for table in tables if not table.view}
         return self._rows
 
-    def varied(self, gold: str, number: int, rows: bytes) -> Connection:
-        """The varied database with this number for this gold query; made from pickled ``rows`` if it is missing.
+    def varied(self, gold: str, rows: bytes) -> Connection:
+        """The varied database of this gold query with these pickled rows, made if it is missing.
+
+        Two rewards of one run may have other databases for the same gold query, for example in another number.
 
         Raises:
             BackendError: it cannot be created.
         """
         made = self._varied.setdefault(gold, {})
         self._varied.move_to_end(gold)
-        if number not in made:
-            made[number] = self.connection.instance(pickle.loads(rows))  # noqa: S301 - from our own jobs
+        if rows not in made:
+            made[rows] = self.connection.instance(pickle.loads(rows))  # noqa: S301 - from our own jobs
         while len(self._varied) > self._kept:
             _close(self._varied.popitem(last=False)[1].values())
-        return made[number]
+        return made[rows]
 
     def close(self) -> None:
         for made in self._varied.values():

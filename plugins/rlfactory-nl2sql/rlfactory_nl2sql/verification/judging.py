@@ -115,7 +115,7 @@ class _Answers:
             for number in range(1, self._options.instances):
                 rows = vary(self._schema, self._database.rows(), literals, self._options.seed, number)
                 self._packed.append(pickle.dumps(rows))
-                varied.append(self._database.varied(_key(self._job), number, self._packed[-1]))
+                varied.append(self._database.varied(_key(self._job), self._packed[-1]))
         except BackendError as error:
             self._packed = self._packed[: len(varied)]
             self._notes.append(f"only {len(varied) + 1} of {self._options.instances} instances are compared: {error}")
@@ -260,7 +260,7 @@ class PredictionJob:
     def _instance(self, database: Database, number: int) -> Connection:
         if not number:
             return database.connection
-        return database.varied(_key(self), number, self.found.varied[number - 1])
+        return database.varied(_key(self), self.found.varied[number - 1])
 
     def _differing(self, answer: Answer, rows: Rows, reason: str, seconds: float, compared: int) -> Outcome:
         found = Outcome(passed=False, reason=reason, seconds=seconds, instances=compared)
