@@ -14,7 +14,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
-from typing import Any
+from typing import Any, cast
 
 import ray
 from omegaconf import OmegaConf, open_dict
@@ -125,8 +125,9 @@ class Worker(AgentLoopWorker):  # type: ignore[misc]
     """verl's worker; of its V1 queue only what is common to both loops is done: tensors are made."""
 
     async def _agent_loop_postprocess(self, output: Any, validate: bool, **kwargs: Any) -> AgentLoopOutput:
-        output.as_dict()
-        return output
+        (only,) = output if isinstance(output, list) else [output]  # ours are lists; these trajectories have one row
+        only.as_dict()
+        return cast("AgentLoopOutput", only)
 
 
 @dataclass(frozen=True)
