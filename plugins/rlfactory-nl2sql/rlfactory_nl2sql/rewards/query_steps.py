@@ -9,7 +9,7 @@ from rlfactory_core.errors import ConfigError
 from rlfactory_core.rewards import accepted_answers
 from rlfactory_core.types import ToolCall, ToolResult, Turn
 from rlfactory_nl2sql.rewards.databases import DatabaseReward
-from rlfactory_nl2sql.rewards.jobs import TablesJob
+from rlfactory_nl2sql.rewards.jobs import tables
 from rlfactory_nl2sql.tools import DESCRIBE, RUN_QUERY, table_name
 
 
@@ -61,8 +61,8 @@ class QuerySteps(DatabaseReward):
 
     async def _tables(self, trajectory: Trajectory) -> frozenset[str]:
         dialect = self._databases.reference(trajectory.sample).kind
-        tables: frozenset[str] = await self._databases.read(TablesJob(accepted_answers(trajectory.sample), dialect))
-        return tables
+        read: frozenset[str] = await self._databases.read(tables, accepted_answers(trajectory.sample), dialect)
+        return read
 
 
 def _calls(turn: Turn) -> Iterator[tuple[ToolCall, ToolResult]]:
