@@ -28,7 +28,7 @@ class Databases:
         database: PATH or URL of the database of all samples.
     """
 
-    def __init__(self, database: str | None) -> None:
+    def __init__(self, database: str | None = None) -> None:
         self._given = parse_reference(database) if database else None
         self._own: WorkerPool | None = None
 
@@ -72,24 +72,7 @@ class Databases:
             raise VerifierError(str(error)) from error
 
 
-class DatabaseReward:
-    """Base of the rewards that need the sample's database.
-
-    Args:
-        database: see `Databases`.
-    """
-
-    def __init__(self, database: str | None = None) -> None:
-        self._databases = Databases(database)
-
-    async def open(self, task: Task) -> None:
-        await self._databases.open(task)
-
-    async def close(self) -> None:
-        await self._databases.close()
-
-
-class QueryVerdict(DatabaseReward):
+class QueryVerdict(Databases):
     """Base of those that judge the query of the answer; without one it does not pass."""
 
     async def verify(self, trajectory: Trajectory) -> Verdict:
@@ -100,7 +83,7 @@ class QueryVerdict(DatabaseReward):
 
     async def _judge_sample(self, sample: Sample, sql: str) -> Verdict:
         """The first verdict that passes of those for each accepted query; otherwise one that is unknown, if any."""
-        ref = self._databases.reference(sample)
+        ref = self.reference(sample)
         verdicts = []
         for gold in accepted_answers(sample):
             verdict = await self._judge(ref, gold, sql)

@@ -71,7 +71,7 @@ class ExecutionMatch(QueryVerdict):
 
     async def open(self, task: Task) -> None:
         await super().open(task)
-        self._verifier = SqlVerifier(self._databases.pool, self._options)
+        self._verifier = SqlVerifier(self.pool, self._options)
         await self._count_unverifiable(task)
 
     async def _count_unverifiable(self, task: Task) -> None:
@@ -94,7 +94,7 @@ class ExecutionMatch(QueryVerdict):
             )
 
     async def _has_evidence(self, sample: Sample) -> bool:
-        ref = self._databases.reference(sample)
+        ref = self.reference(sample)
         return any([await self._verifier.has_evidence(ref, gold) for gold in accepted_answers(sample)])
 
     async def _judge(self, ref: DatabaseRef, gold: str, sql: str) -> Verdict:

@@ -40,7 +40,7 @@ class PublishedMetric(QueryVerdict):
     async def _run(self, job: Job, seconds: float) -> Verdict:
         """The verdict that a job returns; a prediction that ends its worker does not pass."""
         try:
-            verdict: Verdict = await self._databases.pool.run(job, seconds)
+            verdict: Verdict = await self.pool.run(job, seconds)
         except QueryError as error:
             return Verdict(passed=False, reasons=(str(error),))
         except BackendError as error:

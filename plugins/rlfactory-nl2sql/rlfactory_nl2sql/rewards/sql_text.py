@@ -6,7 +6,7 @@ from rlfactory_core import Sample, Score, Trajectory, Verdict
 from rlfactory_core.rewards import accepted_answers
 from rlfactory_nl2sql.connection import QueryError
 from rlfactory_nl2sql.rewards.answers import predicted_sql
-from rlfactory_nl2sql.rewards.databases import DatabaseReward, QueryVerdict
+from rlfactory_nl2sql.rewards.databases import Databases, QueryVerdict
 from rlfactory_nl2sql.rewards.jobs import forms, nearest_similarity, problems
 
 
@@ -20,9 +20,9 @@ class ValidSql(QueryVerdict):
     """
 
     async def _judge_sample(self, sample: Sample, sql: str) -> Verdict:
-        schema, dialect = await self._databases.schema(sample), self._databases.reference(sample).kind
+        schema, dialect = await self.schema(sample), self.reference(sample).kind
         try:
-            found: tuple[str, ...] = await self._databases.read(problems, sql, dialect, schema)
+            found: tuple[str, ...] = await self.read(problems, sql, dialect, schema)
         except QueryError as error:
             found = (str(error),)
         return Verdict(not found, found)
@@ -40,16 +40,16 @@ class ExactForm(QueryVerdict):
     """
 
     async def _judge_sample(self, sample: Sample, sql: str) -> Verdict:
-        schema, dialect = await self._databases.schema(sample), self._databases.reference(sample).kind
+        schema, dialect = await self.schema(sample), self.reference(sample).kind
         try:
-            golds, form = await self._databases.read(forms, accepted_answers(sample), sql, dialect, schema)
+            golds, form = await self.read(forms, accepted_answers(sample), sql, dialect, schema)
         except QueryError as error:
             return Verdict(passed=False, reasons=(str(error),))
         same = form in golds
         return Verdict(same, () if same else ("another form",), {"form": form, "gold": golds[0]})
 
 
-class Structure(DatabaseReward):
+class Structure(Databases):
     """The similarity of the answer's syntax tree to the nearest accepted query's, in [0, 1]; 0 without a query.
 
     It helps a model that is seldom right. It also rewards wrong queries that look right. So keep its weight well below
@@ -64,9 +64,9 @@ class Structure(DatabaseReward):
         golds = accepted_answers(trajectory.sample)
         if sql is None:
             return Score(0.0)
-        dialect = self._databases.reference(trajectory.sample).kind
+        dialect = self.reference(trajectory.sample).kind
         try:
-            similarity: float = await self._databases.read(nearest_similarity, golds, sql, dialect)
+            similarity: float = await self.read(nearest_similarity, golds, sql, dialect)
         except QueryError:
             return Score(0.0)
         return Score(similarity)
