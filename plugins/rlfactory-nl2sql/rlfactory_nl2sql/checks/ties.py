@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlglot import ErrorLevel, exp
+from sqlglot import exp
 
 from rlfactory_nl2sql.checks.ordering import is_volatile, sort_keys
-from rlfactory_nl2sql.checks.parsing import Query, parse_query
-from rlfactory_nl2sql.connection import QueryError
+from rlfactory_nl2sql.checks.parsing import Query, written
 from rlfactory_nl2sql.schema import Schema
 
 _RANK = "untied_rank"
@@ -55,19 +54,10 @@ def untie(query: Query, schema: Schema) -> Untied | None:
         ranked = _wrapped(bare, keys) if by_output else _extended(bare, keys, query.dialect, schema)
     else:
         ranked = bare
-    sql = None if ranked is None else _text(ranked, query.dialect)
+    sql = None if ranked is None else written(ranked, query.dialect)
     if sql is not None and keys and limit is not None and _can_be_table(tree, query.dialect):
         sql = f"SELECT * FROM ({sql}) AS untied_all WHERE {_RANK} <= {limit + offset} ORDER BY {_RANK}"  # noqa: S608
     return None if sql is None else Untied(sql, 1 if keys else 0, limit, offset)
-
-
-def _text(tree: exp.Expr, dialect: str) -> str | None:
-    """The tree as SQL; None if sqlglot reads another tree from it."""
-    sql = tree.sql(dialect, comments=False, unsupported_level=ErrorLevel.IGNORE)
-    try:
-        return sql if parse_query(sql, dialect).tree == tree else None
-    except QueryError:
-        return None
 
 
 def _extended(select: exp.Select, keys: list[exp.Ordered], dialect: str, schema: Schema) -> exp.Expr | None:
