@@ -49,11 +49,11 @@ def untie(query: Query, schema: Schema) -> Untied | None:
     bare.set("limit", None)
     bare.set("offset", None)
     keys = _deciding(sort_keys(bare))
-    if keys:
-        by_output = isinstance(tree, exp.SetOperation) or any(_sorts_by_window(key, tree) for key in keys)
-        ranked = _wrapped(bare, keys) if by_output else _extended(bare, keys, query.dialect, schema)
-    else:
-        ranked = bare
+    ranked: exp.Expr | None = bare
+    if keys and isinstance(bare, exp.Select) and not any(_sorts_by_window(key, bare) for key in keys):
+        ranked = _extended(bare, keys, query.dialect, schema)
+    elif keys:
+        ranked = _wrapped(bare, keys)
     sql = None if ranked is None else written(ranked, query.dialect)
     if sql is not None and keys and limit is not None and _can_be_table(tree, query.dialect):
         sql = f"SELECT * FROM ({sql}) AS untied_all WHERE {_RANK} <= {limit + offset} ORDER BY {_RANK}"  # noqa: S608

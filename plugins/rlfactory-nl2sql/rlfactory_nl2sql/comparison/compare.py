@@ -114,7 +114,7 @@ class _Difference:
             return self._by_columns()
         sides = Sides(self._gold, self._found, self._how.tolerance)
         if self._how.semantics == "set":
-            return None if sides.fit_as_set(self._ties) else self._rows_of_set(sides)
+            return None if sides.fit_as_set(self._ties) else self._rows(sides, self._ties, self._all)
         if not self._how.ordered:
             return None if sides.fit(self._ties, self._all) else self._rows(sides, self._ties, self._all)
         return self._by_ties(sides)
@@ -154,15 +154,10 @@ class _Difference:
             [(sides.gold[index], self._wanted[index]) for tie in ties if tie.whole == whole for index in tie.rows]
             for whole in (True, False)
         )
-        return describe.differences(required, possible, [(sides.found[index], self._given[index]) for index in given])
-
-    def _rows_of_set(self, sides: Sides) -> str:
-        required, possible = (
-            {sides.gold[index]: self._wanted[index] for tie in self._ties if tie.whole == whole for index in tie.rows}
-            for whole in (True, False)
-        )
-        given = dict(zip(sides.found, self._given, strict=True))
-        return describe.differences(required.items(), possible.items(), given.items())
+        lists = [required, possible, [(sides.found[index], self._given[index]) for index in given]]
+        if self._how.semantics == "set":
+            lists = [list(dict(rows).items()) for rows in lists]
+        return describe.differences(*lists)
 
     def _by_columns(self) -> str | None:
         search = Arrangements(self._gold, self._found, self._ties, self._how.tolerance)

@@ -35,9 +35,10 @@ _UNDECIDED = (
 )
 
 
-def numbered(ties: Iterable[Tie]) -> tuple[Tie[int], ...]:
+def numbered(ties: Iterable[Tie[Row]]) -> tuple[Tie[int], ...]:
     """The ties with the numbers of their rows, counted through all of them."""
-    found, start = [], 0
+    found: list[Tie[int]] = []
+    start = 0
     for tie in ties:
         found.append(Tie(range(start, start + len(tie.rows)), tie.take))
         start += len(tie.rows)

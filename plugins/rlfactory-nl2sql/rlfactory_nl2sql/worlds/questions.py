@@ -202,7 +202,8 @@ def _question(rng: random.Random, schema: Schema, rows: TableRows, kind: str) ->
     joins = kind == "join"
     table = rng.choice([table for table in schema.tables if table.foreign_keys or not joins])
     parent = schema.table(table.foreign_keys[0].target) if joins else None
-    asked = _ask(kind, _Subject(table, rows[table.name], rng), parent and _Subject(parent, rows[parent.name], rng))
+    subject = _Subject(table, rows[table.name], rng)
+    asked = _ask(kind, subject, _Subject(parent, rows[parent.name], rng) if parent else None)
     return Question(*asked, kind, (table.name, parent.name) if parent else (table.name,))
 
 
