@@ -194,13 +194,13 @@ class TaskBench:
         made = episode.make_env
 
         def make_env(sample: Sample, context: ToolContext) -> Env:
-            env = sampler.observing(made(sample, context))
+            env = sampler.around(made(sample, context))
             return around(env) if around else env
 
         limits = replace(episode.limits, max_turn_tokens=ROOM, max_tokens=ROOM)
         episode = replace(episode, make_env=make_env, limits=limits, attempt=attempt)
         if self.resources.agents.exist:
-            played = await self.resources.agents.play(episode, PolicyModel(policy, sample, chat, seed))
+            played = await self.resources.agents.play(episode, PolicyModel(chat, sampler))
         else:
             played = await rollout(episode, chat, sampler)
         return await self.runtime.rewards.score_trajectory(played)

@@ -14,7 +14,7 @@ from typing import Any
 from unittest.mock import patch
 
 from rlfactory_core.context import ToolContext
-from rlfactory_core.protocols import Env, EnvStep, Tool
+from rlfactory_core.protocols import EnvStep, Tool
 from rlfactory_core.testing.bench import TaskBench
 from rlfactory_core.testing.checks.context import CheckContext
 from rlfactory_core.testing.checks.result import Evidence, seen, wrong
@@ -39,30 +39,26 @@ _DELAYS: tuple[Callable[[], Awaitable[None]], ...] = (  # between the start of a
 )
 
 
-class _StopPoint:
-    """The place in an episode at which the check cancels it; `reached` is set when the episode gets there."""
+class _StopPoint(EnvWrapper):
+    """The place in an episode at which the check cancels it; `reached` is set when the episode gets there.
 
-    def __init__(self, closed: int = 0) -> None:
+    If it ``stops``, it waits for ever once the environment has answered, as an episode does for its model.
+    """
+
+    def __init__(self, *, stops: bool = False) -> None:
         self.reached = asyncio.Event()
-        self.closed = closed  # how often the environment was closed
-
-
-class _StoppingEnv(EnvWrapper):
-    """If it ``stops``, it waits for ever once the environment has answered, as an episode does for its model."""
-
-    def __init__(self, env: Env, stop_point: _StopPoint, *, stops: bool) -> None:
-        super().__init__(env)
-        self._stop_point, self._stops = stop_point, stops
+        self.closed = 0  # how often the environment was closed
+        self._stops = stops
 
     async def step(self, message: Message) -> EnvStep:
         step = await super().step(message)
         if self._stops:
-            self._stop_point.reached.set()
+            self.reached.set()
             await asyncio.Event().wait()
         return step
 
     async def close(self) -> None:
-        self._stop_point.closed += 1
+        self.closed += 1
         await super().close()
 
 
@@ -131,7 +127,8 @@ async def _cancel_all(context: CheckContext, bench: TaskBench, calls: Mapping[st
     sample, problems, count = context.some()[0], [], 0
     if bench.resources.agents.exist:
         for delay in _DELAYS:
-            stop_point = _StopPoint(closed=1)  # there is no environment
+            stop_point = _StopPoint()
+            stop_point.closed = 1  # there is no environment
             play = bench.episode(_announcing(oracle(bench.task), stop_point), sample)
             problem = await _cancelled(play, stop_point, delay, context.options.deadline_s)
             problems += [f"cancelled in the agent, {problem}"] if problem else []
@@ -140,11 +137,10 @@ async def _cancel_all(context: CheckContext, bench: TaskBench, calls: Mapping[st
     for call in (None, *calls.values()):
         where = f"in the tool {call.name}" if call else "between turns"
         for delay in _DELAYS:
-            stop_point = _StopPoint()
+            stop_point = _StopPoint(stops=call is None)
             policy = script(call, answer_text("42")) if call else oracle(bench.task)
             manager = bench.manager(partial(_AnnouncingTool, stop_point=stop_point)) if call else None
-            around = partial(_StoppingEnv, stop_point=stop_point, stops=call is None)
-            play = bench.episode(policy, sample, manager=manager, around=around)
+            play = bench.episode(policy, sample, manager=manager, around=stop_point.around)
             problem = await _cancelled(play, stop_point, delay, context.options.deadline_s)
             count += 1
             problems += [f"cancelled {where}, {problem}"] if problem else []

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
 from typing import Any
+from unittest.mock import patch
 
 from rlfactory_core.tasks.runtime import TaskResources
 from rlfactory_core.testing.checks.context import CheckContext
@@ -72,18 +74,14 @@ async def _nothing(resources: TaskResources) -> None:
 
 async def _open_that_fails(resources: TaskResources) -> None:
     """The task opens, and then an error is raised."""
-
     task_open = resources.parts.task.open
 
     async def opened() -> None:
         await task_open()
         raise _InjectedError
 
-    resources.parts.task.open = opened  # type: ignore[method-assign]
-    try:
+    with patch.object(resources.parts.task, "open", opened), suppress(_InjectedError):
         await resources.open()
-    except _InjectedError:
-        return
 
 
 async def _open_that_is_cancelled(resources: TaskResources) -> None:

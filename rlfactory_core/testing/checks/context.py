@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 from rlfactory_core.errors import BackendError, UsageError
 from rlfactory_core.protocols import ChatFormat, ToolManager
@@ -54,9 +54,7 @@ class CheckContext:
         self.all_played: list[Trajectory] = []  # all that were played by any check
         self._bench = TaskBench(plugin, overrides, progress=progress)
         self._is_open = False
-        self._unopened: Exception | None = None  # why the task is not open
-        self._unplayed: Exception | None = None  # why there is no oracle
-        self._reported: set[str] = set()  # which of the two errors a check has already raised
+        self._failed: dict[str, Exception | None] = {}  # why there is no task or no oracle; None: a check has raised it
         self._oracle: dict[str, list[Trajectory]] = {}
         self._other_process: OtherProcessResult | None = None
 
@@ -80,7 +78,7 @@ class CheckContext:
             UsageError, BackendError: the task has no samples here, or cannot be opened. Other errors are reported by
                 the first check.
         """
-        if self._is_open or self._unopened is not None:
+        if self._is_open or _UNOPENED in self._failed:
             return
         try:
             for split in ("train", "eval"):
@@ -90,7 +88,7 @@ class CheckContext:
         except (UsageError, BackendError):
             raise
         except Exception as error:  # noqa: BLE001 - the boundary to the task's open; it is kept for the first check
-            self._unopened = error
+            self._failed[_UNOPENED] = error
 
     @property
     def bench(self) -> TaskBench:
@@ -101,8 +99,7 @@ class CheckContext:
             Exception: what opening raises, the first time.
         """
         self.open()
-        if self._unopened is not None:
-            self._raise_once(_UNOPENED, self._unopened)
+        self._raise_once(_UNOPENED)
         return self._bench
 
     def closed_bench(self) -> TaskBench:
@@ -142,13 +139,12 @@ class CheckContext:
         """
         if split not in self._oracle:
             bench = self.bench
-            if self._unplayed is not None:
-                self._raise_once(_UNPLAYED, self._unplayed)
+            self._raise_once(_UNPLAYED)
             try:
                 self._oracle[split] = self.play(oracle(bench.task), self.some(split))
-            except Exception as error:  # noqa: BLE001 - the boundary to the task's code; it is raised again
-                self._unplayed = error
-                self._raise_once(_UNPLAYED, error)
+            except Exception:
+                self._failed[_UNPLAYED] = None
+                raise
         return self._oracle[split]
 
     @property
@@ -161,9 +157,8 @@ class CheckContext:
             )
         return self._other_process
 
-    def _raise_once(self, reason: str, error: Exception) -> NoReturn:
-        """Raise the error for the first check that meets it, and `DoesNotApply` with the reason for the others."""
-        if reason in self._reported:
-            raise DoesNotApply(reason)
-        self._reported.add(reason)
-        raise error
+    def _raise_once(self, reason: str) -> None:
+        """If this has failed: raise its error for the first check, and `DoesNotApply` for the others."""
+        if reason in self._failed:
+            error, self._failed[reason] = self._failed[reason], None
+            raise error or DoesNotApply(reason)
