@@ -98,7 +98,7 @@ def check(context: CheckContext) -> Iterator[Evidence]:
     with _own_temporary_folder(), contextlib.ExitStack() as stack:
         bench = context.closed_bench()
         bench.__enter__()
-        stack.callback(_close_quietly, bench, context.options.close_s)
+        stack.callback(context.close_quietly, bench)
         # One normal pass first, so that resources which all episodes share exist before the cancellations.
         bench.play(oracle(bench.task), context.some(), deadline_s=context.options.deadline_s)
         calls = {call.name: call for call in example_calls(bench.tools, played)}
@@ -114,11 +114,6 @@ def check(context: CheckContext) -> Iterator[Evidence]:
         yield wrong(f"{grown} sockets or pipes are left open after {cancelled} cancelled episodes.")
     if not problems and not left:
         yield seen(f"{cancelled} episodes cancelled between turns and in {len(calls)} tools: nothing is left")
-
-
-def _close_quietly(bench: TaskBench, deadline_s: float) -> None:
-    with contextlib.suppress(Exception):  # the boundary to the task's close; the check `close` reports its errors
-        bench.close(deadline_s)
 
 
 async def _cancel_all(context: CheckContext, bench: TaskBench, calls: Mapping[str, ToolCall]) -> tuple[int, list[str]]:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from rlfactory_core.errors import BackendError, UsageError
-from rlfactory_core.protocols import ChatFormat, ToolManager
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.testing.bench import TaskBench
 from rlfactory_core.testing.checks.other_process import OtherProcessResult, play_in_other_process
@@ -67,9 +66,12 @@ class CheckContext:
     def renew(self) -> None:
         """Close the open task and ignore its errors; the next check gets a new one."""
         if self._is_open:
-            with contextlib.suppress(Exception):  # the boundary to the task's close; the check `close` reports errors
-                self._bench.close(self.options.close_s)
+            self.close_quietly(self._bench)
             self._bench, self._is_open = self._bench.again(), False
+
+    def close_quietly(self, bench: TaskBench) -> None:
+        with contextlib.suppress(Exception):  # the boundary to the task's close; the check `close` reports its errors
+            bench.close(self.options.close_s)
 
     def open(self) -> None:
         """Open the task before any check, so that errors which the user can correct are shown at once.
@@ -114,19 +116,9 @@ class CheckContext:
         """Samples from all over a split."""
         return self._bench.samples(split, self.options.samples)
 
-    def play(
-        self,
-        policy: Policy,
-        samples: Sequence[Sample],
-        *,
-        attempts: int = 1,
-        manager: ToolManager | None = None,
-        chat: ChatFormat | None = None,
-    ) -> list[Trajectory]:
-        """As `TaskBench.play`; the episodes are kept for the check `bounds`."""
-        played = self.bench.play(
-            policy, samples, attempts=attempts, manager=manager, chat=chat, deadline_s=self.options.deadline_s
-        )
+    def play(self, policy: Policy, samples: Sequence[Sample], **replacing: Any) -> list[Trajectory]:
+        """As `TaskBench.play`, with its ``manager`` and ``chat``; the episodes are kept for the check `bounds`."""
+        played = self.bench.play(policy, samples, deadline_s=self.options.deadline_s, **replacing)
         self.all_played += played
         return played
 
