@@ -19,7 +19,7 @@ from rlfactory_core.testing.bench import TaskBench
 from rlfactory_core.testing.checks.context import CheckContext
 from rlfactory_core.testing.checks.result import Evidence, seen, wrong
 from rlfactory_core.testing.examples import example_calls
-from rlfactory_core.testing.leaks import ResourceSnapshot, still_there, written_files
+from rlfactory_core.testing.leaks import ResourceSnapshot, noted_files, still_there
 from rlfactory_core.testing.policies import Policy, oracle, script
 from rlfactory_core.testing.wrappers import EnvWrapper, ToolWrapper
 from rlfactory_core.tiny import answer_text
@@ -103,7 +103,7 @@ def check(context: CheckContext) -> Iterator[Evidence]:
         bench.play(oracle(bench.task), context.some(), deadline_s=context.options.deadline_s)
         calls = {call.name: call for call in example_calls(bench.tools, played)}
         opened = ResourceSnapshot.now()
-        with written_files().noted() as made:
+        with noted_files() as made:
             cancelled, problems = bench.run(_cancel_all(context, bench, calls), 600.0, "cancelling")
             stack.close()
             left = _left(before, made)
