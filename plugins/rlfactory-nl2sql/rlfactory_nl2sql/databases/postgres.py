@@ -76,10 +76,8 @@ class PostgresInstance(PostgresSession):
         return without_schema(query, schemas)
 
     def _definition(self, table: Table) -> str:
-        keys = [("PRIMARY KEY", table.primary_key), *(("UNIQUE", columns) for columns in table.unique)]
-        parts = [f"{kind} ({', '.join(map(self._quoted, columns))})" for kind, columns in keys if columns]
         name = self._quoted(table.name)
-        return f"CREATE TEMPORARY TABLE {name} ({', '.join([f'LIKE {name}', *parts])})"
+        return f"CREATE TEMPORARY TABLE {name} ({', '.join([f'LIKE {name}', *self._keys(table)])})"
 
 
 _CONNECT_SECONDS = 10
