@@ -14,7 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from rlfactory_core.errors import ConfigError, VerifierError
 from rlfactory_core.plugins.declared import declared
@@ -22,7 +22,7 @@ from rlfactory_core.protocols import GroupScorer, RewardScorer, ScorerTraits, Ve
 from rlfactory_core.types import Fault, FaultCode, FaultKind, Group, Sample, Score, Trajectory, Verdict
 
 AnyScorer = RewardScorer | GroupScorer | Verifier
-Method = Callable[[Any], Awaitable[Any]]
+Method = Callable[[Any], Awaitable[Sequence[Any]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +68,8 @@ class RewardLayer:
         self._waiting: dict[str, Method] = {}
         self._groups: dict[str, Method] = {}
         for name, (scorer, _) in scorers.items():
-            if hasattr(scorer, "score_group"):
-                self._groups[name] = scorer.score_group
-            else:
-                (self._inline if self.traits[name].inline else self._waiting)[name] = _method(name, scorer)
+            kind = self._inline if self.traits[name].inline else self._waiting
+            (self._groups if hasattr(scorer, "score_group") else kind)[name] = _method(name, scorer)
 
     @property
     def group_scorers(self) -> tuple[str, ...]:
@@ -94,25 +92,18 @@ class RewardLayer:
 
     async def _score_alone(self, trajectory: Trajectory) -> list[Outcome]:
         """The outcomes of the scorers of single trajectories, the inline ones first."""
-
-        async def ask(name: str, method: Method, deadline_s: float | None) -> Outcome:
-            async def scored(one: Trajectory) -> list[Any]:
-                return [await _awaited(method, one)]
-
-            return (await _outcomes(name, scored, trajectory, [trajectory], deadline_s))[0]
-
-        outcomes = [await ask(name, method, None) for name, method in self._inline.items()]
-        return outcomes + await asyncio.gather(
-            *(ask(name, method, self._deadlines[name]) for name, method in self._waiting.items())
+        one, limits = [trajectory], self._deadlines
+        found = [await _outcomes(name, method, trajectory, one) for name, method in self._inline.items()]
+        found += await asyncio.gather(
+            *(_outcomes(name, method, trajectory, one, limits[name]) for name, method in self._waiting.items())
         )
+        return [outcome for (outcome,) in found]
 
     async def _score_whole(self, group: Group) -> list[list[Outcome]]:
         """For each group scorer, the outcomes of all members."""
+        members, limits = group.trajectories, self._deadlines
         return await asyncio.gather(
-            *(
-                _outcomes(name, partial(_awaited, method), group, group.trajectories, self._deadlines[name])
-                for name, method in self._groups.items()
-            )
+            *(_outcomes(name, method, group, members, limits[name]) for name, method in self._groups.items())
         )
 
     def _combine(self, trajectory: Trajectory, outcomes: Sequence[Outcome]) -> Trajectory:
@@ -172,29 +163,32 @@ class GroupScoring:
 
 
 def _method(name: str, scorer: Any) -> Method:
-    """The method that scores a trajectory; a verifier scores 1 for passed.
+    """Gives a list of scores: one for a trajectory, or one for each of a group. A verifier scores 1 for passed.
 
     Raises:
         ConfigError: the object can neither score nor verify.
     """
-    if hasattr(scorer, "score"):
-        return cast(Method, scorer.score)
-    if not hasattr(scorer, "verify"):
+    if not any(hasattr(scorer, method) for method in ("score_group", "score", "verify")):
         raise ConfigError(
             f"Reward {name!r} is a {type(scorer).__name__}, which can neither score nor verify. It needs one of the "
             "methods score(trajectory), score_group(group) and verify(trajectory)."
         )
 
-    async def verified(trajectory: Trajectory) -> Score:
+    async def scored(trajectory: Trajectory) -> list[Score]:
+        return [await _awaited(scorer.score, trajectory)]
+
+    async def verified(trajectory: Trajectory) -> list[Score]:
         verdict: Verdict = await _awaited(scorer.verify, trajectory)
         if verdict.passed is None:
             raise VerifierError("; ".join(verdict.reasons) or "the verifier could not decide")
-        return Score(float(verdict.passed), verdicts={name: verdict})
+        return [Score(float(verdict.passed), verdicts={name: verdict})]
 
-    return verified
+    if hasattr(scorer, "score_group"):
+        return partial(_awaited, scorer.score_group)
+    return scored if hasattr(scorer, "score") else verified
 
 
-async def _awaited(method: Method, subject: Trajectory | Group) -> Any:
+async def _awaited(method: Callable[[Any], Any], subject: Trajectory | Group) -> Any:
     scoring = method(subject)
     if not inspect.isawaitable(scoring):
         raise TypeError(f"its method {method.__name__} is not async; write `async def {method.__name__}(…)`")
@@ -202,7 +196,7 @@ async def _awaited(method: Method, subject: Trajectory | Group) -> Any:
 
 
 async def _outcomes(
-    name: str, method: Method, subject: Any, members: Sequence[Trajectory], deadline_s: float | None
+    name: str, method: Method, subject: Any, members: Sequence[Trajectory], deadline_s: float | None = None
 ) -> list[Outcome]:
     """Call a scorer's method; an exception or a missed deadline becomes an error of each member."""
     start = time.perf_counter()

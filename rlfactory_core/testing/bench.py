@@ -210,13 +210,10 @@ class TaskBench:
         self._played += 1
         context = ToolContext(f"bench-{self._played}/0", sample)
         env = self.runtime.episode(sample, 1.0, 0, context.trajectory_id, None).make_env(sample, context)
-        try:
+        async with contextlib.AsyncExitStack() as ends:
+            ends.push_async_callback(context.end)
+            ends.push_async_callback(env.close)
             return await env.start()
-        finally:
-            try:
-                await env.close()
-            finally:
-                await context.end()
 
     def manager(self, wrap: Callable[[Tool], Tool], **limits: Any) -> ToolManager:
         """The task's own tools, each wrapped, in a tool manager with the run's configuration.

@@ -11,6 +11,9 @@ from rlfactory_core.testing.checks import chosen, run_check
 from rlfactory_core.testing.checks.context import CheckContext, CheckOptions
 from rlfactory_core.testing.checks.result import CheckResult
 
+Opened = CheckContext | UsageError | BackendError
+"""A task that is open, or why it cannot be opened here."""
+
 
 def check_plugin(
     plugin: str,
@@ -38,7 +41,6 @@ def check_plugin(
     mark = pytest.mark.skip(reason="check_plugin(skip=…) names it")
     items = [pytest.param(name, marks=mark) if name in left_out else name for name in chosen(())]
 
-    @pytest.mark.parametrize("check", items)
     def test(check: str, rlfactory_check_contexts: Callable[..., Opened]) -> None:
         context = rlfactory_check_contexts(plugin, overrides, options)
         if not isinstance(context, CheckContext):
@@ -49,17 +51,14 @@ def check_plugin(
         if not result.passed:
             pytest.fail(failure(plugin, result), pytrace=False)
 
-    return test
+    parametrized: Callable[..., None] = pytest.mark.parametrize("check", items)(test)
+    return parametrized
 
 
 def failure(plugin: str, result: CheckResult) -> str:
     """The text of a failed check."""
     lines = [f"plugin '{plugin}' fails the check '{result.name}':", *(f"- {text}" for text in result.evidence)]
     return "\n".join([*lines, f"Run it alone: rlfactory plugins check {plugin} --only {result.name}"])
-
-
-Opened = CheckContext | UsageError | BackendError
-"""A task that is open, or why it cannot be opened here."""
 
 
 @contextmanager

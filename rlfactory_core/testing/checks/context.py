@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Self
 
 from rlfactory_core.errors import BackendError, UsageError
@@ -55,7 +56,6 @@ class CheckContext:
         self._is_open = False
         self._failed: dict[str, Exception | None] = {}  # why there is no task or no oracle; None: a check has raised it
         self._oracle: dict[str, list[Trajectory]] = {}
-        self._other_process: OtherProcessResult | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -139,15 +139,11 @@ class CheckContext:
                 raise
         return self._oracle[split]
 
-    @property
+    @cached_property
     def other_process(self) -> OtherProcessResult:
         """The result of playing the same plugin in another process."""
-        if self._other_process is None:
-            bench = self.bench
-            self._other_process = play_in_other_process(
-                bench.config, bench.registry.fingerprints(), self.some()[:2], 2 * self.options.deadline_s
-            )
-        return self._other_process
+        config, fingerprints = self.bench.config, self.bench.registry.fingerprints()
+        return play_in_other_process(config, fingerprints, self.some()[:2], 2 * self.options.deadline_s)
 
     def _raise_once(self, reason: str) -> None:
         """If this has failed: raise its error for the first check, and `DoesNotApply` for the others."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rlfactory_core.rewards.answers import normalize
-from rlfactory_core.testing.redteam.frame import FRAMES, Frame, FrameKind
+from rlfactory_core.testing.redteam.frame import FRAMES, Frame
 from rlfactory_core.testing.rewards import known_answers
 from rlfactory_core.types import Message, Sample, ToolCall, Trajectory
 
@@ -98,7 +98,7 @@ class Mutation:
     what: str  # the change, in a few words
     advice: str  # for the author of a reward that is mistaken here
     make: Callable[[Material], Made]
-    frames: Collection[FrameKind]  # the forms of the oracle's last message to which it applies
+    frames: Collection[str]  # the forms of the oracle's last message to which it applies
 
     def cases(self, material: Material) -> list[Case]:
         """Its cases for one sample; none if it does not apply, or changes a last turn on which nothing depends."""
@@ -110,7 +110,7 @@ class Mutation:
 
 
 def mutation(
-    kind: Kind, what: str, advice: str = "", frames: Collection[FrameKind] = FRAMES
+    kind: Kind, what: str, advice: str = "", frames: Collection[str] = FRAMES
 ) -> Callable[[Callable[[Material], Made]], Mutation]:
     """Makes a mutation of a function; the function's name is the mutation's."""
     return lambda make: Mutation(make.__name__, kind, what, advice, make, frames)
