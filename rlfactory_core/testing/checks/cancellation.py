@@ -20,10 +20,10 @@ from rlfactory_core.testing.checks.context import CheckContext
 from rlfactory_core.testing.checks.result import Evidence, seen, wrong
 from rlfactory_core.testing.examples import example_calls
 from rlfactory_core.testing.leaks import ResourceSnapshot, noted_files, still_there
-from rlfactory_core.testing.policies import Policy, oracle, script
+from rlfactory_core.testing.policies import oracle, script
 from rlfactory_core.testing.wrappers import EnvWrapper, ToolWrapper
 from rlfactory_core.tiny import answer_text
-from rlfactory_core.types import Message, ToolCall, Trajectory
+from rlfactory_core.types import Message, Sample, ToolCall, Trajectory
 
 _GRACE_S = 3.0  # for tasks, processes and threads to end
 
@@ -77,16 +77,6 @@ class _AnnouncingTool(ToolWrapper):
         """The task's own manager closes the tool."""
 
 
-def _announcing(policy: Policy, stop_point: _StopPoint) -> Policy:
-    """The policy, which sets the stop point's event when the agent asks it."""
-
-    def announce(*asked: Any) -> Message | str:
-        stop_point.reached.set()
-        return policy(*asked)
-
-    return announce
-
-
 def check(context: CheckContext) -> Iterator[Evidence]:
     """Cancels episodes between turns and inside each tool.
 
@@ -118,33 +108,40 @@ def check(context: CheckContext) -> Iterator[Evidence]:
 
 async def _cancel_all(context: CheckContext, bench: TaskBench, calls: Mapping[str, ToolCall]) -> tuple[int, list[str]]:
     """The number of cancelled episodes, and the problems that were found."""
-    running = asyncio.all_tasks()
-    sample, problems, count = context.some()[0], [], 0
-    if bench.resources.agents.exist:
-        for delay in _DELAYS:
-            stop_point = _StopPoint()
-            stop_point.closed = 1  # there is no environment
-            play = bench.episode(_announcing(oracle(bench.task), stop_point), sample)
-            problem = await _cancelled(play, stop_point, delay, context.options.deadline_s)
-            problems += [f"cancelled in the agent, {problem}"] if problem else []
-        names = await _tasks_left(running)
-        return len(_DELAYS), [*problems, *(f"the asyncio task {name} of a cancelled agent is left" for name in names)]
-    for call in (None, *calls.values()):
-        where = f"in the tool {call.name}" if call else "between turns"
-        for delay in _DELAYS:
+    running, sample = asyncio.all_tasks(), context.some()[0]
+    count, problems = 0, []
+    agent = bench.resources.agents.exist
+    for call in (None, *(() if agent else calls.values())):
+        where = f"in the tool {call.name}" if call else "in the agent" if agent else "between turns"
+        for delay in _DELAYS if call or agent else _DELAYS[:1]:
             stop_point = _StopPoint(stops=call is None)
-            policy = script(call, answer_text("42")) if call else oracle(bench.task)
-            manager = bench.manager(partial(_AnnouncingTool, stop_point=stop_point)) if call else None
-            play = bench.episode(policy, sample, manager=manager, around=stop_point.around)
+            play = _announced(bench, sample, call, stop_point)
             problem = await _cancelled(play, stop_point, delay, context.options.deadline_s)
             count += 1
             problems += [f"cancelled {where}, {problem}"] if problem else []
-            if call is None:
-                break
         names = await _tasks_left(running)
         problems += [f"after a cancellation {where} the asyncio task {name} is left" for name in names]
         running |= asyncio.all_tasks()
     return count, problems
+
+
+def _announced(
+    bench: TaskBench, sample: Sample, call: ToolCall | None, stop_point: _StopPoint
+) -> Coroutine[Any, Any, Trajectory]:
+    """An episode that gets to the stop point in the tool that is called, or where its agent or environment waits."""
+    if call:
+        manager = bench.manager(partial(_AnnouncingTool, stop_point=stop_point))
+        return bench.episode(script(call, answer_text("42")), sample, manager=manager, around=stop_point.around)
+    policy = oracle(bench.task)
+    if not bench.resources.agents.exist:
+        return bench.episode(policy, sample, around=stop_point.around)
+
+    def announce(*asked: Any) -> Message | str:
+        stop_point.reached.set()
+        return policy(*asked)
+
+    stop_point.closed = 1  # there is no environment
+    return bench.episode(announce, sample)
 
 
 async def _cancelled(
