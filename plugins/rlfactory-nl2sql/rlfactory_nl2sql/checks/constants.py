@@ -28,13 +28,7 @@ _COMPARISONS: dict[type[exp.Expr], str] = {
     exp.Glob: "glob",
 }
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "<>": "<>"}
-_AGGREGATES: dict[type[exp.Expr], str] = {
-    exp.Count: "count",
-    exp.Sum: "sum",
-    exp.Avg: "avg",
-    exp.Min: "min",
-    exp.Max: "max",
-}
+_AGGREGATES = (exp.Count, exp.Sum, exp.Avg, exp.Min, exp.Max)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +39,7 @@ class Constant:
     A varied database then gets values at and beside ``value`` in it.
     """
 
-    table: (
-        str | None
-    )  # for COUNT(*) the table whose rows are counted, if there is one alone; None where it is not clear
+    table: str | None  # for COUNT(*) the one table whose rows are counted; None where it is not clear
     column: str | None  # None for COUNT(*), and where it is not clear
     operator: str
     """How the column is compared with ``value``, read as *column operator value*: ``5 < x`` is ``>``.
@@ -134,14 +126,13 @@ class _Reader:
             else:
                 yield from self._about(made, operator, value, hops - 1)
             return
-        prefix = _AGGREGATES.get(type(subject))
-        if prefix is not None and operator != "function":
+        if isinstance(subject, _AGGREGATES) and operator != "function":
             inner = subject.this.expressions[0] if isinstance(subject.this, exp.Distinct) else subject.this
             inner = None if inner is None else _bare(inner)
             if isinstance(inner, exp.Column):
-                yield _constant(self._match(inner), prefix + operator, value)
+                yield _constant(self._match(inner), subject.key + operator, value)
             else:
-                yield Constant(self._only_table(subject), None, prefix + operator, value)
+                yield Constant(self._only_table(subject), None, subject.key + operator, value)
             return
         columns = [column for column in subject.find_all(exp.Column) if self._match(column).kind is Kind.COLUMN]
         if not columns and not subject.find(exp.Query):
