@@ -28,9 +28,9 @@ from rlfactory_core.errors import BackendError, UsageError
 from rlfactory_nl2sql.connection import Connection, Failure, QueryError, QueryLimits, TableRows
 from rlfactory_nl2sql.databases.database import create_in_turn
 from rlfactory_nl2sql.databases.mysql_session import COPY, DENIED, MysqlSession, error_code, error_message
-from rlfactory_nl2sql.databases.naming import named_tables, without_schema
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.databases.server import connect, make_engine
+from rlfactory_nl2sql.databases.statement_guard import named_tables, without_schema
 from rlfactory_nl2sql.schema import Table
 
 COPIES = r"rlfactory\_%"

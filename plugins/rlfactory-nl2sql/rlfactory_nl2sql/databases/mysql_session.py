@@ -20,9 +20,8 @@ from rlfactory_core.errors import BackendError
 from rlfactory_nl2sql.checks.parsing import Query
 from rlfactory_nl2sql.connection import Failure, QueryError, QueryLimits, Rows, SessionLostError
 from rlfactory_nl2sql.databases.limiting import collect, late, stopped_after
-from rlfactory_nl2sql.databases.naming import named_tables
 from rlfactory_nl2sql.databases.server import ServerDatabase, connect
-from rlfactory_nl2sql.databases.statement_guard import Forbidden, check
+from rlfactory_nl2sql.databases.statement_guard import Forbidden, check, named_tables
 
 COPY = re.compile(r"rlfactory_[0-9a-f]{16}")
 """Names of varied copies."""

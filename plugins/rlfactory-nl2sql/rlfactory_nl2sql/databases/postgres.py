@@ -26,11 +26,10 @@ from sqlalchemy import exc
 
 from rlfactory_core.errors import BackendError, UsageError
 from rlfactory_nl2sql.connection import Connection, Failure, QueryError, QueryLimits, TableRows
-from rlfactory_nl2sql.databases.naming import named_tables, without_schema
 from rlfactory_nl2sql.databases.postgres_session import FORBIDDEN, PostgresSession, error_message
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.databases.server import connect, make_engine
-from rlfactory_nl2sql.databases.statement_guard import check
+from rlfactory_nl2sql.databases.statement_guard import check, named_tables, without_schema
 from rlfactory_nl2sql.schema import Table
 
 

@@ -78,11 +78,11 @@ def vary(
     rng = random.Random(f"{seed} {number}")
     kind = character(number)
     demands = demands_of(tables, domains, links, constants)
-    if kind.even:
+    if kind.unmet is not None:
         demands = demands.unsized()
-    conditions = random.Random(seed).sample(list(demands.boundaries), len(demands.boundaries))
-    if kind.unmet is not None and kind.unmet < len(conditions):
-        demands = demands.unmet(conditions[kind.unmet])
+        conditions = random.Random(seed).sample(list(demands.boundaries), len(demands.boundaries))
+        if kind.unmet < len(conditions):
+            demands = demands.unmet(conditions[kind.unmet])
     filling = Filling(tables, domains, links, demands, kind, rng)
     for name in in_order(links):
         if given.get(name.lower()):
