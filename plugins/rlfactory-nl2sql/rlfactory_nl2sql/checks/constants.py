@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from rlfactory_nl2sql.checks.parsing import Query
-from rlfactory_nl2sql.checks.scopes import Kind, Match, Scope, Scopes
+from rlfactory_nl2sql.checks.scopes import Kind, Match, Origin, Scope, Scopes
 from rlfactory_nl2sql.schema import Schema
 
 _COMPARISONS: dict[type[exp.Expr], str] = {
@@ -62,6 +62,18 @@ def constants(query: Query, schema: Schema) -> tuple[Constant, ...]:
     return tuple(dict.fromkeys(_Reader(query, schema).read()))
 
 
+TableColumn = tuple[str, str]
+"""Of a base table, in lower case."""
+
+
+def aggregated(query: Query, schema: Schema) -> frozenset[TableColumn]:
+    """The columns in aggregates, which leave out NULLs."""
+    reader = _Reader(query, schema)
+    columns = (column for node in query.tree.find_all(exp.AggFunc) for column in node.find_all(exp.Column))
+    origins = [reader.origin(column) for column in columns]
+    return frozenset((origin.table.lower(), origin.column.lower()) for origin in origins if origin is not None)
+
+
 class _Reader:
     """Reads the constants of one query. It knows the scope of each column."""
 
@@ -90,6 +102,10 @@ class _Reader:
                 value = self._value(node.args.get("count") if isinstance(node, exp.Fetch) else node.expression)
                 if isinstance(value, int):
                     yield Constant(None, None, "offset" if isinstance(node, exp.Offset) else "limit", value)
+
+    def origin(self, column: exp.Column) -> Origin | None:
+        """The base table's column, where it is one."""
+        return self._match(column).origin
 
     def _comparison(self, left: exp.Expr, operator: str, right: exp.Expr) -> Iterator[Constant]:
         if self._value(left) is None:

@@ -33,6 +33,9 @@ class ExecutionOptions(Section):
     """Relative tolerance of numbers."""
     instances: int = 5
     """Databases to compare on: the given one and varied ones."""
+    confirmed: int = 8
+    """Further varied databases, before an answer of another form than the right query's passes. They have what the
+    schema allows, such as NULLs, even where the data have none, and values around the constants of both queries."""
     seed: int = 0
     """The seed of the varied databases."""
     max_rows: int = 10_000
@@ -67,6 +70,7 @@ class ExecutionMatch(QueryVerdict):
             given.seed,
             limits_of(given.seconds, given.max_rows),
             given.gold_seconds,
+            confirmed=given.confirmed,
         )
 
     async def open(self, task: Task) -> None:
