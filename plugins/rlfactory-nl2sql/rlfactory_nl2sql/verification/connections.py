@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 _OPEN = 8
 _DECODED = 64  # gold queries' answers
-_FOUND = 256  # of a database
+_FOUND = 1024  # of a database
 _ROWS = 200  # sampled from each table as a model for varied databases
 _VARIED = {"sqlite": 128}  # number of gold queries whose varied databases are kept, by kind; SQLite's are small
 _VARIED_OTHERS = 2

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pickle
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import product
+
+from sqlglot import exp
 
 from rlfactory_core.errors import BackendError, ConfigError
 from rlfactory_nl2sql.checks.canonical import canonical
@@ -22,8 +24,10 @@ from rlfactory_nl2sql.comparison.describe import number_of
 from rlfactory_nl2sql.connection import Connection, Failure, QueryError, QueryLimits, Row, Rows, TableRows
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.instances.characters import CHARACTERS
+from rlfactory_nl2sql.instances.links import links_of
 from rlfactory_nl2sql.instances.subsample import SHARES, subsample
 from rlfactory_nl2sql.instances.vary import vary
+from rlfactory_nl2sql.schema import Schema
 from rlfactory_nl2sql.verification.connections import Connections, Database
 from rlfactory_nl2sql.verification.tiebreaks import inner_limits, tie_breaks
 
@@ -85,6 +89,36 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
+class _About:
+    """What the databases that confirm a prediction depend on."""
+
+    literals: tuple[Constant, ...]
+    aggregated: frozenset[TableColumn]
+    tables: frozenset[str]  # those that the queries read, and those that they refer to; the others stay empty
+
+    @classmethod
+    def of(cls, queries: Sequence[Query], schema: Schema) -> _About:
+        literals = dict.fromkeys(constant for query in queries for constant in constants(query, schema))
+        columns = [column for query in queries for column in aggregated(query, schema)]
+        return cls(tuple(literals), frozenset(columns), frozenset(_read(queries, schema)))
+
+
+def _read(queries: Sequence[Query], schema: Schema) -> set[str]:
+    """All tables, if a query reads a view."""
+    named = {table.name.lower() for query in queries for table in query.tree.find_all(exp.Table)}
+    if any(table.view and table.name.lower() in named for table in schema.tables):
+        return {table.name for table in schema.tables}
+    links, found = links_of(schema), set[str]()
+    left = [table.name for table in schema.tables if table.name.lower() in named]
+    while left:
+        name = left.pop()
+        if name not in found:
+            found.add(name)
+            left += [link.target for link in links[name]]
+    return found
+
+
+@dataclass(frozen=True, slots=True)
 class GoldJob:
     """Compute a gold query's answers; returns `Gold`, or raises `QueryError` if it fails on the given database."""
 
@@ -140,11 +174,12 @@ class _Answers:
         evidence = any(answer is not None and answer.is_evidence for answer in compared)
         return Gold(answers, tuple(self._packed), tuple(self._notes), self._clock.used, evidence)
 
-    def confirm(self, literals: Sequence[Constant], columns: Collection[TableColumn]) -> Iterator[tuple[bytes, Answer]]:
+    def confirm(self, about: _About) -> Iterator[tuple[bytes, Answer]]:
         """Further varied databases, pickled, with the query's answers; those on which it fails are left out."""
         for number in range(1, self._options.confirmed + 1):
             seed = self._options.seed + _CONFIRMING
-            made = vary(self._schema, self._database.rows(), literals, seed, number, aggregated=columns)
+            data = {name: rows for name, rows in self._database.rows().items() if name in about.tables}
+            made = vary(self._schema, data, about.literals, seed, number, aggregated=about.aggregated)
             rows = pickle.dumps(made)
             try:
                 connection = self._database.varied(_key(self._job), rows)
@@ -261,7 +296,7 @@ class PredictionJob:
                 wrong = judging.wrong(number, answer, self._instance(database, varied))
                 if wrong is not None:
                     return wrong
-        same = self._same_form(database)
+        same = database.once((self.gold, self.prediction, "form"), lambda: self._same_form(database))
         if not (judging.found.evidence or same):
             return judging.outcome(passed=None, reason=judging.found.reason)
         if same or self.options.instances == 1:
@@ -277,18 +312,17 @@ class PredictionJob:
 
     def _confirming(self, database: Database, connections: Connections) -> Sequence[tuple[bytes, Answer]]:
         """Varied databases around the constants of both queries, and the gold query's answers there."""
-        schema, kind = database.connection.schema(), self.ref.kind
-        literals: tuple[Constant, ...] = ()
-        columns: frozenset[TableColumn] = frozenset()
-        for sql in (self.gold, self.prediction[:_LONGEST]):
-            with suppress(QueryError):  # the database knows more SQL than our parser
-                query = parse_query(sql, kind)
-                literals += constants(query, schema)
-                columns |= aggregated(query, schema)
+        about = database.once((self.gold, self.prediction, "about"), lambda: self._about(database))
         connections.clock(PREPARE_S)
         gold = _Answers(GoldJob(self.ref, self.gold, self.options), database, connections)
-        key = (self.gold, self.options, literals, columns)
-        return database.once(key, lambda: list(gold.confirm(literals, columns)))
+        return database.once((self.gold, self.options, about), lambda: list(gold.confirm(about)))
+
+    def _about(self, database: Database) -> _About:
+        queries = [parse_query(self.gold, self.ref.kind)]
+        if len(self.prediction) <= _LONGEST:
+            with suppress(QueryError):  # the database knows more SQL than our parser
+                queries.append(parse_query(self.prediction, self.ref.kind))
+        return _About.of(queries, database.connection.schema())
 
     def _same_form(self, database: Database) -> bool:
         schema, kind = database.connection.schema(), self.ref.kind
