@@ -28,8 +28,7 @@ from rlfactory_judge.trust.bias import (
     position_bias,
     winner,
 )
-from rlfactory_judge.trust.correlation import pearson_estimate, spearman_estimate
-from rlfactory_judge.trust.estimate import Estimate
+from rlfactory_judge.trust.estimate import Estimate, pearson_estimate, spearman_estimate
 from rlfactory_judge.trust.judging import Judged, RubricLike
 from rlfactory_judge.trust.labels import Labels
 from rlfactory_judge.trust.measuring import Measurement, Plan, Records, label_value, right
