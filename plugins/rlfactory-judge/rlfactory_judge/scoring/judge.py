@@ -124,7 +124,7 @@ class Judge:
         self._asking[sample].add(own)
         failure: VerifierError
         try:
-            found = await poll(self.service, [question] * self.options.votes)
+            found = await poll(self.service, question, self.options.votes)
             self._readable.add(sample)
             return found
         except (BudgetError, UnavailableError) as outage:
