@@ -37,7 +37,7 @@ def context() -> ToolContext:
 
 async def starts(code: str, preload: Sequence[str] = ()) -> tuple[float, float]:
     """Milliseconds by the clock and of processor time, in all processes, for a whole trajectory with one call."""
-    tool = code_interpreter(preload=preload)
+    tool = code_interpreter(preload=preload, packages=["numpy"])
     warm = context()
     await tool.call({"code": "1"}, warm)
     before, began = cpu_s(resource.RUSAGE_SELF), time.perf_counter()

@@ -72,11 +72,12 @@ class RolloutConfig(Section):
     """Tool results are taken in the order of the calls, so that a seed gives the same run, bit for bit (CPU)."""
     slots: Positive = 128
     """Trajectories that one process decodes at once."""
-    context: Literal["keep", "drop_thinking", "compact"] = "keep"
+    context: Literal["keep", "drop_thinking", "compact", "summarize"] = "keep"
     """What a turn sees of earlier ones. keep: all of it. drop_thinking: what the model's chat template keeps of it, as
-    at inference. compact: beyond ``context_tokens`` the oldest tools' results are removed."""
+    at inference. compact: beyond ``context_tokens`` the oldest tools' results are removed. summarize: beyond them the
+    model writes a summary, which takes the place of all but the prompt, and is trained like its other turns."""
     context_tokens: Natural = 0
-    """Of context=compact; 0: half of ``max_tokens``."""
+    """Of context=compact and summarize; 0: half of ``max_tokens``."""
     retries: Natural = 1
     """How often an attempt that an infrastructure fault spoilt is played again before it is masked, with what it has
     sampled; not if ``deterministic``."""

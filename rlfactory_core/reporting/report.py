@@ -148,11 +148,15 @@ def behaviour(run: RunData) -> Section | None:
         for name in run.names("faults/")
         if name.count("/") == 1
     ]
+    forks = [Line(number_label(name.split("/", 1)[1]), _if_any(run.series(name))) for name in run.names("forks/")]
     masked = Line("masked trajectories", _if_any(run.series("masked")), smooth=False)
     return Section.of_charts(
         "Behaviour",
         Chart("Tool calls", [Line("tool calls", run.series("tool_calls"))], "a trajectory"),
         Chart("Turns", [Line("turns", run.series("turns"))], "a trajectory"),
+        Chart(
+            "Rows", [Line("rows", run.series("rows")), *forks], "sequences a trajectory; why further ones begin, a step"
+        ),
         Chart("Length", [Line("sampled tokens", run.series("sampled_tokens"))], "sampled tokens a trajectory"),
         Chart("How trajectories end", stops, "share of the step's trajectories", high=1.0),
         Chart("Faults", [*faults, masked], "a step; infra and verifier faults mask a trajectory out of the update"),

@@ -51,12 +51,12 @@ def exact_match(prediction: str, references: Iterable[str]) -> float:
 
     An empty prediction equals none.
     """
-    return _best(prediction, references, answer_words, lambda given, wanted: float(given == wanted))
+    return _best(prediction, references, lambda given, wanted: float(given == wanted))
 
 
 def f1(prediction: str, references: Iterable[str]) -> float:
     """The best F1 of `answer_words` with one of the references, in [0, 1]; 0.0 for an empty prediction."""
-    return _best(prediction, references, answer_words, _bag_f1)
+    return _best(prediction, references, _bag_f1)
 
 
 def squad_em(prediction: str, references: Iterable[str]) -> float:
@@ -132,13 +132,10 @@ def _spelled_out(found: re.Match[str]) -> str:
 
 
 def _best(
-    prediction: str,
-    references: Iterable[str],
-    read: Callable[[str], Sequence[str]],
-    measure: Callable[[Sequence[str], Sequence[str]], float],
+    prediction: str, references: Iterable[str], measure: Callable[[Sequence[str], Sequence[str]], float]
 ) -> float:
-    given = read(prediction)
-    return max((measure(given, read(reference)) for reference in references), default=0.0) if given else 0.0
+    given = answer_words(prediction)
+    return max((measure(given, answer_words(reference)) for reference in references), default=0.0) if given else 0.0
 
 
 def _bag_f1(prediction: Sequence[str], reference: Sequence[str]) -> float:

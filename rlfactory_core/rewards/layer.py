@@ -13,7 +13,8 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeVar, cast
+from functools import partial
+from typing import Any
 
 from rlfactory_core.errors import ConfigError, VerifierError
 from rlfactory_core.plugins.declared import declared
@@ -21,43 +22,20 @@ from rlfactory_core.protocols import GroupScorer, RewardScorer, ScorerTraits, Ve
 from rlfactory_core.types import Fault, FaultCode, FaultKind, Group, Sample, Score, Trajectory, Verdict
 
 AnyScorer = RewardScorer | GroupScorer | Verifier
-Subject = TypeVar("Subject", Trajectory, Group)
-Value = TypeVar("Value")
+Method = Callable[[Any], Awaitable[Sequence[Any]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome(Generic[Value]):
-    """The result of one scorer. If it failed, ``value`` is None and ``error`` has the reason."""
+class Outcome:
+    """What one scorer gave for one trajectory. If it failed, ``score`` is None, and ``error`` says why."""
 
     name: str
-    seconds: float
-    value: Value | None = None
+    start: float  # on the clock of `time.perf_counter`
+    end: float
+    score: Score | None = None
     error: str = ""
     code: FaultCode = ""
-    counts: Mapping[str, float] = field(default_factory=dict)  # of a scorer that failed; see `VerifierError`
-
-
-@dataclass(frozen=True, slots=True)
-class _VerifierScorer:
-    """Adapts a verifier to the interface of a scorer."""
-
-    name: str
-    verifier: Verifier
-
-    async def score(self, trajectory: Trajectory) -> Score:
-        verdict = await self.verifier.verify(trajectory)
-        if verdict.passed is None:
-            raise VerifierError("; ".join(verdict.reasons) or "the verifier could not decide")
-        return Score(float(verdict.passed), verdicts={self.name: verdict})
-
-
-@dataclass(frozen=True, slots=True)
-class _Timed(Generic[Value]):
-    """A result with its start and end on the clock of `time.perf_counter`."""
-
-    value: Value
-    start: float
-    end: float
+    counts: Mapping[str, float] = field(default_factory=dict)
 
 
 class RewardLayer:
@@ -86,15 +64,12 @@ class RewardLayer:
         }
         own = {name: traits.deadline_s or deadline_s for name, traits in self.traits.items()}
         self._deadlines = own | dict(deadlines or {})
-        self._inline: dict[str, RewardScorer] = {}
-        self._waiting: dict[str, RewardScorer] = {}
-        self._groups: dict[str, GroupScorer] = {}
+        self._inline: dict[str, Method] = {}
+        self._waiting: dict[str, Method] = {}
+        self._groups: dict[str, Method] = {}
         for name, (scorer, _) in scorers.items():
-            if hasattr(scorer, "score_group"):
-                self._groups[name] = cast(GroupScorer, scorer)
-                continue
-            single = as_scorer(name, scorer)
-            (self._inline if self.traits[name].inline else self._waiting)[name] = single
+            kind = self._inline if self.traits[name].inline else self._waiting
+            (self._groups if hasattr(scorer, "score_group") else kind)[name] = _method(name, scorer)
 
     @property
     def group_scorers(self) -> tuple[str, ...]:
@@ -115,25 +90,23 @@ class RewardLayer:
         scored = await asyncio.gather(*(scoring.score(i, each) for i, each in enumerate(group.trajectories)))
         return replace(group, trajectories=tuple(scored))
 
-    async def _score_alone(self, trajectory: Trajectory) -> _Timed[list[Outcome[Score]]]:
+    async def _score_alone(self, trajectory: Trajectory) -> list[Outcome]:
         """The outcomes of the scorers of single trajectories, the inline ones first."""
-        start, limits = time.perf_counter(), self._deadlines
-        outcomes = [await attempt(name, scorer.score, trajectory) for name, scorer in self._inline.items()]
-        if self._waiting:
-            outcomes += await asyncio.gather(
-                *(attempt(name, scorer.score, trajectory, limits[name]) for name, scorer in self._waiting.items())
-            )
-        return _Timed(outcomes, start, time.perf_counter())
-
-    async def _score_whole(self, group: Group) -> _Timed[list[list[Outcome[Score]]]]:
-        """For each group scorer, the outcomes of all members."""
-        start, limits = time.perf_counter(), self._deadlines
-        columns = await asyncio.gather(
-            *(attempt_group(name, scorer, group, limits[name]) for name, scorer in self._groups.items())
+        one, limits = [trajectory], self._deadlines
+        found = [await _outcomes(name, method, trajectory, one) for name, method in self._inline.items()]
+        found += await asyncio.gather(
+            *(_outcomes(name, method, trajectory, one, limits[name]) for name, method in self._waiting.items())
         )
-        return _Timed(list(columns), start, time.perf_counter())
+        return [outcome for (outcome,) in found]
 
-    def _combine(self, trajectory: Trajectory, outcomes: Sequence[Outcome[Score]], seconds: float) -> Trajectory:
+    async def _score_whole(self, group: Group) -> list[list[Outcome]]:
+        """For each group scorer, the outcomes of all members."""
+        members, limits = group.trajectories, self._deadlines
+        return await asyncio.gather(
+            *(_outcomes(name, method, group, members, limits[name]) for name, method in self._groups.items())
+        )
+
+    def _combine(self, trajectory: Trajectory, outcomes: Sequence[Outcome]) -> Trajectory:
         value = 0.0
         turns: list[float] = []
         components: dict[str, float] = {}
@@ -141,15 +114,11 @@ class RewardLayer:
         counts: dict[str, float] = {}
         faults = list(trajectory.faults)
         for outcome in outcomes:
-            score, name = outcome.value, outcome.name
-            error = outcome.error or unusable(score, len(trajectory.turns))
-            found = outcome.counts if score is None else getattr(score, "counts", {})
-            counts.update({f"{name}.{key}": number for key, number in found.items()})
-            if score is None or error:
-                code = outcome.code or "unusable"
-                faults.append(Fault(FaultKind.VERIFIER, name, error, code=code, measured=not self._weights[name]))
+            score, name, weight = outcome.score, outcome.name, self._weights[outcome.name]
+            counts.update({f"{name}.{key}": number for key, number in outcome.counts.items()})
+            if score is None:
+                faults.append(Fault(FaultKind.VERIFIER, name, outcome.error, code=outcome.code, measured=not weight))
                 continue
-            weight = self._weights[name]
             value += weight * score.value
             components[name] = score.value + sum(score.turn_rewards)
             components.update({f"{name}.{key}": part for key, part in score.components.items()})
@@ -157,8 +126,8 @@ class RewardLayer:
             if score.turn_rewards:
                 given = zip(turns or [0.0] * len(score.turn_rewards), score.turn_rewards, strict=True)
                 turns = [total + weight * reward for total, reward in given]
-        latency = {outcome.name: outcome.seconds for outcome in outcomes}
-        combined = Score(value, components, tuple(turns), verdicts, latency, counts, seconds)
+        latency = {outcome.name: outcome.end - outcome.start for outcome in outcomes}
+        combined = Score(value, components, tuple(turns), verdicts, latency, counts, _seconds(outcomes))
         return replace(trajectory, score=combined, faults=tuple(faults))
 
 
@@ -172,22 +141,17 @@ class GroupScoring:
         self._layer, self._sample, self._attempts = layer, sample, attempts
         self._ended: dict[int, Trajectory] = {}
         self._compared = asyncio.Event()
-        self._whole: _Timed[list[list[Outcome[Score]]]]  # once compared
+        self._whole: list[list[Outcome]] = []  # once compared
 
     async def score(self, index: int, trajectory: Trajectory) -> Trajectory:
         """The attempt with its `Score` and the faults of scoring; with group scorers, after all attempts have ended."""
-        layer = self._layer
-        if not layer.group_scorers:
-            alone = await layer._score_alone(trajectory)
-            return layer._combine(trajectory, alone.value, alone.end - alone.start)
-        alone, whole = await asyncio.gather(layer._score_alone(trajectory), self._compare(index, trajectory))
-        outcomes = alone.value + [column[index] for column in whole.value]
-        # The time in between, in which it waited for other attempts, does not count as scoring.
-        seconds = alone.end - alone.start + max(0.0, whole.end - max(whole.start, alone.end))
-        return layer._combine(trajectory, outcomes, seconds)
+        alone, whole = await asyncio.gather(self._layer._score_alone(trajectory), self._compare(index, trajectory))
+        return self._layer._combine(trajectory, alone + [column[index] for column in whole])
 
-    async def _compare(self, index: int, trajectory: Trajectory) -> _Timed[list[list[Outcome[Score]]]]:
+    async def _compare(self, index: int, trajectory: Trajectory) -> list[list[Outcome]]:
         """Call the group scorers when the last attempt has ended; the others wait for the result."""
+        if not self._layer.group_scorers:
+            return []
         self._ended[index] = trajectory
         if len(self._ended) < self._attempts:
             await self._compared.wait()
@@ -198,37 +162,48 @@ class GroupScoring:
         return self._whole
 
 
-def as_scorer(name: str, scorer: Any) -> RewardScorer:
-    """The scorer itself, or a scorer made of a verifier.
+def _method(name: str, scorer: Any) -> Method:
+    """Gives a list of scores: one for a trajectory, or one for each of a group. A verifier scores 1 for passed.
 
     Raises:
         ConfigError: the object can neither score nor verify.
     """
-    if hasattr(scorer, "score"):
-        return cast(RewardScorer, scorer)
-    if hasattr(scorer, "verify"):
-        return _VerifierScorer(name, scorer)
-    raise ConfigError(
-        f"Reward {name!r} is a {type(scorer).__name__}, which can neither score nor verify. It needs one of the "
-        "methods score(trajectory), score_group(group) and verify(trajectory)."
-    )
+    if not any(hasattr(scorer, method) for method in ("score_group", "score", "verify")):
+        raise ConfigError(
+            f"Reward {name!r} is a {type(scorer).__name__}, which can neither score nor verify. It needs one of the "
+            "methods score(trajectory), score_group(group) and verify(trajectory)."
+        )
+
+    async def scored(trajectory: Trajectory) -> list[Score]:
+        return [await _awaited(scorer.score, trajectory)]
+
+    async def verified(trajectory: Trajectory) -> list[Score]:
+        verdict: Verdict = await _awaited(scorer.verify, trajectory)
+        if verdict.passed is None:
+            raise VerifierError("; ".join(verdict.reasons) or "the verifier could not decide")
+        return [Score(float(verdict.passed), verdicts={name: verdict})]
+
+    if hasattr(scorer, "score_group"):
+        return partial(_awaited, scorer.score_group)
+    return scored if hasattr(scorer, "score") else verified
 
 
-async def attempt(
-    name: str,
-    method: Callable[[Subject], Awaitable[Value]],
-    subject: Subject,
-    deadline_s: float | None = None,
-) -> Outcome[Value]:
-    """Call a scorer's method; an exception or a missed deadline becomes an outcome with an error."""
+async def _awaited(method: Callable[[Any], Any], subject: Trajectory | Group) -> Any:
+    scoring = method(subject)
+    if not inspect.isawaitable(scoring):
+        raise TypeError(f"its method {method.__name__} is not async; write `async def {method.__name__}(…)`")
+    return await scoring
+
+
+async def _outcomes(
+    name: str, method: Method, subject: Any, members: Sequence[Trajectory], deadline_s: float | None = None
+) -> list[Outcome]:
+    """Call a scorer's method; an exception or a missed deadline becomes an error of each member."""
     start = time.perf_counter()
     counts: Mapping[str, float] = {}
     code: FaultCode
     try:
-        scoring = method(subject)
-        if not inspect.isawaitable(scoring):
-            raise TypeError(f"its method {method.__name__} is not async; write `async def {method.__name__}(…)`")
-        value = await (scoring if deadline_s is None else asyncio.wait_for(scoring, deadline_s))
+        scores = list(await asyncio.wait_for(method(subject), deadline_s))
     except TimeoutError as error:
         text, code = str(error) or f"no score within {deadline_s} s", "late"
     except VerifierError as error:
@@ -237,22 +212,29 @@ async def attempt(
     except Exception as error:  # noqa: BLE001 - the boundary to the scorer's code
         text, code = f"{type(error).__name__}: {error}", "crashed"
     else:
-        return Outcome(name, time.perf_counter() - start, value)
-    return Outcome(name, time.perf_counter() - start, error=text, code=code, counts=counts)
-
-
-async def attempt_group(name: str, scorer: GroupScorer, group: Group, deadline_s: float) -> list[Outcome[Score]]:
-    """One outcome for each trajectory; if the group scorer fails, or returns another number of scores, all fail."""
-    whole = await attempt(name, scorer.score_group, group, deadline_s)
-    size = len(group.trajectories)
-    if whole.value is not None and len(whole.value) == size:
-        return [Outcome(name, whole.seconds, score) for score in whole.value]
-    if whole.value is not None:
-        error = f"it gave {len(whole.value)} scores for {size} trajectories"
-        return [Outcome(name, whole.seconds, error=error, code="unusable")] * size
+        if len(scores) == len(members):
+            end = time.perf_counter()
+            return [_outcome(name, start, end, *pair) for pair in zip(scores, members, strict=True)]
+        text, code = f"it gave {len(scores)} scores for {len(members)} trajectories", "unusable"
     # The counts are of the whole group, so only one member gets them.
-    counts = (whole.counts if i == 0 else {} for i in range(size))
-    return [Outcome(name, whole.seconds, error=whole.error, code=whole.code, counts=each) for each in counts]
+    given = [counts, *({} for _ in members[1:])]
+    return [Outcome(name, start, time.perf_counter(), error=text, code=code, counts=each) for each in given]
+
+
+def _outcome(name: str, start: float, end: float, score: Any, trajectory: Trajectory) -> Outcome:
+    error, counts = unusable(score, len(trajectory.turns)), getattr(score, "counts", {})
+    if error:
+        return Outcome(name, start, end, error=error, code="unusable", counts=counts)
+    return Outcome(name, start, end, score, counts=counts)
+
+
+def _seconds(outcomes: Sequence[Outcome]) -> float:
+    """How long any scorer was running; the time in which an attempt waited for others does not count."""
+    total, until = 0.0, -math.inf
+    for each in sorted(outcomes, key=lambda each: each.start):
+        total += max(0.0, each.end - max(each.start, until))
+        until = max(until, each.end)
+    return total
 
 
 def unusable(score: Any, num_turns: int) -> str:

@@ -13,8 +13,14 @@ from rlfactory_core.config.sections import RolloutConfig
 from rlfactory_core.protocols import ChatFormat
 from rlfactory_core.types import Message, Sample, ToolSpec
 
-DROPPED_THINKING, COMPACTED = "dropped_thinking", "compacted"  # why a row begins
+DROPPED_THINKING, COMPACTED, SUMMARIZED = "dropped_thinking", "compacted", "summarized"  # why a row begins
 REMOVED = "[removed to save space]"  # in the place of a tool's result
+SUMMARIZE = Message(
+    "user",
+    "Everything above will be removed to save space. Write down what you need of it to go on: what was asked, what you "
+    "have found, and what is left to do.",
+)
+NOTES = "Your notes of the work so far:"
 
 Compact = Callable[[Sample, Sequence[Message]], Sequence[Message]]
 """As `Task.compact`."""
@@ -33,17 +39,21 @@ class History:
     """How histories are changed.
 
     Args:
-        tokens: of a turn's context, beyond which ``compact`` changes it.
+        tokens: of a turn's context, beyond which the modes compact and summarize change it.
         compact: makes a history shorter; it is called until the history fits, or stays the same.
     """
 
-    mode: Literal["keep", "drop_thinking", "compact"] = "keep"
+    mode: Literal["keep", "drop_thinking", "compact", "summarize"] = "keep"
     tokens: int = 0
     compact: Compact = remove_oldest_result
 
     @classmethod
     def of(cls, config: RolloutConfig, compact: Compact = remove_oldest_result) -> History:
         return cls(config.context, config.context_tokens or config.max_tokens // 2, compact)
+
+    def asks_summary(self, ids: int) -> bool:
+        """Whether the model has to summarize a context of so many ids."""
+        return self.mode == "summarize" and ids > self.tokens
 
     def changed(
         self,
@@ -75,6 +85,15 @@ class History:
                 break
             messages, rendered = shorter, chat.initial_ids(shorter, tools)
         return None if messages is before else (COMPACTED, messages, rendered)
+
+
+def with_notes(prompt: Sequence[Message], summary: str) -> Sequence[Message]:
+    """The prompt with a summary at its end, in one message, because many templates want the roles to alternate."""
+    *before, last = prompt
+    notes = f"{NOTES}\n{summary.strip()}"
+    if last.role != "user":
+        return (*prompt, Message("user", notes))
+    return (*before, replace(last, content=f"{last.content}\n\n{notes}"))
 
 
 KEEP = History()

@@ -18,7 +18,7 @@ from rlfactory_core.config.sections import RolloutConfig
 from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import BackendError, PluginError
 from rlfactory_core.protocols import ChatFormat, Env, EnvStart, EnvStep, Sampler
-from rlfactory_core.rollout.history import KEEP, History
+from rlfactory_core.rollout.history import KEEP, SUMMARIZE, SUMMARIZED, History, with_notes
 from rlfactory_core.types import (
     Fault,
     FaultKind,
@@ -80,6 +80,10 @@ class Speaker(Protocol):
     """Asks a model for the turns of one episode."""
 
     def start(self, start: EnvStart) -> None: ...
+
+    async def shorten(self, number: int) -> Turn | None:
+        """Change what turn ``number`` sees of earlier ones. A turn is a summary, which the environment never sees."""
+        ...
 
     async def say(self, number: int) -> Turn | None:
         """Turn ``number`` (from 0), without the environment's response; None if no token fits into the budget.
@@ -157,9 +161,11 @@ async def play_episode(episode: Episode, speaker: Speaker) -> Trajectory:
         calls_left = limits.max_tool_calls
         for number in count():
             try:
+                if number and (summary := await speaker.shorten(number)):
+                    turns.append(summary)
                 turn = await speaker.say(number)
             except BackendError as error:
-                faults.append(Fault(FaultKind.INFRA, "model", str(error), number))
+                faults.append(Fault(FaultKind.INFRA, "model", str(error), len(turns)))
                 stop = StopReason.FAULT
                 break
             if turn is None:
@@ -170,7 +176,7 @@ async def play_episode(episode: Episode, speaker: Speaker) -> Trajectory:
             step = await _step(env, turn, calls_left)
             tools_s = time.perf_counter() - before
             turns.append(replace(turn, results=step.results, reward=step.reward, tools_s=tools_s))
-            faults += _faults(step, number)
+            faults += _faults(step, len(turns) - 1)
             info.update(step.info)
             if step.stop is not None:
                 stop = step.stop
@@ -201,22 +207,50 @@ class _TokenSpeaker:
         self._ids: list[int] = []
         self._context: tuple[int, ...] = ()  # what the next turn appends before it samples
         self._tools: tuple[ToolSpec, ...] = ()
-        self._messages: tuple[Message, ...] = ()
+        self._prompt: tuple[Message, ...] = ()
+        self._messages: tuple[Message, ...] = ()  # all that the next turn sees
+        self._heard: tuple[Message, ...] = ()  # the last of them, since the last turn
         self._row, self._fork = 0, ""
 
     def start(self, start: EnvStart) -> None:
-        self._tools, self._messages = start.tools, start.messages
+        self._tools, self._prompt = start.tools, start.messages
+        self._messages = start.messages
         self._context = self._chat.initial_ids(start.messages, start.tools)
 
+    async def shorten(self, number: int) -> Turn | None:
+        history, ids = self._episode.history, (*self._ids, *self._context)
+        if history.asks_summary(len(ids)):
+            return await self._summarize(number)
+        changed = history.changed(self._chat, self._episode.sample, self._messages, self._tools, ids)
+        if changed is not None:
+            await self._begin_row(*changed)
+        return None
+
     async def say(self, number: int) -> Turn | None:
-        ids, context, most = self._ids, self._context, self._episode.limits.max_tokens
-        if number and self._episode.history.mode != "keep":
-            await self._change_history()
-            ids, context = self._ids, self._context
+        return await self._sample(self._episode, number)
+
+    async def _summarize(self, number: int) -> Turn | None:
+        """Ask for a summary after all that was heard, and begin a row with it; None if no token fits."""
+        self._context = self._chat.observation_ids((*self._heard, SUMMARIZE))
+        seeded = replace(self._episode, seed=derive_seed(self._episode.seed, "summary"))
+        turn = await self._sample(seeded, number)
+        if turn is not None:
+            turn = replace(turn, message=replace(turn.message, tool_calls=()))  # nobody makes them
+            messages = with_notes(self._prompt, turn.message.content)
+            await self._begin_row(SUMMARIZED, messages, self._chat.initial_ids(messages, self._tools))
+        return turn
+
+    async def _begin_row(self, fork: str, messages: Sequence[Message], context: tuple[int, ...]) -> None:
+        await self._sampler.release(self._session)
+        self._fork, self._messages, self._context = fork, tuple(messages), context
+        self._ids, self._row = [], self._row + 1
+
+    async def _sample(self, episode: Episode, number: int) -> Turn | None:
+        ids, context, most = self._ids, self._context, episode.limits.max_tokens
         if len(ids) + len(context) >= most:
             return None
         ids += context
-        params = self._episode.sampling(number, most - len(ids), self._chat.stop_token_ids)
+        params = episode.sampling(number, most - len(ids), self._chat.stop_token_ids)
         before = time.perf_counter()
         sampled = await self._sampler.sample(ids, params, session=self._session)
         sample_s = time.perf_counter() - before
@@ -241,6 +275,7 @@ class _TokenSpeaker:
         )
 
     def hear(self, messages: Sequence[Message]) -> None:
+        self._heard = tuple(messages)
         self._messages = (*self._messages, *messages)
         self._context = self._chat.observation_ids(messages)
 
@@ -250,15 +285,6 @@ class _TokenSpeaker:
     @property
     def _session(self) -> str:
         return f"{self._episode.session}#{self._row}" if self._row else self._episode.session
-
-    async def _change_history(self) -> None:
-        """Begin a row, if the next turn sees another history than the ids so far."""
-        ids = (*self._ids, *self._context)
-        changed = self._episode.history.changed(self._chat, self._episode.sample, self._messages, self._tools, ids)
-        if changed is not None:
-            await self._sampler.release(self._session)
-            self._fork, self._messages, self._context = changed[0], tuple(changed[1]), changed[2]
-            self._ids, self._row = [], self._row + 1
 
 
 class _MessageSpeaker:
@@ -273,6 +299,9 @@ class _MessageSpeaker:
     def start(self, start: EnvStart) -> None:
         self._messages += start.messages
         self._tools = start.tools
+
+    async def shorten(self, number: int) -> Turn | None:
+        return None
 
     async def say(self, number: int) -> Turn | None:
         left = self._episode.limits.max_tokens - self._used

@@ -41,17 +41,21 @@ def load_samples(path: str | Path, columns: DataColumns, split: str) -> list[Sam
         raise DataError(f"{path} has no rows; a data file needs at least one question.")
     for field, column in (("prompt", columns.prompt), ("answer", columns.answer)):
         if not any(_get(row, column) is not _ABSENT for row in rows):
-            raise _no_column(path, field, column, rows[0])
+            found = ", ".join(sorted(_paths(rows[0], ""))) or "none"
+            raise DataError(
+                f"{path} has no column {column!r} for the {field}. Found: {found}. "
+                f"Name the right one with data.columns.{field}=COLUMN."
+            )
     ids = [_get(row, columns.id) for row in rows]
     named = all(value not in (_ABSENT, None) for value in ids) and len(set(map(str, ids))) == len(ids)
     return [
         Sample(
             id=str(ids[number]) if named else str(number),
-            prompt=_prompt(_get(row, columns.prompt), _place(path, number, columns.prompt)),
-            answer=_answer(_get(row, columns.answer), _place(path, number, columns.answer)),
+            prompt=_prompt(_get(row, columns.prompt), f"{path}, row {number} (from 0): column {columns.prompt!r}"),
+            answer=_answer(_get(row, columns.answer), f"{path}, row {number} (from 0): column {columns.answer!r}"),
             metadata={key: value for key, value in row.items() if key != columns.prompt.split(".")[0]},
             split=split,
-            slice=_slice(_get(row, columns.slice)),
+            slice="" if (value := _get(row, columns.slice)) in (_ABSENT, None) else str(value),
         )
         for number, row in enumerate(rows)
     ]
@@ -115,24 +119,12 @@ def _get(row: Row, column: str) -> Any:
     return value
 
 
-def _no_column(path: Path, field: str, column: str, row: Row) -> DataError:
-    found = sorted(_paths(row, ""))
-    return DataError(
-        f"{path} has no column {column!r} for the {field}. Found: {', '.join(found) or 'none'}. "
-        f"Name the right one with data.columns.{field}=COLUMN."
-    )
-
-
 def _paths(row: Row, prefix: str) -> Iterator[str]:
     for key, value in row.items():
         if isinstance(value, Mapping):
             yield from _paths(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}"
-
-
-def _place(path: Path, number: int, column: str) -> str:
-    return f"{path}, row {number} (from 0): column {column!r}"
 
 
 def _prompt(value: Any, place: str) -> str | tuple[Message, ...]:
@@ -174,7 +166,3 @@ def is_nan(answer: Any) -> bool:
     """Whether an answer, or one of several, is NaN, which pandas writes for a missing value."""
     several = answer if isinstance(answer, Sequence) and not isinstance(answer, str) else (answer,)
     return any(isinstance(each, Real) and math.isnan(each) for each in several)
-
-
-def _slice(value: Any) -> str:
-    return "" if value is _ABSENT or value is None else str(value)

@@ -79,6 +79,7 @@ def demonstrated_recipe(
     played = _episodes(task, make_env, code, agent)
     held_out = tuple(played[::HELD_OUT])
     shown = tuple(each for number, each in enumerate(played) if number % HELD_OUT) or held_out
+    careless = Demonstrator(shown, too_early=0.6, wrong_answer=0.1, format_slip=0.08)
     tools = played[0].tools
     return TinyModelRecipe(
         architecture=ARCHITECTURE,
@@ -86,7 +87,7 @@ def demonstrated_recipe(
         vocab_size=VOCABULARY,
         stages=(
             WarmStartStage(Demonstrator(shown), 500, 16, target=0.95, context_weight=0.3),
-            WarmStartStage(Demonstrator(shown, CARELESS), 60, 16, context_weight=0.3),
+            WarmStartStage(careless, 60, 16, context_weight=0.3),
         ),
         probe=Demonstrator(held_out),
         fingerprint=digest([Path(__file__).read_text(encoding="utf-8"), *(each.text for each in played)]),
@@ -123,23 +124,13 @@ def _cache_folder(task: Task, code: str) -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class Carelessness:
-    """Probabilities of an episode's mistakes."""
+class Demonstrator:
+    """Returns a random episode at each call, with mistakes of these probabilities."""
 
+    episodes: Sequence[Played]
     too_early: float = 0.0  # an answer to another sample, before one of the calls
     wrong_answer: float = 0.0  # an answer to another sample, after all calls
     format_slip: float = 0.0  # an answer without its closing tag
-
-
-CARELESS = Carelessness(too_early=0.6, wrong_answer=0.1, format_slip=0.08)
-
-
-@dataclass(frozen=True, slots=True)
-class Demonstrator:
-    """Returns a random episode at each call, with mistakes."""
-
-    episodes: Sequence[Played]
-    care: Carelessness = Carelessness()
 
     def __call__(self, rng: random.Random) -> Demonstration:
         episode = rng.choice(self.episodes)
@@ -148,11 +139,11 @@ class Demonstrator:
         other = rng.choice(self.episodes)
         wrong = other.messages[other.turns[-1]]
         chance = rng.random()
-        if chance < self.care.too_early:
+        if chance < self.too_early:
             end, answer = rng.choice(before or [end]), wrong
-        elif chance < self.care.too_early + self.care.wrong_answer:
+        elif chance < self.too_early + self.wrong_answer:
             answer = wrong
-        if rng.random() < self.care.format_slip:
+        if rng.random() < self.format_slip:
             answer = replace(answer, content=answer.content.removesuffix(ANSWER_CLOSE).rstrip())
         return (*episode.messages[:end], answer)
 

@@ -109,10 +109,8 @@ def make_task(registration: Registration, options: Mapping[str, Any], seed: int)
     except RlfactoryError:
         raise
     except Exception as error:  # the boundary to a plugin's code, which may fail in any way
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        place = f"{Path(frame.filename).name}, line {frame.lineno}"
         raise PluginError(
-            f"{what} cannot be made: {type(error).__name__}: {str(error).rstrip('.')} ({place}). "
+            f"{what} cannot be made: {type(error).__name__}: {str(error).rstrip('.')} ({raised_at(error)}). "
             "`rlfactory --debug …` shows the traceback."
         ) from error
     if not hasattr(task, "config"):
@@ -123,6 +121,12 @@ def make_task(registration: Registration, options: Mapping[str, Any], seed: int)
             f"{what} has rewards = {task.rewards!r}; expected names with their weights, such as {{'exact_match': 1.0}}."
         )
     return task
+
+
+def raised_at(error: Exception) -> str:
+    """The file and the line that raised an error."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{Path(frame.filename).name}, line {frame.lineno}"
 
 
 def own_samples(task: Task, split: str) -> list[Sample]:

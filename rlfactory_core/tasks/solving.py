@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import traceback
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from rlfactory_core.algo.masking import masking_text, too_many
@@ -22,7 +20,7 @@ from rlfactory_core.gateway.models import ClientModel, Sampled
 from rlfactory_core.protocols import Env, ToolManager
 from rlfactory_core.rollout import Episode, RolloutLimits, chat_rollout
 from rlfactory_core.tasks.agents import Agents
-from rlfactory_core.tasks.parts import own_samples
+from rlfactory_core.tasks.parts import own_samples, raised_at
 from rlfactory_core.tasks.task import Task
 from rlfactory_core.tiny import Demonstration, calls_text
 from rlfactory_core.tools.manager import DefaultToolManager
@@ -56,6 +54,8 @@ def tiny_defaults(task: Task) -> Mapping[str, Any]:
 
 EnvFactory = Callable[[Sample, ToolManager, ToolContext], Env]
 """As `Task.make_env`."""
+Show = Callable[[Sample, str], Awaitable[tuple[Trajectory, list["Played"]]]]
+"""Plays an episode with this name; returns it, and the conversations that it shows, one for each row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +109,7 @@ def _demonstrated(task: Task, sample: Sample, messages: Sequence[Message]) -> Me
     except PluginError:
         raise
     except Exception as error:  # the boundary to the task's code
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        where = f"{Path(frame.filename).name}, line {frame.lineno}"
-        raise PluginError(f"{place}: {type(error).__name__}: {error} ({where}).") from error
+        raise PluginError(f"{place}: {type(error).__name__}: {error} ({raised_at(error)}).") from error
 
 
 class _Demonstrator(ClientModel):
@@ -164,30 +162,13 @@ def chosen_samples(task: Task) -> list[Sample]:
     return random.Random(f"demonstrations {task.seed}").sample(samples, min(EPISODES, len(samples)))
 
 
-@dataclass(frozen=True, slots=True)
-class _Stage:
-    """An open task of the same class and options, on which demonstrations are played."""
-
-    task: Task
-    manager: ToolManager
-    agents: Agents
-    limits: RolloutLimits
-    make_env: EnvFactory
-
-    async def show(self, sample: Sample, name: str) -> tuple[Trajectory, list[Played]]:
-        """One episode, and what it shows: a conversation for each row."""
-        made = self.make_env
-        episode = Episode(sample, lambda s, c: made(s, self.manager, c), self.limits, name)
-        model = _Demonstrator(self.task, sample)
-        played = self.agents.play(episode, model) if self.agents.exist else chat_rollout(episode, model)
-        return await played, list(model.shown.values())
-
-
 @asynccontextmanager
-async def _open_stage(like: Task, make_env: EnvFactory | None, agent: AgentConfig) -> AsyncIterator[_Stage]:
+async def _stage(like: Task, make_env: EnvFactory | None, agent: AgentConfig) -> AsyncIterator[tuple[Task, Show]]:
+    """Opens a task of the same class and options, on which demonstrations are played."""
     task = type(like)(like.config.model_dump(mode="json", exclude_unset=True), like.seed)
     task.progress, task.run = like.progress, like.run
-    tools = OpenTools()
+    tools, agents, made = OpenTools(), Agents(task, agent), make_env or task.make_env
+    config = validate_section(RolloutConfig, tiny_defaults(task).get("rollout", {}), prefix="rollout")
     async with AsyncExitStack() as opened:
         opened.push_async_callback(task.close)
         await task.open()
@@ -195,10 +176,17 @@ async def _open_stage(like: Task, make_env: EnvFactory | None, agent: AgentConfi
         await tools.open(task.tools)
         manager = DefaultToolManager(tools.tools)
         opened.push_async_callback(manager.close)
-        agents = Agents(task, agent)
         opened.push_async_callback(agents.close)
         await agents.open()
-        yield _Stage(task, manager, agents, _limits(task), make_env or task.make_env)
+
+        async def show(sample: Sample, name: str) -> tuple[Trajectory, list[Played]]:
+            limits = RolloutLimits.of(config)
+            episode = Episode(sample, lambda sample, context: made(sample, manager, context), limits, name)
+            model = _Demonstrator(task, sample)
+            played = await (agents.play(episode, model) if agents.exist else chat_rollout(episode, model))
+            return played, list(model.shown.values())
+
+        yield task, show
 
 
 async def offered_tools(like: Task, agent: AgentConfig) -> tuple[ToolSpec, ...]:
@@ -207,9 +195,9 @@ async def offered_tools(like: Task, agent: AgentConfig) -> tuple[ToolSpec, ...]:
     Raises:
         PluginError: `Task.demonstrate` does not solve it.
     """
-    async with _open_stage(like, None, agent) as stage:
-        trajectory, _ = await stage.show(chosen_samples(stage.task)[0], "demonstration-tools")
-        _check_solved(stage.task, trajectory)
+    async with _stage(like, None, agent) as (task, show):
+        trajectory, _ = await show(chosen_samples(task)[0], "demonstration-tools")
+        _check_solved(task, trajectory)
         return trajectory.tools
 
 
@@ -227,8 +215,7 @@ async def play_solutions(
     chosen = chosen_samples(like)
     like.check(chosen)
     slots = asyncio.Semaphore(AT_ONCE)
-    async with _open_stage(like, make_env, agent or AgentConfig()) as stage:
-        task = stage.task
+    async with _stage(like, make_env, agent or AgentConfig()) as (task, show):
         task.progress.stage("warm start: demonstrations", len(chosen), "episode")
 
         async def play(number: int, sample: Sample) -> list[Played] | str:
@@ -236,7 +223,7 @@ async def play_solutions(
             shown: list[Played] = []
             async with slots:
                 for _ in range(TRIES):
-                    trajectory, shown = await stage.show(sample, f"demonstration-{number}")
+                    trajectory, shown = await show(sample, f"demonstration-{number}")
                     lost = masking_text([trajectory])
                     if not lost:
                         _check_solved(task, trajectory)
@@ -262,21 +249,15 @@ def _shown_by(task: Task) -> str:
     return f"{type(task).__name__}.{own}"
 
 
-def _limits(task: Task) -> RolloutLimits:
-    """The default limits of a run of the task."""
-    config = validate_section(RolloutConfig, tiny_defaults(task).get("rollout", {}), prefix="rollout")
-    return RolloutLimits.of(config)
-
-
 def _check_solved(task: Task, trajectory: Trajectory) -> None:
     """Raise a `PluginError` if the solver made a wrong call or did not finish, because a model would learn it."""
     place = f"{_shown_by(task)} does not solve sample '{trajectory.sample.id}'"
     for fault in trajectory.faults:
         if fault.kind is FaultKind.POLICY:
             raise PluginError(f"{place}: turn {fault.turn + 1}, {fault.source}: {fault.message}")
-    failed = next((fault.message for fault in trajectory.faults if fault.kind is FaultKind.AGENT), "")
-    if failed:
-        raise PluginError(f"{place}: the agent failed: {failed}")
+    for fault in trajectory.faults:
+        if fault.kind is FaultKind.AGENT:
+            raise PluginError(f"{place}: the agent failed: {fault.message}")
     if trajectory.stop not in ENDS:
         raise PluginError(
             f"{place}: it has not ended after {len(trajectory.turns)} turns ({trajectory.stop.value}). It has to end "

@@ -194,13 +194,13 @@ class TaskBench:
         made = episode.make_env
 
         def make_env(sample: Sample, context: ToolContext) -> Env:
-            env = sampler.observing(made(sample, context))
+            env = sampler.around(made(sample, context))
             return around(env) if around else env
 
         limits = replace(episode.limits, max_turn_tokens=ROOM, max_tokens=ROOM)
         episode = replace(episode, make_env=make_env, limits=limits, attempt=attempt)
         if self.resources.agents.exist:
-            played = await self.resources.agents.play(episode, PolicyModel(policy, sample, chat, seed))
+            played = await self.resources.agents.play(episode, PolicyModel(chat, sampler))
         else:
             played = await rollout(episode, chat, sampler)
         return await self.runtime.rewards.score_trajectory(played)
@@ -210,13 +210,10 @@ class TaskBench:
         self._played += 1
         context = ToolContext(f"bench-{self._played}/0", sample)
         env = self.runtime.episode(sample, 1.0, 0, context.trajectory_id, None).make_env(sample, context)
-        try:
+        async with contextlib.AsyncExitStack() as ends:
+            ends.push_async_callback(context.end)
+            ends.push_async_callback(env.close)
             return await env.start()
-        finally:
-            try:
-                await env.close()
-            finally:
-                await context.end()
 
     def manager(self, wrap: Callable[[Tool], Tool], **limits: Any) -> ToolManager:
         """The task's own tools, each wrapped, in a tool manager with the run's configuration.

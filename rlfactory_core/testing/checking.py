@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
-from typing import Any, Self
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
 
 from rlfactory_core.errors import BackendError, UsageError
 from rlfactory_core.testing.checks import chosen, run_check
 from rlfactory_core.testing.checks.context import CheckContext, CheckOptions
 from rlfactory_core.testing.checks.result import CheckResult
+
+Opened = CheckContext | UsageError | BackendError
+"""A task that is open, or why it cannot be opened here."""
 
 
 def check_plugin(
@@ -38,9 +41,8 @@ def check_plugin(
     mark = pytest.mark.skip(reason="check_plugin(skip=…) names it")
     items = [pytest.param(name, marks=mark) if name in left_out else name for name in chosen(())]
 
-    @pytest.mark.parametrize("check", items)
-    def test(check: str, rlfactory_check_contexts: CheckContexts) -> None:
-        context = rlfactory_check_contexts.find(plugin, overrides, options)
+    def test(check: str, rlfactory_check_contexts: Callable[..., Opened]) -> None:
+        context = rlfactory_check_contexts(plugin, overrides, options)
         if not isinstance(context, CheckContext):
             pytest.fail(str(context), pytrace=False)
         result = run_check(check, context)
@@ -49,7 +51,8 @@ def check_plugin(
         if not result.passed:
             pytest.fail(failure(plugin, result), pytrace=False)
 
-    return test
+    parametrized: Callable[..., None] = pytest.mark.parametrize("check", items)(test)
+    return parametrized
 
 
 def failure(plugin: str, result: CheckResult) -> str:
@@ -58,29 +61,20 @@ def failure(plugin: str, result: CheckResult) -> str:
     return "\n".join([*lines, f"Run it alone: rlfactory plugins check {plugin} --only {result.name}"])
 
 
-class CheckContexts:
-    """The tasks that a pytest session checks, each opened once and closed at the session's end."""
+@contextmanager
+def opened_once() -> Iterator[Callable[..., Opened]]:
+    """Yields a function that opens a task at its first call with these arguments; the tasks are closed at the end."""
+    found: dict[str, Opened] = {}
 
-    def __init__(self) -> None:
-        self._found: dict[str, CheckContext | UsageError | BackendError] = {}
-        self._open = ExitStack()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._open.close()
-
-    def find(
-        self, plugin: str, overrides: Sequence[str | Mapping[str, Any]], options: Mapping[str, Any]
-    ) -> CheckContext | UsageError | BackendError:
-        """The task, opened at the first call, or why it cannot be opened here."""
+    def find(plugin: str, overrides: Sequence[str | Mapping[str, Any]], options: Mapping[str, Any]) -> Opened:
         key = repr((plugin, list(overrides), sorted(options.items())))
-        if key not in self._found:
+        if key not in found:
             try:
-                context = self._open.enter_context(CheckContext(plugin, overrides, CheckOptions(**options)))
+                found[key] = context = contexts.enter_context(CheckContext(plugin, overrides, CheckOptions(**options)))
                 context.open()
-                self._found[key] = context
             except (UsageError, BackendError) as error:
-                self._found[key] = error
-        return self._found[key]
+                found[key] = error
+        return found[key]
+
+    with ExitStack() as contexts:
+        yield find

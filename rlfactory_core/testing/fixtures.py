@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
     from rlfactory_core.testing.bench import TaskBench
-    from rlfactory_core.testing.checking import CheckContexts
+    from rlfactory_core.testing.checking import Opened
 
 OpenBench = Callable[..., "TaskBench"]
 
@@ -39,9 +39,9 @@ def tiny_tokenizer() -> Callable[[str], PreTrainedTokenizerFast]:
 
 
 @pytest.fixture(scope="session")
-def rlfactory_check_contexts() -> Iterator[CheckContexts]:
-    """The tasks that `check_plugin` has opened, each for all of its checks."""
-    from rlfactory_core.testing.checking import CheckContexts
+def rlfactory_check_contexts() -> Iterator[Callable[..., Opened]]:
+    """Opens the tasks of `check_plugin`, each for all of its checks."""
+    from rlfactory_core.testing.checking import opened_once
 
-    with CheckContexts() as contexts:
-        yield contexts
+    with opened_once() as find:
+        yield find

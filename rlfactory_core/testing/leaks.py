@@ -8,7 +8,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -83,25 +82,15 @@ def _command(number: int) -> str:
     return "it has ended"
 
 
-class WrittenFiles:
-    """Records the files and folders that this process makes within `noted`."""
+@contextlib.contextmanager
+def noted_files() -> Iterator[set[str]]:
+    """Yields a set to which the files and folders are added that this process makes."""
+    made: set[str] = set()
+    listening = True
 
-    def __init__(self) -> None:
-        self._made: set[str] | None = None
-
-    @contextlib.contextmanager
-    def noted(self) -> Iterator[set[str]]:
-        """Yields a set to which new paths are added; only for one caller at a time."""
-        made: set[str] = set()
-        self._made = made
-        try:
-            yield made
-        finally:
-            self._made = None
-
-    def hear(self, event: str, arguments: tuple[Any, ...]) -> None:
-        """An audit hook: it must not raise."""
-        if self._made is None or event not in ("open", "os.mkdir", "os.rename", "sqlite3.connect"):
+    def hear(event: str, arguments: tuple[Any, ...]) -> None:
+        """It must not raise."""
+        if not listening or event not in ("open", "os.mkdir", "os.rename", "sqlite3.connect"):
             return
         path = arguments[1 if event == "os.rename" else 0]
         if event == "open" and not _is_writing(arguments[1], arguments[2]):
@@ -109,7 +98,13 @@ class WrittenFiles:
         if isinstance(path, (str, bytes, os.PathLike)):
             name = os.path.abspath(os.fsdecode(path))
             if event == "os.rename" or not os.path.exists(name):
-                self._made.add(name)
+                made.add(name)
+
+    sys.addaudithook(hear)  # it cannot be removed, so it stops listening
+    try:
+        yield made
+    finally:
+        listening = False
 
 
 def _is_writing(mode: Any, flags: Any) -> bool:
@@ -124,11 +119,3 @@ def still_there(made: set[str]) -> list[str]:
     return sorted(
         name for name in made if not name.startswith(spared) and "__pycache__" not in name and os.path.lexists(name)
     )
-
-
-@lru_cache(maxsize=1)
-def written_files() -> WrittenFiles:
-    """The process's only recorder, because an audit hook cannot be removed."""
-    written = WrittenFiles()
-    sys.addaudithook(written.hear)
-    return written

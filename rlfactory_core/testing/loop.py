@@ -58,10 +58,6 @@ class LoopThread:
             future.cancel()
             raise
 
-    def tasks(self) -> int:
-        """How many asyncio tasks are alive on it."""
-        return len(asyncio.all_tasks(self._loop))
-
     def close(self, deadline_s: float = 10.0) -> bool:
         """End the loop and its threads; returns False if a coroutine does not end."""
         try:

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from typing import Literal
 
-from rlfactory_core.gateway.models import Sampled, read_turn
+from rlfactory_core.gateway.models import Sampled, TokenModel
 from rlfactory_core.plugins.declared import declared
-from rlfactory_core.protocols import ChatFormat, ChatFormatTraits, Env, EnvStart, EnvStep
+from rlfactory_core.protocols import ChatFormat, ChatFormatTraits, EnvStart, EnvStep
 from rlfactory_core.tasks.solving import solve_turn
 from rlfactory_core.tasks.task import Task
 from rlfactory_core.testing.wrappers import EnvWrapper
@@ -59,64 +58,43 @@ def guess(answers: Sequence[str]) -> Policy:
 LOGPROB = -0.5  # of every token; its value does not matter
 
 
-class PolicySampler:
-    """A `Sampler` for one episode that takes its turns from a policy; the environment has to be wrapped by `observing`.
+class PolicySampler(EnvWrapper):
+    """A `Sampler` for one episode that takes its turns from a policy.
 
-    A turn longer than ``max_tokens`` is truncated, as a model's turn would be.
+    The episode's environment has to be wrapped by `around`, so that the policy gets the conversation. A turn longer
+    than ``max_tokens`` is truncated, as a model's turn would be.
     """
 
     def __init__(self, policy: Policy, sample: Sample, chat: ChatFormat, seed: int) -> None:
         self._policy, self._sample, self._chat = policy, sample, chat
         self._rng = random.Random(seed)
-        self._messages: list[Message] = []
-        self._tools: tuple[ToolSpec, ...] = ()
+        self.messages: tuple[Message, ...] = ()
+        self.tools: tuple[ToolSpec, ...] = ()
 
-    def observing(self, env: Env) -> Env:
-        """The environment, wrapped so that the policy gets its conversation."""
-        return _ObservedEnv(env, self)
+    async def start(self) -> EnvStart:
+        start = await super().start()
+        self.messages, self.tools = start.messages, start.tools
+        return start
 
-    def add(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> None:
-        self._messages += messages
-        self._tools = (*self._tools, *tools)
+    async def step(self, message: Message) -> EnvStep:
+        step = await super().step(message)
+        self.messages = (*self.messages, message, *step.messages)
+        return step
 
     async def sample(self, ids: Sequence[int], params: SamplingParams, *, session: str) -> SampledTokens:
-        said = self._policy(self._sample, tuple(self._messages), self._tools, self._rng)
-        whole = turn_ids(self._chat, said)
-        kept = whole[: params.max_tokens]
-        return SampledTokens(kept, (LOGPROB,) * len(kept), "stop" if kept == whole else "length")
+        said = self._policy(self._sample, self.messages, self.tools, self._rng)
+        return _sampled(turn_ids(self._chat, said), params, LOGPROB)
 
     async def release(self, session: str) -> None:
         """Nothing to release."""
 
 
-class _ObservedEnv(EnvWrapper):
-    """Gives the environment's messages to the sampler as well."""
+class PolicyModel(TokenModel):
+    """Answers an agent's requests by a policy, in the ids of a chat format."""
 
-    def __init__(self, env: Env, sampler: PolicySampler) -> None:
-        super().__init__(env)
-        self._sampler = sampler
-
-    async def start(self) -> EnvStart:
-        start = await super().start()
-        self._sampler.add(start.messages, start.tools)
-        return start
-
-    async def step(self, message: Message) -> EnvStep:
-        step = await super().step(message)
-        self._sampler.add((message, *step.messages))
-        return step
-
-
-class PolicyModel:
-    """A `gateway.GatewayModel` that answers an agent's requests by a policy, in the ids of a chat format."""
-
-    has_ids = True
-
-    def __init__(self, policy: Policy, sample: Sample, chat: ChatFormat, seed: int) -> None:
-        self._policy, self._sample, self._chat = policy, sample, chat
-        self._rng = random.Random(seed)
-        self.stop_token_ids = chat.stop_token_ids
-        self.prompt_ids, self.observation_ids = chat.initial_ids, chat.observation_ids
+    def __init__(self, chat: ChatFormat, sampler: PolicySampler) -> None:
+        super().__init__(chat, sampler)
+        self._policy = sampler
 
     async def sample(
         self,
@@ -125,17 +103,9 @@ class PolicyModel:
         tools: Sequence[ToolSpec],
         params: SamplingParams,
         session: str,
-    ) -> Sampled:
-        whole = turn_ids(self._chat, self._policy(self._sample, tuple(messages), tuple(tools), self._rng))
-        kept = whole[: params.max_tokens]
-        finish: Literal["stop", "length"] = "stop" if kept == whole else "length"
-        return Sampled(read_turn(self._chat, kept, tools), finish, kept, (LOGPROB,) * len(kept))
-
-    def token_texts(self, ids: Sequence[int]) -> list[str]:
-        return [self._chat.decode([each]) for each in ids]
-
-    async def release(self, session: str) -> None:
-        """Nothing to release."""
+    ) -> Sampled | None:
+        self._policy.messages, self._policy.tools = tuple(messages), tuple(tools)
+        return await super().sample(ids, messages, tools, params, session)
 
 
 class ScriptedSampler:
@@ -168,14 +138,20 @@ class ScriptedSampler:
         self.params.append(params)
         text = self._script(session, turn) if callable(self._script) else self._script[turn]
         whole = (*self._chat.encode(text), self._chat.stop_token_ids[0])
-        said = whole[: params.max_tokens]
-        self._contexts[session] = (*ids, *said)
-        return SampledTokens(said, (self._logprob,) * len(said), "stop" if said == whole else "length")
+        sampled = _sampled(whole, params, self._logprob)
+        self._contexts[session] = (*ids, *sampled.token_ids)
+        return sampled
 
     async def release(self, session: str) -> None:
         self._contexts.pop(session, None)
         self._turns.pop(session, None)
         self.released.append(session)
+
+
+def _sampled(whole: tuple[int, ...], params: SamplingParams, logprob: float) -> SampledTokens:
+    """A turn, truncated at ``max_tokens``."""
+    kept = whole[: params.max_tokens]
+    return SampledTokens(kept, (logprob,) * len(kept), "stop" if kept == whole else "length")
 
 
 def turn_ids(chat: ChatFormat, said: Message | str) -> tuple[int, ...]:

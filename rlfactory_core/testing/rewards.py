@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rlfactory_core.errors import VerifierError
 from rlfactory_core.rewards.scorers import accepted_answers
@@ -26,6 +26,11 @@ def exact_rewards(trajectory: Trajectory, opinionated: Sequence[str]) -> tuple[f
     components = trajectory.score.components
     exact = (components[name] for name in sorted(components) if name.split(".")[0] not in opinionated)
     return (sum(turn.reward for turn in trajectory.turns), *exact)
+
+
+def components(trajectory: Trajectory) -> Mapping[str, float]:
+    """The scorers' unweighted values; empty if it was not scored."""
+    return trajectory.score.components if trajectory.score else {}
 
 
 def masking_fault(trajectory: Trajectory) -> str:

@@ -98,28 +98,6 @@ MISTRAL = TokenizerKind(
 )
 
 
-def byte_level_bpe(kind: TokenizerKind, texts: Iterable[str]) -> Tokenizer:
-    """A tokenizer of this kind with a few hundred tokens, trained on ``texts``; it can encode any text.
-
-    Raises:
-        ImportError: tokenizers is not installed.
-    """
-    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
-
-    core = Tokenizer(models.BPE())
-    if kind.nfc:
-        core.normalizer = normalizers.NFC()
-    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    core.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(kind.split), "isolated"), byte_level])
-    core.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
-    )
-    core.train_from_iterator(texts, trainer)
-    add_tokens(core, kind)
-    return core
-
-
 def add_tokens(core: Tokenizer, kind: TokenizerKind) -> None:
     """Add the kind's own tokens after the text tokens."""
     from tokenizers import AddedToken
@@ -174,19 +152,27 @@ def chat_template(family: str) -> str:
 
 
 def build_tokenizer(kind: TokenizerKind, template: str | None, texts: Iterable[str] = ()) -> PreTrainedTokenizerFast:
-    """A tiny tokenizer as of `tiny_tokenizer`, with your own kind and template.
+    """A tiny tokenizer as of `tiny_tokenizer`, with your own kind and template; it can encode any text.
 
     Raises:
         MissingExtraError: transformers or tokenizers are not installed.
     """
     try:
+        from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
         from transformers import PreTrainedTokenizerFast
-
-        core = byte_level_bpe(kind, [QWEN3_TEMPLATE, _LINES, *texts, "\n" * 8, " " * 8 + "\n\n  \n"])
     except ImportError as error:
         raise MissingExtraError(
             f"A tiny tokenizer needs the packages transformers and tokenizers ({error}). Install them: "
             "python -m pip install 'rlfactory-core[local]'"
         ) from error
+    core = Tokenizer(models.BPE())
+    if kind.nfc:
+        core.normalizer = normalizers.NFC()
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    core.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(kind.split), "isolated"), byte_level])
+    core.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(vocab_size=VOCABULARY, initial_alphabet=byte_level.alphabet(), show_progress=False)
+    core.train_from_iterator([QWEN3_TEMPLATE, _LINES, *texts, "\n" * 8, " " * 8 + "\n\n  \n"], trainer)
+    add_tokens(core, kind)
     tokens: dict[str, Any] = {"bos_token": kind.bos, "eos_token": kind.eos or None}
     return PreTrainedTokenizerFast(tokenizer_object=core, chat_template=template, **tokens)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 from rlfactory_core.context import ToolContext
 from rlfactory_core.protocols import Env, EnvStart, EnvStep, Tool
@@ -26,10 +26,13 @@ class ToolWrapper:
 
 
 class EnvWrapper:
-    """An `Env` that plays another one."""
+    """An `Env` that plays another one, the one given to `around`."""
 
-    def __init__(self, env: Env) -> None:
+    _env: Env
+
+    def around(self, env: Env) -> Self:
         self._env = env
+        return self
 
     async def start(self) -> EnvStart:
         return await self._env.start()

@@ -7,13 +7,16 @@ runs as the same user and on the same kernel as everything else.
 from __future__ import annotations
 
 import contextlib
+import glob
 import json
 import os
 import resource
 import signal
 import struct
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from itertools import product
 
 try:
     import ctypes
@@ -22,14 +25,14 @@ try:
 except ImportError:  # without ctypes there are no guards, but the interpreter works
     ctypes = None  # type: ignore[assignment]
 
-__all__ = ["die_with_parent", "enable"]
+__all__ = ["die_with_parent", "enable", "python_files"]
 
 _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
 _CAPABILITY_VERSION_3 = 0x20080522
 # Besides Python: shared libraries, time zones, and files that libraries such as numpy read.
 _SYSTEM = (
     "/usr", "/lib", "/lib64", "/nix/store", "/etc/ld.so.cache", "/etc/localtime", "/etc/mime.types", "/dev/urandom",
-    "/dev/random", "/dev/zero", "/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat",
+    "/dev/random", "/dev/zero", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat",
     "/proc/sys/vm/overcommit_memory", "/sys/devices/system/cpu", "/sys/fs/cgroup",
 )  # fmt: skip
 _CONNECTING = (
@@ -43,7 +46,14 @@ def main() -> None:
     sys.stdout.write(json.dumps(enable(json.loads(sys.argv[1]), os.getcwd(), ())))
 
 
-def enable(limits: Mapping[str, int], own: str, readable: Sequence[str], *, connects: bool = False) -> dict[str, str]:
+def enable(
+    limits: Mapping[str, int],
+    own: str,
+    readable: Sequence[str],
+    *,
+    connects: bool = False,
+    packages: Sequence[str] | None = None,
+) -> dict[str, str]:
     """Confine this process irreversibly. Returns the missing guards, each with its reason.
 
     Args:
@@ -51,10 +61,11 @@ def enable(limits: Mapping[str, int], own: str, readable: Sequence[str], *, conn
         own: the only directory that the process may write to.
         readable: what it may read besides Python and the system's libraries.
         connects: whether it may connect to a server. Then it can read what names and certificates need too.
+        packages: files and directories of installed packages that it may read, besides the standard library; None: all.
     """
     steps: tuple[tuple[tuple[str, ...], Callable[[], None]], ...] = (
         (("processes",), _give_up_privileges),
-        (("files",), lambda: _restrict_files(own, (*readable, *(_CONNECTING if connects else ())))),
+        (("files",), lambda: _restrict_files(own, (*readable, *(_CONNECTING if connects else ())), packages)),
         (("processes", "network"), lambda: _filter_calls(connects)),
         (("memory",), lambda: _limit_memory(limits["memory"])),
     )
@@ -102,10 +113,26 @@ def _give_up_privileges() -> None:
         raise OSError(ctypes.get_errno(), "capabilities cannot be given up")
 
 
-def _restrict_files(own: str, readable: Sequence[str]) -> None:
+def _restrict_files(own: str, readable: Sequence[str], packages: Sequence[str] | None) -> None:
+    rules = python_files(None if packages is None else tuple(packages))
+    landlock.restrict(_libc(), own, (*rules, *landlock.reading(("/proc/self", *readable))))
+
+
+@cache
+def python_files(packages: tuple[str, ...] | None) -> Sequence[landlock.Rule]:
+    """The rules for Python and the system's libraries. A process may ask for them before it forks many others."""
     libraries = os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
-    python = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}
-    landlock.restrict(_libc(), own, [*_SYSTEM, *filter(None, libraries), *sorted(python), *readable])
+    prefixes = sorted({sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix})
+    hidden: set[str] = set()
+    if packages is not None:
+        hidden = {folder for prefix in prefixes for folder in _package_folders(prefix)}
+        prefixes = [os.path.join(prefix, lib) for prefix in prefixes for lib in ("lib", "lib64")]
+    return tuple(landlock.reading([*_SYSTEM, *filter(None, libraries), *prefixes, *(packages or ())], hidden))
+
+
+def _package_folders(prefix: str) -> Iterator[str]:
+    for lib, kind in product(("lib", "lib64", "local/lib"), ("site-packages", "dist-packages")):
+        yield from map(os.path.realpath, glob.iglob(os.path.join(prefix, lib, "python3*", kind)))
 
 
 def _filter_calls(connects: bool) -> None:

@@ -1,16 +1,19 @@
-"""Agents of real frameworks are trained on exactly what the model sampled. The session `agents` has the frameworks."""
+"""Agents of real frameworks are trained on exactly what the model sampled. The session `agents` has the frameworks.
+
+The agents are those of the documentation's pages, `docs/agents/`."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import re
+import runpy
 import shutil
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
-from agent_examples.frameworks import AGENTS
 from conversations import CHAT, LIMITS, RecordingSampler, check_exact, episode
 
 from rlfactory_core.gateway.function import FunctionAgents
@@ -22,7 +25,20 @@ from rlfactory_core.rewards import exact_match
 from rlfactory_core.types import Sample, StopReason, Trajectory
 
 pytestmark = pytest.mark.skipif(find_spec("agents") is None, reason="`nox -s agents` installs the frameworks")
-PROGRAM = Path(__file__).parents[1] / "support" / "agent_examples" / "agent.mjs"
+PAGES = Path(__file__).parents[2] / "docs" / "agents"
+FILE = re.compile(r"<!-- file: (\S+) -->\n```\w+\n(.*?)```", re.S)
+# By page; or with what the page says that works as well.
+AGENTS: dict[str, tuple[str, str] | None] = {
+    "openai_sdk": None,
+    "openai_agents": None,
+    "openai_agents, chat": ("OpenAIResponsesModel", "OpenAIChatCompletionsModel"),
+    "langgraph": None,
+    "langgraph, streamed": ("streaming = False", "streaming = True"),
+    "smolagents": None,
+    "smolagents, code": ("ToolCallingAgent", "CodeAgent"),
+    "qwen_agent": None,
+    "anthropic_sdk": None,
+}
 QUESTION = Sample("s", "In which country is Tedre Labs based?", "Ransta")
 
 
@@ -38,11 +54,25 @@ CODE = [
     '<code>\nfinal_answer("Ransta")\n</code>',
 ]
 SCRIPTS = {
-    "smolagents, tools": [PARALLEL, call("final_answer", answer="Ransta")],
+    "smolagents": [PARALLEL, call("final_answer", answer="Ransta")],
     "smolagents, code": CODE,
-    "qwen-agent": [call(query="Tedre Labs"), "Ransta"],
+    "qwen_agent": [call(query="Tedre Labs"), "Ransta"],
 }
-ROWS = {"smolagents, tools": 2, "smolagents, code": 2}  # they rewrite their history; all others have one row
+ROWS = {"smolagents": 2, "smolagents, code": 2}  # they rewrite their history; all others have one row
+
+
+def code_of(page: str) -> str:
+    found = FILE.search((PAGES / f"{page}.md").read_text("utf-8"))
+    assert found is not None
+    return found[2]
+
+
+def agent_of(name: str, folder: Path) -> Any:
+    """The method `agent` of the task on a page."""
+    code, change = code_of(name.split(",", maxsplit=1)[0]), AGENTS[name]
+    file = folder / "plugin.py"
+    file.write_text(code.replace(*change) if change else code, "utf-8")
+    return runpy.run_path(str(file))["Research"]().agent
 
 
 def play(agent: Any, script: list[str]) -> tuple[Trajectory, RecordingSampler]:
@@ -61,8 +91,8 @@ def play(agent: Any, script: list[str]) -> tuple[Trajectory, RecordingSampler]:
 
 
 @pytest.mark.parametrize("name", AGENTS)
-def test_the_tokens_trained_are_those_sampled(name: str) -> None:
-    played, sampler = play(FunctionAgents(AGENTS[name]), SCRIPTS.get(name, TOOL_TURNS))
+def test_the_tokens_trained_are_those_sampled(name: str, tmp_path: Path) -> None:
+    played, sampler = play(FunctionAgents(agent_of(name, tmp_path)), SCRIPTS.get(name, TOOL_TURNS))
     assert played.faults == ()
     assert played.stop is StopReason.FINAL_ANSWER
     assert exact_match(played.answer or "", ["Ransta"]) == 1.0
@@ -75,7 +105,9 @@ def test_the_tokens_trained_are_those_sampled(name: str) -> None:
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="there is no Node")
-def test_a_node_program() -> None:
-    played, sampler = play(ProgramAgents(f"node {PROGRAM}"), TOOL_TURNS)
+def test_a_node_program(tmp_path: Path) -> None:
+    program = tmp_path / "agent.mjs"
+    program.write_text(code_of("node"), "utf-8")
+    played, sampler = play(ProgramAgents(f"node {program}"), TOOL_TURNS)
     assert (played.answer, played.info, len(played.rows)) == ("Ransta", {"sdk": "none"}, 1)
     check_exact(played.turns, sampler)

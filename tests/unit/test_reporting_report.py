@@ -60,6 +60,20 @@ def test_the_whole_page(tmp_path: Path) -> None:
     assert outline.figures >= 12
 
 
+def test_rows_and_why_they_begin_are_shown(tmp_path: Path) -> None:
+    folder = finished_run(tmp_path)
+    assert "edited history" not in page(folder)[0]
+    played = make_trajectory(1.1, calls=2)
+    *first, last = played.turns
+    rewritten = replace(played, turns=(*first, replace(last, row=1, fork="edited_history")))
+    folder.write_trajectories("eval-after", [rewritten], decode)
+    folder.append_metrics(61, {"rows": 1.5, "forks/edited_history": 8.0})
+    folder.append_metrics(62, {"rows": 1.7, "forks/edited_history": 9.0})
+    html = page(folder)[0]
+    assert "row 1: edited history" in html
+    assert "sequences a trajectory" in html
+
+
 @pytest.mark.parametrize("lines", [0, 1, 2])
 def test_a_run_that_stopped_early_has_a_page_too(tmp_path: Path, lines: int) -> None:
     folder = RunFolder.create("search", root=tmp_path)

@@ -55,6 +55,16 @@ class Waits:
         return Score(1.0)
 
 
+class BlocksVerifying:
+    def verify(self, trajectory: Trajectory) -> Verdict:
+        return Verdict(True)
+
+
+class RanksNothing:
+    async def score_group(self, group: Group) -> None:
+        return None
+
+
 class Says:
     def __init__(self, passed: bool | None) -> None:
         self.verdict = Verdict(passed, ("because",))
@@ -125,6 +135,8 @@ def test_verifiers_score_one_zero_or_leave_a_fault() -> None:
         (Fixed(1.0), "it gave 1.0; expected a Score", "unusable"),  # type: ignore[arg-type]
         (Fixed(None), "it gave None; expected a Score", "unusable"),  # type: ignore[arg-type]
         (Blocks(), "not async; write `async def score(…)`", "crashed"),
+        (BlocksVerifying(), "not async; write `async def verify(…)`", "crashed"),
+        (RanksNothing(), "'NoneType' object is not iterable", "crashed"),
         (Waits([], 2), "no score within 0.01 s", "late"),
     ],
 )

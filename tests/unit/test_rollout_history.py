@@ -82,6 +82,31 @@ def test_what_cannot_be_made_shorter_ends_with_length() -> None:
     assert (played.stop, len(played.turns)) == (StopReason.LENGTH, 1)
 
 
+def test_the_model_writes_a_summary_which_takes_the_place_of_the_history() -> None:
+    sampler = RecordingSampler(
+        [calling(query="a"), calling(query="b"), f"a is blue {calling(query='lost')}", calling(query="c"), ANSWER]
+    )
+    played = play(sampler, CHAT, History("summarize", tokens=800))
+    rows = [(turn.row, turn.fork) for turn in played.turns]
+    assert rows[:4] == [(0, ""), (0, ""), (0, ""), (1, "summarized")]
+    summary, after = texts(played, CHAT)[2:4]
+    assert "about b:" in summary
+    assert "Write down what you need" in summary
+    assert "Who?" in after
+    assert "a is blue" in after
+    assert "about a:" not in after
+    assert [len(turn.results) for turn in played.turns[:4]] == [1, 1, 0, 1]  # the call in the summary is not made
+    assert not played.turns[2].message.tool_calls
+    check_exact(played.turns, sampler)
+    assert (played.stop, sampler.live) == (StopReason.FINAL_ANSWER, set())
+
+
+def test_a_summary_that_does_not_fit_ends_with_length() -> None:
+    sampler = RecordingSampler([calling(query="a" * 100), "a summary", ANSWER])
+    played = play(sampler, CHAT, History("summarize", tokens=100), RolloutLimits(8, 16, 400, 420))
+    assert (played.stop, len(played.turns)) == (StopReason.LENGTH, 1)
+
+
 class QwenSampler:
     """Thinks before each call, in the ids of Qwen3."""
 
@@ -132,4 +157,4 @@ def test_thinking_is_dropped_where_the_template_drops_it(mode: Any) -> None:
 
 def test_the_configuration_has_the_budget() -> None:
     assert History.of(RolloutConfig(context="compact", max_tokens=3000)).tokens == 1500
-    assert History.of(RolloutConfig(context="compact", context_tokens=700)).tokens == 700
+    assert History.of(RolloutConfig(context="summarize", context_tokens=700)).tokens == 700

@@ -19,6 +19,7 @@ from typing import Any
 from rlfactory_core import errors
 from rlfactory_core.errors import BackendError
 from rlfactory_interpreter.limits import MIB, InterpreterLimits
+from rlfactory_interpreter.packages import Reads, files_of
 from rlfactory_interpreter.sandbox import scratch
 
 _log = logging.getLogger(__name__)
@@ -57,7 +58,7 @@ class ForkServer:
     client: int  # id of the process that started it; a fork of that process needs a fork server of its own
 
 
-def settings(limits: InterpreterLimits, preload: Sequence[str], readable: Sequence[str]) -> dict[str, Any]:
+def settings(limits: InterpreterLimits, preload: Sequence[str], reads: Reads) -> dict[str, Any]:
     """The fork server's settings, without its folder."""
     return {
         "limits": {
@@ -70,7 +71,8 @@ def settings(limits: InterpreterLimits, preload: Sequence[str], readable: Sequen
         "entries": limits.scratch_entries,
         "threads": limits.threads,
         "preload": list(preload),
-        "readable": [os.path.abspath(path) for path in readable],
+        "packages": files_of((*preload, *reads.packages)),
+        "readable": [os.path.abspath(path) for path in reads.files],
     }
 
 
@@ -124,7 +126,7 @@ def missing_guards() -> Mapping[str, str]:
     Raises:
         BackendError: the process does not start.
     """
-    limits = json.dumps(settings(InterpreterLimits(), (), ())["limits"])
+    limits = json.dumps(settings(InterpreterLimits(), (), Reads())["limits"])
     with tempfile.TemporaryDirectory(prefix="rlfactory-guards-") as folder:
         done = subprocess.run(  # noqa: S603
             _command("rlfactory_core.workers.guards", limits),

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from rlfactory_core.errors import BackendError
 from rlfactory_interpreter.forkserver import ForkServer, log_tail, remove_folder, settings, start_forkserver
 from rlfactory_interpreter.limits import InterpreterLimits
+from rlfactory_interpreter.packages import Reads
 from rlfactory_interpreter.process import Process, connections
 
 _log = logging.getLogger(__name__)
@@ -24,12 +25,11 @@ class Processes:
 
     Args:
         preload: modules that the fork server imports once, for all processes.
-        readable: files and directories that the code may read, besides Python and the system's libraries.
     """
 
-    def __init__(self, limits: InterpreterLimits, preload: Sequence[str], readable: Sequence[str]) -> None:
+    def __init__(self, limits: InterpreterLimits, preload: Sequence[str], reads: Reads) -> None:
         self._limits = limits
-        self._settings = settings(limits, preload, readable)
+        self._settings = settings(limits, preload, reads)
         self._forkserver: ForkServer | None = None
 
     async def start(self) -> tuple[Process, Mapping[str, str]]:

@@ -14,6 +14,7 @@ from rlfactory_core.errors import BackendError, UsageError, nearest
 from rlfactory_core.types import ToolSpec
 from rlfactory_interpreter.forkserver import missing_guards
 from rlfactory_interpreter.limits import InterpreterLimits
+from rlfactory_interpreter.packages import Reads
 from rlfactory_interpreter.process import Process
 from rlfactory_interpreter.processes import Processes
 from rlfactory_interpreter.session import Session
@@ -42,12 +43,12 @@ class CodeInterpreter:
         description: str,
         limits: InterpreterLimits,
         preload: tuple[str, ...],
-        readable: tuple[str, ...],
+        reads: Reads,
         require: tuple[str, ...],
     ) -> None:
-        self._rebuild = (name, description, limits, preload, readable, require)
+        self._rebuild = (name, description, limits, preload, reads, require)
         self._limits, self._required = limits, require
-        self._processes = Processes(limits, preload, readable)
+        self._processes = Processes(limits, preload, reads)
         self._warned = False
         code = {"type": "string", "description": "Python source code."}
         self.spec = ToolSpec(
@@ -98,15 +99,18 @@ class CodeInterpreter:
         return process
 
 
-def _check_names(limits: Iterable[str], preload: Iterable[str], require: Iterable[str]) -> None:
+def _check_names(
+    limits: Iterable[str], require: Iterable[str], preload: Iterable[str], packages: Iterable[str]
+) -> None:
     known = InterpreterLimits.__dataclass_fields__
     for given, names in ((limits, known), (require, GUARDS)):
         for item in given:
             if item not in names:
                 raise UsageError(f"code_interpreter: there is no limit or guard {item!r}. {nearest(item, names)}")
-    for module in preload:
-        if find_spec(module.partition(".")[0]) is None:
-            raise UsageError(f"code_interpreter: preload names {module!r}, which is not installed.")
+    for what, modules in (("preload", preload), ("packages", packages)):
+        for module in modules:
+            if find_spec(module.partition(".")[0]) is None:
+                raise UsageError(f"code_interpreter: {what} names {module!r}, which is not installed.")
 
 
 def _check_required(required: Sequence[str], missing: Mapping[str, str]) -> None:
@@ -126,17 +130,18 @@ def code_interpreter(
     *,
     description: str = _DESCRIPTION,
     preload: Sequence[str] = (),
+    packages: Sequence[str] = (),
     readable: Sequence[str | os.PathLike[str]] = (),
     require: Sequence[str] = (),
     **limits: float,
 ) -> CodeInterpreter:
     """A tool that runs the model's Python code, in one process per trajectory.
 
-    The process has this Python and its packages. A separate *fork server* forks it. It lives until the trajectory ends,
-    and is paused between calls. Code that exceeds a limit is killed. The model is told the reason, and its next call
-    starts a new process. Exceptions and crashes of the code are ``tool`` faults. If no process can be started, that is
-    an ``infra`` fault. The time limit is wall-clock time. So for code that computes much, set
-    ``tools.overrides.code_interpreter.concurrency`` to the number of cores.
+    The process has this Python, its standard library and the named packages. A separate *fork server* forks it. It
+    lives until the trajectory ends, and is paused between calls. Code that exceeds a limit is killed. The model is told
+    the reason, and its next call starts a new process. Exceptions and crashes of the code are ``tool`` faults. If no
+    process can be started, that is an ``infra`` fault. The time limit is wall-clock time. So for code that computes
+    much, set ``tools.overrides.code_interpreter.concurrency`` to the number of cores.
 
     The guards, and where they exist:
 
@@ -145,10 +150,11 @@ def code_interpreter(
       are not counted.
     - *network*: no sockets. Linux on x86-64 and aarch64 (seccomp).
     - *processes*: no new processes or other programs, no signals to other processes, no access to them. Linux likewise.
-    - *files*: the code reads only Python, the system's libraries and ``readable``. It writes only into the process's
-      own directory, which is removed with it. It cannot read other processes' memory and environment. Linux 6.2 and
-      later (Landlock). Names, sizes and dates of other files stay visible. Changes of permissions and dates seem to
-      succeed and have no effect.
+    - *files*: the code reads only Python's standard library, the packages in ``preload`` and ``packages`` with what
+      they require, the system's libraries and ``readable``. Other installed packages may hold answers. It writes only
+      into the process's own directory, which is removed with it. It cannot read other processes' memory and
+      environment. Linux 6.2 and later (Landlock). Names, sizes and dates of other files stay visible. Changes of
+      permissions and dates seem to succeed and have no effect.
     - Environment variables are not inherited, on any platform.
 
     A missing guard is logged once as a warning. If ``require`` names it, the tool refuses to run. The guards stop
@@ -159,6 +165,7 @@ def code_interpreter(
         description: the tool's description for the model.
         preload: modules that the fork server imports once, so that trajectories import them at no cost. They must not
             start threads at import. Their random state is the same in all trajectories.
+        packages: more modules of installed packages that the code may import, such as ``numpy``.
         readable: more files and directories that the code may read.
         require: guards that must be there: ``files``, ``memory``, ``network``, ``processes``.
         **limits: the fields of `InterpreterLimits`, for example ``seconds=5``, ``memory_mb=512``.
@@ -166,7 +173,7 @@ def code_interpreter(
     Raises:
         UsageError: an unknown limit, guard or module, an invalid value, or a required guard that this platform lacks.
     """
-    _check_names(limits, preload, require)
+    _check_names(limits, require, preload, packages)
     if require:
         _check_required(require, missing_guards())
     return CodeInterpreter(
@@ -174,6 +181,6 @@ def code_interpreter(
         description,
         InterpreterLimits(**limits),  # type: ignore[arg-type]
         tuple(preload),
-        tuple(os.fspath(path) for path in readable),
+        Reads(tuple(packages), tuple(os.fspath(path) for path in readable)),
         tuple(require),
     )

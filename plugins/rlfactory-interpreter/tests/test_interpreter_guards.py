@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -128,8 +129,22 @@ def test_what_ordinary_code_does_works() -> None:
 
 def test_installed_packages_can_be_used() -> None:
     pytest.importorskip("numpy", reason="an installed package with compiled parts")
-    (result,) = play("import numpy\nnumpy.linalg.solve([[2.0, 0.0], [0.0, 4.0]], [2.0, 2.0])")
-    assert result.content == "array([1. , 0.5])\n"
+    code = "import numpy\nnumpy.linalg.solve([[2.0, 0.0], [0.0, 4.0]], [2.0, 2.0])"
+    for named in ({"packages": ["numpy"]}, {"preload": ["numpy"]}):
+        (result,) = play(code, **named)
+        assert result.content == "array([1. , 0.5])\n"
+
+
+def test_packages_that_nobody_named_are_not_read() -> None:
+    """They may hold a benchmark's answers."""
+    pytest.importorskip("numpy", reason="an installed package")
+    spec = find_spec("pluggy")
+    assert spec is not None
+    imported, opened, used = play(
+        "import pluggy", f"open({spec.origin!r})", "import numpy, sqlite3", packages=["numpy"]
+    )
+    assert [result.fault for result in (imported, opened, used)] == [FaultKind.TOOL, FaultKind.TOOL, None]
+    assert "Permission denied" in opened.content
 
 
 def test_files_elsewhere_keep_their_content_mode_and_dates(tmp_path: Path) -> None:

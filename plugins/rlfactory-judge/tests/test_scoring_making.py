@@ -21,7 +21,7 @@ from rlfactory_core.protocols import NeedsModelPool, PoolRequest
 from rlfactory_core.runner import resolve
 from rlfactory_core.tasks.scorers import ScorerLifecycle
 from rlfactory_core.tasks.task import Task
-from rlfactory_core.testing.redteam.wrong import all_injections
+from rlfactory_core.testing.redteam.mutations import all_injections
 
 POOL = {"placement": "pool", "model": "some/judge"}
 

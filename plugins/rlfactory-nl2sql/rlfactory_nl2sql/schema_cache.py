@@ -20,7 +20,6 @@ class Schemas:
 
     def __init__(self, pool: WorkerPool) -> None:
         self._pool = pool
-        self._known: dict[DatabaseRef, Schema] = {}
         self._requests: dict[DatabaseRef, asyncio.Task[Schema]] = {}
 
     async def get(self, ref: DatabaseRef) -> Schema:
@@ -29,23 +28,19 @@ class Schemas:
         Raises:
             BackendError: the database does not answer. The next call tries again.
         """
-        if ref not in self._known:
-            request = self._requests.get(ref)
-            if request is None:
-                request = self._requests[ref] = asyncio.ensure_future(self._read(ref))
-                request.add_done_callback(partial(self._finished, ref))
-            await asyncio.shield(request)
-        return self._known[ref]
+        request = self._requests.get(ref)
+        if request is None:
+            request = self._requests[ref] = asyncio.ensure_future(self._read(ref))
+            request.add_done_callback(partial(self._forget_failed, ref))
+        return await asyncio.shield(request)
 
     async def _read(self, ref: DatabaseRef) -> Schema:
         try:
             schema: Schema = await self._pool.run(SchemaJob(ref), DEADLINE_S, affinity=ref.location)
         except QueryError as error:  # not a model's query: the worker process ended
             raise BackendError(f"The database {ref.display} does not tell its schema: {error}") from error
-        self._known[ref] = schema
         return schema
 
-    def _finished(self, ref: DatabaseRef, request: asyncio.Task[Schema]) -> None:
-        del self._requests[ref]
-        if not request.cancelled():
-            request.exception()  # retrieved, so that asyncio does not report it if all callers are gone
+    def _forget_failed(self, ref: DatabaseRef, request: asyncio.Task[Schema]) -> None:
+        if request.cancelled() or request.exception():  # read here, so that asyncio does not report it
+            del self._requests[ref]

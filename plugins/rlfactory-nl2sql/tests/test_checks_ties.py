@@ -145,7 +145,6 @@ def test_in_doubt_it_is_left_alone(sql: str) -> None:
         ("SELECT DISTINCT ON (age) name, age FROM singer ORDER BY age LIMIT 3", "postgres"),
         ("SELECT name FROM singer ORDER BY age LIMIT 10%", "duckdb"),
         ("SELECT name FROM singer ORDER BY ALL LIMIT 3", "duckdb"),
-        ("FROM singer ORDER BY age LIMIT 3", "duckdb"),
     ],
 )
 def test_nor_what_only_one_dialect_has(sql: str, dialect: str) -> None:
@@ -157,8 +156,8 @@ def test_every_dialect(dialect: str) -> None:
     untied = of("SELECT s.name AS n FROM singer AS s ORDER BY n DESC, s.age LIMIT 3 OFFSET 2", dialect)
 
     assert untied == Untied(
-        "SELECT * FROM (\nSELECT s.name AS n, DENSE_RANK() OVER (ORDER BY (s.name) DESC, s.age) AS untied_rank\n"
-        " FROM singer AS s ORDER BY n DESC, s.age\n) AS untied_all WHERE untied_rank <= 5 ORDER BY untied_rank",
+        "SELECT * FROM (SELECT s.name AS n, DENSE_RANK() OVER (ORDER BY (s.name) DESC, s.age) AS untied_rank"
+        " FROM singer AS s ORDER BY n DESC, s.age) AS untied_all WHERE untied_rank <= 5 ORDER BY untied_rank",
         1,
         3,
         2,
@@ -170,6 +169,12 @@ def test_fetch_first_is_a_limit() -> None:
         untied = of(f"SELECT name FROM singer ORDER BY age {sql}", "postgres")
         assert untied is not None
         assert untied.limit == limit
+
+
+def test_duckdbs_from_first_has_a_rank_too() -> None:
+    untied = of("FROM singer ORDER BY age", "duckdb")
+    assert untied is not None
+    assert untied.sql == "SELECT *, DENSE_RANK() OVER (ORDER BY age) AS untied_rank FROM singer ORDER BY age"
 
 
 def test_mysql_needs_different_names_in_a_derived_table() -> None:

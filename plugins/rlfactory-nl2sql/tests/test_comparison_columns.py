@@ -98,7 +98,6 @@ def test_a_table_is_found_again_in_any_order(table: Table) -> None:
             id="latin squares of two groups",
         ),
         pytest.param(HALVES, trade(HALVES, 0), id="random halves"),
-        pytest.param(PLANE, trade(PLANE, 0), id="affine plane"),
         pytest.param(cycles(6), cycles(3, 3), id="one cycle or two"),
         pytest.param(cycles(10, 5), cycles(8, 7), id="cycles of other lengths"),
     ],
@@ -115,9 +114,15 @@ def test_one_changed_value_among_equal_columns_is_seen() -> None:
     assert "no column of the result has the values of the gold query's" in str(difference(table, changed))
 
 
-def test_a_puzzle_ends_undecided_and_in_time() -> None:
-    """Many equal parts, of which one is different: trying all their assignments would take forever."""
-    gold, result = cycles(*[6] * 12), cycles(*[6] * 11, 3, 3)
+@pytest.mark.parametrize(
+    ("gold", "result"),
+    [
+        # Many equal parts, of which one is different: trying all their assignments would take forever.
+        pytest.param(cycles(*[6] * 12), cycles(*[6] * 11, 3, 3), id="one cycle of twelve"),
+        pytest.param(PLANE, trade(PLANE, 0), id="affine plane"),
+    ],
+)
+def test_a_puzzle_ends_undecided_and_in_time(gold: Table, result: Table) -> None:
     with modest_effort(), pytest.raises(VerifierError, match="too much alike"):
         difference(gold, shuffled(result))
 

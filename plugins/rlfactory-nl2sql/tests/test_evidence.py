@@ -47,6 +47,32 @@ def passes(path: Path, pairs: Sequence[tuple[str, str]]) -> list[bool | None]:
     return [verdict.passed for verdict in verdicts(path, pairs)]
 
 
+@pytest.mark.parametrize(
+    ("gold", "prediction"),
+    [
+        # The data have no NULL, and nobody asks the gold query for one.
+        ("SELECT COUNT(*) FROM artist", "SELECT COUNT(born) FROM artist"),
+        ("SELECT COUNT(DISTINCT sex) FROM artist", "SELECT COUNT(*) FROM (SELECT DISTINCT sex FROM artist)"),
+        ("SELECT name FROM artist", "SELECT name FROM artist WHERE born IS NOT NULL"),
+        # The constant is the prediction's.
+        ("SELECT title FROM album WHERE ended > started", "SELECT title FROM album WHERE ended > started + 1"),
+        ("SELECT AVG(price) FROM album", "SELECT AVG(price) FROM album WHERE price < 24.5"),
+    ],
+)
+def test_a_prediction_of_another_form_is_confirmed_around_its_own_constants(
+    music: Path, gold: str, prediction: str
+) -> None:
+    assert passes(music, [(gold, prediction)]) == [False]
+
+
+def test_a_rewrite_is_confirmed(music: Path) -> None:
+    gold = "SELECT title FROM album WHERE artist IN (SELECT id FROM artist WHERE sex = 'M')"
+    joined = "SELECT a.title FROM album a JOIN artist b ON a.artist = b.id AND b.sex = 'M'"
+    (verdict,) = verdicts(music, [(gold, joined)])
+    assert verdict.passed is True
+    assert verdict.data["instances"] == 5 + 8
+
+
 NOTHING = "SELECT SUM(price) FROM album WHERE title = 'Album 3' AND title = 'Album 4'"
 FEW = "SELECT COUNT(*) FROM album WHERE price < 0 AND price > 100"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import gc
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, replace
@@ -42,6 +41,7 @@ from rlfactory_core.reporting.loggers import open_loggers
 from rlfactory_core.reporting.trajectories import stored
 from rlfactory_core.tasks.runtime import TaskResources, TaskRuntime
 from rlfactory_core.types import Sample
+from rlfactory_core.utils.garbage import collect_rarely
 
 PREFIX_SAMPLES = 64  # prompts that are compared to find the shared prefix
 
@@ -192,10 +192,7 @@ async def opened(run: EngineRun, compute: Compute, *, training: bool) -> AsyncIt
         )
         sampler = LocalSampler(decoder, compute.thread, deterministic=config.rollout.deterministic)
         rollouts = Rollouts(runtime, await stack.enter_async_context(sampler), workers, samples, eval_samples)
-        # Thousands of calls in flight trigger full garbage collections; each would walk through all objects of torch.
-        gc.collect()
-        gc.freeze()
-        stack.callback(gc.unfreeze)
+        stack.callback(collect_rarely())
         recorder = None
         if workers.first:
             shown = config.model_dump(mode="json")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from rlfactory_core.engines.verl.sampler import ServerSampler
 from rlfactory_core.tasks.parts import TaskParts
 from rlfactory_core.tasks.runtime import TaskResources, TaskRuntime
 from rlfactory_core.types import Fault, FaultKind, StopReason, Trajectory
+from rlfactory_core.utils.garbage import collect_rarely
 from rlfactory_core.utils.seeds import derive_seed
 
 
@@ -41,9 +41,7 @@ class WorkerRuntime:
         folder = Path(payload.folder)
         self._run, self._pool = RunContext(folder, StopFile(folder).ask), pool
         self._opening: asyncio.Task[TaskRuntime] | None = None
-        # Thousands of calls in flight trigger full garbage collections; each would walk through all objects of torch.
-        gc.collect()
-        gc.freeze()
+        collect_rarely()
 
     async def play(self, data: bytes, attempt: int, sampler: ServerSampler) -> tuple[RolloutRequest, Trajectory]:
         """Roll out and score.

@@ -14,16 +14,16 @@ from typing import Any
 from unittest.mock import patch
 
 from rlfactory_core.context import ToolContext
-from rlfactory_core.protocols import Env, EnvStep, Tool
+from rlfactory_core.protocols import EnvStep, Tool
 from rlfactory_core.testing.bench import TaskBench
 from rlfactory_core.testing.checks.context import CheckContext
 from rlfactory_core.testing.checks.result import Evidence, seen, wrong
 from rlfactory_core.testing.examples import example_calls
-from rlfactory_core.testing.leaks import ResourceSnapshot, still_there, written_files
-from rlfactory_core.testing.policies import Policy, oracle, script
+from rlfactory_core.testing.leaks import ResourceSnapshot, noted_files, still_there
+from rlfactory_core.testing.policies import oracle, script
 from rlfactory_core.testing.wrappers import EnvWrapper, ToolWrapper
 from rlfactory_core.tiny import answer_text
-from rlfactory_core.types import Message, ToolCall, Trajectory
+from rlfactory_core.types import Message, Sample, ToolCall, Trajectory
 
 _GRACE_S = 3.0  # for tasks, processes and threads to end
 
@@ -39,30 +39,26 @@ _DELAYS: tuple[Callable[[], Awaitable[None]], ...] = (  # between the start of a
 )
 
 
-class _StopPoint:
-    """The place in an episode at which the check cancels it; `reached` is set when the episode gets there."""
+class _StopPoint(EnvWrapper):
+    """The place in an episode at which the check cancels it; `reached` is set when the episode gets there.
 
-    def __init__(self, closed: int = 0) -> None:
+    If it ``stops``, it waits for ever once the environment has answered, as an episode does for its model.
+    """
+
+    def __init__(self, *, stops: bool = False) -> None:
         self.reached = asyncio.Event()
-        self.closed = closed  # how often the environment was closed
-
-
-class _StoppingEnv(EnvWrapper):
-    """If it ``stops``, it waits for ever once the environment has answered, as an episode does for its model."""
-
-    def __init__(self, env: Env, stop_point: _StopPoint, *, stops: bool) -> None:
-        super().__init__(env)
-        self._stop_point, self._stops = stop_point, stops
+        self.closed = 0  # how often the environment was closed
+        self._stops = stops
 
     async def step(self, message: Message) -> EnvStep:
         step = await super().step(message)
         if self._stops:
-            self._stop_point.reached.set()
+            self.reached.set()
             await asyncio.Event().wait()
         return step
 
     async def close(self) -> None:
-        self._stop_point.closed += 1
+        self.closed += 1
         await super().close()
 
 
@@ -81,16 +77,6 @@ class _AnnouncingTool(ToolWrapper):
         """The task's own manager closes the tool."""
 
 
-def _announcing(policy: Policy, stop_point: _StopPoint) -> Policy:
-    """The policy, which sets the stop point's event when the agent asks it."""
-
-    def announce(*asked: Any) -> Message | str:
-        stop_point.reached.set()
-        return policy(*asked)
-
-    return announce
-
-
 def check(context: CheckContext) -> Iterator[Evidence]:
     """Cancels episodes between turns and inside each tool.
 
@@ -102,12 +88,12 @@ def check(context: CheckContext) -> Iterator[Evidence]:
     with _own_temporary_folder(), contextlib.ExitStack() as stack:
         bench = context.closed_bench()
         bench.__enter__()
-        stack.callback(_close_quietly, bench, context.options.close_s)
+        stack.callback(context.close_quietly, bench)
         # One normal pass first, so that resources which all episodes share exist before the cancellations.
         bench.play(oracle(bench.task), context.some(), deadline_s=context.options.deadline_s)
         calls = {call.name: call for call in example_calls(bench.tools, played)}
         opened = ResourceSnapshot.now()
-        with written_files().noted() as made:
+        with noted_files() as made:
             cancelled, problems = bench.run(_cancel_all(context, bench, calls), 600.0, "cancelling")
             stack.close()
             left = _left(before, made)
@@ -120,40 +106,42 @@ def check(context: CheckContext) -> Iterator[Evidence]:
         yield seen(f"{cancelled} episodes cancelled between turns and in {len(calls)} tools: nothing is left")
 
 
-def _close_quietly(bench: TaskBench, deadline_s: float) -> None:
-    with contextlib.suppress(Exception):  # the boundary to the task's close; the check `close` reports its errors
-        bench.close(deadline_s)
-
-
 async def _cancel_all(context: CheckContext, bench: TaskBench, calls: Mapping[str, ToolCall]) -> tuple[int, list[str]]:
     """The number of cancelled episodes, and the problems that were found."""
-    running = asyncio.all_tasks()
-    sample, problems, count = context.some()[0], [], 0
-    if bench.resources.agents.exist:
-        for delay in _DELAYS:
-            stop_point = _StopPoint(closed=1)  # there is no environment
-            play = bench.episode(_announcing(oracle(bench.task), stop_point), sample)
-            problem = await _cancelled(play, stop_point, delay, context.options.deadline_s)
-            problems += [f"cancelled in the agent, {problem}"] if problem else []
-        names = await _tasks_left(running)
-        return len(_DELAYS), [*problems, *(f"the asyncio task {name} of a cancelled agent is left" for name in names)]
-    for call in (None, *calls.values()):
-        where = f"in the tool {call.name}" if call else "between turns"
-        for delay in _DELAYS:
-            stop_point = _StopPoint()
-            policy = script(call, answer_text("42")) if call else oracle(bench.task)
-            manager = bench.manager(partial(_AnnouncingTool, stop_point=stop_point)) if call else None
-            around = partial(_StoppingEnv, stop_point=stop_point, stops=call is None)
-            play = bench.episode(policy, sample, manager=manager, around=around)
+    running, sample = asyncio.all_tasks(), context.some()[0]
+    count, problems = 0, []
+    agent = bench.resources.agents.exist
+    for call in (None, *(() if agent else calls.values())):
+        where = f"in the tool {call.name}" if call else "in the agent" if agent else "between turns"
+        for delay in _DELAYS if call or agent else _DELAYS[:1]:
+            stop_point = _StopPoint(stops=call is None)
+            play = _announced(bench, sample, call, stop_point)
             problem = await _cancelled(play, stop_point, delay, context.options.deadline_s)
             count += 1
             problems += [f"cancelled {where}, {problem}"] if problem else []
-            if call is None:
-                break
         names = await _tasks_left(running)
         problems += [f"after a cancellation {where} the asyncio task {name} is left" for name in names]
         running |= asyncio.all_tasks()
     return count, problems
+
+
+def _announced(
+    bench: TaskBench, sample: Sample, call: ToolCall | None, stop_point: _StopPoint
+) -> Coroutine[Any, Any, Trajectory]:
+    """An episode that gets to the stop point in the tool that is called, or where its agent or environment waits."""
+    if call:
+        manager = bench.manager(partial(_AnnouncingTool, stop_point=stop_point))
+        return bench.episode(script(call, answer_text("42")), sample, manager=manager, around=stop_point.around)
+    policy = oracle(bench.task)
+    if not bench.resources.agents.exist:
+        return bench.episode(policy, sample, around=stop_point.around)
+
+    def announce(*asked: Any) -> Message | str:
+        stop_point.reached.set()
+        return policy(*asked)
+
+    stop_point.closed = 1  # there is no environment
+    return bench.episode(announce, sample)
 
 
 async def _cancelled(

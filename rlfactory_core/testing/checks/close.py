@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
 from typing import Any
+from unittest.mock import patch
 
 from rlfactory_core.tasks.runtime import TaskResources
 from rlfactory_core.testing.checks.context import CheckContext
-from rlfactory_core.testing.checks.result import Evidence, describe_error, seen, wrong
+from rlfactory_core.testing.checks.result import Evidence, describe_error, judged
 from rlfactory_core.testing.loop import LoopThread
 
 _OPENING_S = 600.0  # what a task builds when it is opened is in its cache by now
@@ -25,9 +27,9 @@ def check(context: CheckContext) -> Iterator[Evidence]:
     """
     bench = context.bench  # if the task cannot be opened, another check reports it
     for what, before in _CASES.items():
-        problem = _made_and_closed(context, before)
-        yield _evidence(what, problem)
-        if problem:
+        evidence = _evidence(what, _made_and_closed(context, before))
+        yield evidence
+        if evidence.wrong:
             return
     try:
         yield _evidence("after an open", _closed_twice(bench.resources, bench.loop, context.options.close_s))
@@ -36,11 +38,11 @@ def check(context: CheckContext) -> Iterator[Evidence]:
 
 
 def _evidence(what: str, problem: str) -> Evidence:
-    if not problem:
-        return seen(f"{what}: closed, and closed again")
-    return wrong(
-        f"{what}: {problem}. close has to be safe at any time. Let it release what is open, release it once, and not "
-        "wait for what may never happen."
+    return judged(
+        problem
+        and f"{what}: {problem}. close has to be safe at any time. Let it release what is open, release it once, and "
+        "not wait for what may never happen.",
+        f"{what}: closed, and closed again",
     )
 
 
@@ -72,18 +74,14 @@ async def _nothing(resources: TaskResources) -> None:
 
 async def _open_that_fails(resources: TaskResources) -> None:
     """The task opens, and then an error is raised."""
-
     task_open = resources.parts.task.open
 
     async def opened() -> None:
         await task_open()
         raise _InjectedError
 
-    resources.parts.task.open = opened  # type: ignore[method-assign]
-    try:
+    with patch.object(resources.parts.task, "open", opened), suppress(_InjectedError):
         await resources.open()
-    except _InjectedError:
-        return
 
 
 async def _open_that_is_cancelled(resources: TaskResources) -> None:

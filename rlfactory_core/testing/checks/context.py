@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, Self
+from functools import cached_property
+from typing import Any, Self
 
 from rlfactory_core.errors import BackendError, UsageError
-from rlfactory_core.protocols import ChatFormat, ToolManager
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.testing.bench import TaskBench
 from rlfactory_core.testing.checks.other_process import OtherProcessResult, play_in_other_process
@@ -54,11 +54,8 @@ class CheckContext:
         self.all_played: list[Trajectory] = []  # all that were played by any check
         self._bench = TaskBench(plugin, overrides, progress=progress)
         self._is_open = False
-        self._unopened: Exception | None = None  # why the task is not open
-        self._unplayed: Exception | None = None  # why there is no oracle
-        self._reported: set[str] = set()  # which of the two errors a check has already raised
+        self._failed: dict[str, Exception | None] = {}  # why there is no task or no oracle; None: a check has raised it
         self._oracle: dict[str, list[Trajectory]] = {}
-        self._other_process: OtherProcessResult | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -69,9 +66,12 @@ class CheckContext:
     def renew(self) -> None:
         """Close the open task and ignore its errors; the next check gets a new one."""
         if self._is_open:
-            with contextlib.suppress(Exception):  # the boundary to the task's close; the check `close` reports errors
-                self._bench.close(self.options.close_s)
+            self.close_quietly(self._bench)
             self._bench, self._is_open = self._bench.again(), False
+
+    def close_quietly(self, bench: TaskBench) -> None:
+        with contextlib.suppress(Exception):  # the boundary to the task's close; the check `close` reports its errors
+            bench.close(self.options.close_s)
 
     def open(self) -> None:
         """Open the task before any check, so that errors which the user can correct are shown at once.
@@ -80,7 +80,7 @@ class CheckContext:
             UsageError, BackendError: the task has no samples here, or cannot be opened. Other errors are reported by
                 the first check.
         """
-        if self._is_open or self._unopened is not None:
+        if self._is_open or _UNOPENED in self._failed:
             return
         try:
             for split in ("train", "eval"):
@@ -90,7 +90,7 @@ class CheckContext:
         except (UsageError, BackendError):
             raise
         except Exception as error:  # noqa: BLE001 - the boundary to the task's open; it is kept for the first check
-            self._unopened = error
+            self._failed[_UNOPENED] = error
 
     @property
     def bench(self) -> TaskBench:
@@ -101,8 +101,7 @@ class CheckContext:
             Exception: what opening raises, the first time.
         """
         self.open()
-        if self._unopened is not None:
-            self._raise_once(_UNOPENED, self._unopened)
+        self._raise_once(_UNOPENED)
         return self._bench
 
     def closed_bench(self) -> TaskBench:
@@ -117,19 +116,9 @@ class CheckContext:
         """Samples from all over a split."""
         return self._bench.samples(split, self.options.samples)
 
-    def play(
-        self,
-        policy: Policy,
-        samples: Sequence[Sample],
-        *,
-        attempts: int = 1,
-        manager: ToolManager | None = None,
-        chat: ChatFormat | None = None,
-    ) -> list[Trajectory]:
-        """As `TaskBench.play`; the episodes are kept for the check `bounds`."""
-        played = self.bench.play(
-            policy, samples, attempts=attempts, manager=manager, chat=chat, deadline_s=self.options.deadline_s
-        )
+    def play(self, policy: Policy, samples: Sequence[Sample], **replacing: Any) -> list[Trajectory]:
+        """As `TaskBench.play`, with its ``manager`` and ``chat``; the episodes are kept for the check `bounds`."""
+        played = self.bench.play(policy, samples, deadline_s=self.options.deadline_s, **replacing)
         self.all_played += played
         return played
 
@@ -142,28 +131,22 @@ class CheckContext:
         """
         if split not in self._oracle:
             bench = self.bench
-            if self._unplayed is not None:
-                self._raise_once(_UNPLAYED, self._unplayed)
+            self._raise_once(_UNPLAYED)
             try:
                 self._oracle[split] = self.play(oracle(bench.task), self.some(split))
-            except Exception as error:  # noqa: BLE001 - the boundary to the task's code; it is raised again
-                self._unplayed = error
-                self._raise_once(_UNPLAYED, error)
+            except Exception:
+                self._failed[_UNPLAYED] = None
+                raise
         return self._oracle[split]
 
-    @property
+    @cached_property
     def other_process(self) -> OtherProcessResult:
         """The result of playing the same plugin in another process."""
-        if self._other_process is None:
-            bench = self.bench
-            self._other_process = play_in_other_process(
-                bench.config, bench.registry.fingerprints(), self.some()[:2], 2 * self.options.deadline_s
-            )
-        return self._other_process
+        config, fingerprints = self.bench.config, self.bench.registry.fingerprints()
+        return play_in_other_process(config, fingerprints, self.some()[:2], 2 * self.options.deadline_s)
 
-    def _raise_once(self, reason: str, error: Exception) -> NoReturn:
-        """Raise the error for the first check that meets it, and `DoesNotApply` with the reason for the others."""
-        if reason in self._reported:
-            raise DoesNotApply(reason)
-        self._reported.add(reason)
-        raise error
+    def _raise_once(self, reason: str) -> None:
+        """If this has failed: raise its error for the first check, and `DoesNotApply` for the others."""
+        if reason in self._failed:
+            error, self._failed[reason] = self._failed[reason], None
+            raise error or DoesNotApply(reason)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from rlfactory_core.testing.checks.context import CheckContext
 from rlfactory_core.testing.checks.other_process import digest
-from rlfactory_core.testing.checks.result import Evidence, seen, wrong
+from rlfactory_core.testing.checks.result import Evidence, judged, seen, wrong
 from rlfactory_core.testing.policies import constant, oracle
 from rlfactory_core.testing.rewards import exact_rewards, of, opinions
 from rlfactory_core.tiny import answer_text
@@ -21,64 +21,49 @@ def check(context: CheckContext) -> Iterator[Evidence]:
 
     Rewards that a model decides are not compared.
     """
-    yield from _samples(context)
-    yield from _rewards(context)
-
-
-def _samples(context: CheckContext) -> Iterator[Evidence]:
     again = context.closed_bench()
     for split in ("train", "eval"):
         first = [digest(sample) for sample in context.rows(split)]
-        yield from _compared(context, split, first, [digest(each) for each in again.rows(split)], "a second task")
+        yield _compared(context, split, first, [digest(each) for each in again.rows(split)], "a second task")
         there = context.other_process.digests.get(split)
         if there is None:
             yield seen(f"{split}: not compared with another process, which cannot make the task: see check 'pickling'")
         else:
-            yield from _compared(context, split, first, there, "the task in another process")
+            yield _compared(context, split, first, there, "the task in another process")
+    yield from _rewards(context)
 
 
-def _compared(
-    context: CheckContext, split: str, first: Sequence[str], second: Sequence[str], whose: str
-) -> Iterator[Evidence]:
+def _compared(context: CheckContext, split: str, first: Sequence[str], second: Sequence[str], whose: str) -> Evidence:
     if first == second:
-        yield seen(f"{split}: {whose} of the same seed gives the same {len(first)} samples")
-        return
+        return seen(f"{split}: {whose} of the same seed gives the same {len(first)} samples")
     different = [index for index, pair in enumerate(zip(first, second, strict=False)) if pair[0] != pair[1]]
     where = f"the first is number {different[0]}, '{context.rows(split)[different[0]].id}'" if different else ""
     order = "in another order" if sorted(first) == sorted(second) else where or f"{len(second)} instead of {len(first)}"
-    yield wrong(
+    return wrong(
         f"{split}: {whose} of the same seed gives other samples ({order}). Draw with random.Random(seed), and do not "
         "depend on the order of a set."
     )
 
 
 def _rewards(context: CheckContext) -> Iterator[Evidence]:
-    opinionated = opinions(context.bench)
-    blind = context.play(constant(answer_text("42")), context.some())
-    played = [*context.oracle(), *blind]
-    for _ in range(_SCORED - 1):
-        scored = context.bench.score(played, deadline_s=context.options.deadline_s)
-        changed = _changed(played, scored, opinionated)
-        if changed:
-            yield wrong(
-                f"the same trajectory gets another reward when it is scored again: {changed}. A scorer must not draw "
-                "random numbers or keep state between calls; one that asks a model declares opinion = True."
-            )
-            break
-    else:
-        yield seen(f"{len(played)} trajectories scored {_SCORED} times get the same reward each time")
-    again = [
-        *context.play(oracle(context.bench.task), context.some()),
-        *context.play(constant(answer_text("42")), context.some()),
-    ]
+    opinionated, blind = opinions(context.bench), constant(answer_text("42"))
+    played = [*context.oracle(), *context.play(blind, context.some())]
+    scored = (context.bench.score(played, deadline_s=context.options.deadline_s) for _ in range(_SCORED - 1))
+    changed = next(filter(None, (_changed(played, each, opinionated) for each in scored)), "")
+    yield judged(
+        changed
+        and f"the same trajectory gets another reward when it is scored again: {changed}. A scorer must not draw "
+        "random numbers or keep state between calls; one that asks a model declares opinion = True.",
+        f"{len(played)} trajectories scored {_SCORED} times get the same reward each time",
+    )
+    again = [each for policy in (oracle(context.bench.task), blind) for each in context.play(policy, context.some())]
     changed = _changed(played, again, opinionated)
-    if changed:
-        yield wrong(
-            f"the same policy gets another reward when it plays again with the same seed: {changed}. The environment "
-            "has to derive its random numbers from the sample or the run's seed."
-        )
-    else:
-        yield seen(f"{len(played)} episodes played again get the same reward")
+    yield judged(
+        changed
+        and f"the same policy gets another reward when it plays again with the same seed: {changed}. The environment "
+        "has to derive its random numbers from the sample or the run's seed.",
+        f"{len(played)} episodes played again get the same reward",
+    )
     if opinionated:
         yield seen(f"not compared, because a model decides: {', '.join(opinionated)}")
 

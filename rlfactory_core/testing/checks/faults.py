@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rlfactory_core.protocols import Tool
 from rlfactory_core.testing.checks.context import CheckContext
-from rlfactory_core.testing.checks.result import DoesNotApply, Evidence, describe_error, seen, wrong
+from rlfactory_core.testing.checks.result import DoesNotApply, Evidence, describe_error, judged, seen, wrong
 from rlfactory_core.testing.examples import example_calls
 from rlfactory_core.testing.faults import FaultInjector, InjectedFaults
 from rlfactory_core.testing.policies import script
@@ -52,7 +52,7 @@ def _with_failure(context: CheckContext, call: ToolCall, failure: _Failure) -> E
     if results and results[0].fault is FaultKind.POLICY:
         return seen(f"{what}: not tried, because it refuses the example {call.arguments_text}")
     problem = failure.problem(context, played)
-    return wrong(f"{what}: {problem}") if problem else seen(f"{what}: as it should be")
+    return judged(problem and f"{what}: {problem}", f"{what}: as it should be")
 
 
 def _masked(context: CheckContext, played: Trajectory) -> str:

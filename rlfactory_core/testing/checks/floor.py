@@ -15,7 +15,7 @@ from rlfactory_core.testing.examples import example_calls
 from rlfactory_core.testing.policies import Policy, constant
 from rlfactory_core.testing.rewards import known_answers, last_text, mean
 from rlfactory_core.tiny import answer_text
-from rlfactory_core.types import Message, Sample, Trajectory
+from rlfactory_core.types import Message, Sample
 
 _WORDS = 4  # of the prompt, that make a random answer
 
@@ -39,7 +39,8 @@ def check(context: CheckContext) -> Iterator[Evidence]:
             yield seen(f"{name}: every episode is masked, so nothing can be learned from it")
             continue
         got = mean([each.reward for each in played])
-        luck = low + (top - low) * mean([_is_right(each) for each in played])
+        right = [exact_match(last_answer(each) or "", known_answers(each.sample)) for each in played]
+        luck = low + (top - low) * mean(right)
         limit = (luck + top) / 2
         text = f"{name}: {got:.4g} on average (oracle {top:.4g}"
         if got < limit:
@@ -93,9 +94,3 @@ def _calls(context: CheckContext) -> Policy:
         return Message("assistant", "", tool_calls=(rng.choice(calls),))
 
     return policy
-
-
-def _is_right(trajectory: Trajectory) -> float:
-    """Whether the answer happens to be correct."""
-    answer = last_answer(trajectory)
-    return 0.0 if answer is None else exact_match(answer, known_answers(trajectory.sample))

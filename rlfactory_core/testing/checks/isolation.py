@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
-from rlfactory_core.protocols import Env, EnvStart, EnvStep
+from rlfactory_core.protocols import EnvStart, EnvStep
 from rlfactory_core.testing.bench import TaskBench
 from rlfactory_core.testing.checks.context import CheckContext
 from rlfactory_core.testing.checks.result import Evidence, seen, wrong
@@ -75,9 +75,10 @@ def random_calls(calls: Sequence[ToolCall]) -> Policy:
 
 def _play(context: CheckContext, bench: TaskBench, policy: Policy, parts: Sequence[_Part]) -> list[Trajectory]:
     async def play() -> list[Trajectory]:
-        around = Lockstep(len(parts)).around
+        barrier = _Barrier(len(parts))
         return await gather_all(
-            bench.episode(policy, sample, attempt=attempt, around=around) for sample, attempt in parts
+            bench.episode(policy, sample, attempt=attempt, around=_LockstepEnv(barrier).around)
+            for sample, attempt in parts
         )
 
     played = bench.run(play(), context.options.deadline_s, "playing at once")
@@ -136,18 +137,12 @@ def _difference(a: Trajectory, b: Trajectory) -> str:
     return f"gets {a.reward:g} alone and {b.reward:g} with others"
 
 
-class Lockstep:
-    """A barrier at which episodes wait for each other before every turn, so that their turns interleave.
-
-    An episode that ends leaves the barrier. ``around`` is for `TaskBench.episode`.
-    """
+class _Barrier:
+    """Episodes wait here for each other; one that has ended leaves."""
 
     def __init__(self, episodes: int) -> None:
         self._episodes, self._waiting = episodes, 0
         self._round = asyncio.Event()
-
-    def around(self, env: Env) -> Env:
-        return _LockstepEnv(env, self)
 
     async def wait(self) -> None:
         """Wait until all remaining episodes are waiting."""
@@ -168,21 +163,20 @@ class Lockstep:
 
 
 class _LockstepEnv(EnvWrapper):
-    """Waits at the barrier after the start and before each step."""
+    """Waits at the barrier after the start and before each step, so that the turns of all episodes interleave."""
 
-    def __init__(self, env: Env, lockstep: Lockstep) -> None:
-        super().__init__(env)
-        self._lockstep = lockstep
+    def __init__(self, barrier: _Barrier) -> None:
+        self._barrier = barrier
 
     async def start(self) -> EnvStart:
         start = await super().start()
-        await self._lockstep.wait()
+        await self._barrier.wait()
         return start
 
     async def step(self, message: Message) -> EnvStep:
-        await self._lockstep.wait()
+        await self._barrier.wait()
         return await super().step(message)
 
     async def close(self) -> None:
-        self._lockstep.leave()
+        self._barrier.leave()
         await super().close()

@@ -1,7 +1,7 @@
 """Plays the same plugin in a process of its own, which gets only what a run's worker gets.
 
-Run as ``python -m rlfactory_core.testing.checks.other_process FOLDER``: it reads ``request.pickle`` there and writes
-``answer.pickle``.
+Run as ``python -m rlfactory_core.testing.checks.other_process``: it reads a pickled `Request` from its standard input,
+and writes its answer to the standard output.
 """
 
 from __future__ import annotations
@@ -10,11 +10,9 @@ import os
 import pickle
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from pathlib import Path
 
 from rlfactory_core.config import RunConfig
 from rlfactory_core.plugins.fingerprint import Fingerprint
@@ -53,36 +51,25 @@ def play_in_other_process(
         data, reason = pickle.dumps(tuple(samples)), ""
     except Exception as error:  # noqa: BLE001 - the boundary to what a task puts into its samples
         data, reason = b"", f"a sample does not pickle: {type(error).__name__}: {error}"
-    with tempfile.TemporaryDirectory(prefix="rlfactory-check-") as name:
-        folder = Path(name)
-        (folder / "request.pickle").write_bytes(pickle.dumps(Request(config, tuple(fingerprints), data, deadline_s)))
-        wrote = _run([sys.executable, "-m", __name__, name], deadline_s)
-        answer = folder / "answer.pickle"
-        if not answer.exists():
-            return OtherProcessResult({}, error=f"it does not finish:\n{wrote[-_SHOWN:].strip()}")
-        digests, played, error_there = pickle.loads(answer.read_bytes())  # noqa: S301 - of our own process
-        trajectories = pickle.loads(played) if played else ()  # noqa: S301
-        return OtherProcessResult(digests, trajectories, reason or error_there)
-
-
-def _run(command: Sequence[str], deadline_s: float) -> str:
-    """The process's standard error, or a sentence that it took too long."""
+    request = Request(config, tuple(fingerprints), data, deadline_s)
     paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
     hashing = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
-    environment = {**os.environ, "PYTHONPATH": paths, "PYTHONHASHSEED": hashing}
     try:
         done = subprocess.run(  # noqa: S603
-            command,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
+            [sys.executable, "-m", __name__],
+            env={**os.environ, "PYTHONPATH": paths, "PYTHONHASHSEED": hashing},
+            input=pickle.dumps(request),
+            capture_output=True,
             timeout=deadline_s,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return f"no answer within {deadline_s:g} s"
-    return done.stderr.decode(errors="replace")
+        return OtherProcessResult({}, error=f"it does not finish:\nno answer within {deadline_s:g} s")
+    if not done.stdout:
+        wrote = done.stderr.decode(errors="replace")
+        return OtherProcessResult({}, error=f"it does not finish:\n{wrote[-_SHOWN:].strip()}")
+    digests, played, error_there = pickle.loads(done.stdout)  # noqa: S301 - of our own process
+    return OtherProcessResult(digests, pickle.loads(played) if played else (), reason or error_there)  # noqa: S301
 
 
 def digest(sample: Sample) -> str:
@@ -92,26 +79,30 @@ def digest(sample: Sample) -> str:
     return blake2b(repr((sample.id, said, answer)).encode(errors="replace"), digest_size=16).hexdigest()
 
 
-def main(folder: Path) -> None:
+def main() -> None:
     """What the process does."""
-    request: Request = pickle.loads((folder / "request.pickle").read_bytes())  # noqa: S301 - written by our parent process
+    with os.fdopen(os.dup(1), "wb") as answer:
+        os.dup2(2, 1)  # what the task prints is not a part of the answer
+        answer.write(pickle.dumps(_played(pickle.load(sys.stdin.buffer))))  # noqa: S301 - of our parent process
+    sys.stderr.flush()
+    os._exit(0)  # do not wait for the task's threads; the check `close` reports those that do not end
+
+
+def _played(request: Request) -> tuple[dict[str, list[str]], bytes, str]:
+    """The fields of `OtherProcessResult`; the episodes as a pickle, which can be read where the plugin is loaded."""
     Registry().load_for_worker(request.fingerprints)
     bench = TaskBench(request.config.plugin, [request.config.model_dump(mode="json")])
     digests = {split: [digest(sample) for sample in bench.rows(split)] for split in ("train", "eval")}
-    played, error = b"", ""
     try:
-        if request.samples:
-            samples = pickle.loads(request.samples)  # noqa: S301
-            with bench:
-                played = pickle.dumps(tuple(bench.play(oracle(bench.task), samples, deadline_s=request.deadline_s)))
-    except Exception as failure:  # noqa: BLE001 - the boundary to the task's code
-        error = f"{type(failure).__name__}: {failure}"
-    part = folder / "answer.part"
-    part.write_bytes(pickle.dumps((digests, played, error)))
-    part.rename(folder / "answer.pickle")
+        if not request.samples:
+            return digests, b"", ""
+        samples = pickle.loads(request.samples)  # noqa: S301
+        with bench:
+            played = bench.play(oracle(bench.task), samples, deadline_s=request.deadline_s)
+            return digests, pickle.dumps(tuple(played)), ""
+    except Exception as error:  # noqa: BLE001 - the boundary to the task's code
+        return digests, b"", f"{type(error).__name__}: {error}"
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
-    sys.stderr.flush()
-    os._exit(0)  # do not wait for the task's threads; the check `close` reports those that do not end
+    main()

@@ -41,6 +41,11 @@ def wrong(text: str) -> Evidence:
     return Evidence(text, wrong=True)
 
 
+def judged(problem: str, good: str) -> Evidence:
+    """Evidence of what was tried: of the problem, if there is one."""
+    return wrong(problem) if problem else seen(good)
+
+
 class DoesNotApply(Exception):  # noqa: N818 - nothing went wrong
     """Raised by a check that has nothing to check; the text says why."""
 

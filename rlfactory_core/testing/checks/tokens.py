@@ -17,7 +17,7 @@ from rlfactory_core.testing.assertions import mask_problem
 from rlfactory_core.testing.bench import TaskBench
 from rlfactory_core.testing.chat import ToyChatFormat
 from rlfactory_core.testing.checks.context import CheckContext
-from rlfactory_core.testing.checks.result import Evidence, describe_error, seen, wrong
+from rlfactory_core.testing.checks.result import Evidence, describe_error, judged, seen
 from rlfactory_core.testing.policies import Policy, oracle
 from rlfactory_core.testing.rewards import exact_rewards, masking_fault, opinions
 from rlfactory_core.testing.tokenizers import families, tiny_tokenizer
@@ -37,20 +37,21 @@ def check(context: CheckContext) -> Iterator[Evidence]:
         if isinstance(tokenizer, str):
             yield seen(f"{name}: not tried, {tokenizer}")
             continue
+        playable: Sequence[Trajectory] = ()
         try:
             chat = _format(context.bench, name, tokenizer)
             chat.prove()
-            problem = _problem(context, chat, _playable(chat, longest))
+            playable = _playable(chat, longest)
+            problem = _problem(context, chat, playable)
         except ChatFormatError as error:
             problem = str(error)
         except Exception as error:  # noqa: BLE001 - the boundary to a plugin's chat format and to the task
             problem = describe_error(error)
             context.renew()
-        if problem:
-            yield wrong(f"{name}: {problem}")
-        else:
-            count = len(_playable(chat, longest))
-            yield seen(f"{name}: {count} of the oracle's episodes are parsed as written and get the same reward")
+        yield judged(
+            problem and f"{name}: {problem}",
+            f"{name}: {len(playable)} of the oracle's episodes are parsed as written and get the same reward",
+        )
 
 
 def _tokenizers(context: CheckContext) -> Iterator[tuple[str, Any]]:

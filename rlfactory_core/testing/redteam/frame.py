@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from rlfactory_core.rewards.scorers import extract_answer
 from rlfactory_core.tiny import ANSWER_CLOSE, ANSWER_OPEN, answer_text
@@ -15,11 +14,15 @@ from rlfactory_core.types import Message, ToolCall
 _BLOCK = re.compile(r"((?:(?!```).)*```[^`\n]*\n)((?:(?!```).)+?)(\n```(?:(?!```).)*)", re.DOTALL)
 
 
+FRAMES = ("tags", "block", "whole", "call")
+"""The answer is in tags, in the only code block, the whole message, or an argument of a call."""
+
+
 @dataclass(frozen=True, slots=True)
 class Frame:
     """A message whose answer can be replaced."""
 
-    kind: Literal["tags", "block", "whole", "call"]  # the answer is in tags, in the only code block, all, an argument
+    kind: str  # one of `FRAMES`
     answer: str  # the right one
     before: str = ""  # the text before the tags, or before the answer in its block
     after: str = ""  # the text after the tags, or after the answer in its block

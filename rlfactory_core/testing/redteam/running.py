@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import zip_longest
 
 from rlfactory_core.context import ToolContext
@@ -14,13 +14,11 @@ from rlfactory_core.protocols import ToolManager
 from rlfactory_core.reporting.progress import NullProgress, Progress
 from rlfactory_core.testing.bench import TaskBench
 from rlfactory_core.testing.policies import Policy, oracle
-from rlfactory_core.testing.redteam.episodes import EPISODES, STEPS
 from rlfactory_core.testing.redteam.frame import Frame
-from rlfactory_core.testing.redteam.mutation import Case, Material, Mutation, certainly_wrong
+from rlfactory_core.testing.redteam.mutation import Case, Material, Mutation
+from rlfactory_core.testing.redteam.mutations import MUTATIONS, STEPS, all_injections
 from rlfactory_core.testing.redteam.result import Attempt, RedTeamResult
-from rlfactory_core.testing.redteam.right import RIGHT
-from rlfactory_core.testing.redteam.wrong import WRONG, all_injections, distributed
-from rlfactory_core.testing.rewards import known_answers, masking_fault
+from rlfactory_core.testing.rewards import components, known_answers, masking_fault
 from rlfactory_core.types import Message, Sample, ToolCall, ToolResult, ToolSpec, Trajectory
 
 SAMPLES = 12
@@ -29,7 +27,7 @@ _WRONG = 40  # most answers of other samples that are tried on one
 _INJECTIONS = 4  # least injections that are tried on one sample
 _DEADLINE_S = 600.0  # of one case on all samples; a scorer's own deadlines are shorter
 _SHOWN = 240  # characters of an answer
-_CLOSE, _MORE = 1e-9, 1e-6
+_CLOSE = 1e-9
 
 
 def run_redteam(
@@ -57,19 +55,19 @@ def run_redteam(
     started, progress = time.perf_counter(), progress or NullProgress()
     mutations = _chosen(skip)
     rows = bench.samples("train", samples)
-    bases, left_out = _bases(bench, rows)
-    materials = _materials(bench, bases, seed)
+    known, left_out = _known(bench, rows)
+    materials = _with_wrong_answers(bench, known, seed)
     if not materials:
         reasons = "; ".join(dict.fromkeys(left_out.values()))
         raise UsageError(
             f"There is no right answer to start from: {reasons}. The red team changes what the oracle says: see "
             f"`rlfactory plugins check {bench.plugin}`, and let the task's solve() give the right answer."
         )
-    rounds = [(each, cases) for each in mutations for cases in _rounds(each, materials, bases)]
+    rounds = [(each, cases) for each in mutations for cases in _rounds(each, materials)]
     progress.stage("attack the reward", sum(len(cases) for _, cases in rounds), "answer")
     attempts: list[Attempt] = []
     for mutation, cases in rounds:
-        attempts += _play(bench, mutation, cases, bases)
+        attempts += _play(bench, mutation, cases, materials)
         progress.advance(len(cases))
     return RedTeamResult(
         bench.plugin,
@@ -82,80 +80,39 @@ def run_redteam(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Base:
-    """The oracle's episode on one sample, and those that fall silent early: the ends of its reward scale."""
-
-    sample: Sample
-    silent: Mapping[int, Trajectory]  # falls silent after so many turns of the oracle
-    oracle: Trajectory
-    frame: Frame
-    accepted: tuple[str, ...]
-
-    def low(self, case: Case) -> Trajectory:
-        """Silence after the oracle's turns that a case is credited with."""
-        return self.silent[self.turns_before(case) if case.credited is None else case.credited]
-
-    def turns_before(self, case: Case) -> int:
-        """How many of the oracle's turns come first."""
-        return len(self.oracle.turns) - 1 if case.after is None else case.after
-
-    @property
-    def answers(self) -> bool:
-        """Whether the last turn matters: the sample has an answer, or the reward depends on this turn."""
-        return bool(known_answers(self.sample)) or self.silent[len(self.oracle.turns) - 1].reward < self.oracle.reward
-
-    def threshold(self, case: Case) -> float:
-        """The reward from which a case counts as accepted."""
-        return _threshold(case, self.low(case).reward, self.oracle.reward)
-
-    def threshold_of(self, component: str, case: Case) -> float:
-        """The threshold for one scorer's value."""
-        low, high = (_components(each).get(component, 0.0) for each in (self.low(case), self.oracle))
-        return _threshold(case, low, high)
-
-
-def _threshold(case: Case, low: float, high: float) -> float:
-    if high > low:
-        return (low + high) / 2
-    return low + _MORE if case.adds else high
-
-
 def _chosen(skip: Collection[str]) -> tuple[Mutation, ...]:
-    known = (*WRONG, *EPISODES, *RIGHT)
-    names = [each.name for each in known]
+    names = [each.name for each in MUTATIONS]
     for name in skip:
         if name not in names:
             raise UsageError(f"There is no mutation '{name}' to skip. There are: {', '.join(names)}")
-    return tuple(each for each in known if each.name not in skip)
+    return tuple(each for each in MUTATIONS if each.name not in skip)
 
 
-def _bases(bench: TaskBench, rows: Sequence[Sample]) -> tuple[dict[str, _Base], dict[str, str]]:
-    """The bases by sample id, and the reasons why samples are left out."""
+def _known(bench: TaskBench, rows: Sequence[Sample]) -> tuple[dict[str, Material], dict[str, str]]:
+    """What is known of each sample, without wrong answers yet, by sample id; and why samples are left out."""
     solved = bench.play(oracle(bench.task), rows, deadline_s=_DEADLINE_S)
     silent = _silences(bench, solved)
-    lowest = bench.reward_bounds[0]
-    bases: dict[str, _Base] = {}
+    known: dict[str, Material] = {}
     left_out: dict[str, str] = {}
-    for sample, best in zip(rows, solved, strict=True):
-        early = silent[sample.id]
+    for best in solved:
+        name, early = best.sample.id, silent[best.sample.id]
         masked = next((each for each in (best, *early.values()) if each.masked), None)
-        accepted = known_answers(sample)
+        accepted = known_answers(best.sample)
         frame = Frame.of(best.turns[-1].message, accepted) if best.turns else None
         if masked is not None:
-            left_out[sample.id] = f"the episode is masked by {masking_fault(masked)}"
+            left_out[name] = f"the episode is masked by {masking_fault(masked)}"
         elif frame is None or not frame.answer.strip():
-            left_out[sample.id] = "the oracle's last message holds no answer"
-        elif best.reward <= lowest:
-            left_out[sample.id] = f"the oracle gets only {best.reward:g}"
+            left_out[name] = "the oracle's last message holds no answer"
+        elif best.reward <= bench.reward_bounds[0]:
+            left_out[name] = f"the oracle gets only {best.reward:g}"
         else:
             truths = dict.fromkeys([frame.answer.strip(), *accepted])
-            bases[sample.id] = _Base(sample, early, best, frame, tuple(truths))
-    return bases, left_out
+            known[name] = Material(best.sample, frame, best, early, tuple(truths))
+    return known, left_out
 
 
 def _silences(bench: TaskBench, solved: Sequence[Trajectory]) -> dict[str, dict[int, Trajectory]]:
-    """By sample id, the episodes that fall silent after some of the oracle's turns; see `_Base`."""
+    """By sample id, the episodes that fall silent after some of the oracle's turns; see `Material`."""
     found: dict[str, dict[int, Trajectory]] = {each.sample.id: {} for each in solved}
     for number in range(max((len(each.turns) for each in solved), default=0)):
         played = [each for each in solved if number in {*range(STEPS + 1), len(each.turns) - 1}]
@@ -167,65 +124,55 @@ def _silences(bench: TaskBench, solved: Sequence[Trajectory]) -> dict[str, dict[
     return found
 
 
-def _materials(bench: TaskBench, bases: Mapping[str, _Base], seed: int) -> dict[str, Material]:
+def _with_wrong_answers(bench: TaskBench, known: Mapping[str, Material], seed: int) -> dict[str, Material]:
+    """The samples with what others give: wrong answers, calls and episodes; and with some of the injections.
+
+    Every injection is used. A sample gets `_INJECTIONS` or more if there are enough.
+    """
     own = [traits.injections for traits in bench.runtime.rewards.traits.values()]
-    per_sample = distributed(all_injections(*own, bench.task.injections), len(bases), _INJECTIONS)
-    pool = list(dict.fromkeys(base.frame.answer.strip() for base in bases.values()))
-    turns = {name: tuple(turn.message for turn in base.oracle.turns) for name, base in bases.items()}
-    calls = {
-        f"{each.name}({each.arguments_text})": each
-        for said in turns.values()
-        for turn in said
-        for each in turn.tool_calls
-    }
+    injections = all_injections(*own, bench.task.injections)
+    share = min(len(injections), max(_INJECTIONS, -(-len(injections) // max(1, len(known)))))
+    pool = list(dict.fromkeys(each.frame.answer.strip() for each in known.values()))
+    said = [call for each in known.values() for turn in each.turns for call in turn.tool_calls]
+    calls = {f"{each.name}({each.arguments_text})": each for each in said}
     found: dict[str, Material] = {}
-    for base, injections in zip(bases.values(), per_sample, strict=True):
-        others = random.Random(f"{seed} {base.sample.id}").sample(pool, len(pool))
-        wrong = [text for text in others if certainly_wrong(text, base.accepted)][:_WRONG]
-        found[base.sample.id] = Material(
-            base.sample,
-            base.frame,
-            turns[base.sample.id],
-            base.accepted,
-            tuple([*wrong, *MADE_UP] if len(wrong) < len(MADE_UP) else wrong),
-            base.oracle.tools,
-            tuple(calls.values()),
-            tuple(turns[other.sample.id] for other in bases.values() if other.frame.answer.strip() in wrong),
-            bool(known_answers(base.sample)),
-            injections,
+    for index, (name, each) in enumerate(known.items()):
+        others = random.Random(f"{seed} {name}").sample(pool, len(pool))
+        wrong = [text for text in others if each.is_wrong(text)][:_WRONG]
+        found[name] = replace(
+            each,
+            wrong=tuple([*wrong, *MADE_UP] if len(wrong) < len(MADE_UP) else wrong),
+            known_calls=tuple(calls.values()),
+            other_episodes=tuple(other.turns for other in known.values() if other.frame.answer.strip() in wrong),
+            injections=tuple(injections[(index * share + i) % len(injections)] for i in range(share)),
         )
     return found
 
 
-def _rounds(mutation: Mutation, materials: Mapping[str, Material], bases: Mapping[str, _Base]) -> list[dict[str, Case]]:
-    """The first cases of all samples, by sample id, then the second ones, and so on. Each round is played at once.
-
-    A last turn on which nothing depends is not changed.
-    """
-    made = {
-        name: [case for case in mutation.make(material) if case.after is not None or bases[name].answers]
-        for name, material in materials.items()
-    }
-    rows = zip_longest(*made.values())
-    return [{name: case for name, case in zip(made, row, strict=True) if case is not None} for row in rows]
+def _rounds(mutation: Mutation, materials: Mapping[str, Material]) -> list[dict[str, Case]]:
+    """The first cases of all samples, by sample id, then the second ones, and so on. Each round is played at once."""
+    rows = zip_longest(*(mutation.cases(material) for material in materials.values()))
+    return [{name: case for name, case in zip(materials, row, strict=True) if case is not None} for row in rows]
 
 
-def _play(bench: TaskBench, mutation: Mutation, cases: Mapping[str, Case], bases: Mapping[str, _Base]) -> list[Attempt]:
+def _play(
+    bench: TaskBench, mutation: Mutation, cases: Mapping[str, Case], materials: Mapping[str, Material]
+) -> list[Attempt]:
     """Play one case on each of some samples: first those with real tools, then those with fixed observations."""
-    replayed = {name: bases[name].oracle.turns[: bases[name].turns_before(case)] for name, case in cases.items()}
-    scripts = {name: (*(turn.message for turn in replayed[name]), *case.said) for name, case in cases.items()}
+    scripts = {
+        name: (*materials[name].turns[: materials[name].before(case)], *case.said) for name, case in cases.items()
+    }
     echoing = {name: case.observed for name, case in cases.items() if case.observed is not None}
     attempts: list[Attempt] = []
     for manager, names in (
         (None, cases.keys() - echoing.keys()),
         (_Echo(bench.runtime.manager, echoing), set(echoing)),
     ):
-        played = [bases[name].sample for name in cases if name in names]
-        if played:
-            found = bench.play(_speaker(scripts), played, manager=manager, deadline_s=_DEADLINE_S)
-            attempts += [
-                _attempt(bench, mutation, cases[each.sample.id], bases[each.sample.id], each) for each in found
-            ]
+        samples = [materials[name].sample for name in cases if name in names]
+        found = bench.play(_speaker(scripts), samples, manager=manager, deadline_s=_DEADLINE_S) if samples else []
+        attempts += [
+            _attempt(bench, mutation, cases[each.sample.id], materials[each.sample.id], each) for each in found
+        ]
     return attempts
 
 
@@ -259,41 +206,37 @@ class _Echo:
         """Nothing to release."""
 
 
-def _attempt(bench: TaskBench, mutation: Mutation, case: Case, base: _Base, played: Trajectory) -> Attempt:
-    success = bench.runtime.success
-    components = _components(played)
-    worth = components.get(success)
+def _attempt(bench: TaskBench, mutation: Mutation, case: Case, material: Material, played: Trajectory) -> Attempt:
+    def success(trajectory: Trajectory) -> float:
+        return components(trajectory).get(bench.runtime.success, 0.0)
+
+    threshold = material.threshold(case, lambda each: each.reward)
+    accepted = played.reward >= threshold - _CLOSE
+    known = not played.masked and bench.runtime.success in components(played)
     return Attempt(
         mutation,
         case.variant,
-        base.sample.id,
+        material.sample.id,
         shortened(" ⏎ ".join(map(_text, case.said))),
         played.reward,
-        base.threshold(case),
-        None if played.masked else played.reward >= base.threshold(case) - _CLOSE,
-        None if played.masked or worth is None else worth >= base.threshold_of(success, case) - _CLOSE,
-        components,
-        _decisive_scorer(bench, played, base, case),
+        threshold,
+        None if played.masked else accepted,
+        success(played) >= material.threshold(case, success) - _CLOSE if known else None,
+        components(played),
+        _decisive_scorer(bench, played, *((material.low(case), 1) if accepted else (material.oracle, -1))),
     )
 
 
-def _components(trajectory: Trajectory) -> Mapping[str, float]:
-    return trajectory.score.components if trajectory.score else {}
-
-
-def _decisive_scorer(bench: TaskBench, played: Trajectory, base: _Base, case: Case) -> str:
+def _decisive_scorer(bench: TaskBench, played: Trajectory, other: Trajectory, sign: int) -> str:
     """The scorer that changed the reward most: upwards from silence's if accepted, else downwards from the oracle's."""
-    low, high = _worth(bench, base.low(case)), _worth(bench, base.oracle)
-    now = _worth(bench, played)
-    up = played.reward >= base.threshold(case) - _CLOSE
-    moved = {name: now[name] - low[name] if up else high[name] - now[name] for name in now}
-    return max(moved, key=lambda name: moved[name])
+    now, then = _worth(bench, played), _worth(bench, other)
+    return max(now, key=lambda name: sign * (now[name] - then[name]))
 
 
 def _worth(bench: TaskBench, trajectory: Trajectory) -> dict[str, float]:
     """Each scorer's weighted part of the reward, and the environment's part."""
-    components = _components(trajectory)
-    parts = {name: weight * components.get(name, 0.0) for name, (_, weight) in bench.runtime.scorers.items()}
+    found = components(trajectory)
+    parts = {name: weight * found.get(name, 0.0) for name, (_, weight) in bench.runtime.scorers.items()}
     return {**parts, "the environment": sum(turn.reward for turn in trajectory.turns)}
 
 

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn
 
-from rlfactory_core.workers.guards import die_with_parent, enable
+from rlfactory_core.workers.guards import die_with_parent, enable, python_files
 
 from . import cells, scratch, wire
 
@@ -58,6 +58,7 @@ def main() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     for name in settings["preload"]:
         importlib.import_module(name)
+    python_files(tuple(settings["packages"]))  # once, instead of in every process
     gc.freeze()  # untouched memory pages stay shared with the forks
     ForkServer(connection, settings).serve()
 
@@ -217,7 +218,7 @@ def _become_interpreter(settings: dict[str, Any], folder: str, control: int, out
         sys.argv = [""]
         with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
             file.write("1000")  # if the machine runs out of memory, this process is killed first
-        missing = enable(settings["limits"], folder, settings["readable"])
+        missing = enable(settings["limits"], folder, settings["readable"], packages=settings["packages"])
         for name in [name for name in sys.modules if name.partition(".")[0] in (__package__, "rlfactory_core")]:
             del sys.modules[name]  # the model's code may use this name
         connection = socket.socket(fileno=_CONTROL)

@@ -6,12 +6,11 @@ may still have different canonical texts.
 
 from __future__ import annotations
 
-from sqlglot import ErrorLevel, TokenType, exp
+from sqlglot import TokenType, exp
 
 from rlfactory_nl2sql.checks.naming import UnsureError, with_neutral_names
 from rlfactory_nl2sql.checks.ordering import is_volatile
-from rlfactory_nl2sql.checks.parsing import Query, parse_query, statement
-from rlfactory_nl2sql.connection import QueryError
+from rlfactory_nl2sql.checks.parsing import Query, statement, written
 from rlfactory_nl2sql.schema import Schema
 
 _FLIPPED: dict[type[exp.Expr], type[exp.Binary]] = {exp.GT: exp.LT, exp.GTE: exp.LTE}
@@ -26,14 +25,9 @@ def canonical(query: Query, schema: Schema) -> str:
     IN lists, the sides of a comparison, BETWEEN, and where the conditions of inner joins stand.
     """
     try:
-        tree = canonical_tree(query, schema)
-        text = tree.sql(query.dialect, comments=False, unsupported_level=ErrorLevel.IGNORE)
-        # sqlglot may write two trees as the same text; a text counts only if it is parsed back to this tree.
-        if parse_query(text, query.dialect).tree == tree:
-            return text
-    except (UnsureError, RecursionError, QueryError):
-        pass
-    return _plain(query)
+        return written(canonical_tree(query, schema), query.dialect) or _plain(query)
+    except (UnsureError, RecursionError):
+        return _plain(query)
 
 
 def canonical_tree(query: Query, schema: Schema) -> exp.Expr:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from rlfactory_nl2sql.checks.parsing import Query
-from rlfactory_nl2sql.checks.scopes import Kind, Match, Scope, Scopes
+from rlfactory_nl2sql.checks.scopes import Kind, Match, Origin, Scope, Scopes
 from rlfactory_nl2sql.schema import Schema
 
 _COMPARISONS: dict[type[exp.Expr], str] = {
@@ -28,13 +28,7 @@ _COMPARISONS: dict[type[exp.Expr], str] = {
     exp.Glob: "glob",
 }
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "<>": "<>"}
-_AGGREGATES: dict[type[exp.Expr], str] = {
-    exp.Count: "count",
-    exp.Sum: "sum",
-    exp.Avg: "avg",
-    exp.Min: "min",
-    exp.Max: "max",
-}
+_AGGREGATES = (exp.Count, exp.Sum, exp.Avg, exp.Min, exp.Max)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +39,7 @@ class Constant:
     A varied database then gets values at and beside ``value`` in it.
     """
 
-    table: (
-        str | None
-    )  # for COUNT(*) the table whose rows are counted, if there is one alone; None where it is not clear
+    table: str | None  # for COUNT(*) the one table whose rows are counted; None where it is not clear
     column: str | None  # None for COUNT(*), and where it is not clear
     operator: str
     """How the column is compared with ``value``, read as *column operator value*: ``5 < x`` is ``>``.
@@ -68,6 +60,18 @@ class Constant:
 def constants(query: Query, schema: Schema) -> tuple[Constant, ...]:
     """All distinct constants in the order of the tree, without literals that are only selected (SELECT 1)."""
     return tuple(dict.fromkeys(_Reader(query, schema).read()))
+
+
+TableColumn = tuple[str, str]
+"""Of a base table, in lower case."""
+
+
+def aggregated(query: Query, schema: Schema) -> frozenset[TableColumn]:
+    """The columns in aggregates, which leave out NULLs."""
+    reader = _Reader(query, schema)
+    columns = (column for node in query.tree.find_all(exp.AggFunc) for column in node.find_all(exp.Column))
+    origins = [reader.origin(column) for column in columns]
+    return frozenset((origin.table.lower(), origin.column.lower()) for origin in origins if origin is not None)
 
 
 class _Reader:
@@ -98,6 +102,10 @@ class _Reader:
                 value = self._value(node.args.get("count") if isinstance(node, exp.Fetch) else node.expression)
                 if isinstance(value, int):
                     yield Constant(None, None, "offset" if isinstance(node, exp.Offset) else "limit", value)
+
+    def origin(self, column: exp.Column) -> Origin | None:
+        """The base table's column, where it is one."""
+        return self._match(column).origin
 
     def _comparison(self, left: exp.Expr, operator: str, right: exp.Expr) -> Iterator[Constant]:
         if self._value(left) is None:
@@ -134,14 +142,13 @@ class _Reader:
             else:
                 yield from self._about(made, operator, value, hops - 1)
             return
-        prefix = _AGGREGATES.get(type(subject))
-        if prefix is not None and operator != "function":
+        if isinstance(subject, _AGGREGATES) and operator != "function":
             inner = subject.this.expressions[0] if isinstance(subject.this, exp.Distinct) else subject.this
             inner = None if inner is None else _bare(inner)
             if isinstance(inner, exp.Column):
-                yield _constant(self._match(inner), prefix + operator, value)
+                yield _constant(self._match(inner), subject.key + operator, value)
             else:
-                yield Constant(self._only_table(subject), None, prefix + operator, value)
+                yield Constant(self._only_table(subject), None, subject.key + operator, value)
             return
         columns = [column for column in subject.find_all(exp.Column) if self._match(column).kind is Kind.COLUMN]
         if not columns and not subject.find(exp.Query):

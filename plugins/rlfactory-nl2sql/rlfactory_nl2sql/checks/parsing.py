@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlglot import Dialect, ParseError, Token, TokenError, TokenType, exp
+from sqlglot import Dialect, ErrorLevel, ParseError, Token, TokenError, TokenType, exp
 
 from rlfactory_nl2sql.connection import Failure, QueryError
 
@@ -83,6 +83,15 @@ def parse_query(sql: str, dialect: str) -> Query:
     if not all(isinstance(part, _READS) for part in parts):
         raise NotUnderstoodError(f"Not understood as {NAMES[dialect]} SQL: a query starts with SELECT, WITH or VALUES.")
     return Query(sql, dialect, tree)
+
+
+def written(tree: exp.Expr, dialect: str) -> str | None:
+    """The tree as SQL; None if another tree is read from it, because sqlglot may write two trees as the same text."""
+    sql = tree.sql(dialect, comments=False, unsupported_level=ErrorLevel.IGNORE)
+    try:
+        return sql if parse_query(sql, dialect).tree == tree else None
+    except QueryError:
+        return None
 
 
 def statement(sql: str, dialect: str) -> list[Token]:

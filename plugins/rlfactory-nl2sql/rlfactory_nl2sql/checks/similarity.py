@@ -50,25 +50,12 @@ def _components(tree: exp.Expr) -> Counter[tuple[str, ...]]:
 
 def _show_tables(tree: exp.Expr) -> None:
     """Name each column's table rather than its alias, because an alias depends on all tables before it."""
-    names = {
-        id(select): {table.alias_or_name.lower(): table.name for table in _sources(select)}
-        for select in tree.find_all(exp.Select)
-    }
-    for column in tree.find_all(exp.Column):
-        select = column.find_ancestor(exp.Select) if column.table else None
-        while select is not None:
-            name = names[id(select)].get(column.table.lower())
-            if name is not None:
-                column.set("table", exp.to_identifier(name))
-                break
-            select = select.find_ancestor(exp.Select)
-
-
-def _sources(select: exp.Select) -> Iterator[exp.Table]:
-    clause = select.args.get("from_")
-    for part in [clause, *(select.args.get("joins") or [])]:
-        if part is not None and isinstance(part.this, exp.Table):
-            yield part.this
+    for select in reversed(list(tree.find_all(exp.Select))):  # inner ones first, whose aliases hide outer ones
+        sources = [part.this for part in [select.args.get("from_"), *(select.args.get("joins") or [])] if part]
+        names = {table.alias_or_name.lower(): table.name for table in sources if isinstance(table, exp.Table)}
+        for column in select.find_all(exp.Column):
+            if column.table.lower() in names:
+                column.set("table", exp.to_identifier(names[column.table.lower()]))
 
 
 def _of_clause(node: exp.Expr, texts: NodeTexts) -> Iterator[tuple[str, ...]]:

@@ -4,20 +4,18 @@
 query returns all rows in order, each with the rank of its age as an extra column. Rows of one rank are a tie. The rank
 is the database's own (``DENSE_RANK``), so that collations, NULLs and signed zeros tie exactly as they do in ORDER BY.
 
-The text of the query is edited, then parsed and compared with the intended tree. Text that sqlglot generates from the
-tree might change a function.
+sqlglot writes the rewritten tree as text, which may change what it does not know exactly. So the text counts only if it
+is parsed back to the same tree.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlglot import TokenType, exp
+from sqlglot import exp
 
-from rlfactory_nl2sql.checks.clauses import StatementText
 from rlfactory_nl2sql.checks.ordering import is_volatile, sort_keys
-from rlfactory_nl2sql.checks.parsing import Query, parse_query, statement
-from rlfactory_nl2sql.connection import QueryError
+from rlfactory_nl2sql.checks.parsing import Query, written
 from rlfactory_nl2sql.schema import Schema
 
 _RANK = "untied_rank"
@@ -40,155 +38,94 @@ class Untied:
 
 def untie(query: Query, schema: Schema) -> Untied | None:
     """The rewritten query; None if that is not reliably possible."""
-    tree, tokens = query.tree, statement(query.sql, query.dialect)
-    while isinstance(tree, exp.Subquery) and not _set_arguments(tree):
-        tree, tokens = tree.this, tokens[1:-1]
+    tree = query.tree
+    while isinstance(tree, exp.Subquery) and not any(value for name, value in tree.args.items() if name != "this"):
+        tree = tree.this
     cut = _cut(tree)
     if not isinstance(tree, (exp.Select, exp.SetOperation)) or cut is None:
         return None
     limit, offset = cut
-    keys = _deciding(sort_keys(tree))
-    text = StatementText(query.sql, tokens)
-    if not keys:
-        bare = text.body() if limit is not None or offset else text.slice(0, len(tokens))
-        rewritten = bare if _means(bare, query.dialect, _without_limit(tree)) else None
-    elif isinstance(tree, exp.SetOperation) or any(_sorts_by_window(key, tree) for key in keys):
-        rewritten = _wrap(tree, text, len(keys), query.dialect)
-    else:
-        rewritten = _extend(tree, text, keys, query.dialect, schema)
-    if rewritten is not None and keys and limit is not None and _can_be_table(tree, query.dialect):
-        rewritten = f"SELECT * FROM (\n{rewritten}\n) AS untied_all WHERE {_RANK} <= {limit + offset} ORDER BY {_RANK}"  # noqa: S608
-    return None if rewritten is None else Untied(rewritten, 1 if keys else 0, limit, offset)
+    bare = tree.copy()
+    bare.set("limit", None)
+    bare.set("offset", None)
+    keys = _deciding(sort_keys(bare))
+    ranked: exp.Expr | None = bare
+    if keys and isinstance(bare, exp.Select) and not any(_sorts_by_window(key, bare) for key in keys):
+        ranked = _extended(bare, keys, query.dialect, schema)
+    elif keys:
+        ranked = _wrapped(bare, keys)
+    sql = None if ranked is None else written(ranked, query.dialect)
+    if sql is not None and keys and limit is not None and _can_be_table(tree, query.dialect):
+        sql = f"SELECT * FROM ({sql}) AS untied_all WHERE {_RANK} <= {limit + offset} ORDER BY {_RANK}"  # noqa: S608
+    return None if sql is None else Untied(sql, 1 if keys else 0, limit, offset)
 
 
-def _extend(tree: exp.Select, text: StatementText, keys: list[exp.Ordered], dialect: str, schema: Schema) -> str | None:
+def _extended(select: exp.Select, keys: list[exp.Ordered], dialect: str, schema: Schema) -> exp.Expr | None:
     """The query with the rank behind its own columns."""
-    places, projections = text.keys(), text.projections()
-    if (
-        len(projections) != len(tree.expressions)
-        or len(places) != len(sort_keys(tree))
-        or not all(projections + places)
-        or tree.args.get("operation_modifiers")
-        or not _allows_more_columns(tree, keys)
-    ):
+    if select.args.get("operation_modifiers") or not _allows_more_columns(select, keys):
         return None
-    written = []
-    for key, place in zip(keys, places, strict=False):
-        expression = _as_projection(key.this, place, tree, text, projections, dialect, schema)
-        if expression is None:
-            return None
-        written.append(expression)
-    rank = f", DENSE_RANK() OVER (ORDER BY {', '.join(written)}) AS {_RANK}"
-    after = text.tokens[projections[-1][-1]].end + 1
-    start, end = text.tokens[0].start, text.tokens[text.tail - 1].end + 1
-    sql = f"{text.sql[start:after]}{rank}\n{text.sql[after:end]}"
-    return sql if _means(sql, dialect, _without_limit(tree), extended=True) else None
+    resolved = [one for key in keys if (one := _resolved(key, select, dialect, schema))]
+    if len(resolved) < len(keys):
+        return None
+    return select.select(_rank(resolved), copy=False)
 
 
-def _wrap(tree: exp.Query, text: StatementText, number: int, dialect: str) -> str | None:
+def _wrapped(tree: exp.Query, keys: list[exp.Ordered]) -> exp.Expr | None:
     """The query as a derived table, ranked by its output columns. A set operation can be sorted only by these."""
-    names = {name.lower() for name in tree.named_selects}
-    written = []
-    for key, place in list(zip(sort_keys(tree), text.keys(), strict=False))[:number]:
+    names = [name.lower() for name in tree.named_selects]
+    ranked = [key.copy() for key in keys]
+    for key in ranked:
         column = key.this.this if isinstance(key.this, exp.Collate) else key.this
-        first = text.tokens[place[0]] if place else None
-        if first is None:
-            return None
-        if isinstance(column, exp.Literal) and column.is_int:
-            projections = text.projections()
-            ordinal = int(column.name)
-            if tree.is_star or not 0 < ordinal <= len(projections) == len(tree.selects):
-                return None
-            name = _name(tree.selects[ordinal - 1], text, projections[ordinal - 1])
+        name: exp.Expr | None = None
+        if column.is_int and not tree.is_star and 0 < int(column.name) <= len(names):
+            item = tree.selects[int(column.name) - 1]
+            name = item.args.get("alias") or item.this
         elif isinstance(column, exp.Column) and not column.table and (tree.is_star or column.name.lower() in names):
-            name = text.sql[first.start : first.end + 1]
-        else:
+            name = column.this
+        if not isinstance(name, exp.Identifier) or names.count(name.name.lower()) > 1:
             return None
-        if name is None or sum(name.strip('"`[]').lower() == known.lower() for known in tree.named_selects) > 1:
-            return None
-        written.append(f"untied.{name}{text.sql[first.end + 1 : text.tokens[place[-1]].end + 1]}")
-    if not written or text.order is None:
-        return None
-    body = text.slice(0, text.order)
-    rank = f"DENSE_RANK() OVER (ORDER BY {', '.join(written)}) AS {_RANK}"
-    inner = _without_limit(tree)
-    inner.set("order", None)
-    if not _means(body, dialect, inner):
-        return None
-    return f"SELECT untied.*, {rank} FROM (\n{body}\n) AS untied ORDER BY {_RANK}"  # noqa: S608 - the gold's own text
+        column.replace(exp.column(name.copy(), "untied"))
+    tree.set("order", None)
+    return exp.select("untied.*", _rank(ranked)).from_(tree.subquery("untied", copy=False)).order_by(_RANK)
 
 
-def _as_projection(
-    key: exp.Expr,
-    places: list[int],
-    tree: exp.Select,
-    text: StatementText,
-    projections: list[list[int]],
-    dialect: str,
-    schema: Schema,
-) -> str | None:
-    """A sort key's text, with names of output columns replaced by their expressions. Only ORDER BY can use these
-    names."""
-    if isinstance(key, exp.Var):
+def _rank(keys: list[exp.Ordered]) -> exp.Expr:
+    order = exp.Order(expressions=[key.copy() for key in keys])
+    return exp.alias_(exp.Window(this=exp.DenseRank(), order=order, over="OVER"), _RANK)
+
+
+def _resolved(key: exp.Ordered, select: exp.Select, dialect: str, schema: Schema) -> exp.Ordered | None:
+    """A sort key with output columns replaced by their expressions, because only ORDER BY can use their names; None if
+    it is not certain what is meant."""
+    key = key.copy()
+    sorted_by = key.this
+    if isinstance(sorted_by, exp.Var):
         return None  # ORDER BY ALL
-    if isinstance(key.unnest(), exp.Literal) and key is not key.unnest():
+    if isinstance(sorted_by, exp.Paren) and isinstance(sorted_by.unnest(), exp.Literal):
         return None  # ORDER BY (1) is a place for some databases, and a constant for others
-    aliases = {
-        item.alias.lower(): number for number, item in enumerate(tree.expressions) if isinstance(item, exp.Alias)
-    }
-    alone = isinstance(key, exp.Column) and not key.table
-    pieces: list[str] = []
-    position = text.tokens[places[0]].start
-    for place in places:
-        token, number = text.tokens[place], None
-        if isinstance(key, exp.Literal) and key.is_int and place == places[0]:
-            number = int(key.name) - 1
-            if not 0 <= number < len(projections) or any(item.is_star for item in tree.expressions[: number + 1]):
-                return None
-        elif token.text.lower() in aliases and _is_name(text, place):
-            if not alone:
-                if dialect == "postgres":
-                    continue  # where it can only be a column
-                if key.find(exp.Query) or any(
-                    column.name.lower() == token.text.lower() for table in schema.tables for column in table.columns
-                ):
-                    return None
-            number = aliases[token.text.lower()]
-        if number is None:
-            continue
-        meaning = _unaliased(tree.expressions[number], text, projections[number])
-        if meaning is None:
+    if sorted_by.is_int:
+        before = select.expressions[: int(sorted_by.name)]
+        if len(before) != int(sorted_by.name) or not before or any(item.is_star for item in before):
             return None
-        pieces += [text.sql[position : token.start], f"({meaning})"]
-        position = token.end + 1
-    return "".join(pieces) + text.sql[position : text.tokens[places[-1]].end + 1]
-
-
-def _is_name(text: StatementText, place: int) -> bool:
-    """Whether a token that reads like an output column is one, and not a qualified name, a function or a literal."""
-    before = text.tokens[place - 1].token_type
-    after = text.tokens[place + 1].token_type if place + 1 < len(text.tokens) else None
-    named = text.tokens[place].token_type not in (TokenType.STRING, TokenType.NUMBER)
-    return (
-        named and before not in (TokenType.DOT, TokenType.COLLATE) and after not in (TokenType.DOT, TokenType.L_PAREN)
-    )
-
-
-def _unaliased(item: exp.Expr, text: StatementText, places: list[int]) -> str | None:
-    """An output column's text without its name."""
-    end = len(places)
-    if isinstance(item, exp.Alias):
-        if text.tokens[places[-1]].text != item.alias:
+        sorted_by.replace(_meaning(before[-1]))
+        return key
+    meanings = {item.alias.lower(): item for item in select.expressions if isinstance(item, exp.Alias)}
+    alone = isinstance(sorted_by, exp.Column)
+    for column in list(key.find_all(exp.Column)):
+        name = column.name.lower()
+        if column.table or name not in meanings or (dialect == "postgres" and not alone):
+            continue  # PostgreSQL reads a name within an expression only as a column
+        known = any(name == one.name.lower() for table in schema.tables for one in table.columns)
+        if not alone and (known or key.find(exp.Query)):
             return None
-        end -= 2 if end > 1 and text.tokens[places[-2]].token_type is TokenType.ALIAS else 1
-    return text.slice(places[0], places[end - 1] + 1) if end > 0 else None
+        column.replace(_meaning(meanings[name]))
+    return key
 
 
-def _name(item: exp.Expr, text: StatementText, places: list[int]) -> str | None:
-    """An output column's name as it is written."""
-    last = text.tokens[places[-1]]
-    named = isinstance(item, (exp.Alias, exp.Column)) and last.text == item.alias_or_name
-    return text.sql[last.start : last.end + 1] if named and last.token_type is not TokenType.STRING else None
+def _meaning(item: exp.Expr) -> exp.Expr:
+    """An output column's expression, without its name, as one operand."""
+    meaning = item.unalias().copy()
+    return meaning if isinstance(meaning, exp.Subquery) else exp.Paren(this=meaning)
 
 
 def _allows_more_columns(tree: exp.Select, keys: list[exp.Ordered]) -> bool:
@@ -259,25 +196,3 @@ def _can_be_table(tree: exp.Query, dialect: str) -> bool:
     """Whether a SELECT can be used in FROM. MySQL requires different names of its columns."""
     names = [name.lower() for name in tree.named_selects]
     return dialect != "mysql" or not (tree.is_star or "" in names or len(set(names)) < len(names))
-
-
-def _set_arguments(node: exp.Expr) -> set[str]:
-    return {name for name, value in node.args.items() if name != "this" and value}
-
-
-def _without_limit(tree: exp.Expr) -> exp.Expr:
-    bare = tree.copy()
-    bare.set("limit", None)
-    bare.set("offset", None)
-    return bare
-
-
-def _means(sql: str, dialect: str, tree: exp.Expr, *, extended: bool = False) -> bool:
-    """Whether a text is parsed to this tree. ``extended``: the text has one more output column at its end."""
-    try:
-        found = parse_query(sql, dialect).tree.copy()
-    except QueryError:
-        return False
-    if extended:
-        found.set("expressions", found.expressions[:-1])
-    return found == tree

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import groupby
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
 from rlfactory_nl2sql.comparison.values import normal
 from rlfactory_nl2sql.connection import Row, Rows
@@ -15,13 +15,20 @@ from rlfactory_nl2sql.connection import Row, Rows
 if TYPE_CHECKING:
     from rlfactory_nl2sql.checks.ties import Untied
 
+R = TypeVar("R")
+
 
 @dataclass(frozen=True, slots=True)
-class Tie:
-    """Rows that the query's ORDER BY does not distinguish. Any ``take`` of them in any order are right."""
+class Tie(Generic[R]):
+    """Rows, or their numbers, that the query's ORDER BY does not distinguish. Any ``take`` of them in any order are
+    right."""
 
-    rows: tuple[Row, ...]
+    rows: Sequence[R]
     take: int  # how many of them are in the answer; less than len(rows) if LIMIT or OFFSET cuts the tie
+
+    @property
+    def whole(self) -> bool:
+        return self.take == len(self.rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +36,7 @@ class Answer:
     """The ties in order. Without ORDER BY there is one tie; with a total order each holds one row."""
 
     columns: tuple[str, ...]
-    ties: tuple[Tie, ...]
+    ties: tuple[Tie[Row], ...]
     tied: bool = False  # whether another right answer exists, because a LIMIT cuts rows that an ORDER BY leaves tied
     certain: tuple[Row, ...] = ()  # if tied: rows that each right answer has
     fewest: int = 0  # if tied: the fewest rows of a right answer
@@ -84,8 +91,8 @@ def answer_of(rows: Rows, *, ordered: bool, untied: Untied | None, order: Order 
         if take > 0:
             ties.append(Tie(tuple(plain[start:stop]), take))
         start = stop
-    tied = keys > 0 and any(tie.take < len(tie.rows) for tie in ties)
-    certain = tuple(row for tie in ties if tie.take == len(tie.rows) for row in tie.rows) if tied else ()
+    tied = keys > 0 and any(not tie.whole for tie in ties)
+    certain = tuple(row for tie in ties if tie.whole for row in tie.rows) if tied else ()
     fewest = 0 if offset else sum(tie.take for tie in ties)  # all rows of the first ties may come before the OFFSET
     return Answer(columns, _together(ties) if order == "never" else tuple(ties), tied, certain, fewest)
 
@@ -98,10 +105,10 @@ def _ends(rows: Sequence[Row], keys: int) -> Iterator[int]:
         yield end
 
 
-def _together(ties: Sequence[Tie]) -> tuple[Tie, ...]:
+def _together(ties: Sequence[Tie[Row]]) -> tuple[Tie[Row], ...]:
     """All uncut ties as one tie, and the ties that LIMIT or OFFSET cuts."""
-    whole = tuple(row for tie in ties if tie.take == len(tie.rows) for row in tie.rows)
-    cut = tuple(tie for tie in ties if tie.take < len(tie.rows))
+    whole = tuple(row for tie in ties if tie.whole for row in tie.rows)
+    cut = tuple(tie for tie in ties if not tie.whole)
     return (Tie(whole, len(whole)), *cut) if whole else cut
 
 

@@ -12,7 +12,7 @@ from rlfactory_nl2sql.comparison import describe
 from rlfactory_nl2sql.comparison.answer import Answer, Order, Tie
 from rlfactory_nl2sql.comparison.columns import Arrangements
 from rlfactory_nl2sql.comparison.describe import number_of
-from rlfactory_nl2sql.comparison.rows import Sides, Span, columns_of, spans
+from rlfactory_nl2sql.comparison.rows import Sides, columns_of, numbered
 from rlfactory_nl2sql.connection import Rows
 
 Semantics = Literal["multiset", "set", "test-suite", "subset", "exact"]
@@ -75,7 +75,7 @@ def compare(answer: Answer, rows: Rows, how: Comparison) -> str | None:
         return f"{number_of(given, 'column')}, expected {least}{wanted}"
     if how.semantics != "set" and len(rows.rows) != answer.size:
         return f"{number_of(len(rows.rows), 'row')}, expected {answer.size}"
-    if all(tie.take == len(tie.rows) for tie in answer.ties) and _evidently_equal(answer, rows):
+    if all(tie.whole for tie in answer.ties) and _evidently_equal(answer, rows):
         return None
     return _Difference(_in_place(answer) if how.fixed else answer, rows, how).find()
 
@@ -93,11 +93,7 @@ def _in_place(answer: Answer) -> Answer:
     """Each row as a tie of its own, in the gold query's order. Cut ties are kept, since their order is unknown."""
     return Answer(
         answer.columns,
-        tuple(
-            part
-            for tie in answer.ties
-            for part in ([Tie((row,), 1) for row in tie.rows] if tie.take == len(tie.rows) else [tie])
-        ),
+        tuple(part for tie in answer.ties for part in ([Tie((row,), 1) for row in tie.rows] if tie.whole else [tie])),
     )
 
 
@@ -109,18 +105,16 @@ class _Difference:
         self._given = rows.rows
         self._how = how
         self._wanted = [row for tie in answer.ties for row in tie.rows]
-        self._ties = spans(answer)
+        self._ties = numbered(answer.ties)
         self._gold = columns_of(self._wanted, len(answer.columns))
         self._found = columns_of(rows.rows, len(rows.columns))
 
     def find(self) -> str | None:
-        if self._gold == self._found and all(tie.whole for tie in self._ties):
-            return None
         if self._how.semantics in ("test-suite", "subset"):
             return self._by_columns()
         sides = Sides(self._gold, self._found, self._how.tolerance)
         if self._how.semantics == "set":
-            return None if sides.fit_as_set(self._ties) else self._rows_of_set(sides)
+            return None if sides.fit_as_set(self._ties) else self._rows(sides, self._ties, self._all)
         if not self._how.ordered:
             return None if sides.fit(self._ties, self._all) else self._rows(sides, self._ties, self._all)
         return self._by_ties(sides)
@@ -141,13 +135,13 @@ class _Difference:
             position = given.stop
         return None
 
-    def _in_tie(self, sides: Sides, tie: Span, given: range) -> str:
+    def _in_tie(self, sides: Sides, tie: Tie[int], given: range) -> str:
         difference = self._rows(sides, [tie], given)
         if len(self._ties) == 1:
             return difference
         if len(given) > 1:
             return f"rows {given.start + 1} to {given.stop}: {difference}"
-        wanted = describe.show(self._wanted[tie.start]) if tie.whole else f"one of {number_of(len(tie.rows), 'row')}"
+        wanted = describe.show(self._wanted[tie.rows[0]]) if tie.whole else f"one of {number_of(len(tie.rows), 'row')}"
         return f"row {given.start + 1} is {describe.show(self._given[given.start])}, expected {wanted}"
 
     @property
@@ -155,20 +149,15 @@ class _Difference:
         why = "the gold query orders" if self._how.order == "auto" and not self._how.fixed else "their order counts"
         return f"the same rows in another order, but {why}"
 
-    def _rows(self, sides: Sides, ties: Sequence[Span], given: range) -> str:
+    def _rows(self, sides: Sides, ties: Sequence[Tie[int]], given: range) -> str:
         required, possible = (
             [(sides.gold[index], self._wanted[index]) for tie in ties if tie.whole == whole for index in tie.rows]
             for whole in (True, False)
         )
-        return describe.differences(required, possible, [(sides.found[index], self._given[index]) for index in given])
-
-    def _rows_of_set(self, sides: Sides) -> str:
-        required, possible = (
-            {sides.gold[index]: self._wanted[index] for tie in self._ties if tie.whole == whole for index in tie.rows}
-            for whole in (True, False)
-        )
-        given = dict(zip(sides.found, self._given, strict=True))
-        return describe.differences(required.items(), possible.items(), given.items())
+        lists = [required, possible, [(sides.found[index], self._given[index]) for index in given]]
+        if self._how.semantics == "set":
+            lists = [list(dict(rows).items()) for rows in lists]
+        return describe.differences(*lists)
 
     def _by_columns(self) -> str | None:
         search = Arrangements(self._gold, self._found, self._ties, self._how.tolerance)

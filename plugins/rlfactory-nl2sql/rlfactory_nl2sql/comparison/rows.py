@@ -10,13 +10,12 @@ import math
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 from typing import Any
 
 from rlfactory_core.errors import VerifierError
-from rlfactory_nl2sql.comparison.answer import Answer
+from rlfactory_nl2sql.comparison.answer import Tie
 from rlfactory_nl2sql.comparison.values import (
     as_float,
     clusters,
@@ -36,28 +35,12 @@ _UNDECIDED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A tie: its rows are the answer's rows ``start`` to ``stop``, of which ``take`` are in a result."""
-
-    start: int
-    stop: int
-    take: int
-
-    @property
-    def whole(self) -> bool:
-        return self.take == self.stop - self.start
-
-    @property
-    def rows(self) -> range:
-        return range(self.start, self.stop)
-
-
-def spans(answer: Answer) -> tuple[Span, ...]:
-    """The ties of an answer as spans of all their rows in order."""
-    found, start = [], 0
-    for tie in answer.ties:
-        found.append(Span(start, start + len(tie.rows), tie.take))
+def numbered(ties: Iterable[Tie[Row]]) -> tuple[Tie[int], ...]:
+    """The ties with the numbers of their rows, counted through all of them."""
+    found: list[Tie[int]] = []
+    start = 0
+    for tie in ties:
+        found.append(Tie(range(start, start + len(tie.rows)), tie.take))
         start += len(tie.rows)
     return tuple(found)
 
@@ -81,7 +64,7 @@ class Sides:
             for side in self._values
         )
 
-    def in_order(self, ties: Sequence[Span]) -> bool:
+    def in_order(self, ties: Sequence[Tie[int]]) -> bool:
         """Whether the result's rows are those of the ties in order, in any order within each tie.
 
         Raises:
@@ -94,7 +77,7 @@ class Sides:
             position += tie.take
         return position == len(self.found)
 
-    def fit(self, ties: Sequence[Span], found: Sequence[int]) -> bool:
+    def fit(self, ties: Sequence[Tie[int]], found: Sequence[int]) -> bool:
         """Whether these rows of the result are those of the ties, in any order.
 
         Raises:
@@ -103,11 +86,11 @@ class Sides:
         if len(found) != sum(tie.take for tie in ties):
             return False
         if len(ties) == len(found) == 1 and ties[0].whole:
-            return self._equal(ties[0].start, found[0])
+            return self._equal(ties[0].rows[0], found[0])
         whole, cut = self._split(ties)
         need = Counter(self.found[index] for index in found)
-        given = Counter(row for tie in whole for row in self.gold[tie.start : tie.stop])
-        choice = [Counter(self.gold[tie.start : tie.stop]) for tie in cut]
+        given = Counter(row for tie in whole for row in self._gold_rows(tie))
+        choice = [Counter(self._gold_rows(tie)) for tie in cut]
         if given - need or not _supplied(need - given, choice, [tie.take for tie in cut]):
             return False
         if not any(map(self._loose_columns, need)):
@@ -117,7 +100,7 @@ class Sides:
         rows = [index for tie in ties for index in tie.rows]
         return all(self._match(*group) for group in self._loose_groups(rows, found))
 
-    def fit_as_set(self, ties: Sequence[Span]) -> bool:
+    def fit_as_set(self, ties: Sequence[Tie[int]]) -> bool:
         """Whether the result's distinct rows are those of the ties.
 
         Raises:
@@ -125,8 +108,8 @@ class Sides:
         """
         whole, cut = self._split(ties)
         need = set(self.found)
-        given = {row for tie in whole for row in self.gold[tie.start : tie.stop]}
-        choice = [Counter(row for row in self.gold[tie.start : tie.stop] if row in need) for tie in cut]
+        given = {row for tie in whole for row in self._gold_rows(tie)}
+        choice = [Counter(row for row in self._gold_rows(tie) if row in need) for tie in cut]
         if given - need or any(sum(rows.values()) < tie.take for rows, tie in zip(choice, cut, strict=True)):
             return False
         if not _supplied(Counter(need - given), [Counter(set(rows)) for rows in choice], [tie.take for tie in cut]):
@@ -140,8 +123,11 @@ class Sides:
             for gold, found, columns in self._loose_groups(range(len(self.gold)), range(len(self.found)))
         )
 
+    def _gold_rows(self, tie: Tie[int]) -> list[Row]:
+        return [self.gold[row] for row in tie.rows]
+
     @staticmethod
-    def _split(ties: Sequence[Span]) -> tuple[list[Span], list[Span]]:
+    def _split(ties: Sequence[Tie[int]]) -> tuple[list[Tie[int]], list[Tie[int]]]:
         return [tie for tie in ties if tie.whole], [tie for tie in ties if not tie.whole]
 
     @cached_property

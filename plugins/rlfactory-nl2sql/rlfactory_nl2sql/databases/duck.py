@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ import duckdb
 
 from rlfactory_core.errors import BackendError
 from rlfactory_nl2sql.connection import Failure, QueryError, QueryLimits, Row, Rows, TableRows
+from rlfactory_nl2sql.databases.database import Database, create_in_turn, quoted
 from rlfactory_nl2sql.databases.limiting import collect, late, stopped_after
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.databases.statement_guard import Forbidden, check_text
@@ -39,16 +40,15 @@ _FORBIDDEN = Forbidden(
 )  # fmt: skip
 
 
-class DuckDatabase:
+class DuckDatabase(Database):
     """An open and locked DuckDB database. See `connection.Connection`."""
 
     dialect = "duckdb"
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, name: str, limits: QueryLimits) -> None:
+        super().__init__(name)
         self._connection = connection
-        self._name = name
         self._limits = limits
-        self._schema: Schema | None = None
         self._views: list[tuple[str, str]] | None = None
 
     def query(self, sql: str, limits: QueryLimits) -> Rows:
@@ -69,25 +69,15 @@ class DuckDatabase:
                 with contextlib.suppress(duckdb.Error):  # an error may have ended the transaction
                     self._connection.execute("ROLLBACK")
 
-    def schema(self) -> Schema:
-        if self._schema is None:
-            try:
-                self._schema = read_schema(self._connection)
-            except duckdb.Error as error:
-                raise _lost(self._name, error) from error
-        return self._schema
-
-    def read(self, table: str, rows: int) -> Sequence[Row]:
-        """Every n-th row in the table's order; for a view the first rows."""
-        known = self._known(table)
-        names = ", ".join(quoted(column.name) for column in known.columns)
-        place = quoted(known.name)
+    def _read_schema(self) -> Schema:
         try:
-            chosen = ""
-            if not known.view:
-                (held,) = self._connection.execute(f"SELECT count(*) FROM {place}").fetchall()[0]  # noqa: S608
-                chosen = f"WHERE rowid % {-(-held // rows) or 1} = 0"
-            return self._connection.execute(f"SELECT {names} FROM {place} {chosen} LIMIT {rows}").fetchall()  # noqa: S608
+            return read_schema(self._connection)
+        except duckdb.Error as error:
+            raise _lost(self._name, error) from error
+
+    def _own(self, sql: str, rows: int) -> Sequence[Row]:
+        try:
+            return self._connection.execute(sql).fetchall()
         except duckdb.Error as error:
             raise _lost(self._name, error) from error
 
@@ -101,8 +91,8 @@ class DuckDatabase:
             (catalog,) = self._connection.execute("SELECT current_database()").fetchall()[0]
             other = _attached(":memory:", catalog, self._limits)
             try:
-                _fill(other, [table for table in schema.tables if not table.view], data)
-                _create_views(other, [sql for _, sql in self._views])
+                self._fill(other, data)
+                create_in_turn([sql for _, sql in self._views], other.execute, duckdb.CatalogException)
                 _lock(other)
             except BaseException:
                 other.close()
@@ -116,11 +106,19 @@ class DuckDatabase:
     def close(self) -> None:
         self._connection.close()
 
-    def _known(self, name: str) -> Table:
-        found = self.schema().table(name)
-        if found is None:
-            raise BackendError(f"{self._name} has no table {name!r} any more.")
-        return found
+    def _fill(self, copy: duckdb.DuckDBPyConnection, data: TableRows) -> None:
+        for table in (table for table in self.schema().tables if not table.view):
+            place = self._quoted(table.name)
+            parts = [
+                f"{self._quoted(column.name)} {column.type}{'' if column.nullable else ' NOT NULL'}"
+                for column in table.columns
+            ]
+            copy.execute(f"CREATE TABLE {place} ({', '.join([*parts, *self._keys(table)])})")
+            if rows := data.get(table.name):
+                # one list per column takes a sixth of the time of one parameter list per row
+                lists = ", ".join(f"unnest(?::{column.type}[])" for column in table.columns)
+                values = [list(column) for column in zip(*rows, strict=True)]
+                copy.execute(f"INSERT INTO {place} SELECT {lists}", values)
 
     def _failure(self, error: Exception, limits: QueryLimits) -> QueryError:
         if isinstance(error, duckdb.InterruptException):
@@ -201,35 +199,6 @@ def _only(statements: list[duckdb.Statement]) -> duckdb.Statement:
     return statements[0]
 
 
-def _fill(connection: duckdb.DuckDBPyConnection, tables: Iterable[Table], data: TableRows) -> None:
-    for table in tables:
-        parts = [
-            f"{quoted(column.name)} {column.type}{'' if column.nullable else ' NOT NULL'}" for column in table.columns
-        ]
-        keys = [("PRIMARY KEY", table.primary_key), *(("UNIQUE", columns) for columns in table.unique)]
-        parts += [f"{kind} ({', '.join(map(quoted, columns))})" for kind, columns in keys if columns]
-        connection.execute(f"CREATE TABLE {quoted(table.name)} ({', '.join(parts)})")
-        if rows := data.get(table.name):
-            # one list per column takes a sixth of the time of one parameter list per row
-            lists = ", ".join(f"unnest(?::{column.type}[])" for column in table.columns)
-            values = [list(column) for column in zip(*rows, strict=True)]
-            connection.execute(f"INSERT INTO {quoted(table.name)} SELECT {lists}", values)
-
-
-def _create_views(connection: duckdb.DuckDBPyConnection, definitions: list[str]) -> None:
-    """Create each view after the views that it reads."""
-    while definitions:
-        failed = []
-        for sql in definitions:
-            try:
-                connection.execute(sql)
-            except duckdb.CatalogException as error:
-                failed.append((sql, error))
-        if len(failed) == len(definitions):
-            raise failed[0][1]
-        definitions = [sql for sql, _ in failed]
-
-
 def _reduced(error: Exception) -> str:
     """DuckDB's message without settings, the marked query and the error's class."""
     said = str(error).partition("\n\nLINE ")[0].partition("\nPossible solutions")[0].strip()
@@ -241,11 +210,6 @@ def _lost(name: str, error: Exception) -> BackendError:
 
 
 _HERE = "database_name = current_database() AND schema_name = current_schema()"
-
-
-def quoted(name: str) -> str:
-    """A name as an SQL identifier."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 def read_schema(connection: DuckDBPyConnection) -> Schema:

@@ -21,15 +21,16 @@ from collections.abc import Sequence
 
 import pymysql  # type: ignore[import-untyped]
 import sqlalchemy
-from pymysql.constants import ER, FIELD_TYPE  # type: ignore[import-untyped]
+from pymysql.constants import FIELD_TYPE  # type: ignore[import-untyped]
 from sqlalchemy import exc
 
 from rlfactory_core.errors import BackendError, UsageError
 from rlfactory_nl2sql.connection import Connection, Failure, QueryError, QueryLimits, TableRows
+from rlfactory_nl2sql.databases.database import create_in_turn
 from rlfactory_nl2sql.databases.mysql_session import COPY, DENIED, MysqlSession, error_code, error_message
-from rlfactory_nl2sql.databases.naming import named_tables, without_schema
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.databases.server import connect, make_engine
+from rlfactory_nl2sql.databases.statement_guard import named_tables, without_schema
 from rlfactory_nl2sql.schema import Table
 
 COPIES = r"rlfactory\_%"
@@ -64,7 +65,7 @@ class MysqlInstance(MysqlSession):
                 place = self._quoted(table.name).replace("%", "%%")
                 with self._driver.cursor() as cursor:
                     cursor.executemany(f"INSERT INTO {place} ({names}) VALUES ({marks})", rows)  # noqa: S608
-        self._create_views(views)
+        create_in_turn(views, self._create_view, pymysql.ProgrammingError)
         self._run(f"SET SESSION sql_mode = '{self._modes}'")
 
     def instance(self, data: TableRows) -> Connection:
@@ -90,26 +91,14 @@ class MysqlInstance(MysqlSession):
         return without_schema(query, frozenset({self._database.lower()}))
 
     def _definition(self, table: Table) -> str:
-        keys = [("PRIMARY KEY", table.primary_key), *(("UNIQUE", columns) for columns in table.unique)]
-        parts = [f"{kind} ({', '.join(map(self._quoted, columns))})" for kind, columns in keys if columns]
-        inside = f"({', '.join(parts)}) " if parts else ""
+        keys = self._keys(table)
+        inside = f"({', '.join(keys)}) " if keys else ""
         original, name = self._quoted(self._database), self._quoted(table.name)
         return f"CREATE TABLE {self._copy}.{name} {inside}SELECT * FROM {original}.{name} LIMIT 0"  # noqa: S608
 
-    def _create_views(self, views: Sequence[tuple[str, str]]) -> None:
-        """Create each view after the views that it reads."""
-        while views:
-            failed = []
-            for name, sql in views:
-                try:
-                    self._run(f"CREATE SQL SECURITY INVOKER VIEW {self._quoted(name)} AS {sql}")
-                except pymysql.Error as error:
-                    if error_code(error) != ER.NO_SUCH_TABLE or len(views) == 1:
-                        raise
-                    failed.append((name, sql))
-            if len(failed) == len(views):
-                raise BackendError(f"the view {failed[0][0]} reads a table that is not there")
-            views = failed
+    def _create_view(self, view: tuple[str, str]) -> None:
+        name, sql = view
+        self._run(f"CREATE SQL SECURITY INVOKER VIEW {self._quoted(name)} AS {sql}")
 
 
 _CONNECT_SECONDS = 10

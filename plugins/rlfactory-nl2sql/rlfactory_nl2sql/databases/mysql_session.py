@@ -20,11 +20,8 @@ from rlfactory_core.errors import BackendError
 from rlfactory_nl2sql.checks.parsing import Query
 from rlfactory_nl2sql.connection import Failure, QueryError, QueryLimits, Rows, SessionLostError
 from rlfactory_nl2sql.databases.limiting import collect, late, stopped_after
-from rlfactory_nl2sql.databases.naming import named_tables
 from rlfactory_nl2sql.databases.server import ServerDatabase, connect
-from rlfactory_nl2sql.databases.server_schema import read_schema
-from rlfactory_nl2sql.databases.statement_guard import Forbidden, check
-from rlfactory_nl2sql.schema import Schema
+from rlfactory_nl2sql.databases.statement_guard import Forbidden, check, named_tables
 
 COPY = re.compile(r"rlfactory_[0-9a-f]{16}")
 """Names of varied copies."""
@@ -156,12 +153,12 @@ class MysqlSession(ServerDatabase):
         with contextlib.suppress(OSError, AttributeError):
             self._driver._sock.shutdown(socket.SHUT_RDWR)
 
-    def _read_schema(self) -> Schema:
+    def _relations(self) -> list[tuple[str, bool]]:
         listed = self._execute(
             "SELECT table_name, table_type LIKE '%VIEW' FROM information_schema.tables "
             "WHERE table_schema = DATABASE() AND table_type <> 'SEQUENCE' ORDER BY 2, create_time, 1"
         )
-        return read_schema(self._connection, [(str(name), bool(view)) for name, view in listed])
+        return [(str(name), bool(view)) for name, view in listed]
 
     def _failure(self, error: Exception) -> Exception:
         code = error_code(error)

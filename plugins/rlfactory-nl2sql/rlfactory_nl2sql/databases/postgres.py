@@ -26,11 +26,10 @@ from sqlalchemy import exc
 
 from rlfactory_core.errors import BackendError, UsageError
 from rlfactory_nl2sql.connection import Connection, Failure, QueryError, QueryLimits, TableRows
-from rlfactory_nl2sql.databases.naming import named_tables, without_schema
 from rlfactory_nl2sql.databases.postgres_session import FORBIDDEN, PostgresSession, error_message
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.databases.server import connect, make_engine
-from rlfactory_nl2sql.databases.statement_guard import check
+from rlfactory_nl2sql.databases.statement_guard import check, named_tables, without_schema
 from rlfactory_nl2sql.schema import Table
 
 
@@ -76,10 +75,8 @@ class PostgresInstance(PostgresSession):
         return without_schema(query, schemas)
 
     def _definition(self, table: Table) -> str:
-        keys = [("PRIMARY KEY", table.primary_key), *(("UNIQUE", columns) for columns in table.unique)]
-        parts = [f"{kind} ({', '.join(map(self._quoted, columns))})" for kind, columns in keys if columns]
         name = self._quoted(table.name)
-        return f"CREATE TEMPORARY TABLE {name} ({', '.join([f'LIKE {name}', *parts])})"
+        return f"CREATE TEMPORARY TABLE {name} ({', '.join([f'LIKE {name}', *self._keys(table)])})"
 
 
 _CONNECT_SECONDS = 10

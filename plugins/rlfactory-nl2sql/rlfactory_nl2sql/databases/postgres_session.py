@@ -19,9 +19,7 @@ from psycopg.types.string import TextLoader
 from rlfactory_nl2sql.connection import Failure, QueryError, QueryLimits, Row, Rows, SessionLostError
 from rlfactory_nl2sql.databases.limiting import collect, late, stopped_after
 from rlfactory_nl2sql.databases.server import ServerDatabase
-from rlfactory_nl2sql.databases.server_schema import read_schema
 from rlfactory_nl2sql.databases.statement_guard import Forbidden, check_text
-from rlfactory_nl2sql.schema import Schema
 
 FORBIDDEN = Forbidden(
     functions=frozenset(
@@ -147,9 +145,8 @@ class PostgresSession(ServerDatabase):
         with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self._driver.fileno())) as line:
             line.shutdown(socket.SHUT_RDWR)
 
-    def _read_schema(self) -> Schema:
-        names = [(str(name), bool(view)) for name, view in self._execute(_RELATIONS)]
-        return read_schema(self._connection, names)
+    def _relations(self) -> list[tuple[str, bool]]:
+        return [(str(name), bool(view)) for name, view in self._execute(_RELATIONS)]
 
     def _failure(self, error: Exception) -> Exception:
         if isinstance(error, _TOO_LARGE) or "memory" in error_message(error):

@@ -15,12 +15,13 @@ from sqlalchemy import exc, pool
 
 from rlfactory_core.errors import BackendError, UsageError
 from rlfactory_nl2sql.connection import Connection, QueryError, QueryLimits, Row, Rows, TableRows
+from rlfactory_nl2sql.databases.database import Database
 from rlfactory_nl2sql.databases.reference import DatabaseRef, connection_url
-from rlfactory_nl2sql.schema import Schema, Table
+from rlfactory_nl2sql.databases.server_schema import read_schema
+from rlfactory_nl2sql.schema import Schema
 
 _OUR_SECONDS = 30.0  # for our own queries, when tables are sampled
 _OUR_BYTES = 256 << 20
-_SAMPLED = 1_000_000  # rows; of a larger table only the first are sampled, to bound the time
 
 
 def make_engine(ref: DatabaseRef, driver: str, arguments: Mapping[str, Any], **options: Any) -> sqlalchemy.Engine:
@@ -62,51 +63,16 @@ def connect(engine: sqlalchemy.Engine, name: str) -> sqlalchemy.Connection:
         ) from None
 
 
-class ServerDatabase:
+class ServerDatabase(Database):
     """A database of a server, or a varied copy of it. See `connection.Connection`."""
 
-    dialect: str
-    _quote = '"'
-
     def __init__(self, connection: sqlalchemy.Connection, name: str, limits: QueryLimits) -> None:
+        super().__init__(name)
         self._connection = connection
-        self._name = name
         self._limits = limits
-        self._schema: Schema | None = None
 
     def query(self, sql: str, limits: QueryLimits) -> Rows:
         return self._stream(self._admitted(sql), limits)
-
-    def schema(self) -> Schema:
-        if self._schema is None:
-            try:
-                self._schema = self._read_schema()
-            except exc.SQLAlchemyError as error:
-                raise self._lost(error) from None
-        return self._schema
-
-    def read(self, table: str, rows: int) -> Sequence[Row]:
-        """Every n-th of the first million rows in the order of the primary key; for a view the first rows."""
-        known = self._known(table)
-        names = ", ".join(self._quoted(column.name) for column in known.columns)
-        place = self._quoted(known.name)
-        try:
-            if known.view:
-                return self._own(f"SELECT {names} FROM {place} LIMIT {rows}", rows)  # noqa: S608
-            ((held,),) = self._own(f"SELECT count(*) FROM (SELECT 1 FROM {place} LIMIT {_SAMPLED}) AS part_", 1)  # noqa: S608
-            key = ", ".join(self._quoted(column) for column in known.primary_key)
-            order = f"ORDER BY {key}" if key else ""
-            step = -(-held // rows) if rows else 1
-            if step <= 1:
-                return self._own(f"SELECT {names} FROM {place} {order}", rows)  # noqa: S608
-            return self._own(
-                f"SELECT {names} FROM (SELECT {names}, row_number() OVER ({order}) - 1 AS place_ "  # noqa: S608
-                f"FROM (SELECT {names} FROM {place} {order} LIMIT {_SAMPLED}) AS part_) AS numbered_ "
-                f"WHERE mod(place_, {step}) = 0 ORDER BY place_ LIMIT {rows}",
-                rows,
-            )
-        except QueryError as error:
-            raise BackendError(f"The table {table} of {self._name} cannot be read: {error}") from error
 
     def instance(self, data: TableRows) -> Connection:
         raise NotImplementedError
@@ -124,26 +90,26 @@ class ServerDatabase:
         raise NotImplementedError
 
     def _read_schema(self) -> Schema:
+        try:
+            return read_schema(self._connection, self._relations())
+        except exc.SQLAlchemyError as error:
+            raise self._lost(error) from None
+
+    def _relations(self) -> list[tuple[str, bool]]:
+        """The names of tables and views, and whether each is a view."""
         raise NotImplementedError
 
     def _own(self, sql: str, rows: int) -> Sequence[Row]:
-        """The rows of one of our own queries."""
         limits = QueryLimits(_OUR_SECONDS, max(rows, self._limits.rows), _OUR_BYTES, self._limits.memory_mb)
-        return self._stream(sql, limits).rows
+        try:
+            return self._stream(sql, limits).rows
+        except QueryError as error:
+            raise BackendError(f"A table of {self._name} cannot be read: {error}") from error
 
     def _execute(self, sql: str, **values: Any) -> list[Row]:
         """Run one of our own statements about the database, outside of any transaction."""
         result = self._connection.execute(sqlalchemy.text(sql), values)
         return [tuple(row) for row in result] if result.returns_rows else []
-
-    def _known(self, name: str) -> Table:
-        found = self.schema().table(name)
-        if found is None:
-            raise BackendError(f"The database {self._name} has no table {name!r} any more.")
-        return found
-
-    def _quoted(self, name: str) -> str:
-        return self._quote + name.replace(self._quote, self._quote * 2) + self._quote
 
     def _lost(self, error: BaseException, kind: type[BackendError] = BackendError) -> BackendError:
         cause = error.orig if isinstance(error, exc.DBAPIError) else error

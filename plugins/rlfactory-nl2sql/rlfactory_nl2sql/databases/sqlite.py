@@ -11,14 +11,14 @@ from pathlib import Path
 
 from rlfactory_core.errors import BackendError, nearest
 from rlfactory_nl2sql.connection import Failure, QueryError, QueryLimits, Row, Rows, TableRows
+from rlfactory_nl2sql.databases.database import Database
 from rlfactory_nl2sql.databases.limiting import collect, late
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.databases.sqlite_file import open_file, plain_text
 from rlfactory_nl2sql.databases.sqlite_guard import MAX_SQL, MAX_VALUE, lock, long_values
 from rlfactory_nl2sql.databases.sqlite_instance import empty_copy, filled_copy
-from rlfactory_nl2sql.databases.sqlite_sample import sample
 from rlfactory_nl2sql.databases.sqlite_schema import read_schema
-from rlfactory_nl2sql.schema import Schema, Table
+from rlfactory_nl2sql.schema import Schema
 
 _STEP = 500  # instructions of SQLite's machine between two checks of the time: about 10 microseconds
 
@@ -33,19 +33,19 @@ _LOST = (
 )
 _NO_ROOM = ("disk I/O error", "database or disk is full", "unable to open database file")
 _SHOWN = 500  # characters of them
+_READ = 10_000  # characters or bytes of one value in a sample
 _UNKNOWN = re.compile(r"no such (table|column): (?:.*\.)?(.{1,100})", re.DOTALL)
 
 
-class SqliteDatabase:
+class SqliteDatabase(Database):
     """An open and locked database. See `connection.Connection`."""
 
     dialect = "sqlite"
 
     def __init__(self, connection: sqlite3.Connection, name: str) -> None:
+        super().__init__(name)
         self._connection = connection
-        self._name = name
         self._guard = lock(connection)
-        self._schema: Schema | None = None
         self._empty: sqlite3.Connection | None = None
 
     def query(self, sql: str, limits: QueryLimits) -> Rows:
@@ -75,21 +75,20 @@ class SqliteDatabase:
                 raise QueryError(Failure.ERROR, "This is not a query: it has no result.")
             return collect(tuple(column[0] for column in cursor.description), cursor, limits, started)
 
-    def schema(self) -> Schema:
-        if self._schema is None:
-            try:
-                self._schema = read_schema(self._connection)
-            except sqlite3.Error as error:
-                raise _lost(self._name, error) from error
-        return self._schema
+    def _read_schema(self) -> Schema:
+        try:
+            return read_schema(self._connection)
+        except sqlite3.Error as error:
+            raise _lost(self._name, error) from error
 
-    def read(self, table: str, rows: int) -> Sequence[Row]:
-        """See `Connection.read`. Values are cut to 10,000 characters."""
+    def _own(self, sql: str, rows: int) -> Sequence[Row]:
+        """Longer values are cut."""
         try:
             with long_values(self._connection):
-                return sample(self._connection, self._table(table), rows)
+                found = self._connection.execute(sql).fetchall()
         except (sqlite3.Error, MemoryError) as error:
             raise _lost(self._name, error) from error
+        return [tuple(value[:_READ] if isinstance(value, str | bytes) else value for value in row) for row in found]
 
     def instance(self, data: TableRows) -> SqliteDatabase:
         """A copy in memory. See `Connection.instance`.
@@ -98,7 +97,7 @@ class SqliteDatabase:
         a unique index over an expression, are left out. Virtual tables are empty.
         """
         name = f"a varied copy of {self._name}"
-        tables = [(self._table(table), rows) for table, rows in data.items()]
+        tables = [(self._known(table), rows) for table, rows in data.items()]
         try:
             if self._empty is None:
                 self._empty = empty_copy(self._connection)
@@ -112,12 +111,6 @@ class SqliteDatabase:
         self._connection.close()
         if self._empty is not None:
             self._empty.close()
-
-    def _table(self, name: str) -> Table:
-        found = self.schema().table(name)
-        if found is None:
-            raise BackendError(f"The database {self._name} has no table {name!r}.")
-        return found
 
     def _failure(self, error: Exception, limits: QueryLimits) -> Exception:
         said = str(error)

@@ -11,7 +11,7 @@ import contextlib
 import sqlite3
 from collections.abc import Callable, Iterator
 
-from rlfactory_nl2sql.databases.sqlite_schema import quoted
+from rlfactory_nl2sql.databases.database import quoted
 
 Value = str | bytes | int | float | None
 

@@ -7,8 +7,9 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 
 from rlfactory_nl2sql.connection import Row
+from rlfactory_nl2sql.databases.database import quoted
 from rlfactory_nl2sql.databases.sqlite_file import open_memory
-from rlfactory_nl2sql.databases.sqlite_schema import generated_columns, quoted, shadow_tables
+from rlfactory_nl2sql.databases.sqlite_schema import generated_columns, shadow_tables
 from rlfactory_nl2sql.schema import Table
 
 

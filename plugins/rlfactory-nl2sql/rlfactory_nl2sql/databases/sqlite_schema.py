@@ -9,6 +9,7 @@ from dataclasses import replace
 import sqlglot
 from sqlglot import exp
 
+from rlfactory_nl2sql.databases.database import quoted
 from rlfactory_nl2sql.schema import Column, ForeignKey, Schema, Table
 
 _GENERATED = (2, 3)  # table_xinfo's "hidden" for VIRTUAL and STORED
@@ -28,11 +29,6 @@ _SHADOWS = (
     "_rowid",
     "_parent",
 )
-
-
-def quoted(name: str) -> str:
-    """A name as an SQL identifier."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 def read_schema(connection: sqlite3.Connection) -> Schema:

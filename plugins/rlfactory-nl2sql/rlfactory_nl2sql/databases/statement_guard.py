@@ -1,11 +1,12 @@
-"""Refuse queries before the database sees them. This is a second guard; the database's own comes first."""
+"""Refuse queries before the database sees them, a second guard beside the database's own; the tables that they name."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sqlglot import Token, TokenType
+from sqlglot import Token, TokenType, exp
 
 from rlfactory_nl2sql.checks.parsing import MAX_CHARACTERS, NotUnderstoodError, Query, parse_query, statement
 from rlfactory_nl2sql.connection import Failure, QueryError
@@ -78,3 +79,27 @@ def _check_name(token: Token, following: Token | None, forbidden: Forbidden) -> 
 
 def _among(name: str, names: frozenset[str]) -> bool:
     return name in names or any(known[-1] == "*" and name.startswith(known[:-1]) for known in names)
+
+
+def named_tables(tree: exp.Expr) -> Iterator[exp.Table]:
+    """Tables and views in the query, without functions and without the names of its WITH clause."""
+    local = {common.alias.lower() for common in tree.find_all(exp.CTE)}
+    for table in tree.find_all(exp.Table):
+        if isinstance(table.this, exp.Identifier) and (table.db or table.name.lower() not in local):
+            yield table
+
+
+def without_schema(query: Query, schemas: frozenset[str]) -> str:
+    """The query's SQL with ``table`` for ``schema.table``; the unchanged text if it has no such name.
+
+    Args:
+        schemas: names in lower case.
+    """
+    if not any(node.text("db").lower() in schemas for node in query.tree.find_all(exp.Table, exp.Column)):
+        return query.sql
+    tree = query.tree.copy()
+    for node in tree.find_all(exp.Table, exp.Column):
+        if node.text("db").lower() in schemas:
+            node.set("db", None)
+            node.set("catalog", None)
+    return tree.sql(dialect=query.dialect)

@@ -47,7 +47,7 @@ def boundary(domain: Domain, constants: Sequence[Constant]) -> Boundary | None:
     """The boundary of the constants of one column; None if they are of another kind than its values."""
     nulls = {constant.operator for constant in constants if constant.operator in NULL_TESTS}
     constants = [constant for constant in constants if constant.operator not in NULL_TESTS]
-    made = distinct(value for constant in constants for value in _around(domain, constant) if domain.allows(value))
+    made = distinct(value for constant in constants for value in around(domain, constant) if domain.allows(value))
     if not made:
         return _boundary_of_nulls(domain, nulls)
     seen = [value for value in domain.known[:_OBSERVED] if value not in made]
@@ -90,7 +90,7 @@ def _plain(value: Any) -> Any:
     return str(value) if math.isnan(number) else number
 
 
-def _around(domain: Domain, constant: Constant) -> Iterator[Any]:
+def around(domain: Domain, constant: Constant) -> Iterator[Any]:
     """Values of the column's kind, at and beside a constant."""
     value = constant.value
     if domain.closed:

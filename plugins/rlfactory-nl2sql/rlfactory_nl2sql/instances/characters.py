@@ -25,20 +25,19 @@ class Character:
     invented: float  # the share of new values among them
     nulls: float  # the share of NULLs in columns that have NULLs
     barren: float  # the share of rows to which no row refers
-    even: bool  # whether rows refer to the others equally often
     apart: int | None  # which of the boundaries' ends (`Boundary.ends`) has rows with values that no other row has
     unmet: int | None  # which of the gold query's conditions no row meets; None: each is met
 
 
 CHARACTERS: Sequence[Character] = (
     # Few values, many equal ones. They reveal double counting, and a missing DISTINCT or GROUP BY.
-    Character(14, 1.8, (3, 4), invented=0.3, nulls=0.25, barren=0.3, even=False, apart=0, unmet=None),
+    Character(14, 1.8, (3, 4), invented=0.3, nulls=0.25, barren=0.3, apart=0, unmet=None),
     # Many values, few equal ones. They reveal a wrong column, order or LIMIT.
-    Character(26, 1.6, (30, 30), invented=0.5, nulls=0.12, barren=0.2, even=False, apart=1, unmet=None),
+    Character(26, 1.6, (30, 30), invented=0.5, nulls=0.12, barren=0.2, apart=1, unmet=None),
     # Few references, some tables nearly empty. They reveal mistakes in outer joins, empty groups and empty results.
-    Character(12, 0.3, (12, 12), invented=0.5, nulls=0.3, barren=0.75, even=True, apart=None, unmet=0),
+    Character(12, 0.3, (12, 12), invented=0.5, nulls=0.3, barren=0.75, apart=None, unmet=0),
     # Rows and groups that hardly differ. They reveal mistakes with ties, averages and equal sums.
-    Character(8, 1, (1, 1), invented=0.5, nulls=0.5, barren=0, even=True, apart=None, unmet=1),
+    Character(8, 1, (1, 1), invented=0.5, nulls=0.5, barren=0, apart=None, unmet=1),
 )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from rlfactory_nl2sql.instances.boundaries import Boundary
 from rlfactory_nl2sql.instances.characters import Character, Role
 from rlfactory_nl2sql.instances.demands import Demands
-from rlfactory_nl2sql.instances.domains import Domain, Kind, comparable, distinct, fresh, kind_of
+from rlfactory_nl2sql.instances.domains import Domain, comparable, distinct, fresh
 
 _UNBOUND = 0.4  # the share of free rows whose value ignores the boundary
 
@@ -32,20 +32,10 @@ class Columns:
         size = self._rng.randint(*self._character.distinct)
         size = max(size, self._least + 2 if self._least > 1 else 0)
         new = round(size * self._character.invented)
-        known = sorted(
-            self._part(domain), key=lambda value: zlib.crc32(f"{value!r} {self._salt}".encode("utf-8", "replace"))
-        )
+        known = sorted(domain.known, key=lambda value: zlib.crc32(f"{value!r} {self._salt}".encode("utf-8", "replace")))
         kept = known[: max(size - new, 1)]
         values = list(distinct([*kept, *(domain.invent(self._rng, known) for _ in range(new))]))
         return values if len(values) > 2 else list(distinct([*values, *known]))[:size]
-
-    def _part(self, domain: Domain) -> Sequence[Any]:
-        """Of numbers, the larger or the smaller half, so that averages differ between instances."""
-        if domain.closed or domain.kind not in {Kind.INTEGER, Kind.REAL}:
-            return domain.known
-        numbers = sorted(value for value in domain.known if kind_of(value) is domain.kind)
-        half = len(numbers) // 2
-        return numbers[half:] if self._salt % 2 else numbers[: half + 1]
 
     def draw(
         self,
@@ -101,18 +91,7 @@ class Columns:
             value = next((found for values in sources if (found := _next(values, taken)) is not None), None)
             drawn[at] = fresh(domain, taken, rng) if value is None else value
             taken.add(comparable(drawn[at]))
-        if boundary is None and None not in drawn:
-            self._place_ends(drawn)
         return drawn
-
-    def _place_ends(self, drawn: list[Any]) -> None:
-        """Give the last row the least key, and the first row a key of the greater half. `Parents` says why."""
-        least, *keys = sorted(range(len(drawn)), key=lambda at: _order(drawn[at]))
-        drawn[least], drawn[-1] = drawn[-1], drawn[least]
-        greater = [at for at in keys[len(keys) // 2 :] if at != len(drawn) - 1]
-        if greater and 0 not in greater:
-            other = self._rng.choice(greater)
-            drawn[0], drawn[other] = drawn[other], drawn[0]
 
     def another(self, domain: Domain) -> Any:
         """Another value, for a row that violates a unique constraint."""

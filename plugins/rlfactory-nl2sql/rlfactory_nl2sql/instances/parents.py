@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import cycle
 from typing import Any
 
 from rlfactory_nl2sql.instances.characters import Character, Role
 
 _SURE = 0.7  # the share of satisfying rows that refer to a satisfying row; the others refer to any row
-_LONELY = 0.3  # the share of satisfying rows to which only rows refer that miss one condition
-_ALONE = 0.5  # the share of rows that miss one condition that refer to one of these
 # How often rows are referred to. The first row has values that no other has (see `Columns.draw`) and the most
 # references. So the largest group by a key is not the largest by a name, which several keys share.
 _OFTEN, _MOST_OFTEN = (2, 3), 6
@@ -34,29 +31,18 @@ class Parents:
         if Role.MISSES_ONE not in roles:  # the query has no condition here, so all rows are alike
             roles = [Role.SATISFIES_ALL] * len(rows)
         order = rng.sample(range(len(rows)), len(rows))
-        # The first row satisfies all, and is always referred to, so that joins find such a row. It has the
-        # most references. The last row has the least key, which databases tend to return first if nothing orders.
-        order.sort(key=lambda at: (at > 0, at == len(rows) - 1))
+        order.sort(key=lambda at: at > 0)  # the first row satisfies all: joins find it, since it is always referred to
         referred = order[: max(round(len(order) * (1 - character.barren)), 1)]
         satisfying = [at for at in referred if roles[at] is Role.SATISFIES_ALL] or referred
-        lonely = round(len(satisfying) * _LONELY) if Role.MISSES_ONE in roles and len(satisfying) > 2 else 0
-        self._lonely = satisfying[len(satisfying) - lonely :]
-        satisfying = satisfying[: len(satisfying) - lonely]
-        among = [
-            at
-            for at in referred
-            if at not in self._lonely
-            for _ in range(_MOST_OFTEN if at == 0 else rng.choice(_OFTEN))
-        ]
+        among = [at for at in referred for _ in range(_MOST_OFTEN if at == 0 else rng.choice(_OFTEN))]
         missing_one = [at for at in among if roles[at] is Role.MISSES_ONE] or among
-        sized = list(zip(satisfying, groups, strict=False))
-        self._planned = [at for at, size in sized for _ in range(size)]
+        sized = dict(zip(satisfying, groups, strict=False))
+        self._planned = [at for at, size in sized.items() for _ in range(size)]
         rng.shuffle(self._planned)
-        others = [at for at in among if at not in dict(sized)]  # a group of a planned size gets no further rows
-        self._any, self._missing_one = _dealt(others or among, rng), _dealt(missing_one, rng)
+        others = [at for at in among if at not in sized] or among  # a group of a planned size gets no further rows
+        self._any, self._missing_one = _dealt(others, rng), _dealt(missing_one, rng)
         self._satisfying = _dealt([at for at in among if at in satisfying], rng)
-        self._unplanned = _dealt([at for at in others if at in satisfying] or others or among, rng)
-        self._turns = cycle(referred) if character.even else None
+        self._unplanned = _dealt([at for at in others if at in satisfying] or others, rng)
 
     def pick(self, role: Role, missed: bool, fixed: Mapping[int, Any]) -> Sequence[Any] | None:
         """A row that has the ``fixed`` values at their places; None if there is none.
@@ -73,15 +59,12 @@ class Parents:
         return self._rng.choice(fitting) if fitting else None
 
     def _pick(self, role: Role, missed: bool) -> int:
-        if self._turns is not None:
-            return next(self._turns)
         if missed:
             return next(self._missing_one)
         if role is Role.SATISFIES_ALL and self._planned:
             return self._planned.pop()
         if role is Role.MISSES_ONE:
-            alone = self._lonely and self._rng.random() < _ALONE
-            return self._rng.choice(self._lonely) if alone else next(self._satisfying)
+            return next(self._satisfying)
         if role is Role.SATISFIES_ALL and self._rng.random() < _SURE:
             return next(self._unplanned)
         return next(self._any)

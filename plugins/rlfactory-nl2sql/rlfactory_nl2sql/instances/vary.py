@@ -10,44 +10,59 @@ few small databases are enough, and they take milliseconds for each gold query.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
+from itertools import permutations
 from typing import Any
 
-from rlfactory_nl2sql.checks.constants import Constant
+from rlfactory_nl2sql.checks.constants import Constant, TableColumn
 from rlfactory_nl2sql.connection import Row, TableRows
-from rlfactory_nl2sql.instances.boundaries import NULL_TESTS
+from rlfactory_nl2sql.instances.boundaries import NULL_TESTS, around
 from rlfactory_nl2sql.instances.characters import character
 from rlfactory_nl2sql.instances.checks import Checks
 from rlfactory_nl2sql.instances.demands import demands_of
-from rlfactory_nl2sql.instances.domains import learn
+from rlfactory_nl2sql.instances.domains import Domain, Kind, learn
 from rlfactory_nl2sql.instances.filling import Filling
 from rlfactory_nl2sql.instances.links import Keys, Link, in_order, links_of, sound
 from rlfactory_nl2sql.schema import Schema, Table
 
 _MENDING = 8  # tries to satisfy the CHECKs of a row
+_TOGETHER = 0.3  # the share of rows in which two columns have neighbouring values
+_ORDERED = frozenset({Kind.INTEGER, Kind.REAL, Kind.ISO_DATE, Kind.MOMENT})
 
 
-def vary(schema: Schema, data: TableRows, constants: Sequence[Constant], seed: int, number: int) -> TableRows:
+def vary(
+    schema: Schema,
+    data: TableRows,
+    constants: Sequence[Constant],
+    seed: int,
+    number: int,
+    *,
+    aggregated: Collection[TableColumn] | None = None,
+) -> TableRows:
     """Rows for each base table with rows in ``data``; the other tables stay empty.
 
-    The rows satisfy primary keys, UNIQUE, NOT NULL, foreign keys and CHECKs. Values keep their kinds and formats, and a
-    column has NULLs only if it has some in ``data``. References within a table form no circle, so that recursive
-    queries end.
+    The rows satisfy primary keys, UNIQUE, NOT NULL, foreign keys and CHECKs. Values keep their kinds and formats. A
+    column has NULLs only if it has some in ``data``, or if a query asks for them. References within a table form no
+    circle, so that recursive queries end.
 
     Args:
         schema: views in it are ignored.
         data: some rows of each table. Rows that they refer to may be missing.
-        constants: those of the gold query.
+        constants: those of the gold query, or of both queries.
         seed: the same arguments give the same rows.
         number: counts from 1, and chooses a `characters.Character` in turn.
+        aggregated: if given, there is also what the schema allows and ``data`` happens not to have: NULLs in these
+            columns unless they refer to others, and rows in which two columns hold the same value or neighbouring ones.
     """
     tables = {table.name: table for table in schema.tables if not table.view}
     given = {name.lower(): rows for name, rows in data.items()}
+    links = links_of(schema)
     checks = {name: Checks(table) for name, table in tables.items()}
     asked_for_null = {
         ((one.table or "").lower(), (one.column or "").lower()) for one in constants if one.operator in NULL_TESTS
     }
+    asked_for_null |= set(aggregated or ()) - _references(links, tables)
     domains = {
         name: tuple(
             learn(
@@ -60,19 +75,20 @@ def vary(schema: Schema, data: TableRows, constants: Sequence[Constant], seed: i
         )
         for name, table in tables.items()
     }
-    links = links_of(schema)
     rng = random.Random(f"{seed} {number}")
     kind = character(number)
     demands = demands_of(tables, domains, links, constants)
-    if kind.even:
+    if kind.unmet is not None:
         demands = demands.unsized()
-    conditions = random.Random(seed).sample(list(demands.boundaries), len(demands.boundaries))
-    if kind.unmet is not None and kind.unmet < len(conditions):
-        demands = demands.unmet(conditions[kind.unmet])
+        conditions = random.Random(seed).sample(list(demands.boundaries), len(demands.boundaries))
+        if kind.unmet < len(conditions):
+            demands = demands.unmet(conditions[kind.unmet])
     filling = Filling(tables, domains, links, demands, kind, rng)
     for name in in_order(links):
         if given.get(name.lower()):
             filling.fill(name)
+            if aggregated is not None:
+                _bring_together(filling.rows[name], domains[name], _fixed(links[name], tables[name]), rng)
             _mend(filling.rows[name], given[name.lower()], checks[name], links[name], tables[name], rng)
     filling.close_circles()
     held = {name: [row for row in made if not checks[name].broken(row)] for name, made in filling.rows.items()}
@@ -82,6 +98,34 @@ def vary(schema: Schema, data: TableRows, constants: Sequence[Constant], seed: i
     for made in rows.values():
         rng.shuffle(made)  # the order of rows must not depend on their roles
     return {name: [tuple(row) for row in rows.get(name, ())] for name in tables}
+
+
+def _bring_together(
+    rows: Sequence[list[Any]], domains: Sequence[Domain], fixed: Collection[int], rng: random.Random
+) -> None:
+    """Give some rows, in one of two columns of a kind, a value at or beside the other's."""
+    free = [place for place, domain in enumerate(domains) if place not in fixed and domain.kind in _ORDERED]
+    pairs = [(one, other) for one, other in permutations(free, 2) if domains[one].kind is domains[other].kind]
+    for row in rows:
+        if pairs and rng.random() < _TOGETHER:
+            one, other = rng.choice(pairs)
+            near = [] if row[one] is None else list(around(domains[other], Constant(None, None, "=", row[one])))
+            row[other] = rng.choice([value for value in near if domains[other].allows(value)] or [row[other]])
+
+
+def _references(links: Mapping[str, Sequence[Link]], tables: Mapping[str, Table]) -> set[TableColumn]:
+    return {
+        (name.lower(), tables[name].columns[place].name.lower())
+        for name, mine in links.items()
+        for link in mine
+        for place in link.places
+    }
+
+
+def _fixed(links: Sequence[Link], table: Table) -> set[int]:
+    """The places of keys and references."""
+    unique = {place for places in Keys(table).unique for place in places}
+    return unique | {place for link in links for place in link.places}
 
 
 def _mend(
@@ -96,8 +140,7 @@ def _mend(
 
     Keys and references keep their values. A row for which no CHECK can be mended is left out later.
     """
-    fixed = {place for link in links for place in link.places}
-    fixed |= {place for places in Keys(table).unique for place in places}
+    fixed = _fixed(links, table)
     for row in rows:
         for _ in range(_MENDING):
             broken = [place for place in checks.broken(row) if place not in fixed]

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-from rlfactory_core import Sample, Task, Trajectory, VerifierError
+from rlfactory_core import Sample, Task, Trajectory, Verdict, VerifierError
 from rlfactory_core.errors import BackendError
+from rlfactory_core.rewards import accepted_answers
 from rlfactory_nl2sql.databases.reference import DatabaseRef, parse_reference, reference_in_data
-from rlfactory_nl2sql.rewards.answers import predicted_sql
+from rlfactory_nl2sql.rewards.answers import NO_ANSWER, predicted_sql
+from rlfactory_nl2sql.rewards.jobs import ReadingJob
 from rlfactory_nl2sql.schema import Schema
 from rlfactory_nl2sql.schema_cache import Schemas
 from rlfactory_nl2sql.verification.pool import WorkerPool
-from rlfactory_nl2sql.verification.worker import Job
 
 _READING_S = 10.0  # the longest allowed SQL is parsed in a tenth of a second
 
@@ -28,7 +28,7 @@ class Databases:
         database: PATH or URL of the database of all samples.
     """
 
-    def __init__(self, database: str | None) -> None:
+    def __init__(self, database: str | None = None) -> None:
         self._given = parse_reference(database) if database else None
         self._own: WorkerPool | None = None
 
@@ -59,52 +59,41 @@ class Databases:
         except BackendError as error:
             raise VerifierError(str(error)) from error
 
-    async def read(self, job: Job) -> Any:
-        """Run a job that parses SQL.
+    async def read(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a function of `jobs` in a worker.
 
         Raises:
-            QueryError: the job raised it, or the SQL was too much for a worker.
-            VerifierError: no worker can be started.
+            QueryError: the function raised it, or the SQL was too much for a worker.
+            VerifierError: the function raised it, or no worker can be started.
         """
         try:
-            return await self.pool.run(job, _READING_S)
+            return await self.pool.run(ReadingJob(function, arguments), _READING_S)
         except BackendError as error:
             raise VerifierError(str(error)) from error
 
 
-@dataclass(frozen=True, slots=True)
-class SubmittedQuery:
-    """The SQL of a model's answer, and the database that it is for."""
+class QueryVerdict(Databases):
+    """Base of those that judge the query of the answer; without one it does not pass."""
 
-    sql: str
-    dialect: str
-    schema: Schema
-
-
-class DatabaseReward:
-    """Base of the rewards that need the sample's database.
-
-    Args:
-        database: see `Databases`.
-    """
-
-    def __init__(self, database: str | None = None) -> None:
-        self._databases = Databases(database)
-
-    async def open(self, task: Task) -> None:
-        await self._databases.open(task)
-
-    async def close(self) -> None:
-        await self._databases.close()
-
-    async def _submitted(self, trajectory: Trajectory) -> SubmittedQuery | None:
-        """The query of the trajectory's answer; None without an answer. Raises as `Databases.schema`."""
+    async def verify(self, trajectory: Trajectory) -> Verdict:
         sql = predicted_sql(trajectory)
         if sql is None:
-            return None
-        sample = trajectory.sample
-        schema = await self._databases.schema(sample)
-        return SubmittedQuery(sql, self._databases.reference(sample).kind, schema)
+            return Verdict(passed=False, reasons=(NO_ANSWER,))
+        return await self._judge_sample(trajectory.sample, sql)
+
+    async def _judge_sample(self, sample: Sample, sql: str) -> Verdict:
+        """The first verdict that passes of those for each accepted query; otherwise one that is unknown, if any."""
+        ref = self.reference(sample)
+        verdicts = []
+        for gold in accepted_answers(sample):
+            verdict = await self._judge(ref, gold, sql)
+            if verdict.passed:
+                return verdict
+            verdicts.append(verdict)
+        return next((verdict for verdict in verdicts if verdict.passed is None), verdicts[0])
+
+    async def _judge(self, ref: DatabaseRef, gold: str, sql: str) -> Verdict:
+        raise NotImplementedError
 
 
 def _named_by(sample: Sample) -> DatabaseRef:

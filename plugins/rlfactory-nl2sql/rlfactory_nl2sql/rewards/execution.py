@@ -6,15 +6,15 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlfactory_core import Sample, Task, Trajectory, Verdict
+from rlfactory_core import Sample, Task, Verdict
 from rlfactory_core.config import Section
 from rlfactory_core.config.loading import validate_section
 from rlfactory_core.rewards import accepted_answers
 from rlfactory_nl2sql.comparison.answer import Order
 from rlfactory_nl2sql.comparison.compare import Comparison, Semantics
 from rlfactory_nl2sql.connection import limits_of
-from rlfactory_nl2sql.rewards.answers import NO_ANSWER, predicted_sql
-from rlfactory_nl2sql.rewards.databases import DatabaseReward
+from rlfactory_nl2sql.databases.reference import DatabaseRef
+from rlfactory_nl2sql.rewards.databases import QueryVerdict
 from rlfactory_nl2sql.verification.judging import VerifyOptions
 from rlfactory_nl2sql.verification.verifier import SqlVerifier
 
@@ -33,6 +33,9 @@ class ExecutionOptions(Section):
     """Relative tolerance of numbers."""
     instances: int = 5
     """Databases to compare on: the given one and varied ones."""
+    confirmed: int = 8
+    """Further varied databases, before an answer of another form than the right query's passes. They have what the
+    schema allows, such as NULLs, even where the data have none, and values around the constants of both queries."""
     seed: int = 0
     """The seed of the varied databases."""
     max_rows: int = 10_000
@@ -45,7 +48,7 @@ class ExecutionOptions(Section):
     """PATH or URL of the database of all samples; null: that of the task or of the sample."""
 
 
-class ExecutionMatch(DatabaseReward):
+class ExecutionMatch(QueryVerdict):
     """Passes if both queries have equal results on the database and on varied instances of it.
 
     The sample's answer is the right query. If it has several, one match is enough. An answer that fails or takes too
@@ -67,11 +70,12 @@ class ExecutionMatch(DatabaseReward):
             given.seed,
             limits_of(given.seconds, given.max_rows),
             given.gold_seconds,
+            confirmed=given.confirmed,
         )
 
     async def open(self, task: Task) -> None:
         await super().open(task)
-        self._verifier = SqlVerifier(self._databases.pool, self._options)
+        self._verifier = SqlVerifier(self.pool, self._options)
         await self._count_unverifiable(task)
 
     async def _count_unverifiable(self, task: Task) -> None:
@@ -94,22 +98,11 @@ class ExecutionMatch(DatabaseReward):
             )
 
     async def _has_evidence(self, sample: Sample) -> bool:
-        ref = self._databases.reference(sample)
+        ref = self.reference(sample)
         return any([await self._verifier.has_evidence(ref, gold) for gold in accepted_answers(sample)])
 
-    async def verify(self, trajectory: Trajectory) -> Verdict:
-        sample = trajectory.sample
-        golds, sql = accepted_answers(sample), predicted_sql(trajectory)
-        if sql is None:
-            return Verdict(passed=False, reasons=(NO_ANSWER,))
-        ref = self._databases.reference(sample)
-        verdicts = []
-        for gold in golds:
-            verdict = await self._verifier.verify(ref, gold, sql)
-            if verdict.passed:
-                return verdict
-            verdicts.append(verdict)
-        return next((verdict for verdict in verdicts if verdict.passed is None), verdicts[0])
+    async def _judge(self, ref: DatabaseRef, gold: str, sql: str) -> Verdict:
+        return await self._verifier.verify(ref, gold, sql)
 
 
 def saved_options(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,11 +1,14 @@
-"""Jobs of worker processes for the rewards.
+"""What rewards read in SQL, in worker processes: it is too slow for the event loop, and risky if a model wrote the SQL.
 
-They parse SQL, which is too slow for the event loop, and risky if a model writes the SQL.
+All functions raise `VerifierError` if a gold query cannot be read, and but for `problems` `QueryError` if the
+prediction cannot.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from rlfactory_core.errors import VerifierError
 from rlfactory_nl2sql.checks.canonical import canonical
@@ -18,66 +21,41 @@ from rlfactory_nl2sql.verification.connections import Connections
 
 
 @dataclass(frozen=True, slots=True)
-class ProblemsJob:
+class ReadingJob:
+    """A call of one of this module's functions."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+
+    def run(self, _connections: Connections) -> Any:
+        return self.function(*self.arguments)
+
+
+def problems(sql: str, dialect: str, schema: Schema) -> tuple[str, ...]:
     """Reasons why a query cannot run, from its text and the schema; empty if none is found."""
-
-    sql: str
-    dialect: str
-    schema: Schema
-
-    def run(self, _connections: Connections) -> tuple[str, ...]:
-        try:
-            return unknown_names(parse_query(self.sql, self.dialect), self.schema)
-        except QueryError as error:
-            return (str(error),)
+    try:
+        return unknown_names(parse_query(sql, dialect), schema)
+    except QueryError as error:
+        return (str(error),)
 
 
-@dataclass(frozen=True, slots=True)
-class Forms:
-    """Canonical forms."""
-
-    golds: tuple[str, ...]
-    prediction: str
-
-
-@dataclass(frozen=True, slots=True)
-class FormsJob:
-    """The canonical forms; raises `QueryError` for the prediction and `VerifierError` for a gold query."""
-
-    golds: tuple[str, ...]
-    prediction: str
-    dialect: str
-    schema: Schema
-
-    def run(self, _connections: Connections) -> Forms:
-        golds = _read(self.golds, self.dialect)
-        prediction = parse_query(self.prediction, self.dialect)
-        return Forms(tuple(canonical(gold, self.schema) for gold in golds), canonical(prediction, self.schema))
+def forms(golds: tuple[str, ...], prediction: str, dialect: str, schema: Schema) -> tuple[tuple[str, ...], str]:
+    """The canonical forms of the gold queries and of the prediction."""
+    read = _read(golds, dialect)
+    form = canonical(parse_query(prediction, dialect), schema)
+    return tuple(canonical(gold, schema) for gold in read), form
 
 
-@dataclass(frozen=True, slots=True)
-class SimilarityJob:
-    """The prediction's similarity to the nearest gold query, in [0, 1]; raises as `FormsJob`."""
-
-    golds: tuple[str, ...]
-    prediction: str
-    dialect: str
-
-    def run(self, _connections: Connections) -> float:
-        golds = _read(self.golds, self.dialect)
-        prediction = parse_query(self.prediction, self.dialect)
-        return max(similarity(gold, prediction) for gold in golds)
+def nearest_similarity(golds: tuple[str, ...], prediction: str, dialect: str) -> float:
+    """The prediction's similarity to the nearest gold query, in [0, 1]."""
+    read = _read(golds, dialect)
+    given = parse_query(prediction, dialect)
+    return max(similarity(gold, given) for gold in read)
 
 
-@dataclass(frozen=True, slots=True)
-class TablesJob:
-    """The tables that the gold queries read, in lower case; raises `VerifierError` if one cannot be parsed."""
-
-    golds: tuple[str, ...]
-    dialect: str
-
-    def run(self, _connections: Connections) -> frozenset[str]:
-        return frozenset[str]().union(*(gold.tables for gold in _read(self.golds, self.dialect)))
+def tables(golds: tuple[str, ...], dialect: str) -> frozenset[str]:
+    """The tables that the gold queries read, in lower case."""
+    return frozenset[str]().union(*(gold.tables for gold in _read(golds, dialect)))
 
 
 def _read(golds: tuple[str, ...], dialect: str) -> list[Query]:

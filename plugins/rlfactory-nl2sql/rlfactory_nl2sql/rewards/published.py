@@ -8,20 +8,17 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from rlfactory_core import Trajectory, Verdict
+from rlfactory_core import Verdict
 from rlfactory_core.errors import BackendError, ConfigError
-from rlfactory_core.rewards import accepted_answers
 from rlfactory_nl2sql.connection import QueryError, QueryLimits
-from rlfactory_nl2sql.databases.reference import DatabaseRef
-from rlfactory_nl2sql.rewards.answers import NO_ANSWER, predicted_sql
-from rlfactory_nl2sql.rewards.databases import DatabaseReward
+from rlfactory_nl2sql.rewards.databases import QueryVerdict
 from rlfactory_nl2sql.verification.worker import Job
 
 # The programs themselves have no limits but time.
 LIMITS = QueryLimits(rows=2_000_000, bytes=256 << 20)
 
 
-class PublishedMetric(DatabaseReward):
+class PublishedMetric(QueryVerdict):
     """Passes if the evaluation program would count the answer as right for an accepted query.
 
     Args:
@@ -40,26 +37,10 @@ class PublishedMetric(DatabaseReward):
         super().__init__(database)
         self._seconds = seconds
 
-    async def verify(self, trajectory: Trajectory) -> Verdict:
-        sql = predicted_sql(trajectory)
-        if sql is None:
-            return Verdict(passed=False, reasons=(NO_ANSWER,))
-        ref = self._databases.reference(trajectory.sample)
-        verdicts = []
-        for gold in accepted_answers(trajectory.sample):
-            verdict = await self._judge(ref, gold, sql)
-            if verdict.passed:
-                return verdict
-            verdicts.append(verdict)
-        return next((verdict for verdict in verdicts if verdict.passed is None), verdicts[0])
-
-    async def _judge(self, ref: DatabaseRef, gold: str, sql: str) -> Verdict:
-        raise NotImplementedError
-
     async def _run(self, job: Job, seconds: float) -> Verdict:
         """The verdict that a job returns; a prediction that ends its worker does not pass."""
         try:
-            verdict: Verdict = await self._databases.pool.run(job, seconds)
+            verdict: Verdict = await self.pool.run(job, seconds)
         except QueryError as error:
             return Verdict(passed=False, reasons=(str(error),))
         except BackendError as error:

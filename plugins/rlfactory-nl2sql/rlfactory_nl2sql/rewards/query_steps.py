@@ -8,12 +8,12 @@ from rlfactory_core import FaultKind, Score, Trajectory
 from rlfactory_core.errors import ConfigError
 from rlfactory_core.rewards import accepted_answers
 from rlfactory_core.types import ToolCall, ToolResult, Turn
-from rlfactory_nl2sql.rewards.databases import DatabaseReward
-from rlfactory_nl2sql.rewards.jobs import TablesJob
+from rlfactory_nl2sql.rewards.databases import Databases
+from rlfactory_nl2sql.rewards.jobs import tables
 from rlfactory_nl2sql.tools import DESCRIBE, RUN_QUERY, table_name
 
 
-class QuerySteps(DatabaseReward):
+class QuerySteps(Databases):
     """A process reward: a score for each turn, from its tool calls.
 
     - A query that the database refuses costs ``error``.
@@ -60,9 +60,9 @@ class QuerySteps(DatabaseReward):
         return Score(0.0, {"errors": float(errors), "lookups": float(lookups)}, tuple(turns))
 
     async def _tables(self, trajectory: Trajectory) -> frozenset[str]:
-        dialect = self._databases.reference(trajectory.sample).kind
-        tables: frozenset[str] = await self._databases.read(TablesJob(accepted_answers(trajectory.sample), dialect))
-        return tables
+        dialect = self.reference(trajectory.sample).kind
+        read: frozenset[str] = await self.read(tables, accepted_answers(trajectory.sample), dialect)
+        return read
 
 
 def _calls(turn: Turn) -> Iterator[tuple[ToolCall, ToolResult]]:

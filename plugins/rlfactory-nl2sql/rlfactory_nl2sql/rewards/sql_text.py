@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from rlfactory_core import Score, Trajectory, Verdict
+from rlfactory_core import Sample, Score, Trajectory, Verdict
 from rlfactory_core.rewards import accepted_answers
 from rlfactory_nl2sql.connection import QueryError
-from rlfactory_nl2sql.rewards.answers import NO_ANSWER, predicted_sql
-from rlfactory_nl2sql.rewards.databases import DatabaseReward
-from rlfactory_nl2sql.rewards.jobs import Forms, FormsJob, ProblemsJob, SimilarityJob
+from rlfactory_nl2sql.rewards.answers import predicted_sql
+from rlfactory_nl2sql.rewards.databases import Databases, QueryVerdict
+from rlfactory_nl2sql.rewards.jobs import forms, nearest_similarity, problems
 
 
-class ValidSql(DatabaseReward):
+class ValidSql(QueryVerdict):
     """Passes if the answer is one statement that only reads, in the database's dialect, with existing names.
 
     Nothing is executed. SQL that sqlglot cannot parse does not pass, even if the database might accept it.
@@ -19,18 +19,16 @@ class ValidSql(DatabaseReward):
         database: see `Databases`.
     """
 
-    async def verify(self, trajectory: Trajectory) -> Verdict:
-        query = await self._submitted(trajectory)
-        if query is None:
-            return Verdict(passed=False, reasons=(NO_ANSWER,))
+    async def _judge_sample(self, sample: Sample, sql: str) -> Verdict:
+        schema, dialect = await self.schema(sample), self.reference(sample).kind
         try:
-            problems: tuple[str, ...] = await self._databases.read(ProblemsJob(query.sql, query.dialect, query.schema))
+            found: tuple[str, ...] = await self.read(problems, sql, dialect, schema)
         except QueryError as error:
-            problems = (str(error),)
-        return Verdict(not problems, problems)
+            found = (str(error),)
+        return Verdict(not found, found)
 
 
-class ExactForm(DatabaseReward):
+class ExactForm(QueryVerdict):
     """Passes if the answer and an accepted query have the same canonical form (see `checks.canonical`).
 
     Letter case, aliases and the order of conditions, for example, do not count. This is stricter than `ExecutionMatch`,
@@ -41,21 +39,17 @@ class ExactForm(DatabaseReward):
         database: see `Databases`.
     """
 
-    async def verify(self, trajectory: Trajectory) -> Verdict:
-        query = await self._submitted(trajectory)
-        if query is None:
-            return Verdict(passed=False, reasons=(NO_ANSWER,))
-        golds = accepted_answers(trajectory.sample)
+    async def _judge_sample(self, sample: Sample, sql: str) -> Verdict:
+        schema, dialect = await self.schema(sample), self.reference(sample).kind
         try:
-            forms: Forms = await self._databases.read(FormsJob(golds, query.sql, query.dialect, query.schema))
+            golds, form = await self.read(forms, accepted_answers(sample), sql, dialect, schema)
         except QueryError as error:
             return Verdict(passed=False, reasons=(str(error),))
-        data = {"form": forms.prediction, "gold": forms.golds[0]}
-        same = forms.prediction in forms.golds
-        return Verdict(same, () if same else ("another form",), data)
+        same = form in golds
+        return Verdict(same, () if same else ("another form",), {"form": form, "gold": golds[0]})
 
 
-class Structure(DatabaseReward):
+class Structure(Databases):
     """The similarity of the answer's syntax tree to the nearest accepted query's, in [0, 1]; 0 without a query.
 
     It helps a model that is seldom right. It also rewards wrong queries that look right. So keep its weight well below
@@ -70,9 +64,9 @@ class Structure(DatabaseReward):
         golds = accepted_answers(trajectory.sample)
         if sql is None:
             return Score(0.0)
-        dialect = self._databases.reference(trajectory.sample).kind
+        dialect = self.reference(trajectory.sample).kind
         try:
-            similarity: float = await self._databases.read(SimilarityJob(golds, sql, dialect))
+            similarity: float = await self.read(nearest_similarity, golds, sql, dialect)
         except QueryError:
             return Score(0.0)
         return Score(similarity)

@@ -6,7 +6,7 @@ import contextlib
 import os
 import pickle
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any, TypeVar
 
 from rlfactory_core.errors import BackendError
@@ -18,6 +18,7 @@ T = TypeVar("T")
 
 _OPEN = 8
 _DECODED = 64  # gold queries' answers
+_FOUND = 256  # of a database
 _ROWS = 200  # sampled from each table as a model for varied databases
 _VARIED = {"sqlite": 128}  # number of gold queries whose varied databases are kept, by kind; SQLite's are small
 _VARIED_OTHERS = 2
@@ -48,6 +49,17 @@ class Database:
         self._kept = _VARIED.get(ref.kind, _VARIED_OTHERS)
         self._rows: TableRows | None = None
         self._varied: OrderedDict[str, dict[bytes, Connection]] = OrderedDict()
+        self._found: OrderedDict[Hashable, Any] = OrderedDict()
+
+    def once(self, key: Hashable, find: Callable[[], T]) -> T:
+        """What ``find`` returns, which is kept for the next jobs. They must not change it."""
+        if key not in self._found:
+            self._found[key] = find()
+        self._found.move_to_end(key)
+        while len(self._found) > _FOUND:
+            self._found.popitem(last=False)
+        found: T = self._found[key]
+        return found
 
     def rows(self) -> TableRows:
         """Sampled rows of every table."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+from typing import BinaryIO
 
 HEAD = struct.Struct(">cI")
 ORDER = struct.Struct(">cII")  # to the fork server: what to do, the worker's number, the size of its `Access`
@@ -23,7 +24,7 @@ KILL = b"k"
 
 Frame = tuple[bytes, bytes]
 
-_AT_ONCE = 64 * 1024  # bytes
+_AT_ONCE = 1 << 20  # bytes
 _MOST = 1 << 30  # bytes of one frame; a worker cannot have more memory
 
 
@@ -31,52 +32,30 @@ def pack(kind: bytes, body: bytes) -> bytes:
     return HEAD.pack(kind, len(body)) + body
 
 
-def receive(connection: socket.socket) -> Frame | None:
+def receive(stream: BinaryIO) -> Frame | None:
     """Wait for the next frame; None if the other side is gone."""
-    head = connection.recv(HEAD.size, socket.MSG_WAITALL)
+    head = stream.read(HEAD.size)
     if len(head) < HEAD.size:
         return None
     kind, size = HEAD.unpack(head)
-    body = bytearray(size)
-    rest = memoryview(body)
-    while rest:
-        came = connection.recv_into(rest)
+    body = stream.read(size)
+    return (kind, body) if len(body) == size else None
+
+
+async def next_frame(connection: socket.socket) -> Frame | None:
+    """The next frame of a non-blocking connection; None if the other side is gone or sends no frames."""
+    try:
+        kind, size = HEAD.unpack(await _exactly(connection, HEAD.size))
+        return (kind, await _exactly(connection, size)) if size <= _MOST else None
+    except OSError:
+        return None
+
+
+async def _exactly(connection: socket.socket, size: int) -> bytes:
+    loop, data = asyncio.get_running_loop(), bytearray()
+    while len(data) < size:
+        came = await loop.sock_recv(connection, min(size - len(data), _AT_ONCE))
         if not came:
-            return None
-        rest = rest[came:]
-    return kind, bytes(body)
-
-
-class FrameReader:
-    """Frames from a non-blocking connection. One read often brings several."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
-        self._data = bytearray()
-
-    async def next(self) -> Frame | None:
-        """Wait for the next frame; None if the other side is gone or sends no frames."""
-        if not await self._has(HEAD.size):
-            return None
-        kind, size = HEAD.unpack_from(self._data)
-        if size > _MOST:
-            return None
-        end = HEAD.size + size
-        if not await self._has(end):
-            return None
-        body = bytes(memoryview(self._data)[HEAD.size : end])
-        del self._data[:end]
-        return kind, body
-
-    async def _has(self, size: int) -> bool:
-        """Read until there are ``size`` bytes; False if the other side is gone before."""
-        loop = asyncio.get_running_loop()
-        while len(self._data) < size:
-            try:
-                came = await loop.sock_recv(self._connection, max(_AT_ONCE, size - len(self._data)))
-            except OSError:
-                return False
-            if not came:
-                return False
-            self._data += came
-        return True
+            raise ConnectionError
+        data += came
+    return bytes(data)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pickle
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import product
 
 from rlfactory_core.errors import BackendError, ConfigError
 from rlfactory_nl2sql.checks.canonical import canonical
-from rlfactory_nl2sql.checks.constants import Constant, constants
+from rlfactory_nl2sql.checks.constants import Constant, TableColumn, aggregated, constants
 from rlfactory_nl2sql.checks.ordering import is_ordered
 from rlfactory_nl2sql.checks.parsing import Query, parse_query
 from rlfactory_nl2sql.checks.ties import untie
@@ -37,6 +38,9 @@ class VerifyOptions:
     limits: QueryLimits = field(default_factory=QueryLimits)  # of a prediction; seconds for all instances
     gold_seconds: float = 30.0  # for the gold query on all instances
     shown: int = 0  # rows of differing results to include in the verdict's data, for display
+    confirmed: int = (
+        8  # further databases, for the constants of both queries, before a prediction of another form passes
+    )
 
     def __post_init__(self) -> None:
         if self.instances < 1:
@@ -49,6 +53,8 @@ class VerifyOptions:
 PREPARE_S = 60.0  # time to connect, and to read and vary a large database
 _CELL = 60  # most characters shown of a value
 _OTHER_SEEDS = (1, 2, 3)  # added to the seed, for more varied databases
+_CONFIRMING = 4  # likewise, for those that confirm
+_LONGEST = 5_000  # characters of a prediction whose constants are used
 _SAMPLED = 5_000  # most rows of each table from which sub-samples are drawn
 
 Cells = tuple[str, ...]
@@ -133,6 +139,19 @@ class _Answers:
         compared = self._answers[1:] if self._options.instances > 1 else self._answers
         evidence = any(answer is not None and answer.is_evidence for answer in compared)
         return Gold(answers, tuple(self._packed), tuple(self._notes), self._clock.used, evidence)
+
+    def confirm(self, literals: Sequence[Constant], columns: Collection[TableColumn]) -> Iterator[tuple[bytes, Answer]]:
+        """Further varied databases, pickled, with the query's answers; those on which it fails are left out."""
+        for number in range(1, self._options.confirmed + 1):
+            seed = self._options.seed + _CONFIRMING
+            made = vary(self._schema, self._database.rows(), literals, seed, number, aggregated=columns)
+            rows = pickle.dumps(made)
+            try:
+                connection = self._database.varied(_key(self._job), rows)
+                self._connections.clock(self._clock.left)
+                yield rows, self._answer(connection)
+            except (BackendError, QueryError):
+                continue
 
     def _suffices(self) -> bool:
         """Whether the varied databases tell a right prediction from others."""
@@ -234,37 +253,82 @@ class PredictionJob:
         return connections.use(self.ref, self.options.limits, lambda database: self._judge(database, connections))
 
     def _judge(self, database: Database, connections: Connections) -> Outcome:
+        judging = _Judging(self, connections)
         answers: tuple[Answer | None, ...] = connections.decoded(self.found.answers)
-        clock = _Clock(self.options.limits.seconds)
-        found = _Findings()
         for number, answer in enumerate(answers):
-            if answer is None:
-                continue
-            connection = self._instance(database, number)
-            connections.clock(clock.left)
-            try:
-                rows = clock.query(connection, self.prediction, self.options.limits, clock.left)
-            except QueryError as error:
-                return failed(f" on {_name(number)}", error, clock.used, found.compared)
-            found.compared += 1
-            difference = compare(answer, rows, self.options.comparison)
-            if difference is not None and not answer.may_break_ties(rows):
-                return self._differing(answer, rows, f"on {_name(number)}: {difference}", clock.used, found.compared)
-            # The given database is no evidence: a query can hold what was read from it. It is if nothing else is asked.
-            if number or self.options.instances == 1:
-                found.add(answer, equal=difference is None)
-        if found.evidence or self._same_form(database):
-            return Outcome(passed=True, reason="", seconds=clock.used, instances=found.compared)
-        return Outcome(passed=None, reason=found.reason, seconds=clock.used, instances=found.compared)
+            if answer is not None:
+                varied = self.found.varied[number - 1] if number else None
+                wrong = judging.wrong(number, answer, self._instance(database, varied))
+                if wrong is not None:
+                    return wrong
+        same = self._same_form(database)
+        if not (judging.found.evidence or same):
+            return judging.outcome(passed=None, reason=judging.found.reason)
+        if same or self.options.instances == 1:
+            return judging.outcome(passed=True)
+        for number, (rows, answer) in enumerate(self._confirming(database, connections), len(answers)):
+            wrong = judging.wrong(number, answer, self._instance(database, rows))
+            if wrong is not None:
+                return wrong
+        return judging.outcome(passed=True)
 
-    def _instance(self, database: Database, number: int) -> Connection:
-        if not number:
-            return database.connection
-        return database.varied(_key(self), self.found.varied[number - 1])
+    def _instance(self, database: Database, varied: bytes | None) -> Connection:
+        return database.connection if varied is None else database.varied(_key(self), varied)
 
-    def _differing(self, answer: Answer, rows: Rows, reason: str, seconds: float, compared: int) -> Outcome:
-        found = Outcome(passed=False, reason=reason, seconds=seconds, instances=compared)
-        shown = self.options.shown
+    def _confirming(self, database: Database, connections: Connections) -> Sequence[tuple[bytes, Answer]]:
+        """Varied databases around the constants of both queries, and the gold query's answers there."""
+        schema, kind = database.connection.schema(), self.ref.kind
+        literals: tuple[Constant, ...] = ()
+        columns: frozenset[TableColumn] = frozenset()
+        for sql in (self.gold, self.prediction[:_LONGEST]):
+            with suppress(QueryError):  # the database knows more SQL than our parser
+                query = parse_query(sql, kind)
+                literals += constants(query, schema)
+                columns |= aggregated(query, schema)
+        connections.clock(PREPARE_S)
+        gold = _Answers(GoldJob(self.ref, self.gold, self.options), database, connections)
+        key = (self.gold, self.options, literals, columns)
+        return database.once(key, lambda: list(gold.confirm(literals, columns)))
+
+    def _same_form(self, database: Database) -> bool:
+        schema, kind = database.connection.schema(), self.ref.kind
+        try:
+            gold, prediction = (canonical(parse_query(sql, kind), schema) for sql in (self.gold, self.prediction))
+            return gold == prediction
+        except QueryError:
+            return False
+
+
+class _Judging:
+    """A prediction on one database after the other."""
+
+    def __init__(self, job: PredictionJob, connections: Connections) -> None:
+        self._job, self._connections = job, connections
+        self._clock = _Clock(job.options.limits.seconds)
+        self.found = _Findings()
+
+    def outcome(self, *, passed: bool | None, reason: str = "") -> Outcome:
+        return Outcome(passed, reason, self._clock.used, self.found.compared)
+
+    def wrong(self, number: int, answer: Answer, connection: Connection) -> Outcome | None:
+        """The outcome if the prediction fails, or differs from the answer."""
+        job, clock = self._job, self._clock
+        self._connections.clock(clock.left)
+        try:
+            rows = clock.query(connection, job.prediction, job.options.limits, clock.left)
+        except QueryError as error:
+            return failed(f" on {_name(number)}", error, clock.used, self.found.compared)
+        self.found.compared += 1
+        difference = compare(answer, rows, job.options.comparison)
+        if difference is not None and not answer.may_break_ties(rows):
+            return self._differing(answer, rows, f"on {_name(number)}: {difference}")
+        # The given database is no evidence: a query can hold what was read from it. It is if nothing else is asked.
+        if number or job.options.instances == 1:
+            self.found.add(answer, equal=difference is None)
+        return None
+
+    def _differing(self, answer: Answer, rows: Rows, reason: str) -> Outcome:
+        found, shown = self.outcome(passed=False, reason=reason), self._job.options.shown
         if not shown:
             return found
         gold = [_cells(row) for tie in answer.ties for row in tie.rows]
@@ -274,14 +338,6 @@ class PredictionJob:
             expected=(answer.columns, *_differing_first(gold, got)[:shown]),
             got=(rows.columns, *_differing_first(got, gold)[:shown]),
         )
-
-    def _same_form(self, database: Database) -> bool:
-        schema, kind = database.connection.schema(), self.ref.kind
-        try:
-            gold, prediction = (canonical(parse_query(sql, kind), schema) for sql in (self.gold, self.prediction))
-            return gold == prediction
-        except QueryError:
-            return False
 
 
 @dataclass(slots=True)

@@ -31,7 +31,7 @@ from rlfactory_nl2sql.verification.frames import (
     START,
     TAKEN,
     Frame,
-    FrameReader,
+    next_frame,
     pack,
 )
 from rlfactory_nl2sql.verification.large import LargeBytes, dump_job
@@ -72,7 +72,6 @@ class Worker:
         self._connection = connection
         self._kill = kill
         self._late = self._has_started = False
-        self._frames = FrameReader(connection)
         self._sent = LargeBytes()
 
     async def run(self, job: Job, seconds: float) -> Any:
@@ -92,7 +91,7 @@ class Worker:
             with contextlib.suppress(OSError):  # the process is gone; reading the answer shows it too
                 body = dump_job(Request(job, seconds, secrets_of(job)), self._sent)
                 await loop.sock_sendall(self._connection, pack(JOB, body))
-            while (frame := await self._frames.next()) is not None and frame[0] in (TAKEN, CLOCK):
+            while (frame := await next_frame(self._connection)) is not None and frame[0] in (TAKEN, CLOCK):
                 timer.cancel()
                 self._has_started = True
                 if frame[0] == CLOCK:

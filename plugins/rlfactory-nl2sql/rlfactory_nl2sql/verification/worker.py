@@ -44,7 +44,8 @@ def serve(connection: socket.socket, access: Access, memory_mb: int) -> None:
     access.enforce(memory_mb)
     kept, times = LargeBytes(), _Times(connection)
     connections = Connections(times.clock)
-    while (frame := receive(connection)) is not None:
+    stream = connection.makefile("rb")
+    while (frame := receive(stream)) is not None:
         request: Request = load_job(frame[1], kept)
         os.environ.update(request.secrets)
         times.begin(request.seconds)

@@ -32,25 +32,6 @@ class Shares:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """A call of one of the tools, with its argument if it has one."""
-
-    tool: str
-    argument: str = ""
-
-    @property
-    def text(self) -> str:
-        """The call as Qwen3 writes it."""
-        name = {"describe": "table", "run_query": "sql"}.get(self.tool)
-        return call_text(self.tool, {name: self.argument} if name else {})
-
-    @property
-    def request(self) -> str:
-        """The user's request for the call."""
-        return f"{self.tool} {self.argument}".rstrip()
-
-
-@dataclass(frozen=True, slots=True)
 class Demonstrator:
     """Writes one episode at each call, about one of ``worlds``."""
 
@@ -74,10 +55,9 @@ class Demonstrator:
 
 def fidget(question: Question, rng: random.Random) -> Demonstration:
     """A question and a useless call. The episode ends with the call."""
-    describe = Call("describe", guess_names(question.tables[0], rng))
-    query = Call("run_query", guess_names(question.sql, rng))
-    call = rng.choice([Call("list_tables"), Call("list_tables"), describe, query])
-    return Message("user", question.text), Message("assistant", call.text)
+    table, sql = guess_names(question.tables[0], rng), guess_names(question.sql, rng)
+    calls = [("list_tables", {}), ("list_tables", {}), ("describe", {"table": table}), ("run_query", {"sql": sql})]
+    return Message("user", question.text), Message("assistant", call_text(*rng.choice(calls)))
 
 
 def simple_question(world: World, rng: random.Random) -> Question:
@@ -100,7 +80,7 @@ def open_book(world: World, question: Question, rng: random.Random) -> Demonstra
 
 def order(world: World, rng: random.Random) -> Demonstration:
     """An instruction to make a call, and that call."""
-    describe = Call("describe", rng.choice(world.schema.tables).name)
-    query = Call("run_query", rng.choice(world.questions).sql)
-    call = rng.choice([Call("list_tables"), describe, query])
-    return Message("user", f"Call {call.request}"), Message("assistant", call.text)
+    table, sql = rng.choice(world.schema.tables).name, rng.choice(world.questions).sql
+    tool, arguments = rng.choice([("list_tables", {}), ("describe", {"table": table}), ("run_query", {"sql": sql})])
+    request = " ".join(["Call", tool, *arguments.values()])
+    return Message("user", request), Message("assistant", call_text(tool, arguments))

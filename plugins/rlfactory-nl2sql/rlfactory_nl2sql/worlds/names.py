@@ -9,75 +9,61 @@ from __future__ import annotations
 
 import random
 import re
-from types import MappingProxyType
+from collections.abc import Mapping
 
-PLACES = MappingProxyType(
-    {
-        "town": ("town", "city", "borough"),
-        "valley": ("valley", "dale", "glen"),
-        "county": ("county", "province", "shire"),
-    }
-)
-BUILDINGS = MappingProxyType(
-    {
-        "house": ("house", "home", "dwelling"),
-        "shop": ("shop", "store", "market"),
-        "school": ("school", "academy", "college"),
-    }
-)
-THINGS = MappingProxyType(
-    {
-        "book": ("book", "novel", "tome"),
-        "lamp": ("lamp", "lantern", "torch"),
-        "clock": ("clock", "watch", "timer"),
-    }
-)
+Names = Mapping[str, tuple[str, ...]]
+
+PLACES: Names = {
+    "town": ("town", "city", "borough"),
+    "valley": ("valley", "dale", "glen"),
+    "county": ("county", "province", "shire"),
+}
+BUILDINGS: Names = {
+    "house": ("house", "home", "dwelling"),
+    "shop": ("shop", "store", "market"),
+    "school": ("school", "academy", "college"),
+}
+THINGS: Names = {
+    "book": ("book", "novel", "tome"),
+    "lamp": ("lamp", "lantern", "torch"),
+    "clock": ("clock", "watch", "timer"),
+}
 TIERS = (PLACES, BUILDINGS, THINGS)
 """The subjects of tables: a building is in a place, a thing is in a building or a place."""
 
-TITLES = MappingProxyType(
-    {
-        "name": ("name", "label", "title"),
-        "owner": ("owner", "holder", "landlord"),
-        "maker": ("maker", "author", "creator"),
-    }
-)
+TITLES: Names = {
+    "name": ("name", "label", "title"),
+    "owner": ("owner", "holder", "landlord"),
+    "maker": ("maker", "author", "creator"),
+}
 """The column of proper names of a place, a building and a thing."""
 
-NUMBERS = MappingProxyType(
-    {
-        "price": ("price", "cost", "fee"),
-        "size": ("size", "area", "extent"),
-        "weight": ("weight", "mass", "heaviness"),
-        "score": ("score", "rating", "grade"),
-        "height": ("height", "elevation", "altitude"),
-        "speed": ("speed", "velocity", "pace"),
-    }
-)
-CATEGORIES = MappingProxyType(
-    {
-        "color": ("color", "hue", "tint"),
-        "style": ("style", "fashion", "manner"),
-        "material": ("material", "substance", "fabric"),
-        "status": ("status", "situation", "standing"),
-    }
-)
-VALUES = MappingProxyType(
-    {
-        "color": ("red", "blue", "green", "black", "white"),
-        "style": ("plain", "modern", "rustic", "royal", "simple"),
-        "material": ("wood", "stone", "glass", "steel", "brick"),
-        "status": ("open", "closed", "busy", "empty", "locked"),
-    }
-)
+NUMBERS: Names = {
+    "price": ("price", "cost", "fee"),
+    "size": ("size", "area", "extent"),
+    "weight": ("weight", "mass", "heaviness"),
+    "score": ("score", "rating", "grade"),
+    "height": ("height", "elevation", "altitude"),
+    "speed": ("speed", "velocity", "pace"),
+}
+CATEGORIES: Names = {
+    "color": ("color", "hue", "tint"),
+    "style": ("style", "fashion", "manner"),
+    "material": ("material", "substance", "fabric"),
+    "status": ("status", "situation", "standing"),
+}
+VALUES: Names = {
+    "color": ("red", "blue", "green", "black", "white"),
+    "style": ("plain", "modern", "rustic", "royal", "simple"),
+    "material": ("wood", "stone", "glass", "steel", "brick"),
+    "status": ("open", "closed", "busy", "empty", "locked"),
+}
 """The values of a column of categories."""
 
-NAMES = MappingProxyType(
-    {word: names for part in (*TIERS, TITLES, NUMBERS, CATEGORIES) for word, names in part.items()}
-)
+NAMES = {word: names for part in (*TIERS, TITLES, NUMBERS, CATEGORIES) for word, names in part.items()}
 """A question's word -> the possible names of its table or column."""
 
-_MEANING = MappingProxyType({name: word for word, names in NAMES.items() for name in names})
+_MEANING = {name: word for word, names in NAMES.items() for name in names}
 _NAME = re.compile(rf"\b(?:{'|'.join(_MEANING)})(?=_id\b|\b)")
 
 

@@ -10,35 +10,78 @@ from __future__ import annotations
 
 import random
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any
+from inspect import cleandoc
+from typing import Any, NamedTuple
 
 from rlfactory_nl2sql.connection import TableRows
 from rlfactory_nl2sql.schema import Column, Schema, Table
 from rlfactory_nl2sql.worlds.names import CATEGORIES, NUMBERS, TITLES, meaning, plural
 
 ROUND = 10  # constants are multiples of this
+FUNCTIONS = {"average": "AVG", "highest": "MAX", "lowest": "MIN", "total": "SUM"}
 _TRIES = 50  # attempts to draw a question before it is left out
+
+
+class Phrase(NamedTuple):
+    """A thing, a condition or a whole question, in words and in SQL."""
+
+    text: str
+    sql: str
+
+
+_ENDS = [(Phrase("highest", " DESC"), "falling"), (Phrase("lowest", ""), "rising")]
+_TEMPLATES = {
+    "filter": """
+        Give the {title} of each {one} with {where}.
+        SELECT {title} FROM {one} WHERE {where}
+        Give the {title} and {number} of each {one} with {where}.
+        SELECT {title}, {number} FROM {one} WHERE {where}
+        Give each different {category} of a {one} with {where}.
+        SELECT DISTINCT {category} FROM {one} WHERE {where}""",
+    "count": """
+        How many {many} have {where}?
+        SELECT COUNT(*) FROM {one} WHERE {where}""",
+    "aggregate": """
+        What is the {function} {number} of the {many} with {where}?
+        SELECT {function}({number}) FROM {one} WHERE {where}""",
+    "order": """
+        Give the {title} of the {one} with the {end} {number}.
+        SELECT {title} FROM {one} ORDER BY {number}{end} LIMIT 1
+        Give the {title} of the {most} {many} with the {end} {number}, {end} first.
+        SELECT {title} FROM {one} ORDER BY {number}{end} LIMIT {most}
+        Give the {title} of each {one} with {where}, by {way} {number}.
+        SELECT {title} FROM {one} WHERE {where} ORDER BY {number}{end}""",
+    "group": """
+        How many {many} are there of each {category}?
+        SELECT {category}, COUNT(*) FROM {one} GROUP BY {category}
+        How many {many} with {where} are there of each {category}?
+        SELECT {category}, COUNT(*) FROM {one} WHERE {where} GROUP BY {category}
+        What is the average {number} of the {many} of each {category}?
+        SELECT {category}, AVG({number}) FROM {one} GROUP BY {category}
+        Give each {category} with more than {most} {many}.
+        SELECT {category} FROM {one} GROUP BY {category} HAVING COUNT(*) > {most}""",
+    "join": """
+        Give the {title} of each {one} in a {parent} with {where}.
+        SELECT {title} FROM {joined} WHERE {where}
+        How many {many} are in a {parent} with {where}?
+        SELECT COUNT(*) FROM {joined} WHERE {where}
+        Give the {title} of each {one} and the {parent_title} of its {parent}, if that has {where}.
+        SELECT {title}, {parent_title} FROM {joined} WHERE {where}""",
+}
+"""By kind, alternately a question and its SQL. A field becomes words in the one, and SQL in the other."""
+KINDS = tuple(_TEMPLATES)
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """``kind`` is a key of `KINDS`; ``tables`` are those that the SQL reads."""
+    """``kind`` is one of `KINDS`; ``tables`` are those that the SQL reads."""
 
     text: str
     sql: str
     kind: str
     tables: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Sql:
-    """A condition or a whole question, in words and in SQL."""
-
-    text: str
-    sql: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,181 +92,91 @@ class _Subject:
     rows: Sequence[tuple[Any, ...]]
     rng: random.Random
 
-    @property
-    def one(self) -> str:
-        return word_of(self.table)
+    def fields(self) -> dict[str, Phrase]:
+        title = next(column for column in self.table.columns if meaning(column.name) in TITLES)
+        return {"one": _phrase(self.table), "many": Phrase(plural(word_of(self.table)), ""), "title": _phrase(title)}
 
-    @property
-    def many(self) -> str:
-        return plural(self.one)
-
-    @property
-    def title(self) -> Column:
-        return next(column for column in self.table.columns if meaning(column.name) in TITLES)
-
-    def number(self) -> Column:
+    def number(self) -> Phrase:
         """A column with a number in every row."""
-        return self.rng.choice([c for c in self.table.columns if meaning(c.name) in NUMBERS and not c.nullable])
+        return _phrase(
+            self.rng.choice([c for c in self.table.columns if meaning(c.name) in NUMBERS and not c.nullable])
+        )
 
-    def category(self) -> Column:
-        return self.rng.choice([c for c in self.table.columns if meaning(c.name) in CATEGORIES])
+    def category(self) -> Phrase:
+        return _phrase(self.rng.choice([c for c in self.table.columns if meaning(c.name) in CATEGORIES]))
 
-    def values(self, column: Column) -> list[Any]:
-        place = self.table.columns.index(column)
-        return sorted(row[place] for row in self.rows if row[place] is not None)
-
-    def condition(self, without: Column | None = None) -> tuple[Column, _Sql]:
-        words = (*NUMBERS, *CATEGORIES)
-        column = self.rng.choice([c for c in self.table.columns if meaning(c.name) in words and c is not without])
-        word, name, values = word_of(column), column.name, self.values(column)
+    def condition(self, without: str = "") -> Phrase:
+        """A condition on another column than ``without``."""
+        column = self._asked(without)
+        word, name, values = word_of(column), column.name, self._values(column)
         if word in CATEGORIES:
             value = self.rng.choice(values)
-            return column, _Sql(f"the {word} '{value}'", f"{name} = '{value}'")
+            return Phrase(f"the {word} '{value}'", f"{name} = '{value}'")
         if column.nullable and self.rng.random() < 0.3:
-            return column, _Sql(f"no {word}", f"{name} IS NULL")
+            return Phrase(f"no {word}", f"{name} IS NULL")
         middle = len(values) // 2
         low, high = (self.rng.choice(_round(part)) for part in (values[2:middle], values[middle:-2]))
         value = self.rng.choice([low, high])
-        return column, self.rng.choice(
+        return self.rng.choice(
             [
-                _Sql(f"a {word} above {value}", f"{name} > {value}"),
-                _Sql(f"a {word} below {value}", f"{name} < {value}"),
-                _Sql(f"a {word} of at least {value}", f"{name} >= {value}"),
-                _Sql(f"a {word} between {low} and {high}", f"{name} BETWEEN {low} AND {high}"),
+                Phrase(f"a {word} above {value}", f"{name} > {value}"),
+                Phrase(f"a {word} below {value}", f"{name} < {value}"),
+                Phrase(f"a {word} of at least {value}", f"{name} >= {value}"),
+                Phrase(f"a {word} between {low} and {high}", f"{name} BETWEEN {low} AND {high}"),
             ]
         )
 
-    def conditions(self) -> _Sql:
-        """One condition, or two."""
-        column, first = self.condition()
+    def conditions(self) -> Phrase:
+        """One condition, or two on different columns."""
+        first = self.condition()
         if self.rng.random() < 0.7:
             return first
-        _, second = self.condition(without=column)
+        second = self.condition(without=first.sql.split()[0])
         word = self.rng.choice(["and", "or"])
-        return _Sql(f"{first.text} {word} {second.text}", f"{first.sql} {word.upper()} {second.sql}")
+        return Phrase(f"{first.text} {word} {second.text}", f"{first.sql} {word.upper()} {second.sql}")
+
+    def _asked(self, without: str) -> Column:
+        words = (*NUMBERS, *CATEGORIES)
+        return self.rng.choice([c for c in self.table.columns if meaning(c.name) in words and c.name != without])
+
+    def _values(self, column: Column) -> list[Any]:
+        place = self.table.columns.index(column)
+        return sorted(row[place] for row in self.rows if row[place] is not None)
 
 
-def _filter(it: _Subject) -> _Sql:
-    where, source = it.conditions(), it.table.name
-    column = it.number()
-    word, name = word_of(column), column.name
-    category = it.category()
-    return it.rng.choice(
-        [
-            _Sql(
-                f"Give the {word_of(it.title)} of each {it.one} with {where.text}.",
-                f"SELECT {it.title.name} FROM {source} WHERE {where.sql}",
-            ),
-            _Sql(
-                f"Give the {word_of(it.title)} and {word} of each {it.one} with {where.text}.",
-                f"SELECT {it.title.name}, {name} FROM {source} WHERE {where.sql}",
-            ),
-            _Sql(
-                f"Give each different {word_of(category)} of a {it.one} with {where.text}.",
-                f"SELECT DISTINCT {category.name} FROM {source} WHERE {where.sql}",
-            ),
-        ]
+def _ask(kind: str, it: _Subject, parent: _Subject | None) -> Phrase:
+    """A question about a table, and for a join about its parent."""
+    rng, fields, lines = it.rng, it.fields(), cleandoc(_TEMPLATES[kind]).splitlines()
+    if kind == "filter":
+        fields |= {"where": it.conditions(), "number": it.number(), "category": it.category()}
+    elif kind == "count":
+        if rng.random() < 0.05:
+            return Phrase(f"How many {fields['many'].text} are there?", f"SELECT COUNT(*) FROM {it.table.name}")
+        fields["where"] = it.conditions()
+    elif kind == "aggregate":
+        number = it.number()
+        fields |= {"number": number, "where": it.condition(number.sql)}
+        fields["function"] = Phrase(*rng.choice(sorted(FUNCTIONS.items())))
+    elif kind == "order":
+        number = it.number()
+        end, way = rng.choice(_ENDS)
+        fields |= {"number": number, "end": end, "way": Phrase(way, ""), "where": it.condition(number.sql)}
+        fields["most"] = _number(rng.randint(2, 5))
+    elif kind == "group":
+        category, number = it.category(), it.number()
+        fields |= {"category": category, "number": number, "where": it.condition(category.sql)}
+        fields["most"] = _number(rng.randint(3, 8))
+    elif parent is not None:
+        of_parent = parent.fields()
+        fields |= {"parent": of_parent["one"], "parent_title": of_parent["title"], "where": parent.condition()}
+        child, name = it.table, parent.table.name
+        fields["joined"] = Phrase("", f"{child.name} JOIN {name} ON {child.foreign_keys[0].columns[0]} = {name}.id")
+    templates = list(zip(lines[::2], lines[1::2], strict=True))
+    text, sql = rng.choice(templates) if len(templates) > 1 else templates[0]
+    return Phrase(
+        text.format_map({name: phrase.text for name, phrase in fields.items()}),
+        sql.format_map({name: phrase.sql for name, phrase in fields.items()}),
     )
-
-
-def _count(it: _Subject) -> _Sql:
-    if it.rng.random() < 0.05:
-        return _Sql(f"How many {it.many} are there?", f"SELECT COUNT(*) FROM {it.table.name}")
-    where = it.conditions()
-    return _Sql(f"How many {it.many} have {where.text}?", f"SELECT COUNT(*) FROM {it.table.name} WHERE {where.sql}")
-
-
-FUNCTIONS = MappingProxyType({"average": "AVG", "highest": "MAX", "lowest": "MIN", "total": "SUM"})
-
-
-def _aggregate(it: _Subject) -> _Sql:
-    column = it.number()
-    _, where = it.condition(without=column)
-    word, function = it.rng.choice(sorted(FUNCTIONS.items()))
-    return _Sql(
-        f"What is the {word} {word_of(column)} of the {it.many} with {where.text}?",
-        f"SELECT {function}({column.name}) FROM {it.table.name} WHERE {where.sql}",
-    )
-
-
-def _order(it: _Subject) -> _Sql:
-    column = it.number()
-    word, name, source = word_of(column), column.name, it.table.name
-    end, direction, way = it.rng.choice([("highest", " DESC", "falling"), ("lowest", "", "rising")])
-    _, where = it.condition(without=column)
-    most = it.rng.randint(2, 5)
-    return it.rng.choice(
-        [
-            _Sql(
-                f"Give the {word_of(it.title)} of the {it.one} with the {end} {word}.",
-                f"SELECT {it.title.name} FROM {source} ORDER BY {name}{direction} LIMIT 1",
-            ),
-            _Sql(
-                f"Give the {word_of(it.title)} of the {most} {it.many} with the {end} {word}, {end} first.",
-                f"SELECT {it.title.name} FROM {source} ORDER BY {name}{direction} LIMIT {most}",
-            ),
-            _Sql(
-                f"Give the {word_of(it.title)} of each {it.one} with {where.text}, by {way} {word}.",
-                f"SELECT {it.title.name} FROM {source} WHERE {where.sql} ORDER BY {name}{direction}",
-            ),
-        ]
-    )
-
-
-def _group(it: _Subject) -> _Sql:
-    category, column, source = it.category(), it.number(), it.table.name
-    kind, word = word_of(category), word_of(column)
-    _, where = it.condition(without=category)
-    most = it.rng.randint(3, 8)
-    return it.rng.choice(
-        [
-            _Sql(
-                f"How many {it.many} are there of each {kind}?",
-                f"SELECT {category.name}, COUNT(*) FROM {source} GROUP BY {category.name}",
-            ),
-            _Sql(
-                f"How many {it.many} with {where.text} are there of each {kind}?",
-                f"SELECT {category.name}, COUNT(*) FROM {source} WHERE {where.sql} GROUP BY {category.name}",
-            ),
-            _Sql(
-                f"What is the average {word} of the {it.many} of each {kind}?",
-                f"SELECT {category.name}, AVG({column.name}) FROM {source} GROUP BY {category.name}",
-            ),
-            _Sql(
-                f"Give each {kind} with more than {most} {it.many}.",
-                f"SELECT {category.name} FROM {source} GROUP BY {category.name} HAVING COUNT(*) > {most}",
-            ),
-        ]
-    )
-
-
-def _join(it: _Subject, parent: _Subject) -> _Sql:
-    key = it.table.foreign_keys[0].columns[0]
-    both = f"{it.table.name} JOIN {parent.table.name} ON {key} = {parent.table.name}.id"
-    _, where = parent.condition()
-    return it.rng.choice(
-        [
-            _Sql(
-                f"Give the {word_of(it.title)} of each {it.one} in a {parent.one} with {where.text}.",
-                f"SELECT {it.title.name} FROM {both} WHERE {where.sql}",
-            ),
-            _Sql(
-                f"How many {it.many} are in a {parent.one} with {where.text}?",
-                f"SELECT COUNT(*) FROM {both} WHERE {where.sql}",
-            ),
-            _Sql(
-                f"Give the {word_of(it.title)} of each {it.one} and the {word_of(parent.title)} of its {parent.one}, "
-                f"if that has {where.text}.",
-                f"SELECT {it.title.name}, {parent.title.name} FROM {both} WHERE {where.sql}",
-            ),
-        ]
-    )
-
-
-_OF_ONE: MappingProxyType[str, Callable[[_Subject], _Sql]] = MappingProxyType(
-    {"filter": _filter, "count": _count, "aggregate": _aggregate, "order": _order, "group": _group}
-)
-KINDS = (*_OF_ONE, "join")
 
 
 def make_questions(
@@ -246,15 +199,12 @@ def make_questions(
 
 
 def _question(rng: random.Random, schema: Schema, rows: TableRows, kind: str) -> Question:
-    if kind == "join":
-        child = rng.choice([table for table in schema.tables if table.foreign_keys])
-        parent = schema.table(child.foreign_keys[0].target)
-        assert parent is not None
-        asked = _join(_Subject(child, rows[child.name], rng), _Subject(parent, rows[parent.name], rng))
-        return Question(asked.text, asked.sql, kind, (child.name, parent.name))
-    table = rng.choice(schema.tables)
-    asked = _OF_ONE[kind](_Subject(table, rows[table.name], rng))
-    return Question(asked.text, asked.sql, kind, (table.name,))
+    joins = kind == "join"
+    table = rng.choice([table for table in schema.tables if table.foreign_keys or not joins])
+    parent = schema.table(table.foreign_keys[0].target) if joins else None
+    subject = _Subject(table, rows[table.name], rng)
+    asked = _ask(kind, subject, _Subject(parent, rows[parent.name], rng) if parent else None)
+    return Question(*asked, kind, (table.name, parent.name) if parent else (table.name,))
 
 
 def _asks_for_something(sql: str, connection: sqlite3.Connection) -> bool:
@@ -282,3 +232,11 @@ def word_of(thing: Table | Column) -> str:
     if word is None:
         raise ValueError(f"{thing.name} is not a name of generated databases")
     return word
+
+
+def _phrase(thing: Table | Column) -> Phrase:
+    return Phrase(word_of(thing), thing.name)
+
+
+def _number(number: int) -> Phrase:
+    return Phrase(str(number), str(number))
