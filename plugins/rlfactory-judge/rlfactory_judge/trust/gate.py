@@ -56,7 +56,7 @@ async def check_trust(
         if options.min_kappa is not None:
             raise UsageError("The judge's min_kappa needs labelled answers to measure it on: labels=FILE.jsonl")
         return None
-    progress = _LineProgress(say or _silent)
+    progress = _LineProgress(say or (lambda _: None))
     if folder is None:
         found = await _measure(service, rubric, options, progress)
     else:
@@ -201,7 +201,3 @@ class _LineProgress(NullProgress):
     def on_advance(self, stage: StageState) -> None:
         if self._clock() - self._last_s >= _SPOKEN_S:
             self.say(f"  {stage.count_text}, {seconds_text(stage.seconds)}")
-
-
-def _silent(text: str) -> None:
-    """Shows nothing, because another process talks to the user."""

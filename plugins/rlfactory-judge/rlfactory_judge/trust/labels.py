@@ -114,10 +114,10 @@ def write_labels(path: Path, labels: Labels) -> None:
     Raises:
         DataError: it cannot be written.
     """
-    rows = [asdict(row) for row in (*labels.answers, *labels.pairs)]
+    rows: tuple[LabelledAnswer | LabelledPair, ...] = (*labels.answers, *labels.pairs)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+        path.write_text("".join(json.dumps(asdict(row), ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
     except OSError as error:
         raise DataError(f"The labels {path} cannot be written: {error.strerror}.") from error
 
