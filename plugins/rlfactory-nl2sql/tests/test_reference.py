@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import pickle
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 from rlfactory_nl2sql.connection import QueryLimits
 from rlfactory_nl2sql.databases import opening
-from rlfactory_nl2sql.databases.reference import DatabaseRef, connection_url, content_key, parse_reference
+from rlfactory_nl2sql.databases.reference import DatabaseRef, connection_url, parse_reference
 
 from rlfactory_core.errors import MissingExtraError, UsageError
 
@@ -104,36 +102,6 @@ def test_what_cannot_be_used_is_explained(
     with pytest.raises(UsageError) as caught:
         parse_reference(text)
     assert says in str(caught.value)
-
-
-def test_a_files_key_follows_its_content(shops: Path, tmp_path: Path) -> None:
-    ref = parse_reference(shops)
-    before = content_key(ref)
-    copy = tmp_path / "copy.sqlite"
-    copy.write_bytes(shops.read_bytes())
-
-    assert content_key(parse_reference(copy)) == before
-    with closing(sqlite3.connect(shops)) as connection, connection:
-        connection.execute("DELETE FROM shop")
-    assert content_key(ref) != before
-    shops.unlink()
-    with pytest.raises(UsageError, match="shops"):
-        content_key(ref)
-
-
-def test_a_key_sees_what_is_only_in_the_write_ahead_log(shops: Path) -> None:
-    ref = parse_reference(shops)
-    with closing(sqlite3.connect(shops)) as connection:
-        connection.execute("PRAGMA journal_mode = WAL")
-        before = content_key(ref)
-        with connection:
-            connection.execute("DELETE FROM shop")
-        assert content_key(ref) != before
-
-
-def test_a_servers_key_is_that_of_its_url() -> None:
-    keys = {content_key(parse_reference(f"{kind}://me@db.example/shop")) for kind in ("mysql", "postgresql")}
-    assert len(keys) == 2
 
 
 def test_a_missing_driver_is_named_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import parse_qsl, quote, urlsplit
 
-from rlfactory_core.cache import cache_root, digest, file_digest
 from rlfactory_core.errors import UsageError, nearest
 
 Kind = Literal["sqlite", "duckdb", "postgres", "mysql"]
@@ -23,7 +22,7 @@ _SCHEMES: dict[str, Kind] = {
     "mysql": "mysql",
     "mariadb": "mysql",
 }
-_FILES: dict[Kind, str] = {"sqlite": "-wal", "duckdb": ".wal"}  # suffix of the file beside it with recent changes
+_FILES: tuple[Kind, ...] = ("sqlite", "duckdb")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _SECRET_OPTIONS = ("password", "passwd", "sslpassword", "ssl_key_password")
@@ -116,25 +115,6 @@ def connection_url(ref: DatabaseRef) -> str:
 def variables_of(ref: DatabaseRef) -> tuple[str, ...]:
     """The environment variables that a server's URL names."""
     return () if ref.kind in _FILES else tuple(_VARIABLE.findall(ref.location))
-
-
-def content_key(ref: DatabaseRef) -> str:
-    """A key of 32 hexadecimal digits for caches of results that depend on the database's content.
-
-    A file's key changes with its content. A server's key depends only on the URL: if its data changes, persistent
-    caches must be emptied by hand.
-
-    Raises:
-        UsageError: the file does not exist.
-    """
-    if ref.kind not in _FILES:
-        return digest([ref.kind, ref.location])
-    path = Path(ref.location)
-    written = Path(ref.location + _FILES[ref.kind])
-    try:
-        return digest([file_digest(file, cache_root()) for file in (path, written) if file.exists() or file == path])
-    except OSError as error:
-        raise UsageError(f"The database {ref.display} cannot be read ({error.strerror}).") from error
 
 
 def _file(path: Path) -> DatabaseRef:

@@ -7,21 +7,25 @@ rolled back. Its result is streamed, so that a result of a billion rows ends at 
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import sqlalchemy
 from sqlalchemy import exc, pool
+from sqlalchemy.engine.reflection import Inspector, ObjectKind
+from sqlalchemy.types import NullType, TypeEngine
 
 from rlfactory_core.errors import BackendError, UsageError
 from rlfactory_nl2sql.connection import Connection, QueryError, QueryLimits, Row, Rows, TableRows
 from rlfactory_nl2sql.databases.database import Database
 from rlfactory_nl2sql.databases.reference import DatabaseRef, connection_url
-from rlfactory_nl2sql.databases.server_schema import read_schema
-from rlfactory_nl2sql.schema import Schema
+from rlfactory_nl2sql.schema import Column, ForeignKey, Schema, Table
 
 _OUR_SECONDS = 30.0  # for our own queries, when tables are sampled
 _OUR_BYTES = 256 << 20
+
+_Found = Mapping[tuple[str | None, str], Any]
 
 
 def make_engine(ref: DatabaseRef, driver: str, arguments: Mapping[str, Any], **options: Any) -> sqlalchemy.Engine:
@@ -91,7 +95,7 @@ class ServerDatabase(Database):
 
     def _read_schema(self) -> Schema:
         try:
-            return read_schema(self._connection, self._relations())
+            return _inspected(self._connection, self._relations())
         except exc.SQLAlchemyError as error:
             raise self._lost(error) from None
 
@@ -115,3 +119,60 @@ class ServerDatabase(Database):
         cause = error.orig if isinstance(error, exc.DBAPIError) else error
         said = (str(cause).strip().splitlines() or [type(cause).__name__])[0]
         return kind(f"The database {self._name} does not answer any more: {said}")
+
+
+def _inspected(connection: sqlalchemy.Connection, names: Sequence[tuple[str, bool]]) -> Schema:
+    """Tables and views of the default schema.
+
+    Args:
+        names: name, and whether it is a view, in the order of the result.
+    """
+    inspector = sqlalchemy.inspect(connection)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", exc.SAWarning)  # types that SQLAlchemy does not know do not matter
+        columns: _Found = inspector.get_multi_columns(kind=ObjectKind.ANY)
+    keys: _Found = inspector.get_multi_pk_constraint()
+    foreign: _Found = inspector.get_multi_foreign_keys()
+    unique = _unique(inspector)
+    known = {name for name, _ in names}
+    tables = []
+    for name, view in names:
+        found = tuple(_column(column, connection.dialect) for column in columns.get((None, name), ()))
+        if view:
+            tables.append(Table(name, found, view=True))
+            continue
+        key = tuple((keys.get((None, name)) or {}).get("constrained_columns") or ())
+        references = tuple(
+            ForeignKey(tuple(item["constrained_columns"]), item["referred_table"], tuple(item["referred_columns"]))
+            for item in foreign.get((None, name), ())
+            if item["referred_schema"] is None and item["referred_table"] in known
+        )
+        tables.append(Table(name, found, key, references, tuple(item for item in unique.get(name, ()) if item != key)))
+    return Schema(tuple(tables))
+
+
+def _column(found: Mapping[str, Any], dialect: sqlalchemy.Dialect) -> Column:
+    return Column(found["name"], _type(found["type"], dialect), bool(found["nullable"]))
+
+
+def _type(kind: TypeEngine[Any], dialect: sqlalchemy.Dialect) -> str:
+    if isinstance(kind, NullType):
+        return ""
+    try:
+        return kind.compile(dialect).partition(" COLLATE ")[0].partition(" CHARACTER SET ")[0]
+    except exc.CompileError:
+        return type(kind).__name__.upper()
+
+
+def _unique(inspector: Inspector) -> dict[str, list[tuple[str, ...]]]:
+    """By table: UNIQUE constraints and unique indexes over whole columns and all rows."""
+    found: dict[str, list[tuple[str, ...]]] = {}
+    for (_, table), indexes in inspector.get_multi_indexes().items():
+        for index in indexes:
+            names = index["column_names"]
+            partial = any(
+                ending in option for option in index.get("dialect_options", {}) for ending in ("_where", "_length")
+            )
+            if index["unique"] and None not in names and not index.get("expressions") and not partial:
+                found.setdefault(table, []).append(tuple(str(name) for name in names))
+    return found
