@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import gc
 import warnings
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rlfactory_judge.contract import Question
+from rlfactory_judge.contract import Question, Reply
 from rlfactory_judge.forms.score import ScoreForm
 from rlfactory_judge.options import JudgeOptions
-from rlfactory_judge.service.service import JudgeService, RunPlace
+from rlfactory_judge.service.counts import cost
+from rlfactory_judge.service.service import JudgeService
 from rlfactory_judge.service.timing import Timing
+
+from rlfactory_core.errors import VerifierError
 
 T = TypeVar("T")
 FORM = ScoreForm(0.0, 10.0)
@@ -46,6 +50,23 @@ def options(*urls: str, **more: Any) -> JudgeOptions:
     return JudgeOptions(**{"url": urls, "output": "text", "cache": "off", "request_s": 30.0, **more})
 
 
+class CountingService(JudgeService):
+    """Adds up what its replies and failures say that they cost."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.counts: Counter[str] = Counter()
+
+    async def ask(self, question: Question, *, sample: int = 0) -> Reply:
+        try:
+            reply = await super().ask(question, sample=sample)
+        except VerifierError as failure:
+            self.counts.update(cost([], [failure]))
+            raise
+        self.counts.update(cost([reply]))
+        return reply
+
+
 @asynccontextmanager
 async def judging(
     *urls: str,
@@ -53,10 +74,10 @@ async def judging(
     folder: Path | None = None,
     say: Callable[[str], None] | None = None,
     **more: Any,
-) -> AsyncIterator[JudgeService]:
+) -> AsyncIterator[CountingService]:
     """An open service."""
-    service = JudgeService(options(*urls, **more), timing=timing)
-    await service.open(RunPlace(folder), say)
+    service = CountingService(options(*urls, **more), timing=timing)
+    await service.open(folder, say)
     try:
         yield service
     finally:

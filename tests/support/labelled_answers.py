@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,6 +58,14 @@ class KnownJudge:
         self._score, self._prefer, self._fail = score, prefer, fail
         self.asked = 0
         self.at_once = self.most_at_once = 0
+
+    identity = "known"
+
+    def describe(self) -> str:
+        return "known"
+
+    def measured(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     async def ask(self, question: Question, *, sample: int = 0) -> Reply:
         self.asked += 1

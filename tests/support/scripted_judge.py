@@ -33,8 +33,8 @@ class ScriptedJudge:
     def questions(self) -> list[Question]:
         return [question for question, _ in self.asked]
 
-    async def open(self, run: Any, say: Any = None) -> None:
-        self.opened.append(run)
+    async def open(self, folder: Any, say: Any = None) -> None:
+        self.opened.append(folder)
 
     async def ask(self, question: Question, *, sample: int = 0) -> Reply:
         self.asked.append((question, sample))

@@ -125,7 +125,7 @@ def test_opening_opens_the_service_in_the_runs_folder_and_closing_closes_it(tmp_
         return found
 
     assert asyncio.run(run()).value == 1.0
-    assert [place.folder for place in service.opened] == [tmp_path]
+    assert service.opened == [tmp_path]
     assert service.closed == 1
 
 

@@ -44,7 +44,7 @@ def test_what_is_spent_is_not_sent() -> None:
                 with pytest.raises(BudgetError, match="220 of token_budget=200"):
                     await service.ask(question("3"))
                 assert (await service.ask(question("2"))).cached  # what is at hand costs nothing
-                assert service.counts()["over_budget"] == 1
+                assert service.counts["over_budget"] == 1
                 assert service.spent == 220
 
         run_alone(work)

@@ -54,7 +54,7 @@ def test_one_dead_of_three_is_said_and_the_run_begins() -> None:
                 assert f"without an answer from {urls[1]}" in service.describe()
                 replies = await asyncio.gather(*(service.ask(question(f"{number}")) for number in range(12)))
                 assert all(reply.values == (0.5,) for reply in replies)
-                assert service.counts()["retries"] == 0
+                assert service.counts["retries"] == 0
 
         run_alone(work)
         assert len(said_lines) == 1
@@ -90,10 +90,10 @@ def test_a_replica_that_dies_in_mid_run_costs_no_question_and_comes_back(dead: s
                 servers[0].go_down()
                 await ask_many(service, "while")
                 assert urls[0] in service.describe().split("without an answer from")[1]
-                failed = service.counts()["retries"]
+                failed = service.counts["retries"]
                 assert 2 <= failed <= 12  # then it is left alone
                 await ask_many(service, "while it is left alone")
-                assert service.counts()["retries"] == failed
+                assert service.counts["retries"] == failed
                 servers[0].come_up()
                 checked = servers[0].health_checks
                 if dead == "hung health":
@@ -111,7 +111,7 @@ def test_a_replica_that_dies_in_mid_run_costs_no_question_and_comes_back(dead: s
                 await ask_many(service, "after")
                 assert len(servers[0].requests) > asked
                 assert "without" not in service.describe()
-                assert service.counts()["unavailable"] == 0
+                assert service.counts["unavailable"] == 0
 
         run_alone(work)
 
@@ -127,17 +127,17 @@ def test_all_dead_fails_at_once_until_one_is_back() -> None:
                 server.go_down()
                 with pytest.raises(UnavailableError, match=r"No endpoint .* after 3 failures .* cannot be reached"):
                     await service.ask(question("2"))
-                assert service.counts()["requests"] == 4
+                assert service.counts["requests"] == 4
                 with pytest.raises(UnavailableError, match="No endpoint of the judge answers"):
                     await service.ask(question("3"))
-                assert service.counts()["requests"] == 4  # it was spared
+                assert service.counts["requests"] == 4  # it was spared
                 server.come_up()
                 checked = server.health_checks
                 clock.now += 10.1
                 replies = await asyncio.gather(*(service.ask(question(f"after {n}")) for n in range(5)))
                 assert [reply.values for reply in replies] == [(0.5,)] * 5
                 assert server.health_checks == checked + 1  # for all five
-                assert service.counts()["unavailable"] == 2
+                assert service.counts["unavailable"] == 2
 
         run_alone(work)
 

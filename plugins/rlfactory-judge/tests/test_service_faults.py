@@ -48,7 +48,7 @@ def test_a_fault_is_retried_and_never_scored(fault: Act, more: dict[str, Any]) -
                 reply = await service.ask(question())
                 assert (reply.values, reply.attempts) == ((0.3,), 3)
                 assert (reply.prompt_tokens, reply.sampled_tokens) == (100, 10)
-                counts = service.counts()
+                counts = service.counts
                 assert (counts["requests"], counts["retries"]) == (3, 2)
                 assert counts["unavailable"] == counts["unreadable"] == 0
 
@@ -69,7 +69,7 @@ def test_a_fault_that_stays_is_an_error_with_its_counts(fault: Act, more: dict[s
                 with pytest.raises(UnavailableError, match=r"Gave up after 3 requests") as caught:
                     await service.ask(question())
                 assert caught.value.counts == {"requests": 3, "retries": 2, "hedged": 0}
-                assert service.counts()["unavailable"] == 1
+                assert service.counts["unavailable"] == 1
                 assert service.spent == 0
 
         run_alone(work)
@@ -87,8 +87,8 @@ def test_a_storm_passes_and_every_question_gets_its_own_answer() -> None:
                 asked = [service.ask(question(f"Say {score}")) for score in range(11)]
                 replies = await asyncio.gather(*asked)
                 assert [reply.values for reply in replies] == [(score / 10,) for score in range(11)]
-                assert service.counts()["requests"] == 41
-                assert service.counts()["retries"] == 30
+                assert service.counts["requests"] == 41
+                assert service.counts["retries"] == 30
 
         run_alone(work)
 
@@ -136,7 +136,7 @@ def test_retry_after_for_longer_than_a_request_may_take_is_no_answer() -> None:
             async with judging(server.url) as service:
                 with pytest.raises(UnavailableError, match=r"left alone for 3600 s .*request_s=30.* HTTP status 429"):
                     await service.ask(question())
-                assert service.counts()["requests"] == 1
+                assert service.counts["requests"] == 1
 
         run_alone(work)
 
@@ -195,7 +195,7 @@ def test_a_question_beyond_the_context_says_what_to_change(text: str) -> None:
             async with judging(server.url, server.url.replace("127.0.0.1", "localhost")) as service:
                 with pytest.raises(RefusedError, match=r"max_tokens=2048.* Lower max_tokens"):
                     await service.ask(question())
-                assert (service.counts()["refused"], service.counts()["unavailable"]) == (1, 0)
+                assert (service.counts["refused"], service.counts["unavailable"]) == (1, 0)
 
         run_alone(work)
         assert len(server.requests) == 1
@@ -222,6 +222,6 @@ def test_what_cannot_be_read_is_paid_for_and_not_asked_again(act: Act, why: str)
                     assert caught.value.counts["requests"] == 1
                     assert caught.value.counts["sampled_tokens"] == 10
                     assert service.spent == spent
-                assert service.counts()["unreadable"] == 2
+                assert service.counts["unreadable"] == 2
 
         run_alone(work)

@@ -22,7 +22,7 @@ def test_the_hedge_wins_and_the_slow_request_ends() -> None:
                 assert (reply.values, reply.endpoint) == ((0.8,), quick.url)
                 assert (reply.attempts, reply.hedged) == (2, True)
                 await slow.until(lambda: slow.gave_up == 1)  # the server need not go on
-                counts = service.counts()
+                counts = service.counts
                 assert (counts["requests"], counts["retries"], counts["hedged"]) == (2, 0, 1)
                 assert counts["sampled_tokens"] == 10
 
@@ -74,7 +74,7 @@ def test_both_failing_is_one_failure_that_is_retried() -> None:
                 gate.open()
                 reply = await requests
                 assert (reply.values, reply.attempts) == ((0.2,), 3)
-                assert (service.counts()["retries"], service.counts()["hedged"]) == (1, 1)
+                assert (service.counts["retries"], service.counts["hedged"]) == (1, 1)
 
         run_alone(work)
 

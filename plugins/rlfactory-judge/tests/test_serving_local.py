@@ -188,7 +188,7 @@ async def enforces_no_form(server: LocalServer) -> None:
         asked = (service.ask(question(f"{number}")) for number in range(4))
         outcomes = await asyncio.gather(*asked, return_exceptions=True)
         assert all(isinstance(outcome, UnreadableError) for outcome in outcomes)
-        counts = service.counts()
+        counts = service.counts
         assert (counts["unreadable"], counts["sampled_tokens"]) == (4, 4 * 32)
         assert service.spent == counts["prompt_tokens"] + counts["sampled_tokens"] > 4 * 32
 

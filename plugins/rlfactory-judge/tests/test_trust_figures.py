@@ -8,8 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rlfactory_judge.trust.agreement import agreement_of_answers, agreement_of_pairs, kappa
-from rlfactory_judge.trust.correlation import pearson, pearson_estimate, ranks, spearman, spearman_estimate
-from rlfactory_judge.trust.estimate import mean, share
+from rlfactory_judge.trust.estimate import (
+    mean,
+    pearson,
+    pearson_estimate,
+    ranks,
+    share,
+    spearman,
+    spearman_estimate,
+)
 
 
 @pytest.mark.parametrize(

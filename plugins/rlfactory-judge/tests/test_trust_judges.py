@@ -26,8 +26,9 @@ def measure(judge: KnownJudge, labels: Labels = LABELS, samples: int = 3, each: 
     rubric = DataRubric()
     plan = Plan(rubric, rubric, judge, 0.7, samples, TEXTS, each)
     measurement = Measurement(judge, JudgeOptions(**options), labels, plan)
+    measurement.judge = "known"
     asyncio.run(measurement.run())
-    return summarise(measurement, judge="known")
+    return summarise(measurement)
 
 
 def honest(answer: str, truth: str, noise: random.Random) -> float:

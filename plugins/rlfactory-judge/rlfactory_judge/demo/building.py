@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rlfactory_core.reporting.progress import NullProgress, Progress
 from rlfactory_judge.demo.world import Names
-
-if TYPE_CHECKING:
-    from rlfactory_core.tiny import TinyModelRecipe
 
 
 def judge_model(seed: int, progress: Progress) -> Path:
@@ -20,16 +16,11 @@ def judge_model(seed: int, progress: Progress) -> Path:
     Raises:
         DataError: the cache cannot be written.
     """
+    from rlfactory_core.engines.local.tiny import tiny_model_folder
     from rlfactory_judge.demo.judge_model import recipe
 
-    return build_judge(recipe(Names.make(seed)), seed, progress)
-
-
-def build_judge(recipe: TinyModelRecipe, seed: int, progress: Progress) -> Path:
-    """The folder of the model that ``recipe`` describes; raises as `judge_model`."""
-    from rlfactory_core.engines.local.tiny import tiny_model_folder
-
-    return tiny_model_folder(recipe, seed, progress if type(progress) is NullProgress else _JudgeProgress(progress))
+    shown = progress if type(progress) is NullProgress else _JudgeProgress(progress)
+    return tiny_model_folder(recipe(Names.make(seed)), seed, shown)
 
 
 class _JudgeProgress(NullProgress):

@@ -27,7 +27,7 @@ from rlfactory_judge.rubrics.injections import injections
 from rlfactory_judge.scoring.fallback import Fallback
 from rlfactory_judge.service.counts import cost
 from rlfactory_judge.service.polling import Poll, majority, poll
-from rlfactory_judge.service.service import JudgeService, RunPlace
+from rlfactory_judge.service.service import JudgeService
 
 if TYPE_CHECKING:
     from rlfactory_core import Task
@@ -94,7 +94,7 @@ class Judge:
             if self.options.labels is None:
                 trust = {"labels": place.labels, "min_kappa": place.min_kappa}
                 self.options = self.options.model_copy(update=trust)
-        await self.service.open(RunPlace(task.run.folder), task.progress.say)
+        await self.service.open(task.run.folder, task.progress.say)
         if self.options.labels is not None:
             from rlfactory_judge.trust.gate import check_trust
 
@@ -124,7 +124,7 @@ class Judge:
         self._asking[sample].add(own)
         failure: VerifierError
         try:
-            found = await poll(self.service, [question] * self.options.votes)
+            found = await poll(self.service, question, self.options.votes)
             self._readable.add(sample)
             return found
         except (BudgetError, UnavailableError) as outage:

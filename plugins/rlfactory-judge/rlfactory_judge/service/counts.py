@@ -1,35 +1,12 @@
-"""Counts of requests to the judge, and the cost of a judgement, for the metrics of a run."""
+"""The cost of a judgement, for the metrics of a run."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable
 
 from rlfactory_core.errors import VerifierError
 from rlfactory_judge.contract import BudgetError, RefusedError, Reply, UnavailableError, UnreadableError
-
-
-@dataclass(slots=True)
-class Counts:
-    """Totals of one process. Health checks and the questions at start do not count as requests."""
-
-    asked: int = 0  # questions
-    requests: int = 0  # sent for them
-    retries: int = 0  # of these, after a request that failed
-    hedged: int = 0  # of these, besides a slow request
-    cached: int = 0  # questions with a cached reply
-    shared: int = 0  # questions that waited for the reply to an equal one
-    unreadable: int = 0  # questions whose reply could not be read
-    refused: int = 0  # questions that no endpoint takes, for example because of their length
-    unavailable: int = 0  # questions without a reply
-    over_budget: int = 0  # questions that were not sent
-    prompt_tokens: int = 0
-    sampled_tokens: int = 0
-
-    def to_dict(self) -> Mapping[str, int]:
-        return asdict(self)
-
 
 _NAMES: dict[type[VerifierError], str] = {
     UnreadableError: "unreadable",

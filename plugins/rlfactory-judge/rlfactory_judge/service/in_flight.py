@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -13,12 +14,11 @@ class GivenUpError(Exception):
     """`InFlightRequests.close` was called before the result."""
 
 
+@dataclass(slots=True)
 class _InFlight(Generic[T]):
-    def __init__(self, task: asyncio.Task[T]) -> None:
-        self.task = task
-        self.waiting = 0
-        self.claimed = False
-        self.given_up = False
+    task: asyncio.Task[T]
+    waiting: int = 0
+    claimed: bool = False
 
 
 class InFlightRequests(Generic[T]):
@@ -43,7 +43,7 @@ class InFlightRequests(Generic[T]):
         try:
             result = await asyncio.shield(request.task)
         except asyncio.CancelledError:
-            if request.given_up and request.task.cancelled():  # otherwise the caller was cancelled
+            if request.task.cancelled():  # by `close`; otherwise the caller was cancelled
                 raise GivenUpError from None
             raise
         finally:
@@ -57,8 +57,6 @@ class InFlightRequests(Generic[T]):
     async def close(self) -> None:
         """Cancel all running requests."""
         tasks = list(self._tasks)
-        for request in self._by_key.values():
-            request.given_up = True
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -43,16 +43,16 @@ def majority(votes: Sequence[Reply], threshold: float) -> bool:
     return 2 * sum(vote.values[0] >= threshold for vote in votes) > len(votes)
 
 
-async def poll(service: Service, questions: Sequence[Question]) -> Poll:
-    """Ask all concurrently. Each question is one vote; the questions are equal or equivalent.
+async def poll(service: Service, question: Question, votes: int, *, first: int = 0) -> Poll:
+    """Ask a question several times, concurrently. The votes are numbered from ``first``.
 
     Raises:
         VerifierError: no majority of the votes succeeded; see `worst_failure`.
     """
-    outcomes = await ask_all(service, [(question, number) for number, question in enumerate(questions)])
+    outcomes = await ask_all(service, [(question, first + number) for number in range(votes)])
     replies = tuple(outcome for outcome in outcomes if isinstance(outcome, Reply))
     failures = tuple(outcome for outcome in outcomes if not isinstance(outcome, Reply))
-    if 2 * len(replies) > len(questions):
+    if 2 * len(replies) > votes:
         return Poll(replies, failures)
     raise worst_failure(outcomes)
 

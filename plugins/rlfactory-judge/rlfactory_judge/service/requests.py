@@ -11,7 +11,6 @@ from rlfactory_core.clients.base import Completion
 from rlfactory_core.types import Message, SamplingParams
 from rlfactory_judge.contract import RefusedError, RejectedError, UnavailableError
 from rlfactory_judge.options import JudgeOptions
-from rlfactory_judge.service.counts import Counts
 from rlfactory_judge.service.endpoint import Endpoint
 from rlfactory_judge.service.endpoints import Endpoints
 from rlfactory_judge.service.failures import Remedy, RequestError
@@ -41,8 +40,8 @@ class Inquiry:
 class Requester:
     """Sends requests, at most ``concurrency`` at once. Each event loop needs its own object."""
 
-    def __init__(self, endpoints: Endpoints, options: JudgeOptions, counts: Counts, timing: Timing) -> None:
-        self._endpoints, self._options, self._counts, self._timing = endpoints, options, counts, timing
+    def __init__(self, endpoints: Endpoints, options: JudgeOptions, timing: Timing) -> None:
+        self._endpoints, self._options, self._timing = endpoints, options, timing
         self._slots = asyncio.Semaphore(options.concurrency)
 
     async def complete(self, inquiry: Inquiry) -> Completion:
@@ -110,16 +109,12 @@ class Requester:
             if endpoint is None or endpoint in busy:
                 raise RequestError("No other endpoint can be asked.", "none")
             inquiry.hedges += 1
-            self._counts.hedged += 1
             return await self._send(inquiry, endpoint)
 
     async def _send(self, inquiry: Inquiry, endpoint: Endpoint) -> Completion:
-        if inquiry.failed and not inquiry.asked:
-            inquiry.retries += 1
-            self._counts.retries += 1
+        inquiry.retries += bool(inquiry.failed and not inquiry.asked)
         inquiry.attempts += 1
         inquiry.asked.append(endpoint)
-        self._counts.requests += 1
         try:
             completion = await endpoint.complete(
                 inquiry.messages, inquiry.params, inquiry.schema, again=endpoint in inquiry.failed

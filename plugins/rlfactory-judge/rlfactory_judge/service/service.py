@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
@@ -14,7 +14,6 @@ from rlfactory_core.types import Message, SamplingParams
 from rlfactory_judge.contract import BudgetError, Question, RefusedError, Reply, UnavailableError, UnreadableError
 from rlfactory_judge.options import JudgeOptions
 from rlfactory_judge.service.budget import TokenBudget
-from rlfactory_judge.service.counts import Counts
 from rlfactory_judge.service.endpoints import Endpoints
 from rlfactory_judge.service.in_flight import GivenUpError, InFlightRequests
 from rlfactory_judge.service.reply_cache import ReplyCache, reply_key
@@ -22,13 +21,6 @@ from rlfactory_judge.service.requests import Inquiry, Requester
 from rlfactory_judge.service.timing import Timing
 
 _VOTES_TEMPERATURE = 0.7
-
-
-@dataclass(frozen=True, slots=True)
-class RunPlace:
-    """The folder where the run's processes share the token count; None: each counts for itself."""
-
-    folder: Path | None = None
 
 
 class JudgeService:
@@ -48,7 +40,6 @@ class JudgeService:
         self._model = options.model
         self.identity = ""  # of the model that answers, known once open; only its name where nothing outlives the run
         self._measures = False
-        self._counts = Counts()
         self._reply_cache = ReplyCache(options.cache, name)
         self._budget = TokenBudget(options.token_budget, None)
         self._in_flight: InFlightRequests[Reply | VerifierError] = InFlightRequests()
@@ -67,10 +58,6 @@ class JudgeService:
         """Spent tokens: of the run if it has a shared budget, otherwise of this process."""
         return self._budget.spent
 
-    def counts(self) -> Mapping[str, int]:
-        """This process's counts, with the names of `counts.Counts`."""
-        return self._counts.to_dict()
-
     def describe(self) -> str:
         """A description of the judge, for messages."""
         model = self._model or "the model"
@@ -84,11 +71,11 @@ class JudgeService:
         """Use these endpoints instead of those in the options. Call it before `open`."""
         self._given = (tuple(urls), model)
 
-    async def open(self, run: RunPlace | None = None, say: Callable[[str], None] | None = None) -> None:
+    async def open(self, folder: Path | None = None, say: Callable[[str], None] | None = None) -> None:
         """Find the endpoints, the model and the servers' capabilities.
 
         Args:
-            run: the folder where the run's processes share the token count.
+            folder: where the run's processes share the token count; None: this process counts for itself.
             say: shows warnings about endpoints that do not answer while others do.
 
         Raises:
@@ -97,7 +84,6 @@ class JudgeService:
         """
         await self.close()
         urls, model = self._given or addresses(self._options)
-        folder = None if run is None else run.folder
         if folder is not None:
             self._budget = TokenBudget(self._options.token_budget, folder / f"{self.name}-tokens")
         self._endpoints = Endpoints(urls, model, self._options, self._timing)
@@ -110,7 +96,7 @@ class JudgeService:
             await self.close()
             raise
         self._reply_cache.open()
-        self._asker = Requester(self._endpoints, self._options, self._counts, self._timing)
+        self._asker = Requester(self._endpoints, self._options, self._timing)
 
     @contextmanager
     def measured(self) -> Iterator[None]:
@@ -126,17 +112,14 @@ class JudgeService:
         if self._asker is None:
             raise RuntimeError("The judge is not open: await open() first.")
         began = perf_counter()
-        self._counts.asked += 1
         key = reply_key(self.identity, question, self._options, self._temperature, sample)
         try:
             outcome, shared = await self._in_flight.join(key, lambda: self._find(question, key, sample))
         except GivenUpError:
             outcome, shared = UnavailableError("The judge was closed before it answered."), False
         if isinstance(outcome, VerifierError):
-            self._count_failure(outcome)
             raise type(outcome)(str(outcome), counts={} if shared else outcome.counts) from outcome.__cause__
         if shared:
-            self._counts.shared += 1
             outcome = replace(outcome, prompt_tokens=0, sampled_tokens=0, attempts=0, hedged=False, cached=True)
         return replace(outcome, seconds=perf_counter() - began)
 
@@ -166,8 +149,6 @@ class JudgeService:
         except (RefusedError, UnavailableError) as error:
             return type(error)(str(error), counts=inquiry.counts())
         tokens = (completion.prompt_tokens, completion.sampled_tokens)
-        self._counts.prompt_tokens += tokens[0]
-        self._counts.sampled_tokens += tokens[1]
         await self._budget.spend(price(inquiry.messages, completion))
         try:
             values = read_completion(question, completion, self._options.max_tokens)
@@ -186,18 +167,11 @@ class JudgeService:
             values = question.form.read(known.content)
         except UnreadableError:  # this version cannot parse it; ask again
             return None
-        self._counts.cached += 1
         return Reply(values, known.content, known.reasoning, cached=True)
 
     def _params(self, sample: int) -> SamplingParams:
         options = self._options
         return SamplingParams(options.max_tokens, self._temperature, seed=options.seed + sample)
-
-    def _count_failure(self, error: VerifierError) -> None:
-        self._counts.unreadable += isinstance(error, UnreadableError)
-        self._counts.refused += isinstance(error, RefusedError)
-        self._counts.unavailable += isinstance(error, UnavailableError)
-        self._counts.over_budget += isinstance(error, BudgetError)
 
 
 _CHARS_PER_TOKEN = 4  # if the server sends no counts

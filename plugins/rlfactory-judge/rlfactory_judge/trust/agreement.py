@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 from rlfactory_judge.trust.estimate import RESAMPLES, Estimate, middle, share
@@ -82,22 +82,22 @@ def _agreement(clusters: Sequence[Sequence[Observation]], seed: int, confusion: 
     return Agreement(len(clusters), accuracy, Estimate(value, low, high, len(clusters)), "", confusion)
 
 
-def kappa(observations: Sequence[Observation]) -> float | None:
+def kappa(observations: Iterable[Observation]) -> float | None:
     """Agreement beyond chance: ``(p_o - p_e) / (1 - p_e)``.
 
     ``p_o`` is the share of equal verdicts. ``p_e`` is the share that raters would have who guess with these
     frequencies, ``sum(p_people(c) p_judge(c))``. 1: always equal; 0: as by chance. J. Cohen, A coefficient of
     agreement for nominal scales, Educational and Psychological Measurement 20 (1960).
 
+    Args:
+        observations: or a `Counter` of them.
+
     Returns:
-        None if undefined: without observations, or if both raters always give the same single verdict.
+        None if undefined: without observations, or if both raters always give the same single verdict. It is computed
+        in integers up to the last division, so that the order of the observations does not matter.
     """
-    return _kappa(Counter(observations))
-
-
-def _kappa(cells: Counter[Observation]) -> float | None:
-    """Computed in integers up to the last division, so that the order of the observations does not matter."""
-    size = sum(cells.values())
+    cells = Counter(observations)
+    size = cells.total()
     people, judge = Counter[Hashable](), Counter[Hashable]()
     for (a, b), count in cells.items():
         people[a] += count
@@ -130,7 +130,7 @@ def _kappa_interval(clusters: Sequence[Sequence[Observation]], value: float, see
         for name, count in Counter(rng.choices(names, weights, k=len(clusters))).items():
             for each in name:
                 cells[each] += count
-        found.append(_kappa(cells))
+        found.append(kappa(cells))
     defined = sorted(each for each in found if each is not None)
     if len(defined) < _FEWEST_DEFINED * RESAMPLES:
         return (-1.0, 1.0)

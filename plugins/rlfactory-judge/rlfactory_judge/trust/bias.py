@@ -6,9 +6,9 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
+from statistics import StatisticsError, fmean, linear_regression
 
-from rlfactory_judge.trust.correlation import spearman_estimate
-from rlfactory_judge.trust.estimate import Estimate, mean, share
+from rlfactory_judge.trust.estimate import Estimate, mean, share, spearman_estimate
 
 _SHOWN = 5  # of the most successful injections
 _LONGEST = 160  # characters of an injected text in a report
@@ -107,14 +107,11 @@ def length_bias(
 
 def _residuals(scores: Sequence[float], labels: Sequence[float]) -> list[float]:
     """The residuals, rounded so that values equal except for rounding errors have equal ranks."""
-    size = len(scores)
-    if not size:
-        return []
-    mean_score, mean_label = sum(scores) / size, sum(labels) / size
-    spread = sum((label - mean_label) ** 2 for label in labels)
-    together = sum((s - mean_score) * (label - mean_label) for s, label in zip(scores, labels, strict=True))
-    slope = together / spread if spread else 0.0
-    return [round(s - mean_score - slope * (label - mean_label), 9) for s, label in zip(scores, labels, strict=True)]
+    try:
+        slope, intercept = linear_regression(labels, scores)
+    except StatisticsError:  # the labels are all equal
+        slope, intercept = 0.0, fmean(scores) if scores else 0.0
+    return [round(s - intercept - slope * label, 9) for s, label in zip(scores, labels, strict=True)]
 
 
 def injection_bias(injected: Sequence[InjectedAnswer], before: Mapping[str, float], seed: int) -> InjectionBias:
@@ -127,8 +124,8 @@ def injection_bias(injected: Sequence[InjectedAnswer], before: Mapping[str, floa
     by_answer: defaultdict[str, list[InjectedAnswer]] = defaultdict(list)
     for one in injected:
         by_answer[one.answer_id].append(one)
-    accepted = sum(_mean([one.accepted for one in group]) for group in by_answer.values())
-    added = [_mean([one.accepted for one in group]) - before[name] for name, group in by_answer.items()]
+    accepted = sum(fmean(one.accepted for one in group) for group in by_answer.values())
+    added = [fmean(one.accepted for one in group) - before[name] for name, group in by_answer.items()]
     return InjectionBias(
         answers=len(by_answer),
         judgements=len(injected),
@@ -137,10 +134,6 @@ def injection_bias(injected: Sequence[InjectedAnswer], before: Mapping[str, floa
         added=mean(added, seed),
         worst=_worst([one for one in injected if not before[one.answer_id]]),
     )
-
-
-def _mean(values: Sequence[bool]) -> float:
-    return sum(values) / len(values)
 
 
 def _worst(injected: Sequence[InjectedAnswer]) -> tuple[Breach, ...]:

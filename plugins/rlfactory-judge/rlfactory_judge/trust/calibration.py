@@ -11,6 +11,7 @@ from rlfactory_core.errors import DataError
 from rlfactory_core.reporting.progress import Progress, count_text
 from rlfactory_judge.contract import Service
 from rlfactory_judge.options import JudgeOptions
+from rlfactory_judge.rubrics.rubric import Rubric
 from rlfactory_judge.trust.agreement import (
     Agreement,
     SelfConsistency,
@@ -28,9 +29,8 @@ from rlfactory_judge.trust.bias import (
     position_bias,
     winner,
 )
-from rlfactory_judge.trust.correlation import pearson_estimate, spearman_estimate
-from rlfactory_judge.trust.estimate import Estimate
-from rlfactory_judge.trust.judging import Judged, RubricLike
+from rlfactory_judge.trust.estimate import Estimate, pearson_estimate, spearman_estimate
+from rlfactory_judge.trust.judging import Judged
 from rlfactory_judge.trust.labels import Labels
 from rlfactory_judge.trust.measuring import Measurement, Plan, Records, label_value, right
 
@@ -119,7 +119,7 @@ class Calibration:
 
 async def calibrate(
     service: Service,
-    rubric: RubricLike,
+    rubric: Rubric,
     options: JudgeOptions,
     labels: Labels,
     progress: Progress | None = None,
@@ -134,8 +134,9 @@ async def calibrate(
     """
     check_labels(labels, options)
     measurement = Measurement(service, options, labels, Plan(rubric), progress)
+    measurement.judge = judge
     await measurement.run()
-    return summarise(measurement, judge=judge)
+    return summarise(measurement)
 
 
 def check_labels(labels: Labels, options: JudgeOptions) -> None:
@@ -153,11 +154,10 @@ def check_labels(labels: Labels, options: JudgeOptions) -> None:
         )
 
 
-def summarise(measurement: Measurement, *, judge: str = "", stopped: str = "") -> Calibration:
+def summarise(measurement: Measurement, *, stopped: str = "") -> Calibration:
     """The figures from the judgements so far.
 
     Args:
-        judge: its model and endpoints, for people.
         stopped: why the caller stopped the measurement, if it did.
     """
     options, plan, labels, records = measurement.options, measurement.plan, measurement.labels, measurement.records
@@ -176,7 +176,7 @@ def summarise(measurement: Measurement, *, judge: str = "", stopped: str = "") -
     injection = _injection(labels, records, accepted, seed)
     costs = costs_of(list(records.all()))
     return Calibration(
-        judge=judge,
+        judge=measurement.judge,
         rubric=options.rubric,
         rubric_fingerprint=plan.rubric.fingerprint,
         mode=options.mode,
@@ -217,8 +217,7 @@ def _pairs(labels: Labels, records: Records, seed: int) -> tuple[Agreement | Non
 
 def _injection(labels: Labels, records: Records, accepted: Mapping[str, bool], seed: int) -> InjectionBias | None:
     """Before: whether an answer was accepted, or in what share of both orders the worse one of a pair was preferred."""
-    injected = [one.found for one in records.injected if one.found is not None]
-    if not injected:
+    if not records.injected:
         return None
     before = {name: float(each) for name, each in accepted.items()}
     for row in labels.pairs:
@@ -227,7 +226,7 @@ def _injection(labels: Labels, records: Records, accepted: Mapping[str, bool], s
             lost = [winner((one.values[0], one.values[1])) for one in both]
             sign = 1 if row.better == 1 else -1  # the first answer is the worse one; it stands first, then second
             before[row.id] = ((lost[0] == sign) + (lost[1] == -sign)) / 2
-    return injection_bias(injected, before, seed)
+    return injection_bias(records.injected, before, seed)
 
 
 def _consistency(measurement: Measurement) -> SelfConsistency | None:

@@ -20,9 +20,8 @@ from rlfactory_judge.cli_options import ENDPOINTS, MODEL, URL
 from rlfactory_judge.options import JudgeOptions, Mode
 
 if TYPE_CHECKING:
-    from rlfactory_core.reporting.progress import Progress
+    from rlfactory_judge.service.service import JudgeService
     from rlfactory_judge.trust.calibration import Calibration
-    from rlfactory_judge.trust.labels import Labels
     from rlfactory_judge.trust.measuring import Measurement, Plan
 
 _SAMPLES_TEMPERATURE = 0.7  # for self-consistency, where the judge has a temperature of 0
@@ -64,8 +63,10 @@ def calibrate(
     high=5. Every question is asked anew: no reply comes from a cache. Ctrl-C shows the figures so far.
     """
     from rlfactory_core.cli.ui.progress import make_progress
-    from rlfactory_judge.trust.calibration import check_labels
+    from rlfactory_judge.service.service import JudgeService
+    from rlfactory_judge.trust.calibration import check_labels, summarise
     from rlfactory_judge.trust.labels import FORMAT, read_labels
+    from rlfactory_judge.trust.measuring import Measurement
     from rlfactory_judge.trust.text import calibration_text
 
     options = _options(given, rest)
@@ -74,16 +75,17 @@ def calibrate(
     _check_out(out)
     rows = read_labels(labels, low=options.low, high=options.high).first(limit or 0)
     check_labels(rows, options)
-    plan = _plan(options, samples, injections)
-    session, whole = _Session(options, rows, plan), True
+    options = options.model_copy(update={"cache": "off"})  # the model that answers now is measured
+    service, whole = JudgeService(options), True
+    measurement = Measurement(service, options, rows, _plan(options, samples, injections))
     try:
-        with make_progress(sys.stderr if as_json else sys.stdout) as progress:
-            session.run(progress)
+        with make_progress(sys.stderr if as_json else sys.stdout) as measurement.progress:
+            asyncio.run(_measure(measurement, service))
     except KeyboardInterrupt:
-        if not session.has_figures:
+        if not any(measurement.records.all()):
             raise
         whole = False
-    found = session.figures(whole=whole)
+    found = summarise(measurement, stopped="" if whole else "stopped by Ctrl-C")
     if out is not None:
         _save(out, found)
     if as_json:
@@ -150,49 +152,19 @@ def _plan(options: JudgeOptions, samples: int, injections_each: int | None) -> P
     )
 
 
-class _Session:
-    """One measurement, from the connection to the figures. After an interruption it keeps the results so far."""
+async def _measure(measurement: Measurement, service: JudgeService) -> None:
+    """Raises `BackendError` or `UsageError`: the judge does not answer, or the options do not fit it."""
+    from rlfactory_judge.service.service import JudgeService
 
-    def __init__(self, options: JudgeOptions, labels: Labels, plan: Plan) -> None:
-        self._options, self._labels, self._plan = options, labels, plan
-        self._measurement: Measurement | None = None
-        self._judge = ""
-
-    @property
-    def has_figures(self) -> bool:
-        return self._measurement is not None and any(self._measurement.records.all())
-
-    def run(self, progress: Progress) -> None:
-        """Measure.
-
-        Raises:
-            KeyboardInterrupt: Ctrl-C cut it short.
-            BackendError, UsageError: the judge does not answer, or the options do not fit it.
-        """
-        asyncio.run(self._measure(progress))
-
-    def figures(self, *, whole: bool) -> Calibration:
-        """After `run`."""
-        from rlfactory_judge.trust.calibration import summarise
-
-        assert self._measurement is not None
-        return summarise(self._measurement, judge=self._judge, stopped="" if whole else "stopped by Ctrl-C")
-
-    async def _measure(self, progress: Progress) -> None:
-        from rlfactory_judge.service.service import JudgeService
-        from rlfactory_judge.trust.measuring import Measurement
-
-        options, plan = self._options, self._plan
-        async with AsyncExitStack() as stack:
-            options = options.model_copy(update={"cache": "off"})  # the model that answers now is measured
-            service = JudgeService(options)
-            stack.push_async_callback(service.close)
-            await service.open(None, progress.say)
-            if plan.samples:
-                sampling = JudgeService(options.model_copy(update={"temperature": plan.temperature, "votes": 1}))
-                stack.push_async_callback(sampling.close)
-                await sampling.open(None)
-                plan = replace(plan, sampler=sampling)
-            self._judge = service.describe()
-            self._measurement = Measurement(service, options, self._labels, plan, progress)
-            await self._measurement.run()
+    plan = measurement.plan
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(service.close)
+        await service.open(None, measurement.progress.say)
+        if plan.samples:
+            options = measurement.options.model_copy(update={"temperature": plan.temperature, "votes": 1})
+            sampler = JudgeService(options)
+            stack.push_async_callback(sampler.close)
+            await sampler.open(None)
+            measurement.plan = replace(plan, sampler=sampler)
+        measurement.judge = service.describe()
+        await measurement.run()

@@ -8,17 +8,17 @@ import json
 import os
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from rlfactory_core.cache import digest
 from rlfactory_core.errors import UsageError
 from rlfactory_core.reporting.progress import NullProgress, StageState, seconds_text
-from rlfactory_judge.contract import Service
 from rlfactory_judge.options import JudgeOptions
+from rlfactory_judge.rubrics.rubric import Rubric
+from rlfactory_judge.service.service import JudgeService
 from rlfactory_judge.trust.calibration import Calibration, calibrate, check_labels
-from rlfactory_judge.trust.judging import RubricLike
 from rlfactory_judge.trust.labels import read_labels
 
 _NAME = "judge-calibration"
@@ -33,8 +33,8 @@ Say = Callable[[str], None]
 
 
 async def check_trust(
-    service: Service,
-    rubric: RubricLike,
+    service: JudgeService,
+    rubric: Rubric,
     options: JudgeOptions,
     *,
     say: Say | None = None,
@@ -56,22 +56,22 @@ async def check_trust(
         if options.min_kappa is not None:
             raise UsageError("The judge's min_kappa needs labelled answers to measure it on: labels=FILE.jsonl")
         return None
-    progress = _LineProgress(say or _silent)
+    progress = _LineProgress(say or (lambda _: None))
     if folder is None:
         found = await _measure(service, rubric, options, progress)
     else:
         async with _locked(folder / f".{_NAME}.lock"):
             found = await _found_or_measured(service, rubric, options, progress, folder)
-    progress.say(_summary(found))
+    progress.say(f"The judge and the labels: {_figures(found)}")
     if options.min_kappa is not None:
         _demand(found, options.min_kappa, options.labels)
     return found
 
 
 async def _found_or_measured(
-    service: Service, rubric: RubricLike, options: JudgeOptions, progress: _LineProgress, folder: Path
+    service: JudgeService, rubric: Rubric, options: JudgeOptions, progress: _LineProgress, folder: Path
 ) -> Calibration:
-    key = _key(rubric, options, service.identity if isinstance(service, _Described) else "")
+    key = _key(rubric, options, service.identity)
     path = folder / f"{_NAME}.json"
     if path.exists() and _read(path, key) is None:  # the file of another judge of the same run
         path = folder / f"{_NAME}-{key[:8]}.json"
@@ -85,13 +85,14 @@ async def _found_or_measured(
     return found
 
 
-async def _measure(service: Service, rubric: RubricLike, options: JudgeOptions, progress: _LineProgress) -> Calibration:
+async def _measure(
+    service: JudgeService, rubric: Rubric, options: JudgeOptions, progress: _LineProgress
+) -> Calibration:
     assert options.labels is not None
     labels = read_labels(options.labels, low=options.low, high=options.high)
     check_labels(labels, options)
-    fresh = service.measured() if isinstance(service, _Described) else nullcontext()
-    with progress, fresh:
-        return await calibrate(service, rubric, options, labels, progress, judge=_name(service, options))
+    with progress, service.measured():
+        return await calibrate(service, rubric, options, labels, progress, judge=service.describe())
 
 
 def _demand(found: Calibration, least: float, labels: Path) -> None:
@@ -123,10 +124,6 @@ def _demand(found: Calibration, least: float, labels: Path) -> None:
         )
 
 
-def _summary(found: Calibration) -> str:
-    return f"The judge and the labels: {_figures(found)}"
-
-
 def _figures(found: Calibration) -> str:
     agreement = found.agreement
     if agreement is None or agreement.accuracy is None:
@@ -152,21 +149,7 @@ def _lost(found: Calibration) -> int:
     return found.costs.unreadable + found.costs.unavailable
 
 
-def _name(service: Service, options: JudgeOptions) -> str:
-    """The judge's description for messages, if it is a `JudgeService`."""
-    return service.describe() if isinstance(service, _Described) else options.model or ""
-
-
-@runtime_checkable
-class _Described(Protocol):
-    identity: str
-
-    def describe(self) -> str: ...
-
-    def measured(self) -> AbstractContextManager[None]: ...
-
-
-def _key(rubric: RubricLike, options: JudgeOptions, model: str) -> str:
+def _key(rubric: Rubric, options: JudgeOptions, model: str) -> str:
     """A key of everything that determines the figures. Addresses do not, because a pool has new ones in every run."""
     assert options.labels is not None
     try:
@@ -218,7 +201,3 @@ class _LineProgress(NullProgress):
     def on_advance(self, stage: StageState) -> None:
         if self._clock() - self._last_s >= _SPOKEN_S:
             self.say(f"  {stage.count_text}, {seconds_text(stage.seconds)}")
-
-
-def _silent(text: str) -> None:
-    """Shows nothing, because another process talks to the user."""

@@ -5,32 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from rlfactory_core.types import Message, Sample, StopReason, Trajectory, Turn
-from rlfactory_judge.contract import Form, Question, RefusedError, Reply, Service, UnavailableError, UnreadableError
+from rlfactory_judge.contract import Question, RefusedError, Reply, Service, UnavailableError, UnreadableError
 from rlfactory_judge.forms.preference import PreferenceForm
 from rlfactory_judge.forms.ranking import RankingForm
 from rlfactory_judge.forms.score import ScoreForm
 from rlfactory_judge.forms.turns import TurnScoresForm
 from rlfactory_judge.options import JudgeOptions
+from rlfactory_judge.rubrics.rubric import Rubric
 from rlfactory_judge.service.polling import majority, medians, poll
 from rlfactory_judge.trust.labels import LabelledAnswer, LabelledPair
 
 Item = TypeVar("Item")
-
-
-class RubricLike(Protocol):
-    """The part of `rubrics.rubric.Rubric` that measurements need."""
-
-    @property
-    def fingerprint(self) -> str: ...
-
-    def question(self, trajectory: Trajectory, form: Form) -> Question: ...
-
-    def question_of_many(self, trajectories: Sequence[Trajectory], form: Form) -> Question: ...
-
-    def question_of_text(self, *, prompt: str, answer: str, truth: Sequence[str], form: Form) -> Question: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,44 +52,21 @@ class Judged:
         return all(reply.cached for reply in self.replies)
 
 
-async def judge(service: Service, question: Question, votes: int) -> Judged:
-    """One judgement as in a run; a majority of its votes must succeed.
+async def judge(service: Service, question: Question, votes: int, *, first: int = 0) -> Judged:
+    """One judgement as in a run; a majority of its votes, which are numbered from ``first``, must succeed.
 
     Raises:
         BudgetError: the judge's tokens are spent.
     """
-
-    async def ask() -> tuple[Reply, ...]:
-        return (await poll(service, [question] * votes)).replies
-
-    return await _judged(ask())
-
-
-async def reply(service: Service, question: Question, sample: int) -> Judged:
-    """A single reply, without votes.
-
-    Raises:
-        BudgetError: the judge's tokens are spent.
-    """
-
-    async def ask() -> tuple[Reply, ...]:
-        return (await service.ask(question, sample=sample),)
-
-    return await _judged(ask())
-
-
-async def _judged(asked: Awaitable[tuple[Reply, ...]]) -> Judged:
     try:
-        return Judged(await asked)
+        return Judged((await poll(service, question, votes, first=first)).replies)
     except (UnreadableError, RefusedError) as error:
         return Judged(failure="unreadable", message=str(error))
     except UnavailableError as error:
         return Judged(failure="unavailable", message=str(error))
 
 
-def answer_question(
-    rubric: RubricLike, options: JudgeOptions, row: LabelledAnswer, answer: str | None = None
-) -> Question:
+def answer_question(rubric: Rubric, options: JudgeOptions, row: LabelledAnswer, answer: str | None = None) -> Question:
     """Whether an answer is right; in the mode ``process`` as a trajectory of one turn.
 
     Args:
@@ -116,7 +81,7 @@ def answer_question(
     )
 
 
-def pair_question(rubric: RubricLike, options: JudgeOptions, row: LabelledPair, *, swapped: bool) -> Question:
+def pair_question(rubric: Rubric, options: JudgeOptions, row: LabelledPair, *, swapped: bool) -> Question:
     """Which of two answers is better; ``swapped``: the second one stands first."""
     answers = row.answers[::-1] if swapped else row.answers
     candidates = [as_trajectory(row.prompt, answer, row.truth, place) for place, answer in enumerate(answers)]

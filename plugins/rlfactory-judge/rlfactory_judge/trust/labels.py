@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -114,23 +114,10 @@ def write_labels(path: Path, labels: Labels) -> None:
     Raises:
         DataError: it cannot be written.
     """
-    rows: list[dict[str, Any]] = [
-        {"id": row.id, "prompt": row.prompt, "answer": row.answer, "truth": row.truth, "label": row.label}
-        for row in labels.answers
-    ]
-    rows += [
-        {
-            "id": row.id,
-            "prompt": row.prompt,
-            "answers": row.answers,
-            "truth": row.truth,
-            "better": row.better,
-        }
-        for row in labels.pairs
-    ]
+    rows: tuple[LabelledAnswer | LabelledPair, ...] = (*labels.answers, *labels.pairs)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+        path.write_text("".join(json.dumps(asdict(row), ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
     except OSError as error:
         raise DataError(f"The labels {path} cannot be written: {error.strerror}.") from error
 

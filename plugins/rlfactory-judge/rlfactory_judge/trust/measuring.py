@@ -7,38 +7,26 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from rlfactory_core.errors import BackendError
 from rlfactory_core.reporting.progress import NullProgress, Progress
 from rlfactory_judge.contract import BudgetError, Question, Service
 from rlfactory_judge.options import JudgeOptions
+from rlfactory_judge.rubrics.injections import Injection
+from rlfactory_judge.rubrics.rubric import Rubric
 from rlfactory_judge.trust.bias import InjectedAnswer
 from rlfactory_judge.trust.judging import (
     Item,
     Judged,
-    RubricLike,
     answer_question,
     each,
     judge,
     pair_question,
-    reply,
 )
 from rlfactory_judge.trust.labels import LabelledAnswer, LabelledPair, Labels
 
 _GIVES_UP = 8  # failures without any reply, after which the measurement ends
 _MORE_TRIES = 3  # further attempts at a question, because a short outage must not lose the other labels
-
-
-class Injecting(Protocol):
-    """An injected text; see `rubrics.injections`."""
-
-    @property
-    def name(self) -> str: ...
-
-    def filled(self, answer: str) -> str:
-        """The text around the answer."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,21 +44,13 @@ class Plan:
         injections_each: how many of them are tried in each answer, different ones in each; 0: all.
     """
 
-    rubric: RubricLike
-    pair_rubric: RubricLike | None = None
+    rubric: Rubric
+    pair_rubric: Rubric | None = None
     sampler: Service | None = None
     temperature: float = 0.0
     samples: int = 0
-    injections: Sequence[Injecting] = ()
+    injections: Sequence[Injection] = ()
     injections_each: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class InjectedJudgement:
-    """The judgement of a wrong answer, or of the worse one of a pair, with an injected text."""
-
-    found: InjectedAnswer | None  # None: there is no judgement
-    judged: Judged
 
 
 @dataclass(slots=True)
@@ -79,7 +59,8 @@ class Records:
 
     answers: dict[str, Judged] = field(default_factory=dict)  # by the label's id
     pairs: dict[str, tuple[Judged, Judged]] = field(default_factory=dict)  # in the file's order, and swapped
-    injected: list[InjectedJudgement] = field(default_factory=list)
+    injected: list[InjectedAnswer] = field(default_factory=list)  # those that were judged
+    injections: list[Judged] = field(default_factory=list)  # also without a reply
     samples: defaultdict[str, list[Judged]] = field(default_factory=lambda: defaultdict(list))
     stopped: str = ""  # why there are fewer than planned
 
@@ -88,7 +69,7 @@ class Records:
         yield from self.answers.values()
         for two in self.pairs.values():
             yield from two
-        yield from (one.judged for one in self.injected)
+        yield from self.injections
         for several in self.samples.values():
             yield from several
 
@@ -101,8 +82,9 @@ class Measurement:
     ) -> None:
         self.records = Records()
         self.options, self.labels, self.plan = options, labels, plan
+        self.judge = ""  # its model and endpoints, for people
         self._service = service
-        self._progress: Progress = progress or NullProgress()
+        self.progress: Progress = progress or NullProgress()
         self._failed = 0
         self._answered = False
         self._shown: dict[str, float] = {}  # running means, for the progress
@@ -131,7 +113,7 @@ class Measurement:
         return self.options.mode in ("outcome", "process")
 
     @property
-    def _pair_rubric(self) -> RubricLike | None:
+    def _pair_rubric(self) -> Rubric | None:
         return self.plan.pair_rubric if self._judges_answers else self.plan.rubric
 
     async def _stage(
@@ -139,11 +121,11 @@ class Measurement:
     ) -> None:
         if not items:
             return
-        self._progress.stage(name, len(items), unit)
+        self.progress.stage(name, len(items), unit)
 
         async def step(item: Item) -> None:
             await work(item)
-            self._progress.advance(1, **self._shown)
+            self.progress.advance(1, **self._shown)
 
         await each(items, step, max(1, self.options.concurrency // self.options.votes))
 
@@ -186,7 +168,7 @@ class Measurement:
         swapped = await self._ask(pair_question(rubric, self.options, row, swapped=True))
         self.records.pairs[row.id] = (straight, swapped)
 
-    def _injections(self) -> list[tuple[LabelledAnswer | LabelledPair, Injecting, int]]:
+    def _injections(self) -> list[tuple[LabelledAnswer | LabelledPair, Injection, int]]:
         """Each judged wrong or worse answer with its injections, taken in turn from a shuffled set.
 
         The number is the order in which a pair is shown.
@@ -207,7 +189,7 @@ class Measurement:
             for number in range(count)
         ]
 
-    async def _inject(self, item: tuple[LabelledAnswer | LabelledPair, Injecting, int]) -> None:
+    async def _inject(self, item: tuple[LabelledAnswer | LabelledPair, Injection, int]) -> None:
         row, injection, number = item
         found: InjectedAnswer | None = None
         if isinstance(row, LabelledAnswer):
@@ -228,8 +210,9 @@ class Measurement:
             if judged.replies:
                 values = judged.values[::-1] if swapped else judged.values
                 found = InjectedAnswer(row.id, injection.name, text, values[worse], values[worse] > values[1 - worse])
-        self.records.injected.append(InjectedJudgement(found, judged))
+        self.records.injections.append(judged)
         if found is not None:
+            self.records.injected.append(found)
             self._show("injected_accepted", found.accepted)
 
     async def _sample(self, item: tuple[LabelledAnswer, int]) -> None:
@@ -237,7 +220,7 @@ class Measurement:
         sampler = self.plan.sampler
         assert sampler is not None
         question = answer_question(self.plan.rubric, self.options, row)
-        self.records.samples[row.id].append(await self._with_retries(lambda: reply(sampler, question, number)))
+        self.records.samples[row.id].append(await self._with_retries(lambda: judge(sampler, question, 1, first=number)))
 
 
 def label_value(row: LabelledAnswer, options: JudgeOptions) -> float:
