@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import importlib
 import io
+import json
 import logging
 import os
 import pickletools
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -18,9 +20,11 @@ from typing import Any
 
 import pytest
 from rlfactory_nl2sql.connection import Failure, QueryError
-from rlfactory_nl2sql.verification.frames import FAILED, RESULT, pack
+from rlfactory_nl2sql.verification.access import Access
+from rlfactory_nl2sql.verification.encoding import encode
+from rlfactory_nl2sql.verification.frames import FAILED, RESULT, TAKEN, pack
 from rlfactory_nl2sql.verification.pool import WorkerPool
-from rlfactory_nl2sql.verification.process import WorkerBug
+from rlfactory_nl2sql.verification.process import Worker, WorkerBug
 
 from rlfactory_core.errors import BackendError
 
@@ -406,3 +410,22 @@ def test_a_fork_has_workers_of_its_own() -> None:
     assert (status, again) == ("0", ours)
     assert theirs != ours
     assert is_gone(int(theirs))
+
+
+def test_missing_guards_are_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    """As a kernel without Landlock has it."""
+
+    async def play() -> None:
+        for _ in range(2):
+            ours, its = socket.socketpair()
+            ours.settimeout(0.0)
+            with its:
+                missing = json.dumps({"files": "this kernel has no Landlock"}).encode()
+                its.sendall(pack(TAKEN, missing) + pack(RESULT, encode(5)))
+                worker = Worker(ours, lambda: None, Access())
+                assert await worker.run(None, 60.0) == 5  # type: ignore[arg-type]
+                worker.end()
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(play())
+    assert caplog.text.count("without some guards: files (this kernel has no Landlock)") == 1

@@ -36,14 +36,14 @@ class Access:
         folders, connects = json.loads(data)
         return cls(frozenset(folders), connects)
 
-    def enforce(self, memory_mb: int) -> None:
-        """Confine this process to it irreversibly, as far as the platform can. Its directory stays writable.
+    def enforce(self, memory_mb: int) -> dict[str, str]:
+        """Confine this process to it irreversibly; its directory stays writable. Returns what guards are missing, and why.
 
         Args:
             memory_mb: address space beyond what Python needs.
         """
         limits = {"memory": _address_space() + memory_mb * _MIB, "file": _FILE_BYTES, "open_files": _OPEN_FILES}
-        enable(limits, os.getcwd(), [*filter(None, sys.path), *self.folders], connects=self.connects)
+        return enable(limits, os.getcwd(), [*filter(None, sys.path), *self.folders], connects=self.connects)
 
 
 def needed(job: Any) -> Access:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import json
+import logging
 import os
 import shutil
 import socket
@@ -12,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from rlfactory_core.errors import BackendError, RlfactoryError
@@ -36,6 +38,8 @@ from rlfactory_nl2sql.verification.frames import (
 )
 from rlfactory_nl2sql.verification.large import LargeBytes, dump_job
 from rlfactory_nl2sql.verification.worker import Job, Request
+
+_log = logging.getLogger(__name__)
 
 _BOOT = "import sys; sys.path[:] = sys.argv[3:]; from rlfactory_nl2sql.verification.forkserver import main; "
 _MAIN = "main(int(sys.argv[1]), int(sys.argv[2]))"
@@ -94,6 +98,8 @@ class Worker:
             while (frame := await next_frame(self._connection)) is not None and frame[0] in (TAKEN, CLOCK):
                 timer.cancel()
                 self._has_started = True
+                if frame[0] == TAKEN:
+                    _warn(frame[1])
                 if frame[0] == CLOCK:
                     self.since = loop.time()
                     seconds = min(most, *SECONDS.unpack(frame[1]))
@@ -127,6 +133,13 @@ class Worker:
     def _give_up(self) -> None:
         self._late = True
         self.disconnect()
+
+
+@cache  # the same for all workers
+def _warn(missing: bytes) -> None:
+    guards = ", ".join(f"{guard} ({reason})" for guard, reason in sorted(json.loads(missing).items()))
+    if guards:
+        _log.warning("the model's SQL runs without some guards: %s", guards)
 
 
 def _answer(frame: Frame) -> Any:

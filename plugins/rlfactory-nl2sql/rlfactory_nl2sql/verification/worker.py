@@ -5,6 +5,7 @@ Workers run only this plugin's code, but with SQL that may be hostile. The limit
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import time
@@ -41,8 +42,8 @@ class Request:
 
 def serve(connection: socket.socket, access: Access, memory_mb: int) -> None:
     """Confine this process, and run jobs until the other side closes the connection."""
-    access.enforce(memory_mb)
-    kept, times = LargeBytes(), _Times(connection)
+    missing = access.enforce(memory_mb)
+    kept, times = LargeBytes(), _Times(connection, missing)
     connections = Connections(times.clock)
     stream = connection.makefile("rb")
     while (frame := receive(stream)) is not None:
@@ -53,17 +54,17 @@ def serve(connection: socket.socket, access: Access, memory_mb: int) -> None:
 
 
 class _Times:
-    """Tells the client when a job's time begins, and until when it has."""
+    """Tells the client when a job's time begins, and until when it has; at the first job also the missing guards."""
 
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
+    def __init__(self, connection: socket.socket, missing: dict[str, str]) -> None:
+        self._connection, self._missing = connection, missing
         self._latest = self._told = 0.0
         self._first = True
 
     def begin(self, seconds: float) -> None:
         self._latest, self._told = time.monotonic() + seconds, 0.0
         if self._first:
-            self._connection.sendall(pack(TAKEN, b""))
+            self._connection.sendall(pack(TAKEN, json.dumps(self._missing).encode()))
         self._first = False
 
     def clock(self, seconds: float) -> None:
