@@ -33,7 +33,7 @@ class Table:
     foreign_keys: tuple[ForeignKey, ...] = ()
     unique: tuple[tuple[str, ...], ...] = ()  # declared unique besides the primary key
     view: bool = False
-    checks: tuple[str, ...] = ()  # the conditions of declared CHECKs, as SQL
+    checks: tuple[str, ...] = ()  # the conditions of declared CHECKs, as SQL of SQLite
 
 
 @dataclass(frozen=True, slots=True)

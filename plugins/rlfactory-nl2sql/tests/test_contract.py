@@ -9,9 +9,11 @@ import pytest
 from database_servers import PASSWORD
 from effort import modest_effort
 from rlfactory_nl2sql.connection import Connection, Failure, QueryError, QueryLimits, TableRows
+from rlfactory_nl2sql.databases.database import checks_of
 from rlfactory_nl2sql.databases.opening import connect
 from rlfactory_nl2sql.databases.reference import DatabaseRef
-from rlfactory_nl2sql.schema import ForeignKey
+from rlfactory_nl2sql.instances.checks import Checks
+from rlfactory_nl2sql.schema import Column, ForeignKey, Table
 from sql_databases import make_file, make_mysql, make_postgres
 
 LIMITS = QueryLimits(seconds=5.0, rows=1000, bytes=100_000, memory_mb=256)
@@ -19,7 +21,7 @@ SHORT = QueryLimits(seconds=0.3, rows=1000, bytes=100_000, memory_mb=256)
 KINDS = ["sqlite", "duckdb", "postgres", pytest.param("mysql", marks=pytest.mark.slow)]
 VARIED: TableRows = {
     "singer": [(5, "Eve", None, None), (6, "Eve", "e@x", None)],
-    "song": [(9, 5, "Nine", -1), (8, None, "Eight", None)],  # -1: a CHECK that no schema tells
+    "song": [(9, 5, "Nine", -1), (8, None, "Eight", None)],  # -1: varied databases do not enforce CHECKs
     "sings": [(5, 9)],
 }
 ENDLESS = "SELECT count(*) FROM note a, note b, note c, note d, note e WHERE a.text < b.text AND c.text < d.text"
@@ -66,6 +68,30 @@ def varied(given: Connection) -> Iterator[Connection]:
     connection = given.instance(VARIED)
     yield connection
     connection.close()
+
+
+def test_the_schema_has_the_conditions_of_checks(given: Connection) -> None:
+    song = next(table for table in given.schema().tables if table.name == "song")
+    checks = Checks(song)
+    place = next(place for place, column in enumerate(song.columns) if column.name == "seconds")
+    assert [checks.allows(place, seconds) for seconds in (1, 0, -1, None)] == [True, False, False, True]
+    checks.close()
+
+
+@pytest.mark.parametrize(
+    ("stored", "dialect"),
+    [
+        ("((sex = ANY (ARRAY['M'::bpchar, 'F'::bpchar])))", "postgres"),
+        ("(((sex)::text = ANY ((ARRAY['M'::character varying, 'F'::character varying])::text[])))", "postgres"),
+        ("(`sex` in (_utf8mb4'M',_utf8mb4'F'))", "mysql"),
+        ("`sex` in ('M','F')", "mysql"),
+        ("(sex IN ('M', 'F'))", "duckdb"),
+    ],
+)
+def test_lists_in_checks_are_read_as_each_database_stores_them(stored: str, dialect: str) -> None:
+    checks = Checks(Table("artist", (Column("sex", "CHAR(1)", True),), checks=checks_of([stored], dialect)))
+    assert [checks.allows(0, sex) for sex in ("M", "F", "X")] == [True, True, False]
+    checks.close()
 
 
 @pytest.fixture(params=["given", "varied"])

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import TypeVar
+
+from sqlglot import exp, parse_one
+from sqlglot.errors import SqlglotError
 
 from rlfactory_core.errors import BackendError
 from rlfactory_nl2sql.connection import Row
@@ -12,6 +16,25 @@ from rlfactory_nl2sql.schema import Schema, Table
 _SAMPLED = 1_000_000  # rows; of a larger table only the first are sampled, to bound the time
 
 View = TypeVar("View")
+
+
+def checks_of(conditions: Iterable[str], dialect: str) -> tuple[str, ...]:
+    """The conditions of declared CHECKs as SQL of SQLite, without those that sqlglot cannot read."""
+    found = []
+    for condition in conditions:
+        with suppress(SqlglotError):
+            found.append(parse_one(condition, dialect).transform(_listed).sql("sqlite"))
+    return tuple(found)
+
+
+def _listed(node: exp.Expr) -> exp.Expr:
+    """``x IN (…)`` for PostgreSQL's ``x = ANY (ARRAY[…])``; literals without MySQL's character sets."""
+    if isinstance(node, exp.Introducer):
+        return node.expression
+    array = (
+        node.expression.find(exp.Array) if isinstance(node, exp.EQ) and isinstance(node.expression, exp.Any) else None
+    )
+    return exp.In(this=node.this, expressions=array.expressions) if array is not None else node
 
 
 class Database:

@@ -18,7 +18,7 @@ import duckdb
 
 from rlfactory_core.errors import BackendError
 from rlfactory_nl2sql.connection import Failure, QueryError, QueryLimits, Row, Rows, TableRows
-from rlfactory_nl2sql.databases.database import Database, create_in_turn, quoted
+from rlfactory_nl2sql.databases.database import Database, checks_of, create_in_turn, quoted
 from rlfactory_nl2sql.databases.limiting import collect, late, stopped_after
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.databases.statement_guard import Forbidden, check_text
@@ -237,8 +237,9 @@ def _table(connection: DuckDBPyConnection, name: str, columns: tuple[Column, ...
     key: tuple[str, ...] = ()
     unique: list[tuple[str, ...]] = []
     foreign: list[ForeignKey] = []
-    for kind, own, target, target_columns in connection.execute(
-        "SELECT constraint_type, constraint_column_names, referenced_table, referenced_column_names "  # noqa: S608
+    checks: list[str] = []
+    for kind, own, target, target_columns, condition in connection.execute(
+        "SELECT constraint_type, constraint_column_names, referenced_table, referenced_column_names, expression "  # noqa: S608
         f"FROM duckdb_constraints() WHERE {_HERE} AND table_name = ?",
         [name],
     ).fetchall():
@@ -248,6 +249,8 @@ def _table(connection: DuckDBPyConnection, name: str, columns: tuple[Column, ...
             unique.append(tuple(own))
         elif kind == "FOREIGN KEY":
             foreign.append(ForeignKey(tuple(own), target, tuple(target_columns)))
+        elif kind == "CHECK":
+            checks.append(condition)
     for (expressions,) in connection.execute(
         f"SELECT expressions FROM duckdb_indexes() WHERE {_HERE} AND table_name = ? AND is_unique AND NOT is_primary",  # noqa: S608
         [name],
@@ -255,4 +258,4 @@ def _table(connection: DuckDBPyConnection, name: str, columns: tuple[Column, ...
         indexed = tuple(part.strip().strip("'\"") for part in expressions.strip("[]").split(","))
         if set(indexed) <= {column.name for column in columns} and indexed not in unique:  # otherwise an expression
             unique.append(indexed)
-    return Table(name, columns, key, tuple(foreign), tuple(unique))
+    return Table(name, columns, key, tuple(foreign), tuple(unique), checks=checks_of(checks, "duckdb"))

@@ -18,7 +18,7 @@ from sqlalchemy.types import NullType, TypeEngine
 
 from rlfactory_core.errors import BackendError, UsageError
 from rlfactory_nl2sql.connection import Connection, QueryError, QueryLimits, Row, Rows, TableRows
-from rlfactory_nl2sql.databases.database import Database
+from rlfactory_nl2sql.databases.database import Database, checks_of
 from rlfactory_nl2sql.databases.reference import DatabaseRef, connection_url
 from rlfactory_nl2sql.schema import Column, ForeignKey, Schema, Table
 
@@ -134,6 +134,8 @@ def _inspected(connection: sqlalchemy.Connection, names: Sequence[tuple[str, boo
     keys: _Found = inspector.get_multi_pk_constraint()
     foreign: _Found = inspector.get_multi_foreign_keys()
     unique = _unique(inspector)
+    checks: _Found = inspector.get_multi_check_constraints()
+    dialect = "postgres" if connection.dialect.name == "postgresql" else "mysql"
     known = {name for name, _ in names}
     tables = []
     for name, view in names:
@@ -147,7 +149,9 @@ def _inspected(connection: sqlalchemy.Connection, names: Sequence[tuple[str, boo
             for item in foreign.get((None, name), ())
             if item["referred_schema"] is None and item["referred_table"] in known
         )
-        tables.append(Table(name, found, key, references, tuple(item for item in unique.get(name, ()) if item != key)))
+        conditions = checks_of((item["sqltext"] for item in checks.get((None, name), ())), dialect)
+        others = tuple(item for item in unique.get(name, ()) if item != key)
+        tables.append(Table(name, found, key, references, others, checks=conditions))
     return Schema(tuple(tables))
 
 

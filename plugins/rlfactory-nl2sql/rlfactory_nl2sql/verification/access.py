@@ -37,7 +37,7 @@ class Access:
         return cls(frozenset(folders), connects)
 
     def enforce(self, memory_mb: int) -> dict[str, str]:
-        """Confine this process to it irreversibly; its directory stays writable. Returns what guards are missing, and why.
+        """Confine this process to it irreversibly, except for its directory. Returns the missing guards, with reasons.
 
         Args:
             memory_mb: address space beyond what Python needs.
