@@ -15,6 +15,7 @@ from rlfactory_core.cli.options import LazyCommand, LazyGroup
 from rlfactory_core.cli.output import echo, log_handler, safe_output
 from rlfactory_core.errors import PluginError, RlfactoryError, RunStopped, UsageError, nearest
 from rlfactory_core.plugins.discovery import discover, is_disabled, matching
+from rlfactory_core.utils.interrupt import InterruptedRun
 from rlfactory_core.version import __version__
 
 DEBUG_VARIABLE = "RLFACTORY_DEBUG"
@@ -134,7 +135,8 @@ def _invoke(arguments: Sequence[str] | None) -> int:
         return 1
     except (click.Abort, KeyboardInterrupt) as error:
         echo("stopped", err=True)
-        return int(error.args[0]) if error.args and isinstance(error, KeyboardInterrupt) else STOPPED
+        interrupt = error.__cause__ if isinstance(error, click.Abort) else error  # click wraps it
+        return int(interrupt.args[0]) if isinstance(interrupt, InterruptedRun) else STOPPED
     return result if isinstance(result, int) else 0
 
 

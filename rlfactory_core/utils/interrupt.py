@@ -52,7 +52,7 @@ class StopRequest:
             return True
         task = self.task
         if task is None or task.done() or self.cancelled or asyncio.current_task(task.get_loop()) is task:
-            raise KeyboardInterrupt
+            raise InterruptedRun(self.exit_code)
         self.cancelled = True
         task.get_loop().call_soon_threadsafe(task.cancel)
         return False

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rlfactory_core.utils.interrupt import NOTICE, stop_on_interrupt
+from rlfactory_core.utils.interrupt import NOTICE, InterruptedRun, stop_on_interrupt
 
 
 def test_the_first_asks_and_the_second_interrupts() -> None:
@@ -28,6 +28,13 @@ def test_it_interrupts_where_no_loop_looks() -> None:
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
         assert not button.interrupted
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_has_the_exit_code_of_its_signal_wherever_it_comes(number: signal.Signals) -> None:
+    with stop_on_interrupt(lambda text: None), pytest.raises(InterruptedRun) as caught:
+        signal.raise_signal(number)
+    assert caught.value.args == (128 + number,)
 
 
 class Interrupted(io.RawIOBase):
