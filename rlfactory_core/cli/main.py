@@ -15,7 +15,6 @@ from rlfactory_core.cli.options import LazyCommand, LazyGroup
 from rlfactory_core.cli.output import echo, log_handler, safe_output
 from rlfactory_core.errors import PluginError, RlfactoryError, RunStopped, UsageError, nearest
 from rlfactory_core.plugins.discovery import discover, is_disabled, matching
-from rlfactory_core.utils.interrupt import InterruptedRun
 from rlfactory_core.version import __version__
 
 DEBUG_VARIABLE = "RLFACTORY_DEBUG"
@@ -136,7 +135,7 @@ def _invoke(arguments: Sequence[str] | None) -> int:
     except (click.Abort, KeyboardInterrupt) as error:
         echo("stopped", err=True)
         interrupt = error.__cause__ if isinstance(error, click.Abort) else error  # click wraps it
-        return int(interrupt.args[0]) if isinstance(interrupt, InterruptedRun) else STOPPED
+        return int(interrupt.args[0]) if isinstance(interrupt, KeyboardInterrupt) and interrupt.args else STOPPED
     return result if isinstance(result, int) else 0
 
 

@@ -30,7 +30,8 @@ def checks_of(conditions: Iterable[str], dialect: str) -> tuple[str, ...]:
 def _listed(node: exp.Expr) -> exp.Expr:
     """``x IN (…)`` for PostgreSQL's ``x = ANY (ARRAY[…])``; literals without MySQL's character sets."""
     if isinstance(node, exp.Introducer):
-        return node.expression
+        text: exp.Expr = node.expression
+        return text
     array = (
         node.expression.find(exp.Array) if isinstance(node, exp.EQ) and isinstance(node.expression, exp.Any) else None
     )

@@ -58,6 +58,7 @@ PREPARE_S = 60.0  # time to connect, and to read and vary a large database
 _CELL = 60  # most characters shown of a value
 _OTHER_SEEDS = (1, 2, 3)  # added to the seed, for more varied databases
 _CONFIRMING = 4  # likewise, for those that confirm
+_CONFIRM_S = 1.0  # for the gold query on those: they are small, and each prediction may need other ones
 _LONGEST = 5_000  # characters of a prediction whose constants are used
 _SAMPLED = 5_000  # most rows of each table from which sub-samples are drawn
 
@@ -167,7 +168,7 @@ class _Answers:
             except QueryError as error:
                 self._answers.append(None)
                 self._notes.append(f"{_name(number)} is left out, where the gold query fails: {error}")
-        if varied and not self._suffices():
+        if varied and _read([self._query], self._schema) and not self._suffices():
             self._extend(literals)
         answers = pickle.dumps(tuple(self._answers), pickle.HIGHEST_PROTOCOL)
         compared = self._answers[1:] if self._options.instances > 1 else self._answers
@@ -175,8 +176,14 @@ class _Answers:
         return Gold(answers, tuple(self._packed), tuple(self._notes), self._clock.used, evidence)
 
     def confirm(self, about: _About) -> Iterator[tuple[bytes, Answer]]:
-        """Further varied databases, pickled, with the query's answers; those on which it fails are left out."""
+        """Further varied databases, pickled, with the query's answers; those on which it fails are left out.
+
+        There are none for queries that read no table, and none after the query's time.
+        """
         for number in range(1, self._options.confirmed + 1):
+            if not about.tables or self._clock.left <= 0:
+                return
+            self._connections.clock(PREPARE_S)
             seed = self._options.seed + _CONFIRMING
             data = {name: rows for name, rows in self._database.rows().items() if name in about.tables}
             made = vary(self._schema, data, about.literals, seed, number, aggregated=about.aggregated)
@@ -313,8 +320,8 @@ class PredictionJob:
     def _confirming(self, database: Database, connections: Connections) -> Sequence[tuple[bytes, Answer]]:
         """Varied databases around the constants of both queries, and the gold query's answers there."""
         about = database.once((self.gold, self.prediction, "about"), lambda: self._about(database))
-        connections.clock(PREPARE_S)
-        gold = _Answers(GoldJob(self.ref, self.gold, self.options), database, connections)
+        within = replace(self.options, gold_seconds=min(_CONFIRM_S, self.options.gold_seconds))
+        gold = _Answers(GoldJob(self.ref, self.gold, within), database, connections)
         return database.once((self.gold, self.options, about), lambda: list(gold.confirm(about)))
 
     def _about(self, database: Database) -> _About:
