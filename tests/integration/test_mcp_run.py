@@ -111,6 +111,7 @@ def test_rlfactory_tools_starts_and_stops_the_server(cli: Cli, servers: Servers)
     assert len(servers.started) == 2
 
 
+@pytest.mark.slow
 def test_ctrl_c_during_a_call_by_hand_leaves_no_server(servers: Servers) -> None:
     process = start("tools", "call", "search", "query=a wait", "--mcp", servers.config, "tools.deadline_s=600")
     wait_until(lambda: bool(servers.queries), process, 60)

@@ -239,6 +239,7 @@ def test_a_program_that_fails(tmp_path: Path, code: str, words: str) -> None:
     assert words in played.faults[0].message
 
 
+@pytest.mark.slow
 def test_a_program_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
     code = """
         import signal

@@ -74,6 +74,7 @@ def test_a_bad_plugin_is_an_error_for_the_run_that_names_it(
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_what_is_not_installed_is_an_error_for_the_base_and_a_note_for_an_extra(tmp_path: Path, rlfactory: Run) -> None:
     base = ("Requires-Dist: a-distribution-that-nobody-has",)
     extra = ("Provides-Extra: plots", "Requires-Dist: another-one>=2 ; extra == 'plots'")
@@ -96,6 +97,7 @@ def test_an_extra_of_a_required_distribution_is_looked_into(tmp_path: Path, monk
     assert "(not <1), a-fast-one: pip install 'outer_part'" in base.detail
 
 
+@pytest.mark.slow
 def test_a_worker_that_would_refuse_is_found_before_the_run(tmp_path: Path, rlfactory: Run) -> None:
     (tmp_path / "restless").mkdir()
     package(tmp_path, "restless", "")

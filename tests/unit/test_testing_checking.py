@@ -90,6 +90,7 @@ def test_an_item_for_each_check_tells_what_it_found(tmp_path: Path) -> None:
     assert (tmp_path / "log").read_text().split() == ["open", "open", "close", "close"]  # one for all checks
 
 
+@pytest.mark.slow
 def test_the_documents_tests_pass(tmp_path: Path) -> None:
     write_document(tmp_path)
     assert "4 passed" in pytest_in(tmp_path, "test_capitals.py")

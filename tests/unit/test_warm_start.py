@@ -56,6 +56,7 @@ def test_it_begins_anew_with_other_weights(recipe: TinyModelRecipe, monkeypatch:
     assert own.folder(1).is_dir()
 
 
+@pytest.mark.slow
 def test_a_model_that_has_missed_it_to_the_last_is_not_cached(
     recipe: TinyModelRecipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -64,6 +64,7 @@ PIECES = st.sampled_from(
 ANSWERS = st.one_of(st.lists(st.one_of(PIECES, FILLER), max_size=24).map("".join), st.text())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("form", "count"), FORMS.values(), ids=FORMS)
 @settings(max_examples=150, deadline=None)
 @given(text=ANSWERS)

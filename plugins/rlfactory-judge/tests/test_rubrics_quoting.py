@@ -161,6 +161,7 @@ def test_no_tokenizer_reads_a_control_token_in_a_quotation(kind: str) -> None:
     assert not set(control.values()) & set(tokenizer(quoted(text, limit=1_000_000))["input_ids"])
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(text=TEXTS)
 def test_a_quotation_always_holds(text: str) -> None:

@@ -43,6 +43,10 @@ def music(tmp_path: Path) -> Path:
     return path
 
 
+FIRST_BORN = "SELECT name FROM artist ORDER BY born LIMIT 1"
+MOST = "SELECT artist.name FROM artist JOIN album ON album.artist = artist.id GROUP BY artist.id ORDER BY"
+
+
 def passes(path: Path, pairs: Sequence[tuple[str, str]]) -> list[bool | None]:
     return [verdict.passed for verdict in verdicts(path, pairs)]
 
@@ -57,6 +61,9 @@ def passes(path: Path, pairs: Sequence[tuple[str, str]]) -> list[bool | None]:
         # The constant is the prediction's.
         ("SELECT title FROM album WHERE ended > started", "SELECT title FROM album WHERE ended > started + 1"),
         ("SELECT AVG(price) FROM album", "SELECT AVG(price) FROM album WHERE price < 24.5"),
+        # The first row seldom has a NULL, and the groups with the most rows have the greatest sums of all columns.
+        (FIRST_BORN, FIRST_BORN.replace("ORDER", "WHERE sex IS NOT NULL ORDER")),
+        (f"{MOST} COUNT(*) DESC LIMIT 1", f"{MOST} SUM(price) DESC LIMIT 1"),
     ],
 )
 def test_a_prediction_of_another_form_is_confirmed_around_its_own_constants(

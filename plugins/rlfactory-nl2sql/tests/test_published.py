@@ -233,6 +233,7 @@ def test_a_right_query_that_fails_counts_as_bird_counts_it_and_is_unknown_to_spi
     assert said(flights, SpiderTestSuite(), pair) == [None]
 
 
+@pytest.mark.slow
 def test_a_prediction_without_end_is_wrong(flights: Path) -> None:
     endless = "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) SELECT count(*) FROM r"
     pair = [("SELECT count(*) FROM airlines", endless)]

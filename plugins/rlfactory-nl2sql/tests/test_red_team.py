@@ -50,6 +50,7 @@ def by_rule(path: Path, database: str, seed: int) -> list[Wrong]:
         return found
 
 
+@pytest.mark.slow
 def test_wrong_predictions_about_the_shop(shop: Path) -> None:
     wrong = by_hand("shop") + by_rule(shop, "shop", seed=0)[::5]
     assert len(wrong) > 80

@@ -19,6 +19,7 @@ def assert_accepted(path: Path, database: str, fewest: int) -> None:
     assert [(pair, one.reasons) for pair, one in zip(pairs, found, strict=True) if not one.passed] == []
 
 
+@pytest.mark.slow
 def test_rewrites_about_the_shop(tmp_path: Path) -> None:
     assert_accepted(write_shop(tmp_path / "shop.sqlite"), "shop", fewest=25)
 

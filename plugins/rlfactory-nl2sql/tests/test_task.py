@@ -78,6 +78,7 @@ def test_the_same_seed_gives_the_same_questions_and_another_seed_gives_others() 
     assert len(set(first) & set(other)) < len(first) / 10
 
 
+@pytest.mark.slow
 def test_evaluation_is_about_databases_that_training_never_sees() -> None:
     task = Nl2SqlTask()
     by_split = {split: list(task.samples(split)) for split in ("train", "eval")}

@@ -86,6 +86,7 @@ def test_a_lost_database_is_nobody_s_fault(shops: Path) -> None:
     assert not any(str(shops) in result.content for result in results)
 
 
+@pytest.mark.slow
 def test_a_database_that_needs_something_of_the_user_is_not_the_model_s_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("psycopg", reason="the extra postgresql is not installed")
     pytest.importorskip("sqlalchemy", reason="the extra postgresql is not installed")

@@ -14,9 +14,12 @@ from rlfactory_search.retrievers import Hit, make_retriever
 from rlfactory_core.errors import MissingExtraError, ModelError
 
 # Whoever collects these tests need not import what takes seconds.
-pytestmark = pytest.mark.skipif(
-    find_spec("sentence_transformers") is None or find_spec("faiss") is None, reason="needs rlfactory-search[dense]"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        find_spec("sentence_transformers") is None or find_spec("faiss") is None, reason="needs rlfactory-search[dense]"
+    ),
+]
 
 FACTS = ["Mira Tolvan\nMira Tolvan works for Bracken.", "Bracken\nBracken is in Oslune.", "Oslune\nOslune is a city."]
 

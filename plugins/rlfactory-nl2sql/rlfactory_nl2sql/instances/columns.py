@@ -130,7 +130,7 @@ class Columns:
         If a query wrongly includes or excludes the group, MIN, MAX and DISTINCT then differ. The two rows are chosen
         for each column, because otherwise grouping by any of the columns would give the same groups.
         """
-        left = sorted(values, key=_order)
+        left = sorted(values, key=order)
         placed: set[int] = set()
         for rows in (rows for rows in apart if rows):
             if len(left) < 3:
@@ -159,7 +159,7 @@ class Columns:
                 drawn[at] = self._rng.choice(rest)
 
 
-def _order(value: Any) -> tuple[int, Any]:
+def order(value: Any) -> tuple[int, Any]:
     """A sort key: numbers first, then all other values by their text."""
     return (0, value) if isinstance(value, int | float | Decimal) else (1, str(value))
 

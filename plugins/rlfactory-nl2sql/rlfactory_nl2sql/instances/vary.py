@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Mapping, Sequence
+from decimal import Decimal
 from functools import partial
 from itertools import permutations
 from typing import Any
@@ -18,8 +19,9 @@ from typing import Any
 from rlfactory_nl2sql.checks.constants import Constant, TableColumn
 from rlfactory_nl2sql.connection import Row, TableRows
 from rlfactory_nl2sql.instances.boundaries import NULL_TESTS, around
-from rlfactory_nl2sql.instances.characters import character
+from rlfactory_nl2sql.instances.characters import CHARACTERS, character
 from rlfactory_nl2sql.instances.checks import Checks
+from rlfactory_nl2sql.instances.columns import order
 from rlfactory_nl2sql.instances.demands import demands_of
 from rlfactory_nl2sql.instances.domains import Domain, Kind, learn
 from rlfactory_nl2sql.instances.filling import Filling
@@ -53,7 +55,9 @@ def vary(
         seed: the same arguments give the same rows.
         number: counts from 1, and chooses a `characters.Character` in turn.
         aggregated: if given, there is also what the schema allows and ``data`` happens not to have: NULLs in these
-            columns unless they refer to others, and rows in which two columns hold the same value or neighbouring ones.
+            columns unless they refer to others, rows in which two columns hold the same value or neighbouring ones, and
+            the greatest and least values of columns in rows with NULLs. In each second database, one row's value in
+            one of these columns is more than all others together.
     """
     tables = {table.name: table for table in schema.tables if not table.view}
     given = {name.lower(): rows for name, rows in data.items()}
@@ -83,12 +87,17 @@ def vary(
         conditions = random.Random(seed).sample(list(demands.boundaries), len(demands.boundaries))
         if kind.unmet < len(conditions):
             demands = demands.unmet(conditions[kind.unmet])
+    summed = sorted(aggregated or ()) if number % 2 == 0 else []  # not always: a small type cannot hold a sum
+    dominated = summed and [summed[number // len(CHARACTERS) % len(summed)]]
     filling = Filling(tables, domains, links, demands, kind, rng)
     for name in in_order(links):
         if given.get(name.lower()):
             filling.fill(name)
             if aggregated is not None:
-                _bring_together(filling.rows[name], domains[name], _fixed(links[name], tables[name]), rng)
+                free = _free(domains[name], links[name], tables[name])
+                asked = _places(tables[name], asked_for_null)
+                _bring_together(filling.rows[name], domains[name], free, rng)
+                _lead(filling.rows[name], free, asked, _places(tables[name], dominated), rng)
             _mend(filling.rows[name], given[name.lower()], checks[name], links[name], tables[name], rng)
     filling.close_circles()
     held = {name: [row for row in made if not checks[name].broken(row)] for name, made in filling.rows.items()}
@@ -101,16 +110,44 @@ def vary(
 
 
 def _bring_together(
-    rows: Sequence[list[Any]], domains: Sequence[Domain], fixed: Collection[int], rng: random.Random
+    rows: Sequence[list[Any]], domains: Sequence[Domain], free: Sequence[int], rng: random.Random
 ) -> None:
     """Give some rows, in one of two columns of a kind, a value at or beside the other's."""
-    free = [place for place, domain in enumerate(domains) if place not in fixed and domain.kind in _ORDERED]
     pairs = [(one, other) for one, other in permutations(free, 2) if domains[one].kind is domains[other].kind]
     for row in rows:
         if pairs and rng.random() < _TOGETHER:
             one, other = rng.choice(pairs)
             near = [] if row[one] is None else list(around(domains[other], Constant(None, None, "=", row[one])))
             row[other] = rng.choice([value for value in near if domains[other].allows(value)] or [row[other]])
+
+
+def _lead(
+    rows: Sequence[list[Any]],
+    free: Sequence[int],
+    asked: Collection[int],
+    dominated: Collection[int],
+    rng: random.Random,
+) -> None:
+    """Let other rows come first by each column. A LIMIT then shows by what a query orders, and what it leaves out.
+
+    Args:
+        free: the columns to change.
+        asked: rows with a NULL in one of these get the greatest and the least value of each column.
+        dominated: in these, one row's value is more than all others together.
+    """
+    for at in free:
+        ranked = sorted((row for row in rows if row[at] is not None), key=lambda row: order(row[at]))
+        with_null = [row for row in ranked if any(row[place] is None for place in asked)]
+        for first, other in zip(
+            (ranked[-1:] + ranked[:1]), rng.sample(with_null, min(len(with_null), 2)), strict=False
+        ):
+            first[at], other[at] = other[at], first[at]
+        if at in dominated and ranked and all(isinstance(row[at], int | float | Decimal) for row in ranked):
+            rng.choice(ranked)[at] = sum(abs(row[at]) for row in ranked)
+
+
+def _places(table: Table, columns: Collection[TableColumn]) -> set[int]:
+    return {at for at, column in enumerate(table.columns) if (table.name.lower(), column.name.lower()) in columns}
 
 
 def _references(links: Mapping[str, Sequence[Link]], tables: Mapping[str, Table]) -> set[TableColumn]:
@@ -120,6 +157,12 @@ def _references(links: Mapping[str, Sequence[Link]], tables: Mapping[str, Table]
         for link in mine
         for place in link.places
     }
+
+
+def _free(domains: Sequence[Domain], links: Sequence[Link], table: Table) -> list[int]:
+    """The places of columns with an order that belong to no key and no reference."""
+    fixed = _fixed(links, table)
+    return [place for place, domain in enumerate(domains) if place not in fixed and domain.kind in _ORDERED]
 
 
 def _fixed(links: Sequence[Link], table: Table) -> set[int]:

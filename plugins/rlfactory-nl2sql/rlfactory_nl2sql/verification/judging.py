@@ -183,14 +183,13 @@ class _Answers:
         for number in range(1, self._options.confirmed + 1):
             if not about.tables or self._clock.left <= 0:
                 return
-            self._connections.clock(PREPARE_S)
+            self._connections.clock(PREPARE_S)  # to vary as well; each query has its own deadline within
             seed = self._options.seed + _CONFIRMING
             data = {name: rows for name, rows in self._database.rows().items() if name in about.tables}
             made = vary(self._schema, data, about.literals, seed, number, aggregated=about.aggregated)
             rows = pickle.dumps(made)
             try:
                 connection = self._database.varied(_key(self._job), rows)
-                self._connections.clock(self._clock.left)
                 yield rows, self._answer(connection)
             except (BackendError, QueryError):
                 continue
