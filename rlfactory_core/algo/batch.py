@@ -6,19 +6,26 @@ import random
 from collections.abc import Iterable, Sequence
 
 from rlfactory_core.algo.advantages import check_advantage, group_advantages
+from rlfactory_core.algo.aggregation import Aggregation, trajectory_weights
 from rlfactory_core.algo.masking import is_trained
-from rlfactory_core.types import Group, Row, TrainBatch, TrainSequence
+from rlfactory_core.types import Group, Row, TrainBatch, TrainSequence, Trajectory
 
 
 def build_batches(
-    groups: Iterable[Group], *, advantage: str, updates: int, microbatch_tokens: int, seed: int
+    groups: Iterable[Group],
+    *,
+    advantage: str,
+    updates: int,
+    microbatch_tokens: int,
+    seed: int,
+    aggregation: Aggregation = "token",
 ) -> tuple[TrainBatch, ...]:
     """Compute advantages, select the sequences with a gradient, shuffle them by ``seed``, and cut them into batches.
 
     A group that has lost too many of its attempts is left out; see `masking`.
     There are at most ``updates`` batches, whose numbers of trajectories differ by at most one. None is empty, so there
-    are fewer if too few trajectories have a gradient. All rows of a trajectory are in one batch, and each sampled token
-    has the same weight there, so that a trajectory does not weigh more because it was cut into rows.
+    are fewer if too few trajectories have a gradient. All rows of a trajectory are in one batch, and have one weight
+    (`trajectory_weights`), so that a trajectory does not weigh more because it was cut into rows.
     A micro-batch holds sequences of similar length, and their number times the longest stays within
     ``microbatch_tokens``. A sequence longer than that has a micro-batch of its own.
 
@@ -26,13 +33,18 @@ def build_batches(
         ConfigError: unknown ``advantage``.
     """
     check_advantage(advantage)
-    trajectories: list[list[TrainSequence]] = []
+    with_gradient: list[tuple[Trajectory, float]] = []
     for group in filter(is_trained, groups):
         live = [trajectory for trajectory in group.trajectories if not trajectory.masked]
         rewards = [trajectory.reward for trajectory in live]
         for trajectory, value in zip(live, group_advantages(advantage, rewards), strict=True):
             if value and trajectory.num_sampled:
-                trajectories.append([_sequence(row, value) for row in trajectory.rows])
+                with_gradient.append((trajectory, value))
+    weights = trajectory_weights(aggregation, [trajectory.num_sampled for trajectory, _ in with_gradient])
+    trajectories = [
+        [_sequence(row, value * weight) for row in trajectory.rows]
+        for (trajectory, value), weight in zip(with_gradient, weights, strict=True)
+    ]
     random.Random(seed).shuffle(trajectories)
     parts = min(updates, len(trajectories))
     batches = ([row for rows in trajectories[index::parts] for row in rows] for index in range(parts))

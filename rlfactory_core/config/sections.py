@@ -148,6 +148,8 @@ class TrainConfig(Section):
     group_size: Annotated[int, Field(ge=2)] = 8
     advantage: str = "grpo"
     """One of grpo, dr_grpo, rloo; an engine may have more, such as gae (PPO)."""
+    aggregation: Literal["token", "trajectory"] = "token"
+    """What weighs the same in the loss: each sampled token, or each trajectory, whatever its length."""
     lr: Annotated[float, Field(gt=0.0)] = 1e-6
     """Learning rate of AdamW."""
     muon_lr: Annotated[float, Field(ge=0.0)] = 0.0

@@ -19,12 +19,19 @@ pytestmark = [
     pytest.mark.skipif(find_spec("langgraph") is None, reason="`nox -s verl` installs LangGraph"),
 ]
 PLUGIN = Path(__file__).parents[1] / "support" / "agent_examples" / "search_in_langgraph.py"
+OTHERS = ("train.aggregation=trajectory", "eval.sampled=false")
 
 
 def test_a_langgraph_agent_is_trained(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    sizes = ("train.prompts_per_step=8", "train.updates_per_step=2", "eval.limit=16", "eval.every=0")
-    rlfactory("run", "--plugin", PLUGIN, *VERL, "--steps", "4", *sizes, "eval.sampled=false", "--out", run)
+    sizes = (
+        "train.prompts_per_step=8",
+        "train.updates_per_step=2",
+        "train.aggregation=trajectory",
+        "eval.limit=16",
+        "eval.every=0",
+    )
+    rlfactory("run", "--plugin", PLUGIN, *VERL, "--steps", "4", *sizes, *OTHERS, "--out", run)
     rows = metrics(run)
     assert [row["step"] for row in rows] == [1, 2, 3, 4]
     assert max(row["rollout_probs_diff_max"] for row in rows) < 1e-4  # what is trained is what was sampled

@@ -17,6 +17,7 @@ from verl.protocol import DataProto
 from verl.trainer.ppo.core_algos import AdvantageEstimator
 from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
 
+from rlfactory_core.engines.verl.aggregation import scaled_advantages
 from rlfactory_core.engines.verl.output import TrajectoryOutput, agent_loop_outputs
 from rlfactory_core.engines.verl.rollout_request import FIELD, Position
 
@@ -95,3 +96,16 @@ def test_advantages_are_the_same_in_every_row() -> None:
     for row, advantages, mask in zip(rows, given.batch["advantages"], given.batch["response_mask"], strict=True):
         expected = mine.get(row.ids, 0.0)  # the local engine leaves out what has no gradient
         assert advantages[mask.bool()].tolist() == pytest.approx([expected] * int(mask.sum()), abs=1e-4)
+
+
+def test_with_the_weight_of_a_trajectory_both_engines_agree() -> None:
+    made = outputs()
+    values = {"uid_0": 1.0, "uid_1": -1.0, "uid_2": 2.0}
+    masks = [torch.tensor(output.response_mask) for output in made.values()]
+    advantages = [values[key.rsplit("_", 1)[0]] * mask for key, mask in zip(made, masks, strict=True)]
+    scaled = scaled_advantages(list(made), advantages, masks)
+    sums = dict.fromkeys(values, 0.0)
+    for key, row in zip(made, scaled, strict=True):
+        sums[key.rsplit("_", 1)[0]] += float(row.sum())
+    tokens = sum(trajectory.num_sampled for trajectory in GROUP.trajectories)
+    assert sums == pytest.approx({name: value * tokens / 3 for name, value in values.items()})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from rlfactory_core.algo.aggregation import Aggregation
 from rlfactory_core.algo.batch import build_batches
 from rlfactory_core.errors import ConfigError
 from rlfactory_core.types import (
@@ -114,3 +115,14 @@ def test_a_trajectory_that_sampled_nothing_is_not_trained() -> None:
 def test_an_unknown_advantage_is_refused_without_any_group() -> None:
     with pytest.raises(ConfigError, match="grpo"):
         build_batches([], advantage="grop", updates=1, microbatch_tokens=1, seed=0)
+
+
+@pytest.mark.parametrize(("aggregation", "shares"), [("token", [1 / 8, 7 / 8]), ("trajectory", [1 / 2, 1 / 2])])
+def test_what_weighs_the_same_in_the_loss(aggregation: Aggregation, shares: list[float]) -> None:
+    members = group(trajectory(1.0, size=2), trajectory(0.0, size=14))
+    (batch,) = build_batches(
+        [members], advantage="dr_grpo", updates=1, microbatch_tokens=10**6, seed=0, aggregation=aggregation
+    )
+    found = sorted(sum(map(abs, row.advantages)) for row in rows([batch]))
+    assert [each / sum(found) for each in found] == pytest.approx(shares)
+    assert sum(found) == pytest.approx(0.5 * batch.num_tokens)  # the learning rate means the same

@@ -8,6 +8,7 @@ import pytest
 import torch
 from tiny_models import make_model
 
+from rlfactory_core.algo.aggregation import Aggregation
 from rlfactory_core.algo.batch import build_batches
 from rlfactory_core.engines.local.model.policy import RaggedPolicy
 from rlfactory_core.engines.local.training.loss import LossOptions
@@ -34,7 +35,7 @@ WHOLE = attempt(1.0, turn(PROMPT, SAID), turn(OBSERVED, ANSWER))
 CUT = attempt(1.0, turn(PROMPT, SAID), turn((*PROMPT, *SAID, *OBSERVED), ANSWER, 1))
 
 
-def gradients(trajectory: Trajectory, updates: int = 1) -> list[list[torch.Tensor]]:
+def gradients(trajectory: Trajectory, updates: int = 1, aggregation: Aggregation = "token") -> list[list[torch.Tensor]]:
     """Of each optimizer step, by parameter."""
     torch.manual_seed(0)
     policy = RaggedPolicy(make_model("qwen3"))
@@ -46,15 +47,17 @@ def gradients(trajectory: Trajectory, updates: int = 1) -> list[list[torch.Tenso
         (0.0, True),
     )[-1]
     groups = [Group(SAMPLE, (trajectory, OTHER))]
-    for batch in build_batches(groups, advantage="grpo", updates=updates, microbatch_tokens=10**6, seed=3):
+    sizes = {"updates": updates, "microbatch_tokens": 10**6}
+    for batch in build_batches(groups, advantage="grpo", **sizes, seed=3, aggregation=aggregation):
         packed = learner.pack(batch)
         learner.step(packed, [None] * len(packed))
     return found
 
 
+@pytest.mark.parametrize("aggregation", ["token", "trajectory"])
 @pytest.mark.parametrize("updates", [1, 2])
-def test_cutting_changes_no_gradient(updates: int) -> None:
-    whole, cut = gradients(WHOLE, updates), gradients(CUT, updates)
+def test_cutting_changes_no_gradient(updates: int, aggregation: Aggregation) -> None:
+    whole, cut = gradients(WHOLE, updates, aggregation), gradients(CUT, updates, aggregation)
     assert len(whole) == len(cut) == updates
     for one, other in zip(whole, cut, strict=True):
         for a, b in zip(one, other, strict=True):

@@ -10,6 +10,7 @@ from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
 from rlfactory_core.algo.evaluation import EvalPass
 from rlfactory_core.engines.recorder import evaluation_passes
+from rlfactory_core.engines.verl.aggregation import weigh_trajectories
 from rlfactory_core.engines.verl.checkpoints import publish
 from rlfactory_core.engines.verl.events import StopFile, stopped
 from rlfactory_core.engines.verl.recorder import RowRecorder
@@ -87,6 +88,10 @@ class Watching(PPOTrainer):
         self._saved = self.global_steps
         folder, keep = self.recorder.folder, self._run.checkpoint.keep
         publish(folder.checkpoints, self.recorder.state(self.global_steps), keep=keep)
+
+    def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        batch = super()._compute_advantage(batch, metrics)
+        return weigh_trajectories(batch) if self._run.train.aggregation == "trajectory" else batch
 
     def _when(self) -> str:
         if self.config.trainer.val_only:

@@ -121,6 +121,7 @@ class Trainer:
         batches = build_batches(
             groups,
             advantage=train.advantage,
+            aggregation=train.aggregation,
             updates=train.updates_per_step,
             microbatch_tokens=train.microbatch_tokens,
             seed=derive_seed(self.config.seed, "batch", step, self.compute.workers.rank),
