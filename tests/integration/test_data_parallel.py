@@ -78,9 +78,9 @@ def test_a_process_without_a_heartbeat_is_killed(
     stopping = threading.Thread(target=_stop_the_worker, args=(run / "metrics.jsonl",), daemon=True)
     stopping.start()
     outcome = cli(*RUN, *STEP, "--model", tiny_model, "train.workers=2", "--steps", "100000", "--out", run)
-    stopping.join()
     assert outcome.code == 1
     assert "rlfactory-worker-1 sent no heartbeat for 3 s, and was killed." in outcome.err
+    stopping.join()  # it has stopped the worker, or else the message above would be another one
     assert multiprocessing.active_children() == []
 
 
