@@ -25,6 +25,7 @@ COMMANDS = {
     "run": LazyCommand("rlfactory_core.cli.run:run", "Train a model on a plugin's task."),
     "eval": LazyCommand("rlfactory_core.cli.evaluate:evaluate", "Measure a model on a plugin's held-out samples."),
     "trace": LazyCommand("rlfactory_core.cli.trace:trace", "Show a run's trajectories."),
+    "ui": LazyCommand("rlfactory_core.cli.serve_ui:ui", "Start runs, watch them and look into them, in the browser."),
     "tools": LazyCommand("rlfactory_core.cli.tools:tools", "See a task's or MCP servers' tools, and call one by hand."),
     "agents": LazyCommand("rlfactory_core.cli.agents:agents", "Try an agent of your own before it is trained."),
     "new": LazyCommand("rlfactory_core.cli.new:new", "Make a plugin of your own from a template."),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,7 +75,7 @@ def write_report(folder: RunFolder, extra: Iterable[SectionMaker] = ()) -> Path:
     run = RunData.read(folder)
     made = (make(run) for make in (results, learning, examples, behaviour, speed, update, *extra))
     page = (
-        _environment()
+        page_environment()
         .get_template("report.jinja")
         .render(
             run=run,
@@ -220,10 +220,12 @@ def _facts(run: RunData) -> list[tuple[str, str]]:
 
 
 def _macro(name: str, *arguments: Any) -> str:
-    return str(getattr(_environment().get_template("sections.jinja").module, name)(*arguments))
+    return str(getattr(page_environment().get_template("sections.jinja").module, name)(*arguments))
 
 
-def _environment() -> Environment:
+@lru_cache(maxsize=1)
+def page_environment() -> Environment:
+    """Of the templates of pages, which escape all that they insert."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(

@@ -68,7 +68,7 @@ class RunData:
                 islice(folder.read_trajectories("eval-after"), _MAX_READ),
                 pairs,
             ),
-            rewards=_scorers(folder),
+            rewards=scorers(folder),
         )
 
     def series(self, name: str) -> Points:
@@ -178,7 +178,7 @@ def example_pairs(before: Iterable[StoredTrajectory], after: Iterable[StoredTraj
     return [pair for _, pair in chosen[:limit]]
 
 
-def _scorers(folder: RunFolder) -> tuple[str, ...]:
+def scorers(folder: RunFolder) -> tuple[str, ...]:
     """The scorers' names, from the first scored trajectory; its latencies include scorers that failed."""
     files: list[int | str] = ["eval-before", "eval-after", *folder.trajectory_steps()[:1]]
     for file in files:

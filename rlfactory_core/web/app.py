@@ -1,0 +1,62 @@
+"""The application: its routes, and how an error becomes a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from rlfactory_core.errors import RlfactoryError
+from rlfactory_core.web.access import Access, guarded
+from rlfactory_core.web.catalogue import Catalogue
+from rlfactory_core.web.pages import STATIC, Site, environment, page
+from rlfactory_core.web.routes import compare, entry, plugins, run, runs, start, trajectories
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.types import ASGIApp
+
+
+def create_app(runs_folder: Path, access: Access) -> ASGIApp:
+    """The page for the runs of one folder, behind its guard.
+
+    Args:
+        runs_folder: may not exist yet.
+        access: who may use it.
+    """
+    modules = (entry, runs, run, trajectories, compare, start, plugins)
+    routes = [route for module in modules for route in module.ROUTES]
+    made = Starlette(
+        routes=[
+            Route("/static/report.css", _report_css),
+            Route("/static/charts.js", _charts_js),
+            Mount("/static", StaticFiles(directory=STATIC)),
+            *routes,
+        ],
+        exception_handlers={RlfactoryError: _refused, 404: _missing},
+    )
+    made.state.site = Site(Catalogue(runs_folder), access)
+    return guarded(made, access)
+
+
+async def _report_css(_request: Request) -> Response:
+    return Response(environment().get_template("report.css").render(), media_type="text/css")
+
+
+async def _charts_js(_request: Request) -> Response:
+    return Response(environment().get_template("charts.js").render(), media_type="text/javascript")
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    """A mistake of the user, in words; a part of a page gets the words alone."""
+    if request.headers.get("x-part"):
+        return PlainTextResponse(str(error), 422)
+    return page(request, "error.jinja", 422, text=str(error))
+
+
+async def _missing(request: Request, _error: Exception) -> Response:
+    return page(request, "error.jinja", 404, text=f"There is no page {request.url.path}.")

@@ -1,0 +1,103 @@
+"""One run as its page shows it, brought up to date from its folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rlfactory_core.errors import ConfigError
+from rlfactory_core.reporting.folder import RunFolder
+from rlfactory_core.reporting.progress import count_text, number_label
+from rlfactory_core.reporting.report import Section, behaviour, learning, results, speed, update
+from rlfactory_core.reporting.run_data import RunData, scorers, success_metric
+from rlfactory_core.web.metrics_file import MetricsFile, Row
+
+_RATE_STEPS = 20  # of the last steps, for the time that is left
+_WARN_STEPS = 5  # so many steps in a row before a warning
+
+
+class LiveRun:
+    """Keeps what was read, so that a look at a long run reads only what is new."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.folder = folder
+        self._metrics = MetricsFile(folder.metrics)
+        self._config: tuple[int, Mapping[str, Any]] = (0, {})
+        self._scorers: tuple[str, ...] = ()
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """Empty if the file is damaged."""
+        changed = self.folder.config.stat().st_mtime_ns
+        if self._config[0] != changed:
+            try:
+                self._config = (changed, self.folder.read_config())
+            except ConfigError:
+                self._config = (changed, {})
+        return self._config[1]
+
+    def version(self) -> str:
+        """Another one whenever the page would show something else."""
+        files = (self.folder.metrics, self.folder.summary, self.folder.report, self.folder.config)
+        return "-".join(str(path.stat().st_mtime_ns if path.exists() else 0) for path in files)
+
+    def rows(self) -> list[Row]:
+        self._metrics.update()
+        return self._metrics.rows
+
+    def data(self) -> RunData:
+        """For the report's own sections."""
+        self._scorers = self._scorers or scorers(self.folder)
+        return RunData(
+            folder=self.folder,
+            name=self.folder.name,
+            config=self.config,
+            summary=self.folder.read_summary(),
+            metrics=self.rows(),
+            pairs=(),
+            rewards=self._scorers,
+        )
+
+    def sections(self) -> list[Section]:
+        """The report's charts, as far as the run has come."""
+        data = self.data()
+        made = (make(data) for make in (results, learning, behaviour, speed, update))
+        return [section for section in made if section is not None]
+
+    def seconds_left(self) -> float | None:
+        """From the last steps; None if it is not known."""
+        rows = [row for row in self.rows()[-_RATE_STEPS:] if row.get("step_s")]
+        total = int((self.config.get("train") or {}).get("steps") or 0)
+        if not rows:
+            return None
+        left = total - int(rows[-1].get("step") or 0)
+        return left * sum(row["step_s"] or 0.0 for row in rows) / len(rows) if left > 0 else None
+
+    def warnings(self) -> Iterator[str]:
+        """What a person who watches would want to be told."""
+        rows = self.rows()[-_WARN_STEPS:]
+        if len(rows) < _WARN_STEPS:
+            return
+        played = _group_count(self.config)
+        if all((row.get("masked") or 0) > 0 and row.get("skipped") for row in rows):
+            yield f"In the last {_WARN_STEPS} steps too many trajectories were masked: nothing was trained."
+        if played and all((row.get("equal_groups") or 0) >= played for row in rows):
+            yield (
+                f"In the last {_WARN_STEPS} steps all attempts of each group got the same reward: nothing was trained. "
+                "The task is solved, or too hard, or its reward does not tell attempts apart."
+            )
+        if all((row.get("entropy") or 1.0) < 0.01 for row in rows):
+            yield f"Entropy is below 0.01 nats a token since {count_text(_WARN_STEPS, 'step')}: attempts are all alike."
+        faults = {
+            name for row in rows for name, value in row.items() if name in ("faults/infra", "faults/agent") and value
+        }
+        for name in sorted(faults):
+            if all(row.get(name) for row in rows):
+                yield f"Each of the last {_WARN_STEPS} steps had {number_label(name.split('/')[1])} faults."
+
+    def metric(self) -> str:
+        return success_metric(self.folder.read_summary())
+
+
+def _group_count(config: Mapping[str, Any]) -> int:
+    return int((config.get("train") or {}).get("prompts_per_step") or 0)

@@ -1,0 +1,77 @@
+"""What all pages share: the state of the server, and how a template becomes a response."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from starlette.responses import HTMLResponse, Response
+
+from rlfactory_core.reporting.progress import count_text, seconds_text
+from rlfactory_core.reporting.report import page_environment
+from rlfactory_core.web.access import Access
+from rlfactory_core.web.catalogue import Catalogue
+from rlfactory_core.web.commands import Commands
+from rlfactory_core.web.live import LiveRun
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+    from starlette.requests import Request
+
+STATIC = Path(__file__).parent / "static"
+
+
+@dataclass(slots=True)
+class Site:
+    """One server's state, all of which a restart can lose."""
+
+    catalogue: Catalogue
+    access: Access
+    commands: Commands = field(default_factory=Commands)
+    live: dict[str, LiveRun] = field(default_factory=dict)  # the runs that were looked at, by name
+
+    def run(self, name: str) -> LiveRun:
+        """
+        Raises:
+            UsageError: there is no such run.
+        """
+        folder = self.catalogue.folder(name)
+        found = self.live.pop(name, None) or LiveRun(folder)
+        self.live[name] = found  # the last one looked at is the last
+        while len(self.live) > _RUNS_KEPT:
+            del self.live[next(iter(self.live))]
+        return found
+
+
+_RUNS_KEPT = 8
+
+
+def site_of(request: Request) -> Site:
+    site = request.app.state.site
+    assert isinstance(site, Site)
+    return site
+
+
+def page(request: Request, template: str, status: int = 200, **values: Any) -> Response:
+    """A whole page."""
+    here = request.url.path
+    return HTMLResponse(environment().get_template(template).render(here=here, **values), status)
+
+
+def part(template: str, **values: Any) -> Response:
+    """A part of a page, which takes the place of an earlier one."""
+    return HTMLResponse(environment().get_template(template).render(**values))
+
+
+@lru_cache(maxsize=1)
+def environment() -> Environment:
+    """The report's templates and filters, and our own pages."""
+    from jinja2 import ChoiceLoader, PackageLoader
+
+    base = page_environment()
+    assert base.loader is not None
+    made = base.overlay(loader=ChoiceLoader([PackageLoader("rlfactory_core.web"), base.loader]))
+    made.filters.update(base.filters, count=count_text, duration=seconds_text)
+    return made

@@ -1,0 +1,133 @@
+"""Runs as processes: which one writes to a folder, and starting, stopping and resuming one."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rlfactory_core.errors import UsageError
+from rlfactory_core.reporting.folder import RunFolder, write_atomic
+
+LAUNCHES = ".launches"  # beside the runs: what was started here, and what it wrote
+_HOLDER = re.compile(r"process (\d+) on (.+), since ")
+_LOG_SHOWN = 20_000  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A run that was started here. It is known by this until its folder exists."""
+
+    name: str
+    words: tuple[str, ...]  # after ``rlfactory``
+    pid: int
+    started: float  # seconds since the epoch
+
+    @property
+    def command(self) -> str:
+        return shlex.join(["rlfactory", *self.words])
+
+    @property
+    def alive(self) -> bool:
+        return _is_rlfactory(self.pid, before=self.started)
+
+
+def holder(folder: RunFolder) -> int | None:
+    """The process of this machine that writes to the run; None if there is none.
+
+    The lock itself is not tried, because a run that starts at this moment would be refused it.
+    """
+    lock = folder.path / ".lock"
+    try:
+        found, since = _HOLDER.match(lock.read_text(encoding="utf-8")), lock.stat().st_mtime
+    except OSError:
+        return None
+    if found is None or found[2] != platform.node():
+        return None
+    return int(found[1]) if _is_rlfactory(int(found[1]), before=since) else None
+
+
+def stop(folder: RunFolder, *, now: bool) -> None:
+    """Ask the run to stop after its step, or at once.
+
+    Raises:
+        UsageError: no process of this machine writes to it.
+    """
+    pid = holder(folder)
+    if pid is None:
+        raise UsageError(f"{folder.name} does not run on this machine: there is nothing to stop.")
+    os.kill(pid, signal.SIGINT)
+    if now:
+        time.sleep(0.3)  # two signals at once would be taken as one
+        if holder(folder) == pid:
+            os.kill(pid, signal.SIGINT)
+
+
+def start(runs: Path, name: str, words: Sequence[str]) -> Launch:
+    """Start ``rlfactory`` with these words; it goes on when this server ends."""
+    place = runs / LAUNCHES
+    place.mkdir(parents=True, exist_ok=True)
+    with (place / f"{name}.log").open("wb") as log:
+        process = subprocess.Popen(  # noqa: S603 - a list of words, for rlfactory itself
+            [sys.executable, "-m", "rlfactory_core", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    threading.Thread(target=process.wait, daemon=True).start()  # so that it does not stay behind as a zombie
+    launch = Launch(name, tuple(words), process.pid, time.time())
+    write_atomic(place / f"{name}.json", json.dumps(asdict(launch)) + "\n")
+    return launch
+
+
+def launched(runs: Path, name: str) -> Launch | None:
+    try:
+        found = json.loads((runs / LAUNCHES / f"{name}.json").read_text(encoding="utf-8"))
+        return Launch(**{**found, "words": tuple(found["words"])})
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def launches(runs: Path) -> list[str]:
+    return sorted(path.stem for path in (runs / LAUNCHES).glob("*.json"))
+
+
+def log_text(runs: Path, name: str) -> str:
+    """The end of what the run has printed."""
+    try:
+        with (runs / LAUNCHES / f"{name}.log").open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _LOG_SHOWN))
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def forget(runs: Path, name: str) -> None:
+    for ending in ("json", "log"):
+        (runs / LAUNCHES / f"{name}.{ending}").unlink(missing_ok=True)
+
+
+def _is_rlfactory(pid: int, before: float) -> bool:
+    """Whether the process lives, and began before that time; a later one of the same number is another one."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    process = Path(f"/proc/{pid}")
+    try:
+        return b"rlfactory" in (process / "cmdline").read_bytes() and process.stat().st_mtime <= before + 1
+    except OSError:  # no such list of processes here
+        return not Path("/proc/self").exists()

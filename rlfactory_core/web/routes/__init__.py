@@ -1,0 +1,1 @@
+"""The pages, one module a group; each has ``ROUTES``."""

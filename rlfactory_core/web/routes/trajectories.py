@@ -1,0 +1,140 @@
+"""Trajectories: those of a step or evaluation, one alone, and a group's attempts side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import takewhile
+from pathlib import Path
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from rlfactory_core.algo.advantages import ADVANTAGES, group_advantages
+from rlfactory_core.errors import UsageError
+from rlfactory_core.reporting.folder import RunFolder
+from rlfactory_core.reporting.trajectories import StoredTrajectory
+from rlfactory_core.web import trajectory_files
+from rlfactory_core.web.pages import page, site_of
+from rlfactory_core.web.tokens import TokenTexts
+from rlfactory_core.web.trajectory_files import Filter, Line
+
+_LISTED = 500  # trajectories on one page
+_BESIDE = 16  # attempts side by side
+
+
+async def listed(request: Request) -> Response:
+    folder = site_of(request).catalogue.folder(request.path_params["name"])
+    names = trajectory_files.files(folder)
+    name = request.query_params.get("file") or next(iter([n for n in names if n.startswith("step-")][-1:] or names), "")
+    wanted = Filter(**{key: request.query_params.get(key, "") for key in Filter.__dataclass_fields__})
+    every = trajectory_files.lines(folder, name) if name else ()
+    found = trajectory_files.matching(folder, name, wanted) if name else []
+    choices = {
+        "slice": sorted({line.slice for line in every if line.slice}),
+        "stop": sorted({line.stop for line in every}),
+        "fault": sorted({fault for line in every for fault in line.faults}),
+        "tool": sorted({tool for line in every for tool in line.tools}),
+    }
+    return page(
+        request,
+        "trajectories.jinja",
+        run=folder.name,
+        files=_near(names, name),
+        file=name,
+        wanted=wanted,
+        choices=choices,
+        total=len(every),
+        found=len(found),
+        lines=found[:_LISTED],
+    )
+
+
+def _near(names: Sequence[str], name: str) -> list[str]:
+    """All names, or of very many the ones around this and some of the others."""
+    if len(names) <= _LISTED or name not in names:
+        return list(names)[:_LISTED]
+    at = names.index(name)
+    some = {*range(max(0, at - 50), min(len(names), at + 50)), *range(0, len(names), len(names) // 300 + 1)}
+    return [names[place] for place in sorted(some)]
+
+
+async def one(request: Request) -> Response:
+    """A trajectory, as messages or as tokens, and its way to the others."""
+    folder = site_of(request).catalogue.folder(request.path_params["name"])
+    file, number = request.path_params["file"], request.path_params["number"]
+    line, stored = trajectory_files.trajectory(folder, file, number)
+    lines = trajectory_files.lines(folder, file)
+    group = [each for each in lines if each.sample == line.sample]
+    return page(
+        request,
+        "trajectory.jinja",
+        run=folder.name,
+        file=file,
+        line=line,
+        stored=stored,
+        count=len(lines),
+        group=group,
+        advantage=_advantages(site_of(request).run(folder.name).config, group).get(line.number),
+        turns=TokenTexts.of(folder).turns(stored),
+        elsewhere=_elsewhere(folder, line.sample, file),
+    )
+
+
+async def attempts(request: Request) -> Response:
+    """The attempts at one sample side by side, with the turn from which each differs from the first."""
+    folder = site_of(request).catalogue.folder(request.path_params["name"])
+    file, sample = request.path_params["file"], request.query_params.get("sample", "")
+    group = [line for line in trajectory_files.lines(folder, file) if line.sample == sample]
+    if not group:
+        raise UsageError(f"No attempt at the sample '{sample}' in {file}.")
+    advantages = _advantages(site_of(request).run(folder.name).config, group)
+    shown = [trajectory_files.trajectory(folder, file, line.number) for line in group[:_BESIDE]]
+    first = shown[0][1]
+    items = [(line, stored, advantages.get(line.number), _equal_turns(first, stored)) for line, stored in shown]
+    return page(request, "attempts.jinja", run=folder.name, file=file, sample=sample, items=items, count=len(group))
+
+
+def _equal_turns(one: StoredTrajectory, other: StoredTrajectory) -> int:
+    """The number of turns from the first on in which the model said the same."""
+    pairs = zip(one.trajectory.turns, other.trajectory.turns, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0].message == pair[1].message, pairs))
+
+
+def _advantages(config: object, group: Sequence[Line]) -> dict[int, float]:
+    """By number; empty for estimators that need more than the rewards."""
+    train = config.get("train") if isinstance(config, dict) else None
+    name = (train or {}).get("advantage", "grpo")
+    live = [line for line in group if not line.masked]
+    if name not in ADVANTAGES or len(live) < 2:
+        return {}
+    return dict(
+        zip((line.number for line in live), group_advantages(name, [line.reward for line in live]), strict=True)
+    )
+
+
+def _elsewhere(folder: RunFolder, sample: str, here: str) -> list[tuple[str, int]]:
+    """The same sample in the evaluations before and after training: file and number."""
+    found = []
+    for file in ("eval-before", "eval-after"):
+        if file != here and Path(folder.trajectories / f"{file}.jsonl").is_file():
+            numbers = [line.number for line in trajectory_files.lines(folder, file) if line.sample == sample]
+            found += [(file, number) for number in numbers[:1]]
+    return found
+
+
+async def neighbour(request: Request) -> Response:
+    """The next or the previous trajectory of the file, for the keys ``n`` and ``p``."""
+    folder = site_of(request).catalogue.folder(request.path_params["name"])
+    file, number = request.path_params["file"], request.path_params["number"]
+    count = len(trajectory_files.lines(folder, file))
+    step = 1 if request.path_params["where"] == "next" else -1
+    return RedirectResponse(f"/runs/{folder.name}/trajectories/{file}/{max(0, min(count - 1, number + step))}", 303)
+
+
+ROUTES = [
+    Route("/runs/{name}/trajectories", listed),
+    Route("/runs/{name}/trajectories/{file}/attempts", attempts),
+    Route("/runs/{name}/trajectories/{file}/{number:int}", one),
+    Route("/runs/{name}/trajectories/{file}/{number:int}/{where}", neighbour),
+]

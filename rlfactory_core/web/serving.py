@@ -1,0 +1,44 @@
+"""Serves the page until it is stopped."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+from rlfactory_core.errors import MissingExtraError
+from rlfactory_core.web.access import Access
+
+
+async def serve(
+    runs: Path, listener: socket.socket, hosts: frozenset[str], password: str | None, ready: Callable[[str], None]
+) -> None:
+    """Serve the runs of a folder on a bound socket.
+
+    Args:
+        hosts: see `Access`.
+        ready: called with a one-time token as soon as requests are answered.
+
+    Raises:
+        MissingExtraError: the extra ``ui`` is not installed.
+    """
+    try:
+        import uvicorn
+
+        from rlfactory_core.web.app import create_app
+    except ImportError as error:
+        raise MissingExtraError("`rlfactory ui`", "ui") from error
+    access = Access(listener.getsockname()[1], hosts, password)
+    config = uvicorn.Config(
+        create_app(runs, access),
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        lifespan="off",
+        ws="none",
+        timeout_graceful_shutdown=1,
+    )
+    server = uvicorn.Server(config)
+    listener.listen()
+    ready(access.link())
+    await server.serve(sockets=[listener])

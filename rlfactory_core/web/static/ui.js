@@ -1,0 +1,98 @@
+// What a page does beyond links and forms. Each behaviour is asked for by a data attribute of an element.
+"use strict";
+
+async function partOf(url, form, button) {
+  const fields = new URLSearchParams(new FormData(form));
+  if (button?.dataset.name) fields.set(button.dataset.name, button.dataset.value);
+  const answer = await fetch(url, {method: "POST", body: fields, headers: {"x-part": "1"}});
+  return [answer.ok, await answer.text()];
+}
+
+function problem(text) {
+  const found = document.createElement("p");
+  found.className = "problem"; found.setAttribute("role", "alert"); found.textContent = text;
+  return found;
+}
+
+// Puts a part of a page in its place. Parts come from our own templates, which escape all that they insert.
+function fill(place, ok, text) {
+  if (ok) place.innerHTML = text; else place.replaceChildren(problem(text));
+}
+
+// data-posts: a button posts its form, and the answer goes to data-into, or into the field data-sets.
+document.addEventListener("click", async event => {
+  const button = event.target.closest("button[data-posts]");
+  if (!button || button.getAttribute("aria-busy")) return;
+  button.setAttribute("aria-busy", "true");
+  try {
+    const [ok, text] = await partOf(button.dataset.posts, button.form, button);
+    if (button.dataset.sets && ok) {
+      button.form.elements[button.dataset.sets].value = text;
+      button.form.dispatchEvent(new Event("input", {bubbles: true}));
+    } else {
+      fill(document.querySelector(button.dataset.into ?? "#preview"), ok, text);
+    }
+  } finally {
+    button.removeAttribute("aria-busy");
+  }
+});
+
+// data-preview: the form's meaning is shown again a moment after the last change.
+for (const form of document.querySelectorAll("form[data-preview]")) {
+  let waiting = 0, asked = 0;
+  const show = async () => {
+    const mine = ++asked, [ok, text] = await partOf(form.dataset.preview, form);
+    if (mine === asked) fill(document.querySelector("#preview"), ok, text);
+  };
+  form.addEventListener("input", () => { clearTimeout(waiting); waiting = setTimeout(show, 600); });
+  for (const input of form.querySelectorAll("[data-fills]")) {
+    const options = async () => fill(document.querySelector(input.dataset.into), ...await partOf(input.dataset.fills, form));
+    input.addEventListener("change", options);
+    if (input.value) options();
+  }
+  if ([...new FormData(form).values()].some(Boolean)) show();
+}
+
+// data-live: the part is fetched again whenever the run's files change; what is open or scrolled stays so.
+for (const place of document.querySelectorAll("[data-live]")) {
+  const version = place.firstElementChild?.dataset.version ?? "";
+  const source = new EventSource(`${place.dataset.events}?version=${encodeURIComponent(version)}`);
+  let busy = false, again = false;
+  const renew = async () => {
+    if (busy) { again = true; return; }
+    busy = true;
+    try {
+      const answer = await fetch(place.dataset.live, {headers: {"x-part": "1"}});
+      if (answer.ok && !place.contains(document.activeElement)) {
+        const open = [...place.querySelectorAll("details")].map(item => item.open);
+        place.innerHTML = await answer.text();
+        place.querySelectorAll("details").forEach((item, at) => { item.open = open[at] ?? false; });
+      } else { again = answer.ok; }
+    } finally {
+      busy = false;
+      if (again) { again = false; setTimeout(renew, 1000); }
+    }
+  };
+  source.addEventListener("change", renew);
+}
+
+for (const place of document.querySelectorAll("[data-reload]")) {
+  if (place.dataset.reload) setTimeout(() => location.reload(), Number(place.dataset.reload));
+}
+
+// Keys: data-key on a link follows it, on a field goes to it; the arrows go through the items of a list.
+document.addEventListener("keydown", event => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select")) return;
+  const target = document.querySelector(`[data-key="${CSS.escape(event.key)}"]`);
+  if (target) {
+    event.preventDefault();
+    if (target.href) target.click(); else target.focus();
+    return;
+  }
+  const step = {ArrowDown: 1, ArrowUp: -1}[event.key];
+  const items = [...document.querySelectorAll("a[data-item]")];
+  if (!step || !items.length) return;
+  event.preventDefault();
+  const at = items.indexOf(document.activeElement);
+  items[Math.max(0, Math.min(items.length - 1, at + step))].focus();
+});
