@@ -97,6 +97,13 @@ def _of_own_page(headers: Mapping[str, str], host: str) -> bool:
     return headers.get("sec-fetch-site", "same-origin") in ("same-origin", "none")
 
 
+def _too_long(method: str, headers: Mapping[str, str]) -> tuple[int, str] | None:
+    length = headers.get("content-length", "" if method in _CHANGES else "0")
+    if not length.isdecimal():
+        return 411, "A form comes with its length, as browsers send it."
+    return (413, f"A form has at most {MAX_BODY:,} bytes.") if int(length) > MAX_BODY else None
+
+
 def guarded(app: ASGIApp, access: Access) -> ASGIApp:
     """The app behind `Access`, with bounded bodies and the headers of a page that trusts nothing it shows."""
     from starlette.requests import Request
@@ -107,9 +114,7 @@ def guarded(app: ASGIApp, access: Access) -> ASGIApp:
             return
         request = Request(scope)
         refusal = access.refusal(scope, request.headers, request.cookies.get(access.cookie))
-        length = request.headers.get("content-length", "0")
-        if refusal is None and (not length.isdecimal() or int(length) > MAX_BODY):
-            refusal = 413, f"A form has at most {MAX_BODY:,} bytes."
+        refusal = refusal or _too_long(request.method, request.headers)
 
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":

@@ -39,7 +39,7 @@ class Launch:
 
     @property
     def alive(self) -> bool:
-        return _is_rlfactory(self.pid, before=self.started)
+        return _lives_since(self.pid, self.started)
 
 
 def holder(folder: RunFolder) -> int | None:
@@ -54,7 +54,8 @@ def holder(folder: RunFolder) -> int | None:
         return None
     if found is None or found[2] != platform.node():
         return None
-    return int(found[1]) if _is_rlfactory(int(found[1]), before=since) else None
+    pid = int(found[1])
+    return pid if _lives_since(pid, since) and _holds_locks(pid) else None
 
 
 def stop(folder: RunFolder, *, now: bool) -> None:
@@ -118,16 +119,26 @@ def forget(runs: Path, name: str) -> None:
         (runs / LAUNCHES / f"{name}.{ending}").unlink(missing_ok=True)
 
 
-def _is_rlfactory(pid: int, before: float) -> bool:
+def _lives_since(pid: int, time_s: float) -> bool:
     """Whether the process lives, and began before that time; a later one of the same number is another one."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True
+        pass  # it lives, as another user
     process = Path(f"/proc/{pid}")
     try:
-        return b"rlfactory" in (process / "cmdline").read_bytes() and process.stat().st_mtime <= before + 1
+        dead = not (process / "cmdline").read_bytes()  # nobody has asked for its exit code yet
+        return not dead and process.stat().st_mtime <= time_s + 1
     except OSError:  # no such list of processes here
         return not Path("/proc/self").exists()
+
+
+def _holds_locks(pid: int) -> bool:
+    """Whether the process holds a lock of a file; True where the system does not tell."""
+    try:
+        lines = Path("/proc/locks").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return True
+    return any(line.split()[1:2] == ["FLOCK"] and line.split()[4] == str(pid) for line in lines)

@@ -13,7 +13,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import yaml
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
@@ -228,8 +227,8 @@ async def pasted_servers(request: Request) -> Response:
     site, form = site_of(request), await posted(request)
     text = first(form, "servers")
     try:
-        found = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        found = json.loads(text)
+    except ValueError as error:
         raise UsageError(f"The MCP servers are not JSON: {error}") from error
     if not isinstance(found, dict) or not isinstance(found.get("mcpServers"), dict):
         raise UsageError('The MCP servers: expected JSON with "mcpServers", as other programs have it.')

@@ -1,0 +1,106 @@
+"""Who may use the page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("starlette", reason="needs rlfactory-core[ui]")
+from starlette.testclient import TestClient
+
+from rlfactory_core.web.access import MAX_BODY, Access
+from rlfactory_core.web.app import create_app
+from rlfactory_core.web.routes import entry
+
+HOST = "127.0.0.1:8000"
+
+
+@pytest.fixture
+def access() -> Access:
+    return Access(8000, frozenset({HOST, "localhost:8000"}))
+
+
+@pytest.fixture
+def browser(access: Access, tmp_path: Path) -> TestClient:
+    return TestClient(create_app(tmp_path, access), f"http://{HOST}", follow_redirects=False)
+
+
+def test_a_link_opens_one_browser(access: Access, browser: TestClient) -> None:
+    token = access.link()
+    assert browser.get("/").status_code == 401
+    entered = browser.get(f"/login?token={token}")
+    assert entered.headers["location"] == "/"
+    cookie = entered.headers["set-cookie"].lower()
+    assert "httponly" in cookie
+    assert "samesite=strict" in cookie
+    assert browser.get("/").status_code == 200
+    assert browser.get(f"/login?token={token}").status_code == 303  # it is in already
+    browser.cookies.clear()
+    assert browser.get(f"/login?token={token}").status_code == 401
+    assert browser.get("/").status_code == 401
+
+
+def test_a_browser_can_let_in_another(access: Access, browser: TestClient) -> None:
+    browser.get(f"/login?token={access.link()}")
+    page = browser.post("/link", headers={"origin": f"http://{HOST}"}).text
+    link = page.split("<pre>")[1].split("</pre>")[0]
+    browser.cookies.clear()
+    assert browser.get(link).status_code == 303
+    assert browser.get("/").status_code == 200
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8000", "127.0.0.1:8001", ""])
+def test_another_name_for_this_address_is_refused(access: Access, browser: TestClient, host: str) -> None:
+    browser.get(f"/login?token={access.link()}")
+    assert browser.get("/", headers={"host": host}).status_code == 421
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"origin": "http://evil.example"},
+        {"origin": "null"},
+        {"origin": "http://127.0.0.1:8001"},
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
+    ],
+)
+def test_another_page_can_start_nothing(access: Access, browser: TestClient, headers: dict[str, str]) -> None:
+    browser.get(f"/login?token={access.link()}")
+    refused = browser.post("/new", headers=headers, data={"plugin": "search"})
+    assert refused.status_code == 403
+
+
+def test_a_large_body_is_refused(access: Access, browser: TestClient) -> None:
+    browser.get(f"/login?token={access.link()}")
+    origin = {"origin": f"http://{HOST}"}
+    assert browser.post("/new/data", headers=origin, content=b"x" * (MAX_BODY + 1)).status_code == 413
+    endless = (b"x" * 1000 for _ in range(2 * MAX_BODY // 1000))  # no length is told
+    assert browser.post("/new/data", headers=origin, content=endless).status_code == 411
+
+
+def test_no_page_may_run_or_load_what_is_not_ours(access: Access, browser: TestClient) -> None:
+    browser.get(f"/login?token={access.link()}")
+    for path in ("/", "/new", "/static/ui.js", "/nowhere"):
+        headers = browser.get(path).headers
+        policy = headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert "frame-ancestors 'none'" in policy
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["cache-control"] == "no-store"
+
+
+def test_a_password_lets_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entry, "WRONG_S", 0.0)
+    access = Access(8000, frozenset(), "correct horse")
+    browser = TestClient(create_app(tmp_path, access), "http://lab:8000", follow_redirects=False)
+    assert browser.get("/").headers["location"] == "/login"
+    assert 'type="password"' in browser.get("/login").text
+    wrong = browser.post("/login", data={"password": "correct hors"}, headers={"origin": "http://lab:8000"})
+    assert wrong.status_code == 401
+    assert "not the password" in wrong.text
+    right = browser.post("/login", data={"password": "correct horse"}, headers={"origin": "http://lab:8000"})
+    assert right.status_code == 303
+    assert browser.get("/").status_code == 200
