@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from rlfactory_core.reporting.folder import RunFolder
@@ -88,7 +88,7 @@ class RunData:
 
     def names(self, prefix: str) -> list[str]:
         """All metrics that begin with ``prefix``, in order of appearance; ends in the summary included."""
-        found = dict.fromkeys(name for row in self.metrics for name in row if name.startswith(prefix))
+        found = {name: None for name in dict.fromkeys(chain.from_iterable(self.metrics)) if name.startswith(prefix)}
         if prefix.startswith("eval/"):
             key = prefix.removeprefix("eval/")
             found.update(dict.fromkeys(f"eval/{name}" for name in _measured(self.summary) if name.startswith(key)))

@@ -10,7 +10,7 @@ from pathlib import Path
 Row = dict[str, float | None]
 
 WHOLE = 2**20  # bytes; of what is longer, at its first reading, only some lines are parsed
-KEPT = 400  # rows between two evaluations' rows that are kept, and as many of the latter
+KEPT = 200  # rows between two evaluations' rows that are kept, and as many of the latter
 _EVALUATED = b'"eval/'
 
 
