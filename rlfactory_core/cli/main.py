@@ -24,6 +24,7 @@ STOPPED = 130  # the exit code of a program that Ctrl-C ended
 COMMANDS = {
     "run": LazyCommand("rlfactory_core.cli.run:run", "Train a model on a plugin's task."),
     "eval": LazyCommand("rlfactory_core.cli.evaluate:evaluate", "Measure a model on a plugin's held-out samples."),
+    "report": LazyCommand("rlfactory_core.cli.report:report", "Write a run's page of plots, at any time."),
     "trace": LazyCommand("rlfactory_core.cli.trace:trace", "Show a run's trajectories."),
     "ui": LazyCommand("rlfactory_core.cli.serve_ui:ui", "Start runs, watch them and look into them, in the browser."),
     "tools": LazyCommand("rlfactory_core.cli.tools:tools", "See a task's or MCP servers' tools, and call one by hand."),

@@ -153,6 +153,8 @@ def behaviour(run: RunData) -> Section | None:
     return Section.of_charts(
         "Behaviour",
         Chart("Tool calls", [Line("tool calls", run.series("tool_calls"))], "a trajectory"),
+        Chart("Calls by tool", _by_tool(run, "calls"), "a step"),
+        Chart("Latency by tool", _by_tool(run, "latency_p95_s"), "seconds, 95th percentile of a step's calls"),
         Chart("Turns", [Line("turns", run.series("turns"))], "a trajectory"),
         Chart(
             "Rows", [Line("rows", run.series("rows")), *forks], "sequences a trajectory; why further ones begin, a step"
@@ -161,6 +163,11 @@ def behaviour(run: RunData) -> Section | None:
         Chart("How trajectories end", stops, "share of the step's trajectories", high=1.0),
         Chart("Faults", [*faults, masked], "a step; infra and verifier faults mask a trajectory out of the update"),
     )
+
+
+def _by_tool(run: RunData, measure: str) -> list[Line]:
+    names = [name for name in run.names("tool/") if name.endswith(f"/{measure}")]
+    return [Line(name.split("/")[1], _if_any(run.series(name))) for name in names]
 
 
 def speed(run: RunData) -> Section | None:

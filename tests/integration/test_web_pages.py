@@ -287,3 +287,8 @@ def test_plugins_and_the_machine(browser: TestClient) -> None:
     assert "search" in shown(browser, "/plugins")
     assert "top_k" in shown(browser, "/plugins/search")
     assert "Python" in shown(browser, "/doctor")
+
+
+@pytest.mark.slow
+def test_what_the_plugins_of_a_run_show(browser: TestClient) -> None:
+    assert "show nothing of their own" in shown(browser, "/runs/first/plugins")

@@ -53,6 +53,14 @@ def _shown(site: Site, name: str) -> dict[str, Any]:
     }
 
 
+async def plugin_sections(request: Request) -> Response:
+    """What the plugins of the run have to show; a command asks them, so that no plugin is loaded here."""
+    site = site_of(request)
+    folder = site.catalogue.folder(request.path_params["name"])
+    found = (await site.commands.run("report", str(folder.path), "--json")).json()
+    return part("plugin_sections.jinja", sections=found)
+
+
 async def events(request: Request) -> Response:
     """Server-sent events: ``change`` whenever the page would show something else."""
     site, name = site_of(request), request.path_params["name"]
@@ -113,6 +121,7 @@ async def resume(request: Request) -> Response:
 ROUTES = [
     Route("/runs/{name}", one_run),
     Route("/runs/{name}/now", now),
+    Route("/runs/{name}/plugins", plugin_sections),
     Route("/runs/{name}/events", events),
     Route("/runs/{name}/stop", stop, methods=["POST"]),
     Route("/runs/{name}/resume", resume, methods=["POST"]),

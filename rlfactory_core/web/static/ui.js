@@ -76,6 +76,15 @@ for (const place of document.querySelectorAll("[data-live]")) {
   source.addEventListener("change", renew);
 }
 
+// data-loads: what is folded is fetched when it is opened.
+for (const place of document.querySelectorAll("details[data-loads]")) {
+  place.addEventListener("toggle", async () => {
+    if (!place.open) return;
+    const answer = await fetch(place.dataset.loads, {headers: {"x-part": "1"}});
+    fill(place.querySelector("div"), answer.ok, await answer.text());
+  });
+}
+
 for (const place of document.querySelectorAll("[data-reload]")) {
   if (place.dataset.reload) setTimeout(() => location.reload(), Number(place.dataset.reload));
 }
