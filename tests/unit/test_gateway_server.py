@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -259,3 +260,17 @@ def test_many_trajectories_at_once_get_their_own_answers() -> None:
         await gateway.close()
 
     asyncio.run(play())
+
+
+def test_answers_are_sent_at_once() -> None:
+    """asyncio sets TCP_NODELAY only on sockets whose protocol is named; without it an answer waits for 40 ms."""
+
+    async def play() -> list[int]:
+        gateway = Gateway()
+        await gateway.open()
+        try:
+            return [each.proto for served in gateway._server.servers for each in served.sockets]
+        finally:
+            await gateway.close()
+
+    assert asyncio.run(play()) == [socket.IPPROTO_TCP]
