@@ -165,7 +165,7 @@ def test_axe_finds_nothing_serious(browser: Any, scheme: str) -> None:
             if violation["impact"] in ("serious", "critical"):
                 nodes = violation["nodes"][:3]
                 found += [(path, violation["id"], node["html"][:99], node["failureSummary"]) for node in nodes]
-    assert found == []
+    assert not found, "\n".join(map(str, found))
 
 
 def hostile_trajectory(text: str, attempt: int) -> Trajectory:
