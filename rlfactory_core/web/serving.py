@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -38,7 +40,13 @@ async def serve(
         ws="none",
         timeout_graceful_shutdown=1,
     )
+    logging.getLogger("uvicorn.error").addFilter(_is_no_end)
     server = uvicorn.Server(config)
     listener.listen()
     ready(access.link())
     await server.serve(sockets=[listener])
+
+
+def _is_no_end(record: logging.LogRecord) -> bool:
+    """Ctrl-C cancels what is still being answered, which is no error to show."""
+    return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))

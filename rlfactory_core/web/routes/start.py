@@ -234,7 +234,7 @@ async def pasted_servers(request: Request) -> Response:
         raise UsageError('The MCP servers: expected JSON with "mcpServers", as other programs have it.')
     for server in found["mcpServers"].values():
         _refuse_secrets(server if isinstance(server, dict) else {})
-    place = site.catalogue.runs / processes.LAUNCHES
+    place = site.catalogue.runs / processes.LAUNCHES / "servers"  # apart from the launches
     place.mkdir(parents=True, exist_ok=True)
     name = "-".join(islice(found["mcpServers"], 3)) or "servers"
     path = place / f"mcp-{''.join(letter if letter.isalnum() or letter in '-_' else '_' for letter in name)}.mcp.json"

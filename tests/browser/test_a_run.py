@@ -1,0 +1,134 @@
+"""From an empty form to a trained model, in a browser."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import colour_server
+import pytest
+from reporting_examples import write_run
+from runs import write_lines
+
+from rlfactory_core.reporting.folder import RunFolder
+
+pytestmark = pytest.mark.slow
+
+
+def fill_search(page: Any, name: str, steps: int) -> None:
+    page.goto("/new")
+    page.locator("[name=plugin]").fill("search")
+    page.locator("[name=name]").fill(name)
+    page.locator("[name='key.train.steps']").fill(str(steps))
+    page.locator("[name='key.train.prompts_per_step']").fill("4")
+    page.locator("[name='key.eval.limit']").fill("8")
+
+
+def test_start_watch_look_stop_reload_resume_compare(page: Any, expect: Callable[..., Any], ui: Any) -> None:
+    pytest.importorskip("torch", reason="the embedded engine needs rlfactory-core[local]")
+    other = RunFolder.create("search", ui.runs / "other")
+    other.write_config({"plugin": "search", "engine": "local", "seed": 3, "train": {"steps": 60, "lr": 0.5}})
+    write_run(other)
+
+    fill_search(page, "first", 100_000)
+    page.locator("[name=plugin]").press("Tab")
+    expect(page.locator("#options")).to_contain_text("of the task")
+    expect(page.locator("#preview pre").first).to_contain_text("rlfactory run --plugin search")
+    expect(page.locator("#preview pre").first).to_contain_text("train.prompts_per_step=4")
+    page.get_by_role("button", name="Start").click()
+
+    page.locator("[data-live]").wait_for()  # the page of a run whose folder exists
+    page.evaluate("window.sameDocument = true")
+    page.locator("[data-live] svg").first.wait_for()
+    before = page.locator("[data-version]").get_attribute("data-version")
+    expect(page.locator("[data-version]")).not_to_have_attribute("data-version", before)
+    assert page.evaluate("window.sameDocument")  # curves came and grew without a reload
+    expect(page.locator(".state").first).to_have_text("running")
+
+    page.get_by_role("link", name="Trajectories").click()
+    page.locator("a[data-item]").first.click()
+    expect(page.get_by_role("heading", name="As tokens")).to_be_visible()
+
+    page.goto("/runs/first")
+    page.reload()
+    expect(page.locator(".state").first).to_have_text("running")
+    page.get_by_role("button", name="Stop after this step").click()
+    expect(page.locator(".state").first).to_have_text("stopped")
+    page.get_by_role("button", name="Resume").click()
+    expect(page.locator(".state").first).to_have_text("running")
+    stopped_at = int(page.locator(".facts dd").nth(5).inner_text().split()[0])
+    expect(page.locator(".facts dd").nth(5)).not_to_have_text(f"{stopped_at} of 100000")
+    page.get_by_role("button", name="Stop now").click()
+    expect(page.locator(".state").first).not_to_have_text("running")
+
+    page.goto("/")
+    for name in ("first", "other"):
+        page.get_by_label(f"compare {name}").check()
+    page.get_by_role("button", name="Compare the marked runs").click()
+    expect(page.get_by_role("row", name="train.lr")).to_contain_text("0.5")
+    assert page.locator(".charts svg").count() > 0
+
+
+def test_a_server_that_does_not_start_is_named(page: Any, expect: Callable[..., Any], tmp_path: Path) -> None:
+    pytest.importorskip("mcp", reason="needs rlfactory-core[mcp]")
+    (tmp_path / "colours").mkdir()
+    works = {"command": sys.executable, "args": [str(Path(colour_server.__file__)), str(tmp_path / "colours")]}
+    page.goto("/new")
+    page.get_by_text("paste", exact=True).click()
+    paste, use = page.locator("[name=servers]"), page.get_by_role("button", name="Use these servers")
+    paste.fill(json.dumps({"mcpServers": {"colours": works, "broken": {"command": "no-such-program"}}}))
+    use.click()
+    expect(page.locator("[name=mcp]")).not_to_have_value("")
+    lists = page.get_by_role("button", name="List the tools")
+    lists.click()
+    expect(page.locator("#tools [role=alert]")).to_contain_text("no-such-program")
+
+    before = page.locator("[name=mcp]").input_value()
+    paste.fill(json.dumps({"mcpServers": {"colours": works}}))
+    use.click()
+    expect(page.locator("[name=mcp]")).not_to_have_value(before)
+    lists.click()
+    page.locator("#tools summary").first.click()
+    page.locator("#tools textarea").first.fill('{"query": "Bale"}')
+    page.get_by_role("button", name="Try a call").first.click()
+    expect(page.locator("#call-1")).to_contain_text("ms ·")
+    page.goto("/")
+    expect(page.get_by_text("There are no runs yet")).to_be_visible()  # the saved servers are none
+
+
+def test_a_secret_is_not_taken(page: Any, expect: Callable[..., Any], ui: Any) -> None:
+    page.goto("/new")
+    page.get_by_text("paste", exact=True).click()
+    server = {"command": "x", "env": {"API_KEY": "sk-0123456789"}}
+    page.locator("[name=servers]").fill(json.dumps({"mcpServers": {"one": server}}))
+    page.get_by_role("button", name="Use these servers").click()
+    expect(page.get_by_role("alert").first).to_contain_text("${NAME}")
+    assert not [path for path in ui.runs.rglob("*") if path.is_file() and "sk-0123456789" in path.read_text()]
+
+
+def test_an_agent_and_data_of_ones_own(page: Any, expect: Callable[..., Any], tmp_path: Path) -> None:
+    data = write_lines(tmp_path / "data.jsonl", [{"prompt": "What colour is Bale?", "answer": "red"}])
+    agent = tmp_path / "agent.py"
+    agent.write_text("print('red')\n")
+    page.goto("/new")
+    page.locator("[name=agent]").fill(f"{sys.executable} {agent}")
+    preview = page.locator("#preview")
+    expect(preview.get_by_role("alert")).to_be_visible()  # what is missing, in the command line's words
+    page.locator("[name=data]").fill(str(data))
+    page.locator("[name=eval-data]").fill(str(data))
+    page.locator("[name=model]").fill(str(tmp_path))
+    page.get_by_role("button", name="Show the first rows").click()
+    expect(page.locator("#rows")).to_contain_text("What colour is Bale?")
+    expect(preview).to_contain_text("the whole configuration")
+    expect(preview.locator("pre").first).to_contain_text("--agent")
+
+
+def test_a_mistake_is_said_in_the_command_lines_words(page: Any, expect: Callable[..., Any]) -> None:
+    fill_search(page, "one", 4)
+    page.locator("[name=keys]").fill("train.stepps=3")
+    expect(page.locator("#preview [role=alert]")).to_contain_text("train.steps")
+    page.get_by_role("button", name="Start").click()
+    expect(page.get_by_role("heading", name="That did not work")).to_be_visible()
