@@ -29,7 +29,9 @@ async def serve(
 
         from rlfactory_core.web.app import create_app
     except ImportError as error:
-        raise MissingExtraError("`rlfactory ui`", "ui") from error
+        raise MissingExtraError(
+            "`rlfactory ui` needs a small web server: python -m pip install 'rlfactory-core[ui]'"
+        ) from error
     access = Access(listener.getsockname()[1], hosts, password)
     config = uvicorn.Config(
         create_app(runs, access),
