@@ -267,9 +267,10 @@ def test_pasted_servers_are_saved_without_secrets(browser: TestClient, folder: R
 
 def test_the_first_rows_of_data(browser: TestClient, tmp_path: Path) -> None:
     path = tmp_path / "train.jsonl"
-    path.write_text('{"prompt": "Who <i>?", "answer": "Ada"}\n' * 9)
+    path.write_text('{"prompt": "Who <i>?", "info": {"answer": "Ada"}}\n' * 9)
     page = browser.post("/new/data", data={"data": str(path)}, headers=PART).text
     assert page.count("Who &lt;i&gt;?") == 5
+    assert '<option value="info.answer">' in page
     assert "cannot be read: No such file" in refused(browser, "/new/data", data=str(tmp_path / "none.jsonl"))
     path.write_text("nonsense\n")
     assert "not all JSON" in refused(browser, "/new/data", data=str(path))

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from rlfactory_core.config.sections import EvalConfig, Section, TrainConfig
+from rlfactory_core.config.sections import DataColumns, EvalConfig, Section, TrainConfig
 from rlfactory_core.errors import UsageError
 from rlfactory_core.web import processes
 from rlfactory_core.web.commands import Outcome
@@ -113,7 +113,17 @@ async def new_run(request: Request) -> Response:
     runs = [entry.name for entry in site.catalogue.entries()][:50]
     start = request.query_params.get("from", "")
     given = {"config": str(site.catalogue.folder(start).config)} if start else dict(request.query_params)
-    return page(request, "new.jinja", plugins=known, fields=fields, runs=runs, given=given, place=site.catalogue.runs)
+    columns = [_field(f"data.columns.{key}", DataColumns, key) for key in DataColumns.model_fields]
+    return page(
+        request,
+        "new.jinja",
+        plugins=known,
+        fields=fields,
+        columns=columns,
+        runs=runs,
+        given=given,
+        place=site.catalogue.runs,
+    )
 
 
 def _field(name: str, section: type[Section], key: str) -> Field:
@@ -172,17 +182,29 @@ async def call(request: Request) -> Response:
 async def data(request: Request) -> Response:
     """The first rows of a file."""
     path = Path(first(await posted(request), "data"))
-    return part("rows.jinja", rows=await asyncio.to_thread(_first_rows, path), path=path)
+    rows = await asyncio.to_thread(_first_rows, path)
+    names = dict.fromkeys(name for row in rows for name in _columns(row))
+    shown = [json.dumps(row, ensure_ascii=False, indent=1) for row in rows]
+    return part("rows.jinja", rows=shown, names=list(names), path=path)
 
 
-def _first_rows(given: Path) -> list[str]:
+def _columns(value: Any, path: str = "") -> Iterator[str]:
+    """The names of a row's columns, those within structs with dots."""
+    if not isinstance(value, dict):
+        yield path
+        return
+    for name, each in value.items():
+        yield from _columns(each, f"{path}.{name}" if path else str(name))
+
+
+def _first_rows(given: Path) -> list[Any]:
     path = given.expanduser()
     if path.suffix != ".jsonl":
         raise UsageError(f"{path}: only the rows of .jsonl files are shown here; others are read when the run starts.")
     try:
         with path.open("rb") as file:
             lines = [file.readline(_LONGEST_LINE) for _ in range(_ROWS_SHOWN)]
-        return [json.dumps(json.loads(line), ensure_ascii=False, indent=1) for line in lines if line.strip()]
+        return [json.loads(line) for line in lines if line.strip()]
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}.") from error
     except ValueError as error:
