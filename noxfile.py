@@ -171,15 +171,20 @@ def full(session: nox.Session) -> None:
         session.notify(name)
 
 
-def database_servers(session: nox.Session) -> None:
-    """PostgreSQL and MariaDB from the system's packages, where they are missing and may be installed."""
-    present = [*Path("/usr/lib/postgresql").glob("*/bin/initdb")] and shutil.which("mariadbd")
-    if present or os.geteuid() != 0 or not shutil.which("apt-get"):
-        return  # without them, the tests that need them are skipped
+def install_packages(session: nox.Session, *packages: str) -> bool:
+    """Debian's packages, where they may be installed; without them, the tests that need them are skipped."""
+    if os.geteuid() != 0 or not shutil.which("apt-get"):
+        return False
     session.run("apt-get", "update", "-qq", external=True)
     quietly = {"DEBIAN_FRONTEND": "noninteractive"}
-    packages = ("postgresql", "mariadb-server-core", "mariadb-client-core")
     session.run("apt-get", "install", "-qq", "--no-install-recommends", *packages, external=True, env=quietly)
+    return True
+
+
+def database_servers(session: nox.Session) -> None:
+    """PostgreSQL and MariaDB, where they are missing."""
+    if not ([*Path("/usr/lib/postgresql").glob("*/bin/initdb")] and shutil.which("mariadbd")):
+        install_packages(session, "postgresql", "mariadb-server-core", "mariadb-client-core")
 
 
 @nox.session
@@ -254,28 +259,18 @@ def agents(session: nox.Session) -> None:
     run_in(session, make_agents(session), "pytest", *pytest, *session.posargs)
 
 
-def has_chromium(session: nox.Session) -> bool:
-    """Whether Debian's Chromium is there; it is installed where it is missing and may be."""
-    if not shutil.which("chromium") and os.geteuid() == 0 and shutil.which("apt-get"):
-        session.run("apt-get", "update", "-qq", external=True)
-        quietly = {"DEBIAN_FRONTEND": "noninteractive"}
-        session.run("apt-get", "install", "-qq", "--no-install-recommends", "chromium", external=True, env=quietly)
-    return shutil.which("chromium") is not None
-
-
 @nox.session
 def browser(session: nox.Session) -> None:
     """`rlfactory ui` in a real browser."""
-    if not has_chromium(session):
+    if not shutil.which("chromium") and not install_packages(session, "chromium"):
         session.skip("chromium is not here, and only root can install it")
     make_everything(session)
     made(session, SHARED, *group("browser"))
     place = ENVIRONMENTS / "axe"
     node = made(session, place / "node", NODE)
     run_in(session, node, "npm", "install", "--silent", "--no-audit", "--prefix", str(place), AXE)
-    axe = {"RLFACTORY_AXE": str(place / "node_modules" / "axe-core" / "axe.min.js")}
-    pytest = ("-q", *IN_TWO, BROWSER_TESTS)
-    run_in(session, SHARED, "pytest", *pytest, *session.posargs, env={**TESTS_CACHE, **axe})
+    settings = {**TESTS_CACHE, "RLFACTORY_AXE": str(place / "node_modules" / "axe-core" / "axe.min.js")}
+    run_in(session, SHARED, "pytest", "-q", *IN_TWO, BROWSER_TESTS, *session.posargs, env=settings)
 
 
 def make_verl(session: nox.Session) -> Path:

@@ -15,6 +15,7 @@ import click
 from rlfactory_core.cli.output import echo
 from rlfactory_core.errors import UsageError
 from rlfactory_core.reporting.folder import RUNS
+from rlfactory_core.utils.listening import listener
 
 _ANY_4, _ANY_6 = str(ipaddress.IPv4Address(0)), str(ipaddress.IPv6Address(0))
 PASSWORD = "RLFACTORY_UI_PASSWORD"
@@ -36,8 +37,8 @@ def ui(runs: Path, host: str, port: int, no_open: bool) -> None:
 
     loopback = _is_loopback(host)
     password = None if loopback else _password(host)
-    listener = _listen(host, port)
-    port = listener.getsockname()[1]
+    listening = _listen(host, port)
+    port = listening.getsockname()[1]
     hosts = frozenset(f"{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]")) if loopback else frozenset()
     anywhere = host in (_ANY_4, _ANY_6)
     address = f"http://{_written('127.0.0.1' if anywhere else host)}:{port}"
@@ -48,7 +49,7 @@ def ui(runs: Path, host: str, port: int, no_open: bool) -> None:
         if not no_open and sys.stdout.isatty() and (sys.platform != "linux" or os.environ.get("DISPLAY")):
             webbrowser.open(link)
 
-    asyncio.run(serve(runs, listener, hosts, password, ready))
+    asyncio.run(serve(runs, listening, hosts, password, ready))
 
 
 def _is_loopback(host: str) -> bool:
@@ -71,16 +72,10 @@ def _password(host: str) -> str:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # The protocol is named because asyncio sets TCP_NODELAY only then: without it each answer waits for 40 ms.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind((host, port))
+        return listener(host, port)
     except OSError as error:
-        listener.close()
         raise UsageError(f"cannot listen on {host}, port {port}: {error.strerror}. Choose another --port.") from error
-    return listener
 
 
 def _written(host: str) -> str:

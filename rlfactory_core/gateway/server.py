@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import secrets
-import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from rlfactory_core.gateway.protocols.anthropic_messages import AnthropicMessage
 from rlfactory_core.gateway.protocols.base import Reply, WireFormat
 from rlfactory_core.gateway.protocols.chat_completions import ChatCompletions
 from rlfactory_core.gateway.protocols.responses import Responses
+from rlfactory_core.utils.listening import listener
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -88,10 +88,7 @@ class Gateway:
         if self._serving is not None:
             return
         uvicorn, application = _application(self._handle)
-        # The protocol is named because asyncio sets TCP_NODELAY only then: without it each answer waits for 40 ms.
-        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(("127.0.0.1", 0))
+        listening = listener("127.0.0.1")
         config = uvicorn.Config(
             application,
             log_config=None,
@@ -105,14 +102,14 @@ class Gateway:
         )
         self._server = uvicorn.Server(config)
         # Not `serve`, which takes over the process's signals.
-        self._serving = asyncio.create_task(self._server._serve(sockets=[listener]))
+        self._serving = asyncio.create_task(self._server._serve(sockets=[listening]))
         async with asyncio.timeout(_START_DEADLINE_S):
             while not self._server.started:
                 if self._serving.done():
                     await self._serving
                     raise RuntimeError("the gateway ended at its start")
                 await asyncio.sleep(0.001)
-        self._address = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+        self._address = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
 
     async def close(self) -> None:
         """Stop listening; it may be called repeatedly."""

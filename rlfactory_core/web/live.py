@@ -9,7 +9,7 @@ from rlfactory_core.errors import ConfigError
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.progress import count_text, number_label
 from rlfactory_core.reporting.report import Section, behaviour, learning, results, speed, update
-from rlfactory_core.reporting.run_data import RunData, scorers, success_metric
+from rlfactory_core.reporting.run_data import RunData, scorers
 from rlfactory_core.web.metrics_file import MetricsFile, Row
 
 _RATE_STEPS = 20  # of the last steps, for the time that is left
@@ -67,10 +67,9 @@ class LiveRun:
     def seconds_left(self) -> float | None:
         """From the last steps; None if it is not known."""
         rows = [row for row in self.rows()[-_RATE_STEPS:] if row.get("step_s")]
-        total = int((self.config.get("train") or {}).get("steps") or 0)
         if not rows:
             return None
-        left = total - int(rows[-1].get("step") or 0)
+        left = self._configured("steps") - int(rows[-1].get("step") or 0)
         return left * sum(row["step_s"] or 0.0 for row in rows) / len(rows) if left > 0 else None
 
     def warnings(self) -> Iterator[str]:
@@ -78,7 +77,7 @@ class LiveRun:
         rows = self.rows()[-_WARN_STEPS:]
         if len(rows) < _WARN_STEPS:
             return
-        played = _group_count(self.config)
+        played = self._configured("prompts_per_step")
         if all((row.get("masked") or 0) > 0 and row.get("skipped") for row in rows):
             yield f"In the last {_WARN_STEPS} steps too many trajectories were masked: nothing was trained."
         if played and all((row.get("equal_groups") or 0) >= played for row in rows):
@@ -95,9 +94,6 @@ class LiveRun:
             if all(row.get(name) for row in rows):
                 yield f"Each of the last {_WARN_STEPS} steps had {number_label(name.split('/')[1])} faults."
 
-    def metric(self) -> str:
-        return success_metric(self.folder.read_summary())
-
-
-def _group_count(config: Mapping[str, Any]) -> int:
-    return int((config.get("train") or {}).get("prompts_per_step") or 0)
+    def _configured(self, key: str) -> int:
+        """A number of the configuration's section ``train``; 0 if it is not known."""
+        return int((self.config.get("train") or {}).get(key) or 0)

@@ -22,7 +22,7 @@ from rlfactory_nl2sql.instances.boundaries import NULL_TESTS, around
 from rlfactory_nl2sql.instances.characters import CHARACTERS, character
 from rlfactory_nl2sql.instances.checks import Checks
 from rlfactory_nl2sql.instances.columns import order
-from rlfactory_nl2sql.instances.demands import demands_of
+from rlfactory_nl2sql.instances.demands import Demands, demands_of
 from rlfactory_nl2sql.instances.domains import Domain, Kind, learn
 from rlfactory_nl2sql.instances.filling import Filling
 from rlfactory_nl2sql.instances.links import Keys, Link, in_order, links_of, sound
@@ -68,25 +68,12 @@ def vary(
     }
     asked_for_null |= set(aggregated or ()) - _references(links, tables)
     domains = {
-        name: tuple(
-            learn(
-                column,
-                [row[place] for row in given.get(name.lower(), ())],
-                partial(checks[name].allows, place),
-                nulls_matter=(name.lower(), column.name.lower()) in asked_for_null,
-            )
-            for place, column in enumerate(table.columns)
-        )
+        name: _domains(table, given.get(name.lower(), ()), checks[name], asked_for_null)
         for name, table in tables.items()
     }
     rng = random.Random(f"{seed} {number}")
     kind = character(number)
-    demands = demands_of(tables, domains, links, constants)
-    if kind.unmet is not None:
-        demands = demands.unsized()
-        conditions = random.Random(seed).sample(list(demands.boundaries), len(demands.boundaries))
-        if kind.unmet < len(conditions):
-            demands = demands.unmet(conditions[kind.unmet])
+    demands = _without(demands_of(tables, domains, links, constants), kind.unmet, seed)
     summed = sorted(aggregated or ()) if number % 2 == 0 else []  # not always: a small type cannot hold a sum
     dominated = summed and [summed[number // len(CHARACTERS) % len(summed)]]
     filling = Filling(tables, domains, links, demands, kind, rng)
@@ -107,6 +94,29 @@ def vary(
     for made in rows.values():
         rng.shuffle(made)  # the order of rows must not depend on their roles
     return {name: [tuple(row) for row in rows.get(name, ())] for name in tables}
+
+
+def _domains(
+    table: Table, given: Sequence[Row], checks: Checks, asked_for_null: Collection[TableColumn]
+) -> tuple[Domain, ...]:
+    return tuple(
+        learn(
+            column,
+            [row[place] for row in given],
+            partial(checks.allows, place),
+            nulls_matter=(table.name.lower(), column.name.lower()) in asked_for_null,
+        )
+        for place, column in enumerate(table.columns)
+    )
+
+
+def _without(demands: Demands, unmet: int | None, seed: int) -> Demands:
+    """Of the conditions in an order by ``seed``, no row meets this one; None: each is met."""
+    if unmet is None:
+        return demands
+    demands = demands.unsized()
+    conditions = random.Random(seed).sample(list(demands.boundaries), len(demands.boundaries))
+    return demands.unmet(conditions[unmet]) if unmet < len(conditions) else demands
 
 
 def _bring_together(
