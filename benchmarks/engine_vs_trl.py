@@ -87,7 +87,8 @@ class Ours:
 
     def prompts(self, steps: int) -> list[Sample]:
         """Those of all steps, in order."""
-        return [sample for step in range(1, steps + 1) for sample in self.trainer.rollouts.prompts(step)]
+        rollouts = self.trainer.rollouts
+        return [rollouts.samples[index] for step in range(1, steps + 1) for index in rollouts.prompts.step(step)]
 
     def tool_text(self, sample: Sample) -> str:
         """What the prompt says of the tool."""

@@ -14,7 +14,7 @@ from typing import Any
 from loopback import MAX_TOKENS
 from machine import sized
 from overlap import Latency, SlowTool, is_two_hop
-from parts import local_run, save, trainer_of, warm_started
+from parts import local_run, play_batch, save, trainer_of, warm_started
 from rlfactory_judge.options import JudgeOptions
 from rlfactory_judge.rubrics.rubric import Rubric
 from rlfactory_judge.scoring.judge import OutcomeJudge
@@ -78,7 +78,7 @@ def options_of(judge: Judge, local: str) -> dict[str, Any]:
 
 async def warmed_up(local: LocalRun, latency: CutLatency) -> Trainer:
     trainer = trainer_of(local, [], is_two_hop)
-    await trainer._collect(100)  # without waiting, of prompts that are not measured
+    await play_batch(trainer, 100)  # without waiting, of prompts that are not measured
     latency.scale = TOOL_S
     return trainer
 
@@ -132,11 +132,11 @@ async def overlap(judge: Judge, local: str, model: Path, scratch: Path) -> list[
         bare, ours = await warmed_up(plain, slow), await warmed_up(judged, slow_too)
         rollouts = Rollouts(judged.rollouts.runtime.rewards)
         for step in range(1, judge.batches + 1):
-            without = 0.0 if step % 2 else (await bare._collect(step))[1]
+            without = 0.0 if step % 2 else (await play_batch(bare, step))[1]
             rollouts.ended.clear()
-            groups, seconds = await ours._collect(step)
+            groups, seconds = await play_batch(ours, step)
             ends = dict(rollouts.ended)
-            without = without or (await bare._collect(step))[1]
+            without = without or (await play_batch(bare, step))[1]
             behind = await score_behind(groups, options)
             last = max(ends.values())
             scored = [(ends[one.sample.id, one.attempt], one.score) for group in groups for one in group.trajectories]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
+import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -13,6 +15,7 @@ from typing import Any
 import torch
 from machine import MINIATURE
 
+from rlfactory_core.algo.schedule import UniformPrompts
 from rlfactory_core.engines.base import EngineRun
 from rlfactory_core.engines.local.local_run import LocalRun, opened
 from rlfactory_core.engines.local.model.loading import quiet_transformers
@@ -25,7 +28,7 @@ from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.progress import NullProgress
 from rlfactory_core.runner import prepare
 from rlfactory_core.tasks.task import Task
-from rlfactory_core.types import Sample
+from rlfactory_core.types import Group, Sample
 
 SEED = 0
 # Qwen3 shapes; the first is the search task's own tiny model, the second holds it (see `grown`).
@@ -126,6 +129,15 @@ async def local_run(
             yield local
 
 
+async def play_batch(trainer: Trainer, step: int) -> tuple[list[Group], float]:
+    """The groups of a step without an update, and the seconds that they took."""
+    start, size = time.perf_counter(), trainer.config.train.prompts_per_step
+    positions = range((step - 1) * size, step * size)
+    trainer.rollouts.draw(positions)
+    groups = await asyncio.gather(*map(trainer.rollouts.start, positions))
+    return list(groups), time.perf_counter() - start
+
+
 def trainer_of(
     local: LocalRun,
     results: list[StepResult],
@@ -140,6 +152,8 @@ def trainer_of(
 
     parts = local.rollouts
     samples = [sample for sample in parts.samples if chosen(sample)]
-    rollouts = Rollouts(parts.runtime, parts.sampler, parts.workers, samples, [])
-    observer = Observer(NullProgress(), on_step, lambda step: None)
+    config = parts.runtime.config
+    prompts = UniformPrompts(samples, config.train.prompts_per_step, config.seed)
+    rollouts = Rollouts(parts.runtime, parts.sampler, parts.workers, samples, [], prompts)
+    observer = Observer(NullProgress(), on_step, lambda step, pending: None)
     return replace(local, rollouts=rollouts).trainer(local.learner(), observer)

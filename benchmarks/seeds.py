@@ -29,15 +29,16 @@ class Run(Protocol):
 R = TypeVar("R", bound=Run)
 
 
-def run_plugin(plugin: str, seed: int, scratch: Path) -> tuple[float, Path]:
+def run_plugin(plugin: str, seed: int, scratch: Path, name: str = "run", *keys: str) -> tuple[float, Path]:
     """The whole command in a process of its own, with an empty cache: its seconds of wall time, and the run's folder.
 
+    The runs of one seed have names of their own, and share their cache; ``keys`` are further ones, such as train.lr=1.
     A miniature takes two steps, and warm-started models from the cache that the environment names, if it does.
     """
-    out, cache = scratch / f"run-{seed}", scratch / f"cache-{seed}"
+    out, cache = scratch / f"{name}-{seed}", scratch / f"cache-{seed}"
     os.environ["RLFACTORY_CACHE"] = sized(str(cache), os.environ.get("RLFACTORY_CACHE", str(cache)))
     command = [sys.executable, "-m", "rlfactory_core", "run", "--plugin", plugin]
-    command += ["--seed", str(seed), "--out", str(out)]
+    command += ["--seed", str(seed), "--out", str(out), *keys]
     command += sized(
         [], ["--steps", "2", "eval.every=1", "eval.limit=24", "train.prompts_per_step=4", "train.workers=1"]
     )

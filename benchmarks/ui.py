@@ -5,10 +5,16 @@
 200 runs. One of them has 100,000 steps, one has 1,000,000 trajectories. The server is a process of its own; times are
 those of whole requests over the loopback, the median of five unless it says "first". The processor time of an update is
 the server's own, from one new line of metrics to the page part that shows it.
+
+A training beside an open page: the search demo is trained several times from the same seed, so that all trainings take
+the same steps. While it goes on, a page of the run is opened and closed again every few steps; it holds the run's
+server-sent events, and fetches the changed part as a browser does, without drawing it. Every step is timed as often
+with a page as without. Headline, fixed before the run that is published: the ratio of the sums over all steps.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import random
@@ -18,7 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -32,6 +38,8 @@ from rlfactory_core.types import Message, Sample, Score, StopReason, ToolCall, T
 RUNS, STEPS, TRAJECTORIES = sized(200, 8), sized(100_000, 2_000), sized(1_000_000, 2_000)
 IN_A_FILE = sized(500, 100)  # trajectories of a step
 METRICS = 60  # numbers a step
+SETTINGS = ("rollout.deterministic=true", "eval.limit=8", "eval.every=0", "checkpoint.every=0")
+TRAININGS, TRAINED, BLOCK = sized(6, 2), sized(48, 4), sized(6, 1)  # runs; their steps; steps with a page, then without
 PAGES = (  # what, path, and the seconds that its first request may take
     ("the list of runs", "/", 0.5),
     ("the run of many steps", "/runs/long", 1.0),
@@ -126,6 +134,63 @@ def updates(client: httpx.Client, pid: int, runs: Path, count: int = 20) -> floa
     return (processor_s(pid) - before) / count
 
 
+async def hold_page(client: httpx.AsyncClient, name: str) -> None:
+    """A page of a run, open until it is cancelled."""
+    async with client.stream("GET", f"/runs/{name}/events", timeout=None) as answer:
+        answer.raise_for_status()
+        async for line in answer.aiter_lines():
+            if line.startswith("event:"):
+                renewal = asyncio.ensure_future(client.get(f"/runs/{name}/now"))
+                (await asyncio.shield(renewal)).raise_for_status()  # one that has begun is not cut off
+
+
+async def train(client: httpx.AsyncClient, runs: Path, name: str, first: bool) -> list[tuple[float, bool]]:
+    """The seconds of each step after the first block, and whether a page was open.
+
+    Args:
+        first: whether the page is open in the even blocks.
+    """
+    search = ("--plugin", "search", "--steps", str(TRAINED), *SETTINGS)
+    command = [sys.executable, "-m", "rlfactory_core", "run", *search, "--out", str(runs / name)]
+    quiet = asyncio.subprocess.DEVNULL
+    process = await asyncio.create_subprocess_exec(*command, stdout=quiet, stderr=quiet)
+    ended = asyncio.ensure_future(process.wait())
+    metrics, opened, page = RunFolder(runs / name).metrics, list[bool](), None
+    while not ended.done():
+        done = metrics.read_bytes().count(b"\n") if metrics.exists() else 0
+        while len(opened) <= done:
+            opened.append((len(opened) // BLOCK % 2 == 0) == first)
+        if opened[-1] and done >= BLOCK and page is None:
+            page = asyncio.ensure_future(hold_page(client, name))
+        elif page is not None and not opened[-1]:
+            await closed(page)
+            page = None
+        await asyncio.sleep(0.02)
+    if page is not None:
+        await closed(page)
+    assert ended.result() == 0
+    times = [float(row["step_s"] or 0.0) for row in RunFolder(runs / name).read_metrics()]
+    return list(zip(times, opened, strict=False))[BLOCK:]
+
+
+async def closed(page: asyncio.Future[None]) -> None:
+    """Raises what the page has raised before."""
+    page.cancel()
+    with suppress(asyncio.CancelledError):
+        await page
+
+
+async def train_beside(client: httpx.Client, runs: Path) -> tuple[list[float], list[float]]:
+    """The seconds of each step, summed over the trainings: beside an open page, and without."""
+    beside, alone = [[0.0] * (TRAINED - BLOCK) for _ in range(2)]
+    async with httpx.AsyncClient(base_url=client.base_url, cookies=client.cookies, timeout=120.0) as pages:
+        for number in range(TRAININGS):
+            found = await train(pages, runs, f"training-{number}", first=number % 4 in (0, 3))
+            for step, (took, opened) in enumerate(found):
+                (beside if opened else alone)[step] += took
+    return beside, alone
+
+
 @dataclass(frozen=True)
 class Measured:
     what: str
@@ -148,6 +213,17 @@ def measure(runs: Path) -> Iterator[Measured]:
             client.get(f"/runs/many/trajectories?file=step-{step:06d}")
         after = memory_mb(pid)
         yield Measured("memory of the server", f"{before:.0f} MB, after 60 files {after:.0f} MB", after, 150, "MB")
+        yield slower(*asyncio.run(train_beside(client, runs)))
+
+
+def slower(beside: list[float], alone: list[float]) -> Measured:
+    each = [100 * (one / other - 1) for one, other in zip(beside, alone, strict=True)]
+    low, _, high = statistics.quantiles(each, n=4)
+    percent = 100 * (sum(beside) / sum(alone) - 1)
+    shown = (
+        f"{percent:+.1f} % ({sum(beside):.0f} s, {sum(alone):.0f} s; half of the steps: {low:+.1f} to {high:+.1f} %)"
+    )
+    return Measured("a training beside an open page", shown, percent, 2, "%")
 
 
 def main() -> None:

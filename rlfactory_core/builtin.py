@@ -38,6 +38,7 @@ def rlfactory_reward_scorers(register: Register) -> None:
     register("squad_em", lazy.Lazy("rlfactory_core.rewards.scorers:SquadEM"))
     register("squad_f1", lazy.Lazy("rlfactory_core.rewards.scorers:SquadF1"))
     register("env_reward", lazy.Lazy("rlfactory_core.rewards.scorers:EnvReward"))
+    register("overlong", lazy.Lazy("rlfactory_core.rewards.scorers:Overlong"))
     register("format", lazy.Lazy("rlfactory_core.rewards.scorers:Format"))
 
 
@@ -54,6 +55,12 @@ def rlfactory_chat_formats(register: Register) -> None:
     register("glm-4.5", lazy.LazyChatFormat(f"{chat}.glm:GlmFormat"))
     register("gpt-oss", lazy.LazyChatFormat(f"{chat}.gpt_oss:GptOssFormat"))
     register("hermes", lazy.LazyChatFormat(f"{chat}.hermes:HermesFormat"))
+
+
+@hookimpl
+def rlfactory_prompt_samplers(register: Register) -> None:
+    register("uniform", lazy.Lazy("rlfactory_core.algo.schedule:UniformPrompts"))
+    register("difficulty", lazy.Lazy("rlfactory_core.algo.difficulty:DifficultyPrompts"))
 
 
 @hookimpl

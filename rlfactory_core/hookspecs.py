@@ -62,6 +62,11 @@ class Hookspecs:
         """``factory() -> Engine``; optional attributes: `engines.EngineFactoryTraits` and `engines.EngineTraits`."""
 
     @hookspec
+    def rlfactory_prompt_samplers(self, register: Register) -> None:
+        """``factory(samples: Sequence[Sample], per_step: int, seed: int) -> PromptSampler``, for ``train.prompts``; the
+        protocol is in `algo.prompts`."""
+
+    @hookspec
     def rlfactory_commands(self, register: Register) -> None:
         """``factory() -> click.Command`` for ``rlfactory NAME …``; NAME is the plugin's name."""
 
@@ -78,6 +83,11 @@ class Hookspecs:
     def rlfactory_report_sections(self, register: Register) -> None:
         """``factory(run: reporting.RunData) -> reporting.Section | None``, a part of ``report.html`` of each run that
         uses the plugin, also of a stopped one; None if the run has nothing to show."""
+
+    @hookspec
+    def rlfactory_trajectory_sections(self, register: Register) -> None:
+        """``factory(trajectory: Trajectory, config: dict) -> reporting.Section | None``, a part of a trajectory's page
+        in ``rlfactory ui``, for runs that use the plugin. ``config`` is the run's, as in ``config.yaml``."""
 
     @hookspec
     def rlfactory_recipes(self, register: Register) -> None:

@@ -171,6 +171,7 @@ class SampledTokens:
     logprobs: tuple[float, ...]  # as long as token_ids; at the sampling temperature (greedy: at 1), before top-p
     finish: Literal["stop", "length"]
     version: int = 0  # of the weights that sampled the first token: the number of updates before
+    versions: tuple[int, ...] = ()  # one for each token if the weights changed within the turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +230,12 @@ class Turn:
     tools_s: float = 0.0
     row: int = 0  # the `Row` of the trajectory that it belongs to
     fork: str = ""  # why it begins a row of its own, such as ``edited_history``; empty in a trajectory's first row
+    versions: tuple[int, ...] = ()  # as in `SampledTokens`
+
+    @property
+    def token_versions(self) -> tuple[int, ...]:
+        """The version of the weights that sampled each token."""
+        return self.versions or (self.version,) * len(self.sampled_ids)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ def build_batches(
     microbatch_tokens: int,
     seed: int,
     aggregation: Aggregation = "token",
+    max_tokens: int = 1,
 ) -> tuple[TrainBatch, ...]:
     """Compute advantages, select the sequences with a gradient, shuffle them by ``seed``, and cut them into batches.
 
@@ -28,6 +29,9 @@ def build_batches(
     (`trajectory_weights`), so that a trajectory does not weigh more because it was cut into rows.
     A micro-batch holds sequences of similar length, and their number times the longest stays within
     ``microbatch_tokens``. A sequence longer than that has a micro-batch of its own.
+
+    Args:
+        max_tokens: the most tokens that a trajectory may have, for the aggregation ``constant``.
 
     Raises:
         ConfigError: unknown ``advantage``.
@@ -40,7 +44,7 @@ def build_batches(
         for trajectory, value in zip(live, group_advantages(advantage, rewards), strict=True):
             if value and trajectory.num_sampled:
                 with_gradient.append((trajectory, value))
-    weights = trajectory_weights(aggregation, [trajectory.num_sampled for trajectory, _ in with_gradient])
+    weights = trajectory_weights(aggregation, [each.num_sampled for each, _ in with_gradient], max_tokens)
     trajectories = [
         [_sequence(row, value * weight) for row in trajectory.rows]
         for (trajectory, value), weight in zip(with_gradient, weights, strict=True)

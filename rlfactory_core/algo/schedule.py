@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from rlfactory_core.algo.prompts import Played
+from rlfactory_core.types import Sample
 from rlfactory_core.utils.seeds import derive_seed
 
 
@@ -31,3 +35,28 @@ class PromptSchedule:
             random.Random(derive_seed(self._seed, "epoch", epoch)).shuffle(order)
             self._shuffled = (epoch, order)
         return self._shuffled[1][place]
+
+
+class UniformPrompts:
+    """Each sample once an epoch, in the order of `PromptSchedule`; replacements have orders of their own."""
+
+    def __init__(self, samples: Sequence[Sample], per_step: int, seed: int) -> None:
+        self._samples, self._per_step, self._seed = len(samples), per_step, seed
+        self._schedule = PromptSchedule(self._samples, per_step, seed)
+        self._replacements: dict[int, PromptSchedule] = {}  # by the replacement's number
+
+    def step(self, step: int) -> list[int]:
+        return self._schedule.step(step)
+
+    def replacement(self, step: int, place: int, number: int) -> int:
+        if number not in self._replacements:
+            seed = derive_seed(self._seed, "replacement", number)
+            self._replacements[number] = PromptSchedule(self._samples, self._per_step, seed)
+        return self._replacements[number].index((step - 1) * self._per_step + place)
+
+    def played(self, groups: Sequence[Played]) -> None: ...
+
+    def state(self) -> Mapping[str, Any]:
+        return {}
+
+    def load(self, state: Mapping[str, Any]) -> None: ...

@@ -94,11 +94,12 @@ def _played_by_server(
 
     from rlfactory_core.cli.ui.progress import make_progress
     from rlfactory_core.runner.evaluating import evaluate_run
+    from rlfactory_core.runner.subject import Named
 
     with tempfile.TemporaryDirectory(prefix="rlfactory-try-") as folder, make_progress(sys.stderr) as progress:
         few: dict[str, Any] = {"eval": {"limit": count, "sampled": False}, "out": f"{folder}/try"}
         given = [_held_out(each) if isinstance(each, Mapping) else each for each in overrides]
-        done = evaluate_run(plugin, model, api, None, [*given, few], progress)
+        done = evaluate_run(Named(plugin, model, api), [*given, few], progress)
         return list(done.folder.read_trajectories("eval-after"))
 
 

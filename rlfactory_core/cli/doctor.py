@@ -6,13 +6,16 @@ import os
 import platform
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import redirect_stdout
+from dataclasses import asdict
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 import click
 
 from rlfactory_core.cli.options import found_text
-from rlfactory_core.cli.output import echo
+from rlfactory_core.cli.output import echo, echo_json
 from rlfactory_core.errors import UsageError
 from rlfactory_core.plugins.diagnostics import Check, DoctorRequest, installed, requirement_checks
 from rlfactory_core.utils.cpu import usable_cores
@@ -35,20 +38,21 @@ WIDTH = 13  # of the names in the report
 @click.option("--engine", metavar="NAME", help="Check what this engine needs, and nothing else.")
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), help="Default: cuda on a GPU machine, else cpu.")
 @click.option("--install", is_flag=True, help="First install, with pip, what the engine lacks; asks nothing.")
+@click.option("--json", "as_json", is_flag=True, help="As a JSON object.")
 @click.pass_context
-def doctor(ctx: click.Context, engine: str | None, device: str | None, install: bool) -> None:
+def doctor(ctx: click.Context, engine: str | None, device: str | None, install: bool, as_json: bool) -> None:
     """Say what this machine and installation can do; exit with 1 where something is wrong."""
     from rlfactory_core.plugins.registry import Registry
 
     registry = Registry()
     if engine:
-        request = DoctorRequest(device, install, echo)
-        problems = _report(registry.find(engine, "diagnostic").make(request))
+        request = DoctorRequest(device, install, partial(echo, err=as_json))
+        checks = registry.find(engine, "diagnostic").make(request)
     elif device or install:
         raise UsageError("--device and --install belong to an engine: rlfactory doctor --engine NAME …")
     else:
-        problems = _report(_checks(registry))
-    echo(found_text(problems))
+        checks = _checks(registry)
+    problems = _report_json(checks) if as_json else _report(checks)
     ctx.exit(1 if problems else 0)
 
 
@@ -57,6 +61,15 @@ def _report(checks: Iterable[Check]) -> int:
     for check in checks:
         echo(f"{check.state:<8} {check.what:<{WIDTH}} {check.detail}")
         problems += check.state == "problem"
+    echo(found_text(problems))
+    return problems
+
+
+def _report_json(checks: Iterable[Check]) -> int:
+    with redirect_stdout(sys.stderr):  # a plugin may print when it is imported
+        found = list(checks)
+    problems = sum(check.state == "problem" for check in found)
+    echo_json({"checks": [asdict(check) for check in found], "problems": problems})
     return problems
 
 

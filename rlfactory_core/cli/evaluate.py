@@ -57,10 +57,11 @@ def evaluate(
     """
     from rlfactory_core.cli.ui.progress import make_progress
     from rlfactory_core.runner.evaluating import evaluate_run
+    from rlfactory_core.runner.subject import Named
 
     overrides: list[str | Mapping[str, Any]] = [nested(options, PLACES), *task_options(rest)]
     with make_progress(sys.stderr if as_json else sys.stdout) as progress:
-        done = evaluate_run(plugin, model, api, file, overrides, progress, judge, recipe)
+        done = evaluate_run(Named(plugin, model, api, file, judge, recipe), overrides, progress)
     if as_json:
         echo_json(_record(done))
         return

@@ -9,12 +9,15 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from math import isfinite, nan
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from rlfactory_core.errors import ConfigError, UsageError
+from rlfactory_core.errors import ConfigError, MissingExtraError, UsageError
 from rlfactory_core.plugins.lazy import Lazy
+
+if TYPE_CHECKING:
+    from rlfactory_core.config import EngineSection, RunConfig
 
 _OPTION = re.compile(r"--([A-Za-z][\w.-]*)(?:=(.*))?", re.DOTALL)
 _NUMBER = re.compile(r"-[\d.]")
@@ -141,6 +144,86 @@ _AGENT_WORKERS = click.option(
 def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the options that ``run`` and ``eval`` share."""
     return _AGENT(_AGENT_WORKERS(MCP(REWARD(_JUDGE(_RECIPE(CONFIG(command)))))))
+
+
+PLACES = {
+    "data": ("data", "train"),
+    "eval_data": ("data", "eval"),
+    "mcp": ("tools", "mcp"),
+    "agent": ("agent", "command"),
+    "agent_workers": ("agent", "workers"),
+    "steps": ("train", "steps"),
+}
+_WHAT = (
+    click.option(
+        "--plugin", metavar="NAME|FILE.py", help="The task: an installed plugin's name, or a one-file plugin."
+    ),
+    click.option("--engine", metavar="NAME", help="The engine that trains. Default: local, in this process."),
+    click.option(
+        "--model", metavar="PATH|HUB_ID", help="A Hugging Face causal LM. Default: the task's own tiny model."
+    ),
+    click.option("--data", type=click.Path(path_type=Path), help="Training data of your own: JSONL or parquet."),
+    click.option("--eval-data", type=click.Path(path_type=Path), help="Held-out data of your own."),
+    run_options,
+    SEED,
+    click.option("--device", help="auto, cpu, cuda or cuda:N."),
+)
+
+
+def whole_run_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds those that say what a run is; `PLACES` has where they stand in the configuration."""
+    for option in reversed(_WHAT):
+        command = option(command)
+    return command
+
+
+def engine_sections(plugin: str | None, engine: str | None) -> dict[str, type[EngineSection]]:
+    """The sections of the built-in engines and of those that the command line names; the chosen engine is the last."""
+    from rlfactory_core.plugins.registry import Registry
+
+    registry = Registry()
+    if plugin is not None:
+        registry.task(plugin)
+    chosen = engine and registry.find(engine, "engine").name
+    return dict(sorted(registry.engine_sections().items(), key=lambda item: item[0] == chosen))
+
+
+def engine_options(engines: Mapping[str, type[EngineSection]]) -> dict[str, str]:
+    """The options of engines for `task_options`, and the key that each sets."""
+    return {name: f"{engine}.{name}" for engine, section in engines.items() for name in section.options}
+
+
+def described_run(options: Mapping[str, Any], rest: Sequence[str]) -> tuple[RunConfig, dict[str, Any]]:
+    """The configuration of a run with these `whole_run_options`, which no engine has checked; and as plain data.
+
+    Raises:
+        UsageError: it is invalid.
+    """
+    from rlfactory_core.plugins.registry import Registry
+    from rlfactory_core.runner.resolving import load_recipe, resolve, written_config
+
+    given = dict(options)
+    file, judge, recipe = (given.pop(name) for name in ("file", "judge", "recipe"))
+    own = engine_options(engine_sections(given["plugin"], given["engine"]))
+    registry = Registry()
+    base = load_recipe(recipe, registry) if recipe else {}
+    config = resolve(registry, file, [nested(given, PLACES), *task_options(rest, own)], base, judge)
+    return config, written_config(config, registry)
+
+
+@contextmanager
+def needs_local() -> Iterator[None]:
+    """For imports of the local engine.
+
+    Raises:
+        MissingExtraError: one of its packages is not installed.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(
+            f"This needs {error.name}, which is not installed: python -m pip install 'rlfactory-core[local]'"
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)

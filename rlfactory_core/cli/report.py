@@ -3,33 +3,49 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import click
 
 from rlfactory_core.cli.output import echo
 
+if TYPE_CHECKING:
+    from rlfactory_core.reporting.report import Section
+
 
 @click.command()
 @click.argument("run")
 @click.option("--json", "as_json", is_flag=True, help="Write no page; print the sections of the run's plugins as JSON.")
-def report(run: str, as_json: bool) -> None:
+@click.option("--trajectory", metavar="FILE/NUMBER", help="Those of a trajectory, such as step-000010/0, as JSON.")
+def report(run: str, as_json: bool, trajectory: str | None) -> None:
     """Write the report.html of RUN (a folder, or a name under runs/) anew.
 
     A run writes it when it ends. This shows one that goes on, or one that was killed.
     """
     from rlfactory_core.plugins.registry import Registry
     from rlfactory_core.reporting.folder import RunFolder
-    from rlfactory_core.reporting.report import plugin_sections, write_report
+    from rlfactory_core.reporting.report import plugin_sections, trajectory_sections, write_report
     from rlfactory_core.reporting.run_data import RunData
     from rlfactory_core.runner.resolving import find_parts, run_config
+    from rlfactory_core.web import trajectory_files
 
     folder, registry = RunFolder.open(run), Registry()
     data = folder.read_config()
     registry.task(data["plugin"])  # it may bring the engine
     find_parts(registry, run_config(data, registry))
     makers = plugin_sections(registry)
-    if not as_json:
+    if trajectory is not None:
+        file, _, number = trajectory.rpartition("/")
+        if not number.isdecimal():
+            raise click.BadParameter(f"expected FILE/NUMBER, such as step-000010/0, got '{trajectory}'.")
+        _, stored = trajectory_files.trajectory(folder, file, int(number))
+        _print(trajectory_sections(registry, stored.trajectory, data))
+    elif as_json:
+        _print(make(RunData.read(folder, pairs=0)) for make in makers)
+    else:
         echo(str(write_report(folder, makers)))
-        return
-    found = (make(RunData.read(folder, pairs=0)) for make in makers)
-    echo(json.dumps([{"title": each.title, "html": each.html} for each in found if each is not None]))
+
+
+def _print(sections: Iterable[Section | None]) -> None:
+    echo(json.dumps([{"title": each.title, "html": each.html} for each in sections if each is not None]))

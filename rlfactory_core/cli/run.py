@@ -8,21 +8,21 @@ from typing import Any
 
 import click
 
-from rlfactory_core.cli.options import SEED, SETTINGS, meant_options, nested, run_options, task_options
+from rlfactory_core.cli.options import (
+    PLACES,
+    SETTINGS,
+    engine_options,
+    engine_sections,
+    meant_options,
+    nested,
+    task_options,
+    whole_run_options,
+)
 from rlfactory_core.cli.output import echo
-from rlfactory_core.config import EngineSection
 from rlfactory_core.config.loading import merge
 from rlfactory_core.errors import UsageError
 
 PASSED_ON = "rlfactory.passed_on"
-PLACES = {
-    "data": ("data", "train"),
-    "eval_data": ("data", "eval"),
-    "mcp": ("tools", "mcp"),
-    "agent": ("agent", "command"),
-    "agent_workers": ("agent", "workers"),
-    "steps": ("train", "steps"),
-}
 
 
 class RunCommand(click.Command):
@@ -50,15 +50,8 @@ class RunCommand(click.Command):
 
 
 @click.command(cls=RunCommand, context_settings=SETTINGS)
-@click.option("--plugin", metavar="NAME|FILE.py", help="The task: an installed plugin's name, or a one-file plugin.")
-@click.option("--engine", metavar="NAME", help="The engine that trains, see below. Default: local, in this process.")
-@click.option("--model", metavar="PATH|HUB_ID", help="A Hugging Face causal LM. Default: the task's own tiny model.")
-@click.option("--data", type=click.Path(path_type=Path), help="Training data of your own: JSONL or parquet.")
-@click.option("--eval-data", type=click.Path(path_type=Path), help="Held-out data of your own.")
-@run_options
+@whole_run_options
 @click.option("--steps", type=int, help="Training steps.")
-@SEED
-@click.option("--device", help="auto, cpu, cuda or cuda:N.")
 @click.option("--out", type=click.Path(path_type=Path), help="The run's folder. Default: runs/<time>-<plugin>.")
 @click.option("--logger", "loggers", multiple=True, help="tensorboard, wandb or trackio; may be repeated.")
 @click.option("--resume", "resumed", metavar="RUN", help="Go on with this run from its latest checkpoint.")
@@ -88,9 +81,8 @@ def run(
     from rlfactory_core.cli.ui.summary import print_summary
     from rlfactory_core.runner.resolving import explain
 
-    engines = _engine_sections(options["plugin"], options["engine"])
-    own = {name: f"{engine}.{name}" for engine, section in engines.items() for name in section.options}
-    overrides = task_options(rest, own)
+    engines = engine_sections(options["plugin"], options["engine"])
+    overrides = task_options(rest, engine_options(engines))
     passed_on = ctx.meta.get(PASSED_ON, [])
     if resumed is None:
         given = nested(options, PLACES)
@@ -111,17 +103,6 @@ def run(
         with make_progress(sys.stdout) as progress:
             folder = runner.resume(resumed, overrides, progress)
     print_summary(folder, sys.stdout)
-
-
-def _engine_sections(plugin: str | None, engine: str | None) -> dict[str, type[EngineSection]]:
-    """The sections of the built-in engines and of those that the command line names; the chosen engine is the last."""
-    from rlfactory_core.plugins.registry import Registry
-
-    registry = Registry()
-    if plugin is not None:
-        registry.task(plugin)
-    chosen = engine and registry.find(engine, "engine").name
-    return dict(sorted(registry.engine_sections().items(), key=lambda item: item[0] == chosen))
 
 
 def _resume_overrides(command: click.Command, options: dict[str, Any]) -> list[str]:

@@ -18,7 +18,11 @@ from rlfactory_core.errors import UsageError
 from rlfactory_core.types import Sample, ToolCall, ToolResult, ToolSpec
 
 if TYPE_CHECKING:
+    from rlfactory_core.config import ToolsConfig
+    from rlfactory_core.protocols import Tool
+    from rlfactory_core.tasks.parts import TaskParts
     from rlfactory_core.tasks.runtime import TaskRuntime
+    from rlfactory_core.tools.mcp.source import ServerState
 
 Found = TypeVar("Found")
 
@@ -35,9 +39,25 @@ def tools() -> None:
 @MCP
 @CONFIG
 @click.option("--json", "as_json", is_flag=True, help="The function schemas exactly as the model gets them.")
+@click.option(
+    "--servers",
+    is_flag=True,
+    help="Say how each MCP server starts, and list the others' tools if one fails; also tools.disabled, and limits.",
+)
 @REST
-def list_tools(plugin: str | None, mcp: Path | None, file: Path | None, as_json: bool, rest: tuple[str, ...]) -> None:
+@click.pass_context
+def list_tools(
+    ctx: click.Context,
+    plugin: str | None,
+    mcp: Path | None,
+    file: Path | None,
+    as_json: bool,
+    servers: bool,
+    rest: tuple[str, ...],
+) -> None:
     """List the tools: name, origin, description, arguments."""
+    if servers:
+        ctx.exit(_list_all(plugin, mcp, file, task_options(rest), as_json))
 
     async def look(runtime: TaskRuntime) -> list[tuple[ToolSpec, str]]:
         from rlfactory_core.tools.mcp.source import McpTool
@@ -55,6 +75,44 @@ def list_tools(plugin: str | None, mcp: Path | None, file: Path | None, as_json:
         from rlfactory_core.cli.ui.tools import print_tools
 
         print_tools(found, sys.stdout)
+
+
+def _list_all(plugin: str | None, mcp: Path | None, file: Path | None, overrides: Sequence[str], as_json: bool) -> int:
+    """Each tool, offered or not, and the state of each server; returns the exit code."""
+    from rlfactory_core.tools.limits import limits_by_tool, only_about
+    from rlfactory_core.tools.mcp.source import McpTool, try_servers
+
+    config, parts = _parts(plugin, mcp, file, overrides, without_servers=True)
+
+    async def look(runtime: TaskRuntime) -> tuple[Sequence[Tool], Sequence[ServerState]]:
+        own = runtime.tools
+        if config.mcp is None:
+            return own, ()
+        added, states = await try_servers(config.mcp, [tool.spec.name for tool in own])
+        return [*own, *added], states
+
+    found, states = _use_tools(parts, look)
+    known = only_about(config, found) if any(state.problem for state in states) else config
+    limits = limits_by_tool(known, found)
+    origins = {tool.spec.name: tool.server for tool in found if isinstance(tool, McpTool)}
+    if as_json:
+        records = [
+            {
+                **tool.spec.function_schema,
+                "server": origins.get(tool.spec.name),
+                "disabled": tool.spec.name in known.disabled,
+                "limits": limits[tool.spec.name].model_dump(),
+            }
+            for tool in found
+        ]
+        echo_json({"tools": records, "servers": [asdict(state) for state in states]})
+    else:
+        for tool in found:
+            off = "  disabled" if tool.spec.name in known.disabled else ""
+            echo(f"{tool.spec.name}  {origins.get(tool.spec.name, 'task')}{off}")
+        for state in states:
+            echo(f"MCP server {state.name}: {f'failed: {state.problem}' if state.problem else 'ready'}")
+    return 1 if any(state.problem for state in states) else 0
 
 
 @tools.command(context_settings=SETTINGS)
@@ -127,14 +185,34 @@ def _with_tools(
     use: Callable[[TaskRuntime], Awaitable[Found]],
 ) -> Found:
     """Start the tools as a run does, use them and stop them, also after Ctrl-C."""
-    from rlfactory_core.cli.ui.progress import make_progress
+    return _use_tools(_parts(plugin, mcp, file, overrides)[1], use)
+
+
+def _parts(
+    plugin: str | None,
+    mcp: Path | None,
+    file: Path | None,
+    overrides: Sequence[str],
+    *,
+    without_servers: bool = False,
+) -> tuple[ToolsConfig, TaskParts]:
+    """The tools' section, and the task that it belongs to; with the task's own tools alone, if wanted."""
     from rlfactory_core.plugins.registry import Registry
     from rlfactory_core.runner.resolving import find_parts, resolve_task
-    from rlfactory_core.tasks.runtime import TaskResources
 
     registry = Registry()
     given = nested({"plugin": plugin, "mcp": mcp}, {"mcp": ("tools", "mcp")})
-    parts = find_parts(registry, *resolve_task(registry, file, [given, *overrides]))
+    config, task = resolve_task(registry, file, [given, *overrides])
+    section = config.tools
+    if without_servers:
+        own = section.model_copy(update={"mcp": None, "overrides": {}, "disabled": ()})
+        config = config.model_copy(update={"tools": own})
+    return section, find_parts(registry, config, task)
+
+
+def _use_tools(parts: TaskParts, use: Callable[[TaskRuntime], Awaitable[Found]]) -> Found:
+    from rlfactory_core.cli.ui.progress import make_progress
+    from rlfactory_core.tasks.runtime import TaskResources
 
     async def session() -> Found:
         resources = TaskResources(parts)

@@ -131,6 +131,8 @@ class ToolsConfig(ToolLimits):
     total_concurrency: Positive = 512
     overrides: dict[str, dict[str, Any]] = {}
     """Limits of single tools: tool name -> the keys that differ."""
+    disabled: tuple[str, ...] = ()
+    """Names of tools that the model is not offered."""
 
 
 class LoraConfig(Section):
@@ -140,15 +142,44 @@ class LoraConfig(Section):
     targets: str = "all-linear"
 
 
+def _goals(value: Any, at: str = "") -> Any:
+    """Nested keys, as a metric with dots becomes on the command line, are joined; nothing stands for no goals."""
+    if not isinstance(value, Mapping):
+        return value or {}
+    goals: dict[str, Any] = {}
+    for name, goal in value.items():
+        key = f"{at}{name}"
+        goals |= _goals(goal, f"{key}.") if isinstance(goal, Mapping) else {} if goal is None else {key: goal}
+    return goals
+
+
+Goals = Annotated[dict[str, Annotated[float, Field(allow_inf_nan=False)]], BeforeValidator(_goals)]
+
+
 class TrainConfig(Section):
     """The update. The defaults suit a full fine-tune of a pretrained model; tasks with a tiny model bring their own."""
 
     steps: Natural = 100
+    """At most; see ``until`` and ``patience``."""
+    until: Goals = {}
+    """Held-out metric -> value, such as exact_match: 0.95 or sampled/exact_match: 0.9. The training ends after the
+    first evaluation that reaches all of them."""
+    patience: Natural = 0
+    """The training ends after so many evaluations in a row without a better held-out result; 0: it goes on."""
     prompts_per_step: Positive = 16
     group_size: Annotated[int, Field(ge=2)] = 8
+    prompts: str = "uniform"
+    """How the samples of a step are chosen. uniform: each once an epoch. difficulty: by what can still be learnt from
+    them. Or a name that a plugin registers."""
+    refill: bool = False
+    """Whether a group whose attempts all got the same reward, which teaches nothing, is replaced within the step."""
+    refill_factor: Annotated[int, Field(ge=2)] = 2
+    """With ``refill``, the most groups that are played for one that is wanted."""
     advantage: str = "grpo"
     """One of grpo, dr_grpo, rloo; an engine may have more, such as gae (PPO)."""
-    aggregation: Literal["token", "trajectory"] = "token"
+    loss: str = "ppo"
+    """The policy loss: ppo, gspo, cispo or sapo; an engine may have more."""
+    aggregation: Literal["token", "trajectory", "constant"] = "token"
     """What weighs the same in the loss: each sampled token, or each trajectory, whatever its length."""
     lr: Annotated[float, Field(gt=0.0)] = 1e-6
     """Learning rate of AdamW."""
@@ -169,6 +200,9 @@ class TrainConfig(Section):
     """How many updates the sampling weights may lag behind; 0: on-policy."""
     truncate_weight: Annotated[float, Field(gt=0.0)] = 2.0
     """Upper bound of the importance weights when staleness > 0."""
+    guard: Literal["warn", "stop"] = "warn"
+    """What happens when entropy, length or the use of tools collapse, sampling and training differ, all is masked, or a
+    rewarded score rises while one of weight 0 falls. stop: the run stops after the step, which is saved."""
     max_skipped: Positive = 5
     """Steps in a row without an update (NaN, exploding gradient, too many masked) after which the run stops."""
     explode_norm: Annotated[float, Field(gt=0.0)] = 1e4

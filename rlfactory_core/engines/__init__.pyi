@@ -8,6 +8,10 @@ from rlfactory_core.engines.base import Engine as Engine
 from rlfactory_core.engines.base import EngineFactoryTraits as EngineFactoryTraits
 from rlfactory_core.engines.base import EngineRun as EngineRun
 from rlfactory_core.engines.base import EngineTraits as EngineTraits
+from rlfactory_core.engines.memory import MemoryPart as MemoryPart
+from rlfactory_core.engines.memory import MemoryPhase as MemoryPhase
+from rlfactory_core.engines.memory import ModelShape as ModelShape
+from rlfactory_core.engines.memory import ModelSize as ModelSize
 from rlfactory_core.reporting.folder import replace_link as replace_link
 from rlfactory_core.reporting.folder import write_atomic as write_atomic
 from rlfactory_core.reporting.loggers import MetricsLogger as MetricsLogger

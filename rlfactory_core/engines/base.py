@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from rlfactory_core.config import RunConfig
+from rlfactory_core.engines.memory import MemoryPhase, ModelSize
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.tasks.parts import TaskParts
 from rlfactory_core.utils.interrupt import StopRequest
+
+if TYPE_CHECKING:
+    from rlfactory_core.protocols import Sampler
+    from rlfactory_core.tasks.runtime import TaskRuntime
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +43,10 @@ class EngineRun:
         object.__setattr__(self, "parts", made or TaskParts.make(self.config, self.registry))
 
 
+Conversation: TypeAlias = "Callable[[TaskRuntime, Sampler], Awaitable[None]]"
+"""What is done with an open task and a model that samples."""
+
+
 @dataclass(frozen=True, slots=True)
 class EngineTraits:
     """Optional attributes of an engine; here the defaults."""
@@ -46,6 +55,10 @@ class EngineTraits:
     refuses_changed_plugins: bool = False  # it resumes a run only if the plugins' files are unchanged
     explain: Callable[[RunConfig, Registry], str] | None = None
     """Gives what ``--dry-run`` shows after the configuration."""
+    converse: Callable[[EngineRun, Conversation], None] | None = None
+    """Opens the task and the model, awaits the conversation with them, and closes them: for ``rlfactory play``."""
+    memory: Callable[[RunConfig, ModelSize], Sequence[MemoryPhase]] | None = None
+    """Gives what `rlfactory memory` shows of a configuration that `Engine.prepare` has not completed yet."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,16 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from itertools import product
 from typing import Any
 
 from rlfactory_core.algo.evaluation import EvalPass, eval_passes, summarise
+from rlfactory_core.algo.guard import STEPS, Row, findings
 from rlfactory_core.algo.masking import masked_by, masking_text
+from rlfactory_core.algo.until import Ended
 from rlfactory_core.config import RunConfig
+from rlfactory_core.engines.machine_use import MachineUse
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.loggers import MetricsLogger
 from rlfactory_core.reporting.progress import Progress
@@ -48,7 +52,10 @@ class Recorder:
             self.results["before"] = folder.read_summary().get("eval", {}).get("before", {})
         self._started = time.perf_counter()
         self._weights = weights
+        self._machine = MachineUse()
         self._reported: set[str] = set()  # sources of masking faults that a line has been shown for
+        self._rows: list[Row] = [] if earlier is None else [*folder.read_metrics()]  # for the guard
+        self.warned: list[str] = []  # what the guard found, and had not found one step before; in this process
 
     def step(
         self, step: int, groups: Sequence[Group], metrics: Mapping[str, float], texts: Iterable[StoredTrajectory]
@@ -56,8 +63,9 @@ class Recorder:
         """Record a finished training step, and show it."""
         self.totals = self.totals_with(groups, metrics)
         self.folder.write_stored(step, texts)
+        metrics = self._guarded(step, metrics)
         if self.loggers is not None:
-            self.loggers.log(step, metrics)
+            self.loggers.log(step, {**self._machine.numbers(), **metrics})
         names = ["reward", self.success, f"eval/{self.success}", "sampled_tokens_s"]
         names += ["masked"] if self.totals["masked"] else []
         self.progress.advance(1, **{name: metrics[name] for name in names if name in metrics})
@@ -67,6 +75,20 @@ class Recorder:
         if masked:
             found = ", ".join(f"{source} {count:.0f}" for source, count in masked.items())
             self.progress.say(f"warning: the evaluation after step {step}: some trajectories were masked: {found}")
+
+    def _guarded(self, step: int, metrics: Mapping[str, float]) -> dict[str, float]:
+        """The metrics with ``guard/<name>`` for all that the guard finds; says what is new."""
+        before = {name for row in self._rows[-1:] for name in row}
+        self._rows.append(metrics)
+        found = findings(self._rows, self._weights)
+        marked = {**metrics, **{f"guard/{finding.name}": 1.0 for finding in found}}
+        self._rows[-1] = marked
+        del self._rows[STEPS:-STEPS]
+        for finding in found:
+            if f"guard/{finding.name}" not in before:
+                self.warned.append(f"step {step}: {finding.text}")
+                self.progress.say(f"warning: {self.warned[-1]} Look closer: rlfactory trace {self.folder.path}")
+        return marked
 
     def evaluated(
         self,
@@ -129,17 +151,19 @@ class Recorder:
         """Duration of the run, without the time between a stop and a resume."""
         return self.totals.get("seconds", 0.0) + time.perf_counter() - self._started
 
-    def summary(self, steps: int) -> dict[str, Any]:
+    def summary(self, steps: int, ended: Ended | None = None) -> dict[str, Any]:
         """The part of ``summary.json`` that all engines share; see also `run_facts`."""
         totals = self.totals
         return {
             "steps": steps,
+            **({"ended": asdict(ended)} if ended else {}),
             "seconds": round(self.seconds(), 3),
             "train_seconds": round(totals.get("train_s", 0), 3),
             **{name: totals.get(name, 0) for name in ("sampled_tokens", "trained_tokens", "trajectories", "replays")},
             "faults": _under("faults/", totals),
             "masked": _under("masked/", totals),
             "success": self.success,
+            "warnings": self.warned,
             "eval": {when: self.results.get(when, {}) for when in ("before", "after")},
         }
 

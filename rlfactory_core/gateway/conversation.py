@@ -149,6 +149,7 @@ class Conversation:
             message=message,
             finish=sampled.finish,
             version=sampled.version,
+            versions=sampled.versions,
             sample_s=seconds,
             row=row.index,
             fork=pending.fork,

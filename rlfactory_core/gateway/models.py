@@ -25,6 +25,7 @@ class Sampled:
     version: int = 0
     prompt_tokens: int = 0
     sampled_tokens: int = 0
+    versions: tuple[int, ...] = ()
 
 
 class GatewayModel(Protocol):
@@ -91,6 +92,7 @@ class TokenModel:
             sampled.version,
             len(ids),
             len(sampled.token_ids),
+            sampled.versions,
         )
 
     def token_texts(self, ids: Sequence[int]) -> list[str]:

@@ -9,6 +9,7 @@ from html import escape
 from math import ceil, floor, log10
 
 from rlfactory_core.reporting.progress import number_text
+from rlfactory_core.utils.display import printable
 
 _WIDTH, _HEIGHT = 560.0, 230.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44.0, 14.0, 10.0, 26.0
@@ -47,11 +48,11 @@ class Chart:
             return ""
         legend = ""
         if len(self.lines) > 1:  # also if only one is drawn, to say which
-            keys = (f'<span class="key c{i % 6}">{escape(line.label)}</span>' for i, line in enumerate(lines))
+            keys = (f'<span class="key c{i % 6}">{_shown(line.label)}</span>' for i, line in enumerate(lines))
             legend = f'<div class="legend">{"".join(keys)}</div>'
         note = f'<p class="note">{escape(self.note)}</p>' if self.note else ""
         return (
-            f'<figure class="chart"><figcaption>{escape(self.title)}</figcaption>{note}{legend}'
+            f'<figure class="chart"><figcaption>{_shown(self.title)}</figcaption>{note}{legend}'
             f'<div class="plot">{self._svg(lines)}<div class="tip" hidden></div></div></figure>'
         )
 
@@ -72,14 +73,18 @@ class Chart:
         for index, line in enumerate(lines):
             parts += _curve(line, index % 6, place)
         data = [
-            {"label": line.label, "points": [[*place(x, y), x, number_text(y)] for x, y in line.points]}
+            {"label": printable(line.label), "points": [[*place(x, y), x, number_text(y)] for x, y in line.points]}
             for line in lines
         ]
         return (
-            f'<svg viewBox="0 0 {_WIDTH:.0f} {_HEIGHT:.0f}" role="img" aria-label="{escape(self.title)} over steps" '
+            f'<svg viewBox="0 0 {_WIDTH:.0f} {_HEIGHT:.0f}" role="img" aria-label="{_shown(self.title)} over steps" '
             f'data-lines="{escape(json.dumps(data, separators=(",", ":")))}">{"".join(parts)}'
             f'<line class="rule" y1="{_TOP}" y2="{_HEIGHT - _BOTTOM}" visibility="hidden"/></svg>'
         )
+
+
+def _shown(text: str) -> str:
+    return escape(printable(text))
 
 
 def _grid(x_ticks: Sequence[float], y_ticks: Sequence[float], place: _Place) -> list[str]:

@@ -17,8 +17,8 @@ The names, in this order:
 - ``masked_groups``: number of groups that are not trained on, because more than a third of their attempts are masked.
 - ``equal_groups``: number of groups without a gradient: all rewards are equal, or fewer than two are unmasked.
 
-Every metric whose name ends in ``_s`` is wall-clock time or a rate. Two identical runs differ only in these, and in
-counts of external services.
+Every metric whose name ends in ``_s`` is wall-clock time or a rate. Two identical runs differ only in these, in
+``machine/…``, which the recorder adds, and in counts of external services.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ The page is a list of sections. Each is a function of the run's data, so plugins
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from html import escape
@@ -27,6 +27,8 @@ from rlfactory_core.reporting.run_data import (
     headline,
     success_metric,
 )
+from rlfactory_core.types import Trajectory
+from rlfactory_core.utils.display import printable
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -171,13 +173,20 @@ def _by_tool(run: RunData, measure: str) -> list[Line]:
 
 
 def speed(run: RunData) -> Section | None:
-    """Throughput and where the time goes."""
+    """Throughput, where the time goes, and what the machine gives."""
     rates = [Line("sampled", run.series("sampled_tokens_s")), Line("trained", run.series("trained_tokens_s"))]
     times = [Line(name, run.series(f"{name}_s")) for name in ("step", "rollout", "update")]
+    memory = [
+        Line("main memory", run.series("machine/memory_gib")),
+        Line("GPU", _if_any(run.series("machine/gpu_memory_gib")), smooth=False),
+    ]
     return Section.of_charts(
         "Speed",
         Chart("Throughput", rates, "tokens a second, while sampling and while training"),
         Chart("Time", times, "seconds a step"),
+        Chart("CPU load", [Line("cores", run.series("machine/cpu_cores"))], "cores that the run keeps busy"),
+        Chart("GPU load", [Line("use", run.series("machine/gpu_use"))], "share of the time", high=1.0),
+        Chart("Memory", memory, "GiB; of the GPU: the peak so far"),
     )
 
 
@@ -217,6 +226,9 @@ def _facts(run: RunData) -> list[tuple[str, str]]:
     facts = [(key, str(merged[key])) for key in ("plugin", "engine", "model", "seed") if merged.get(key) is not None]
     last_step = max((row.get("step") or 0 for row in run.metrics), default=0)
     facts.append(("steps", f"{merged.get('steps', last_step):,.0f}"))
+    if run.summary.get("ended"):
+        facts.append(("ended", str(run.summary["ended"]["text"])))
+    facts += [("warning", text) for text in run.summary.get("warnings") or ()]
     if merged.get("seconds") is not None:
         facts.append(("time", seconds_text(merged["seconds"])))
     tokens = [(key, merged.get(key)) for key in ("sampled_tokens", "trained_tokens")]
@@ -232,12 +244,17 @@ def _macro(name: str, *arguments: Any) -> str:
 
 @lru_cache(maxsize=1)
 def page_environment() -> Environment:
-    """Of the templates of pages, which escape all that they insert."""
+    """Of the templates of pages, which escape all that they insert.
+
+    Control characters, which could hide text or turn its direction, are shown as `printable` writes them. ``|escape``
+    keeps them, for a form's field whose value comes back.
+    """
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
         loader=PackageLoader("rlfactory_core.reporting"),
         autoescape=True,
+        finalize=lambda value: printable(value) if type(value) is str else value,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=StrictUndefined,
@@ -251,10 +268,16 @@ def plugin_sections(registry: Registry) -> tuple[SectionMaker, ...]:
     return tuple(partial(_section, item) for item in registry.registered("report_section"))
 
 
-def _section(item: Registration, run: RunData) -> Section | None:
+def trajectory_sections(registry: Registry, trajectory: Trajectory, config: Mapping[str, Any]) -> list[Section]:
+    """What the plugins in use show of one trajectory."""
+    made = (_section(item, trajectory, config) for item in registry.registered("trajectory_section"))
+    return [section for section in made if section is not None]
+
+
+def _section(item: Registration, *of: Any) -> Section | None:
     """The plugin's section, or a note on why it failed: an error must not end a run that may have taken days."""
     try:
-        section = item.make(run)
+        section = item.make(*of)
         if section is None:
             return None
         if not isinstance(section, Section):

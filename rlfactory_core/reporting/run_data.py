@@ -207,6 +207,12 @@ def _slice(pair: Pair) -> str:
     return stored.trajectory.sample.slice if stored else ""
 
 
+def ended_text(summary: Mapping[str, Any]) -> str:
+    """Why the training ended before its last step, as a further sentence; empty if it did not."""
+    ended = summary.get("ended") or {}
+    return "" if ended.get("by", "steps") == "steps" else f" The training ended early: {ended['text']}."
+
+
 def headline(summary: Mapping[str, Any], steps: int) -> str:
     """The run in one sentence. ``steps`` are those in the metrics, for a run that has no summary yet."""
     metric = success_metric(summary)
@@ -216,9 +222,11 @@ def headline(summary: Mapping[str, Any], steps: int) -> str:
         length += f" and {seconds_text(summary['seconds'])}"
     if before is not None and after is not None:
         held_out = f"Held-out {number_label(metric)} (greedy)"
+        early = ended_text(summary)
         if f"{before:.2f}" == f"{after:.2f}":
-            return f"{held_out} stayed at {after:.2f} in {length}."
-        return f"{held_out} {'rose' if after > before else 'fell'} from {before:.2f} to {after:.2f} in {length}."
+            return f"{held_out} stayed at {after:.2f} in {length}.{early}"
+        change = "rose" if after > before else "fell"
+        return f"{held_out} {change} from {before:.2f} to {after:.2f} in {length}.{early}"
     if after is not None:
         return f"Held-out {number_label(metric)} (greedy) is {after:.2f}."
     ended = "The run ended" if summary else "The run has not ended; so far it took"

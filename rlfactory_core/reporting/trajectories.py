@@ -167,6 +167,7 @@ def _turn_to_dict(turn: Turn, text: TurnText) -> dict[str, Any]:
         "reward": turn.reward,
         "finish": turn.finish,
         "version": turn.version,
+        **({"versions": list(turn.versions)} if turn.versions else {}),
         "sample_s": round(turn.sample_s, 6),
         "tools_s": round(turn.tools_s, 6),
         **({"row": turn.row, "fork": turn.fork} if turn.row else {}),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import ClassVar
 
-from rlfactory_core.errors import VerifierError
+from rlfactory_core.errors import ConfigError, VerifierError
 from rlfactory_core.rewards.answers import exact_match, f1, squad_em, squad_f1
 from rlfactory_core.tiny import ANSWER_CLOSE, ANSWER_OPEN
 from rlfactory_core.types import Sample, Score, StopReason, Trajectory
@@ -74,6 +74,30 @@ class EnvReward:
 
     async def score(self, trajectory: Trajectory) -> Score:
         return Score(sum(turn.reward for turn in trajectory.turns))
+
+
+class Overlong:
+    """Soft overlong punishment: DAPO, Yu et al. 2025 (arXiv 2503.14476), equation 13.
+
+    Scores 0 up to ``limit - buffer`` sampled tokens, then falls evenly to -1 at ``limit``.
+
+    Raises:
+        ConfigError: the buffer is not between 1 and the limit.
+    """
+
+    inline: ClassVar[bool] = True
+    bounds: ClassVar[tuple[float, float]] = (-1.0, 0.0)
+
+    def __init__(self, limit: int, buffer: int) -> None:
+        if not 0 < buffer <= limit:
+            raise ConfigError(
+                f"rewards.overlong: got limit={limit} and buffer={buffer}; expected 0 < buffer <= limit, in tokens."
+            )
+        self._limit, self._buffer = limit, buffer
+
+    async def score(self, trajectory: Trajectory) -> Score:
+        free = self._limit - self._buffer
+        return Score(max(-1.0, min(0.0, (free - trajectory.num_sampled) / self._buffer)))
 
 
 class Format:

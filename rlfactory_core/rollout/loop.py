@@ -269,6 +269,7 @@ class _TokenSpeaker:
             message=message,
             finish=sampled.finish,
             version=sampled.version,
+            versions=sampled.versions,
             sample_s=sample_s,
             row=self._row,
             fork=fork,

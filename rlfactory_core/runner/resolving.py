@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from rlfactory_core.algo.until import SAMPLED, check_goals
 from rlfactory_core.config import RewardConfig, RunConfig
 from rlfactory_core.config.loading import dump_yaml, load_yaml, merge, parse_override, validate_section
 from rlfactory_core.engines.base import Engine, EngineFactoryTraits, EngineTraits
@@ -61,7 +62,21 @@ def prepare(
     base = load_recipe(recipe, registry) if recipe else {}
     config, task = resolve_task(registry, file, overrides, base, judge)
     refuse_other_engines(config, registry)
-    return check(find_parts(registry, config, task))
+    prepared = check(find_parts(registry, config, task))
+    check_until(prepared.parts)
+    return prepared
+
+
+def check_until(parts: TaskParts) -> None:
+    """Refuse goals of the training that no evaluation measures.
+
+    Raises:
+        ConfigError: an unknown metric.
+    """
+    goals = parts.config.train.until
+    sliced = any("/" in name.removeprefix(SAMPLED) for name in goals)
+    slices = [sample.slice for sample in parts.held_out(required=False)] if sliced else []
+    check_goals(goals, parts.scorers.weights, slices)
 
 
 def load_recipe(name: str, registry: Registry) -> dict[str, Any]:
@@ -215,6 +230,7 @@ def find_parts(registry: Registry, config: RunConfig, task: Task | None = None) 
     """
     parts = TaskParts.make(config, registry, task)
     registry.find(config.tools.manager, "tool_manager")
+    registry.find(config.train.prompts, "prompt_sampler")
     if config.tools.mcp is not None:
         _check_servers(config.tools.mcp)
     if config.env is not None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlfactory_core.config.loading import merge, parse_override
+from rlfactory_core.config.loading import merge, parse_override, validate_section
+from rlfactory_core.config.sections import TrainConfig
 from rlfactory_core.engines.base import EngineRun
 from rlfactory_core.errors import RunStopped, UsageError
 from rlfactory_core.plugins.registry import Registry
@@ -20,7 +21,7 @@ from rlfactory_core.runner.folders import (
     removed_if_empty,
     save_config,
 )
-from rlfactory_core.runner.resolving import Prepared, check, find_parts, refuse_other_engines, run_config
+from rlfactory_core.runner.resolving import Prepared, check, check_until, find_parts, refuse_other_engines, run_config
 from rlfactory_core.utils.interrupt import stop_on_interrupt
 
 
@@ -62,9 +63,10 @@ def _resume(folder: RunFolder, overrides: Sequence[str], progress: Progress) -> 
     registry = Registry()
     registry.task(data["plugin"])  # it may bring the engine
     config = run_config(data, registry)
-    _refuse_finished(folder, config.train.steps)
+    _refuse_finished(folder, config.train, validate_section(TrainConfig, saved.get("train") or {}, "train"))
     refuse_other_engines(config, registry)
     prepared = check(find_parts(registry, config))
+    check_until(prepared.parts)
     changes = [*plugin_changes(registry, folder), *data_changes(prepared.config, registry, folder)]
     if changes and prepared.traits.refuses_changed_plugins:
         raise UsageError(
@@ -83,9 +85,18 @@ def _resume(folder: RunFolder, overrides: Sequence[str], progress: Progress) -> 
         raise
 
 
-def _refuse_finished(folder: RunFolder, steps: int) -> None:
-    done = folder.read_summary().get("steps", 0)
-    if folder.report.exists() and steps <= done:
+def _refuse_finished(folder: RunFolder, train: TrainConfig, before: TrainConfig) -> None:
+    """Refuse to resume a finished run unless what ended it has changed."""
+    summary = folder.read_summary()
+    done, ended = summary.get("steps", 0), summary.get("ended") or {}
+    if not folder.report.exists():
+        return
+    if ended.get("by", "steps") != "steps" and (train.until, train.patience) == (before.until, before.patience):
+        raise UsageError(
+            f"{folder.path} is finished: the training {ended['text']}. To train it longer all the same: "
+            f"rlfactory run --resume {folder.path} train.until= train.patience=0 --steps {max(2 * done, train.steps)}"
+        )
+    if train.steps <= done:
         raise UsageError(
             f"{folder.path} is finished: it has done {count_text(done, 'step')}. "
             f"To train it longer: rlfactory run --resume {folder.path} --steps {2 * done or 100}"
@@ -94,6 +105,8 @@ def _refuse_finished(folder: RunFolder, steps: int) -> None:
 
 def _train(prepared: Prepared, folder: RunFolder, progress: Progress, *, resume: bool) -> RunFolder:
     progress.say(f"{'resuming' if resume else 'run'} {folder.path}")
+    if (prepared.config.train.until or prepared.config.train.patience) and not prepared.config.eval.every:
+        progress.say("train.until and train.patience wait for evaluations between steps; there are none: eval.every=0")
     with stop_on_interrupt(progress.say) as stop:
         try:
             summary = prepared.engine.train(

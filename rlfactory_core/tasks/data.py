@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from numbers import Real
 from pathlib import Path
 from typing import Any, cast, get_args
@@ -59,6 +60,16 @@ def load_samples(path: str | Path, columns: DataColumns, split: str) -> list[Sam
         )
         for number, row in enumerate(rows)
     ]
+
+
+def first_rows(path: str | Path, count: int) -> tuple[list[Row], list[str]]:
+    """The first rows of a file as they are, and the names of their columns; those within structs have dots.
+
+    Raises:
+        DataError, MissingExtraError: as `load_samples`, for these rows.
+    """
+    rows = list(islice(_read(Path(path).expanduser()), count))
+    return rows, list(dict.fromkeys(name for row in rows for name in _paths(row, "")))
 
 
 def _read(path: Path) -> Iterator[Row]:

@@ -23,6 +23,7 @@ from rlfactory_core.rollout.retrying import retried
 from rlfactory_core.tasks.agents import Agents
 from rlfactory_core.tasks.parts import TaskParts
 from rlfactory_core.tasks.scorers import ServedModel
+from rlfactory_core.tools.limits import only_about
 from rlfactory_core.tools.sources import OpenTools
 from rlfactory_core.types import Group, Sample, Trajectory
 
@@ -125,8 +126,9 @@ class TaskResources:
         if control not in self._managers:
             parts = self.parts
             tools = [*parts.task.controls()[control], *self._added] if control else self.tools
-            make = parts.registry.find(parts.config.tools.manager, "tool_manager").factory
-            self._managers[control] = make(tools, parts.config.tools, count_tokens=self._count_tokens)
+            config = only_about(parts.config.tools, tools) if control else parts.config.tools
+            make = parts.registry.find(config.manager, "tool_manager").factory
+            self._managers[control] = make(tools, config, count_tokens=self._count_tokens)
         return self._managers[control]
 
     def _count_tokens(self, text: str) -> int:
@@ -224,11 +226,7 @@ class TaskRuntime:
     ) -> Group:
         """As `play`, but in messages, for a model behind a server; it needs no tokenizer."""
         episode = self.episode(sample, temperature, seed, session, manager)
-
-        def play(each: Episode) -> Awaitable[Trajectory]:
-            return self.agents.play(each, ClientModel(client)) if self.agents.exist else chat_rollout(each, client)
-
-        return await self._play_group(episode, attempts, play)
+        return await self._play_group(episode, attempts, lambda each: self.chat_rollout(each, client))
 
     async def rollout(self, episode: Episode, chat: ChatFormat, sampler: Sampler) -> Trajectory:
         """Roll out one attempt, not scored, by the task's environment or by an agent of the user's own.
@@ -243,6 +241,12 @@ class TaskRuntime:
 
         config = self.config.rollout
         return await retried(play, sampler, 0 if config.deterministic else config.retries)
+
+    async def chat_rollout(self, episode: Episode, client: ChatClient) -> Trajectory:
+        """As `rollout`, but in messages, for a model behind a server."""
+        if self.agents.exist:
+            return await self.agents.play(episode, ClientModel(client))
+        return await chat_rollout(episode, client)
 
     async def _play_group(
         self, episode: Episode, attempts: int, play: Callable[[Episode], Awaitable[Trajectory]]

@@ -17,15 +17,26 @@ def limits_by_tool(config: ToolsConfig, tools: Iterable[Tool]) -> Mapping[str, T
     without a version, by which another run would recognise its results. An override that asks for more is an error.
 
     Raises:
-        ConfigError: an override names a tool that does not exist or an unknown key, or has a wrong value, or asks for
-            a cache that the tool cannot have.
+        ConfigError: an override or ``disabled`` names a tool that does not exist, or an override an unknown key, or has
+            a wrong value, or asks for a cache that the tool cannot have.
     """
     by_name = {tool.spec.name: tool for tool in tools}
     for name in config.overrides:
         if name not in by_name:
             raise ConfigError(f"tools.overrides.{name}: there is no such tool. {nearest(name, by_name)}")
+    for name in config.disabled:
+        if name not in by_name:
+            raise ConfigError(f"tools.disabled: there is no tool '{name}'. {nearest(name, by_name)}")
     base = config.model_dump(include=set(ToolLimits.model_fields))
     return {name: _limits(tool, base, config.overrides.get(name, {})) for name, tool in by_name.items()}
+
+
+def only_about(config: ToolsConfig, tools: Iterable[Tool]) -> ToolsConfig:
+    """The section without what it says of single tools that are not among these."""
+    names = {tool.spec.name for tool in tools}
+    overrides = {name: override for name, override in config.overrides.items() if name in names}
+    disabled = tuple(name for name in config.disabled if name in names)
+    return config.model_copy(update={"overrides": overrides, "disabled": disabled})
 
 
 def _limits(tool: Tool, base: Mapping[str, object], override: Mapping[str, object]) -> ToolLimits:

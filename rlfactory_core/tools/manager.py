@@ -58,7 +58,7 @@ class DefaultToolManager:
 
     Raises:
         UsageError: something is not a tool, two tools have one name, or a schema is invalid.
-        ConfigError: an override does not fit.
+        ConfigError: an override does not fit, or ``disabled`` names none of the tools.
     """
 
     def __init__(
@@ -73,6 +73,8 @@ class DefaultToolManager:
         if twice:
             raise UsageError(f"two tools have the name {twice[0]!r}; give one of them another with tool(fn, name=…).")
         limits = limits_by_tool(config, tools)
+        self._owned = tuple(tools)
+        tools = [item for item in tools if item.spec.name not in config.disabled]
         self._caches = _caches(limits.values())
         self._tools = {
             item.spec.name: _Managed(item, limits[item.spec.name], self._caches.get(limits[item.spec.name].cache))
@@ -111,7 +113,7 @@ class DefaultToolManager:
         if self._watchdog is not None:
             self._watchdog.close()
             self._watchdog = None
-        await close_all(managed.tool for managed in self._tools.values())
+        await close_all(self._owned)
         for cache in self._caches.values():
             await cache.close()
 

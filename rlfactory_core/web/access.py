@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 MAX_BODY = 2**20  # bytes of a form
+FILES, MAX_FILE = "/new/files", 2**30  # where data is sent to, and bytes of it
 OPEN_PATHS = ("/login", "/static/")
 _CHANGES = ("POST", "PUT", "PATCH", "DELETE")
 # No address but our own, no code or style within the page: what a model or a tool wrote stays text.
@@ -97,11 +98,12 @@ def _of_own_page(headers: Mapping[str, str], host: str) -> bool:
     return headers.get("sec-fetch-site", "same-origin") in ("same-origin", "none")
 
 
-def _too_long(method: str, headers: Mapping[str, str]) -> tuple[int, str] | None:
+def _too_long(method: str, path: str, headers: Mapping[str, str]) -> tuple[int, str] | None:
+    most = MAX_FILE if path == FILES else MAX_BODY
     length = headers.get("content-length", "" if method in _CHANGES else "0")
     if not length.isdecimal():
         return 411, "A form comes with its length, as browsers send it."
-    return (413, f"A form has at most {MAX_BODY:,} bytes.") if int(length) > MAX_BODY else None
+    return (413, f"At most {most:,} bytes can be sent here.") if int(length) > most else None
 
 
 def guarded(app: ASGIApp, access: Access) -> ASGIApp:
@@ -114,7 +116,7 @@ def guarded(app: ASGIApp, access: Access) -> ASGIApp:
             return
         request = Request(scope)
         refusal = access.refusal(scope, request.headers, request.cookies.get(access.cookie))
-        refusal = refusal or _too_long(request.method, request.headers)
+        refusal = refusal or _too_long(request.method, scope["path"], request.headers)
 
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":

@@ -14,21 +14,49 @@ from rlfactory_core.errors import RlfactoryError
 from rlfactory_core.web.access import Access, guarded
 from rlfactory_core.web.catalogue import Catalogue
 from rlfactory_core.web.pages import STATIC, Site, environment, page
-from rlfactory_core.web.routes import compare, entry, plugins, run, runs, start, trajectories
+from rlfactory_core.web.players import Players
+from rlfactory_core.web.routes import (
+    compare,
+    entry,
+    play,
+    plugins,
+    run,
+    runs,
+    start,
+    start_files,
+    start_machine,
+    start_samples,
+    start_tools,
+    trajectories,
+)
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp
 
 
-def create_app(runs_folder: Path, access: Access) -> ASGIApp:
+def create_app(runs_folder: Path, access: Access, players: Players | None = None) -> ASGIApp:
     """The page for the runs of one folder, behind its guard.
 
     Args:
         runs_folder: may not exist yet.
         access: who may use it.
+        players: whoever gives them ends them.
     """
-    modules = (entry, runs, run, trajectories, compare, start, plugins)
+    modules = (
+        entry,
+        runs,
+        run,
+        play,
+        trajectories,
+        compare,
+        start,
+        start_files,
+        start_tools,
+        start_samples,
+        start_machine,
+        plugins,
+    )
     routes = [route for module in modules for route in module.ROUTES]
     made = Starlette(
         routes=[
@@ -39,7 +67,7 @@ def create_app(runs_folder: Path, access: Access) -> ASGIApp:
         ],
         exception_handlers={RlfactoryError: _refused, 404: _missing},
     )
-    made.state.site = Site(Catalogue(runs_folder), access)
+    made.state.site = Site(Catalogue(runs_folder), access, players or Players())
     return guarded(made, access)
 
 

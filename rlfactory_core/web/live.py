@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from rlfactory_core.algo.guard import findings
 from rlfactory_core.errors import ConfigError
 from rlfactory_core.reporting.folder import RunFolder
-from rlfactory_core.reporting.progress import count_text, number_label
+from rlfactory_core.reporting.progress import number_label
 from rlfactory_core.reporting.report import Section, behaviour, learning, results, speed, update
 from rlfactory_core.reporting.run_data import RunData, scorers
 from rlfactory_core.web.metrics_file import MetricsFile, Row
@@ -74,25 +75,29 @@ class LiveRun:
 
     def warnings(self) -> Iterator[str]:
         """What a person who watches would want to be told."""
-        rows = self.rows()[-_WARN_STEPS:]
+        everything = self.rows()
+        for finding in findings(everything, self._weights()):
+            yield finding.text
+        rows = everything[-_WARN_STEPS:]
         if len(rows) < _WARN_STEPS:
             return
         played = self._configured("prompts_per_step")
-        if all((row.get("masked") or 0) > 0 and row.get("skipped") for row in rows):
-            yield f"In the last {_WARN_STEPS} steps too many trajectories were masked: nothing was trained."
         if played and all((row.get("equal_groups") or 0) >= played for row in rows):
             yield (
                 f"In the last {_WARN_STEPS} steps all attempts of each group got the same reward: nothing was trained. "
                 "The task is solved, or too hard, or its reward does not tell attempts apart."
             )
-        if all((row.get("entropy") or 1.0) < 0.01 for row in rows):
-            yield f"Entropy is below 0.01 nats a token since {count_text(_WARN_STEPS, 'step')}: attempts are all alike."
         faults = {
             name for row in rows for name, value in row.items() if name in ("faults/infra", "faults/agent") and value
         }
         for name in sorted(faults):
             if all(row.get(name) for row in rows):
                 yield f"Each of the last {_WARN_STEPS} steps had {number_label(name.split('/')[1])} faults."
+
+    def _weights(self) -> dict[str, float]:
+        """Of the rewards that the configuration names; a task's own are not known here."""
+        rewards = self.config.get("rewards") or ()
+        return {reward.get("label") or reward["name"]: float(reward.get("weight", 1.0)) for reward in rewards}
 
     def _configured(self, key: str) -> int:
         """A number of the configuration's section ``train``; 0 if it is not known."""

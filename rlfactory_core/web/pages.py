@@ -15,6 +15,7 @@ from rlfactory_core.web.access import Access
 from rlfactory_core.web.catalogue import Catalogue
 from rlfactory_core.web.commands import Commands
 from rlfactory_core.web.live import LiveRun
+from rlfactory_core.web.players import Players
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -29,6 +30,7 @@ class Site:
 
     catalogue: Catalogue
     access: Access
+    players: Players = field(default_factory=Players)
     commands: Commands = field(default_factory=Commands)
     live: dict[str, LiveRun] = field(default_factory=dict)  # the runs that were looked at, by name
 

@@ -28,13 +28,15 @@ async def serve(
         import uvicorn
 
         from rlfactory_core.web.app import create_app
+        from rlfactory_core.web.players import Players
     except ImportError as error:
         raise MissingExtraError(
             "`rlfactory ui` needs a small web server: python -m pip install 'rlfactory-core[ui]'"
         ) from error
+    players = Players()
     access = Access(listener.getsockname()[1], hosts, password)
     config = uvicorn.Config(
-        create_app(runs, access),
+        create_app(runs, access, players),
         log_config=None,
         access_log=False,
         server_header=False,
@@ -46,9 +48,13 @@ async def serve(
     server = uvicorn.Server(config)
     listener.listen()
     ready(access.link())
-    await server.serve(sockets=[listener])
+    try:
+        await server.serve(sockets=[listener])
+    finally:
+        await players.close()
 
 
 def _is_no_end(record: logging.LogRecord) -> bool:
-    """Ctrl-C cancels what is still being answered, which is no error to show."""
-    return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
+    """Ctrl-C cancels what is still being answered, such as an open page's events, which is no error to show."""
+    cancelled = record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError)
+    return not (cancelled or "graceful shutdown exceeded" in record.getMessage())

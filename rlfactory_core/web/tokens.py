@@ -1,4 +1,4 @@
-"""The tokens of a trajectory one by one, with their log-probs, where the run's tokenizer can be read."""
+"""The tokens of a trajectory one by one, with their log-probs, where the run's tokenizer can be read; their colours."""
 
 from __future__ import annotations
 
@@ -12,6 +12,13 @@ from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.trajectories import StoredTrajectory
 
 _SHADES = ((-0.1, 0), (-0.7, 1), (-1.6, 2), (-3.0, 3))  # log-prob from which on a token has this shade; else 4
+
+
+def advantage_colour(advantage: float) -> str:
+    """The class of all sampled tokens of a trajectory: ``up1`` to ``up3``, ``down1`` to ``down3``; empty for 0."""
+    if not advantage:
+        return ""
+    return f"{'up' if advantage > 0 else 'down'}{1 + (abs(advantage) >= 0.5) + (abs(advantage) >= 1.0)}"
 
 
 @dataclass(frozen=True, slots=True)

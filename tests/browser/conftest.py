@@ -24,6 +24,7 @@ sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright")
 
 WAIT_MS = 300_000
 _ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync")
+_REBOUND = "--host-resolver-rules=MAP rebound.example 127.0.0.1"  # as the name server of a hostile site answers
 _QUIET = ("--disable-background-networking", "--disable-component-update")
 # A refusal has a status of 400 and more, of which the browser tells in its console; it is no mistake of the page.
 _REFUSED = "Failed to load resource"
@@ -41,7 +42,7 @@ def chromium() -> Iterator[Any]:
     if program is None:
         pytest.skip("needs chromium (apt-get install chromium)")
     with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=[*_ARGUMENTS, *_QUIET])
+        browser = playwright.chromium.launch(executable_path=program, args=[*_ARGUMENTS, *_QUIET, _REBOUND])
         yield browser
         browser.close()
 
@@ -102,7 +103,12 @@ class Browser:
         page.on("pageerror", lambda error: self.problems.append(str(error)))
         page.on("dialog", lambda dialog: (self.problems.append(f"dialog: {dialog.message}"), dialog.dismiss()))
         page.on("console", lambda line: self._told(line.type, line.text))
+        page.on("response", lambda answer: self._answered(answer.status, answer.url))
         return page
+
+    def _answered(self, status: int, url: str) -> None:
+        if status >= 500:
+            self.problems.append(f"{status} {url}")
 
     def _told(self, kind: str, text: str) -> None:
         if kind in ("error", "warning") and not text.startswith(_REFUSED):

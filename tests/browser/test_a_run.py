@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -84,15 +85,20 @@ def test_a_server_that_does_not_start_is_named(page: Any, expect: Callable[..., 
     expect(page.locator("[name=mcp]")).not_to_have_value("")
     lists = page.get_by_role("button", name="List the tools")
     lists.click()
-    expect(page.locator("#tools [role=alert]")).to_contain_text("no-such-program")
+    servers = page.locator("#tools > ul > li")
+    expect(servers.nth(1)).to_contain_text("no-such-program")
+    expect(servers.nth(0)).to_contain_text("ready 1 tool")
+    expect(page.locator("#tools summary").first).to_be_visible()  # a tool of the one that works
 
     before = page.locator("[name=mcp]").input_value()
     paste.fill(json.dumps({"mcpServers": {"colours": works}}))
     use.click()
     expect(page.locator("[name=mcp]")).not_to_have_value(before)
     lists.click()
+    expect(servers).to_have_count(1)
+    expect(servers).to_contain_text("ready")
     page.locator("#tools summary").first.click()
-    page.locator("#tools textarea").first.fill('{"query": "Bale"}')
+    page.locator("#tools [name^='argument.']").first.fill("Bale")
     page.get_by_role("button", name="Try a call").first.click()
     expect(page.locator("#call-1")).to_contain_text("ms ·")
     page.goto("/")
@@ -109,21 +115,15 @@ def test_a_secret_is_not_taken(page: Any, expect: Callable[..., Any], ui: Any) -
     assert not [path for path in ui.runs.rglob("*") if path.is_file() and "sk-0123456789" in path.read_text()]
 
 
-def test_an_agent_and_data_of_ones_own(page: Any, expect: Callable[..., Any], tmp_path: Path) -> None:
-    data = write_lines(tmp_path / "data.jsonl", [{"prompt": "What colour is Bale?", "answer": "red"}])
-    agent = tmp_path / "agent.py"
-    agent.write_text("print('red')\n")
+def test_data_is_chosen_in_the_browser(page: Any, expect: Callable[..., Any], tmp_path: Path) -> None:
+    mine = write_lines(tmp_path / "mine.jsonl", [{"question": "Where is Ann?", "answer": "Tarn"}])
     page.goto("/new")
-    page.locator("[name=agent]").fill(f"{sys.executable} {agent}")
-    preview = page.locator("#preview")
-    expect(preview.get_by_role("alert")).to_be_visible()  # what is missing, in the command line's words
-    page.locator("[name=data]").fill(str(data))
-    page.locator("[name=eval-data]").fill(str(data))
-    page.locator("[name=model]").fill(str(tmp_path))
+    page.get_by_text("files of the machine with this browser").click()
+    page.locator("input[data-sets=data]").set_input_files(mine)
+    expect(page.locator("[name=data]")).to_have_value(re.compile("mine.jsonl$"))
     page.get_by_role("button", name="Show the first rows").click()
-    expect(page.locator("#rows")).to_contain_text("What colour is Bale?")
-    expect(preview).to_contain_text("the whole configuration")
-    expect(preview.locator("pre").first).to_contain_text("--agent")
+    expect(page.locator("#rows")).to_contain_text("Where is Ann?")
+    expect(page.locator("#preview")).to_contain_text("--data")
 
 
 def test_a_mistake_is_said_in_the_command_lines_words(page: Any, expect: Callable[..., Any]) -> None:

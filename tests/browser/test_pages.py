@@ -8,19 +8,23 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import pytest
 from reporting_examples import decode, make_trajectory, write_run
+from talked_task import kept_conversation
 
 from rlfactory_core.reporting.folder import RunFolder
+from rlfactory_core.reporting.progress import number_text
 from rlfactory_core.types import Message, Sample, ToolResult, Trajectory
+from rlfactory_core.utils.display import printable
 
 pytestmark = pytest.mark.slow
 
 PAGES = (
     "/",
     "/runs/one",
+    "/runs/one/play",
     "/runs/one/trajectories",
     "/runs/one/trajectories/step-000010/1",
     "/runs/one/trajectories/step-000010/attempts?sample=q1",
@@ -49,7 +53,8 @@ def made_run(runs: Path, name: str, **facts: object) -> RunFolder:
 @pytest.fixture
 def two_runs(ui: Any) -> None:
     for name in ("one", "two"):
-        made_run(ui.runs, name)
+        folder = made_run(ui.runs, name)
+        (folder.path / "play.json").write_text(kept_conversation("What is it?", "a lemon"), encoding="utf-8")
 
 
 @pytest.mark.usefixtures("two_runs")
@@ -82,6 +87,56 @@ def test_another_sites_page_can_neither_start_nor_read(page: Any, ui: Any) -> No
 
 
 @pytest.mark.usefixtures("two_runs")
+def test_a_name_that_leads_here_is_refused(browser: Any, ui: Any) -> None:
+    """DNS rebinding: to the browser, a page of that name and this server are one origin."""
+    port = urlsplit(ui.address).port
+    page = browser()
+    page.goto(ui.link)
+    for path in ("/", ui.link.removeprefix(ui.address), "/runs/one", "/static/ui.js"):
+        answer = page.goto(f"http://rebound.example:{port}{path}")
+        assert answer.status == 421
+        assert "rebound.example" in page.inner_text("body")
+        assert "one" not in page.inner_text("body").replace("rebound.example", "").split()
+    status = page.evaluate("() => fetch('/runs/one/delete', {method: 'POST', body: 'confirm=one'}).then(a => a.status)")
+    assert status == 421
+    browser.problems[:] = [each for each in browser.problems if "untrustworthy" not in each]  # the name has no TLS
+    assert (ui.runs / "one" / "config.yaml").exists()
+
+
+CURVES = """() => Object.fromEntries([...document.querySelectorAll("figure.chart")].map(figure => [
+    figure.querySelector("figcaption").textContent,
+    {lines: JSON.parse(figure.querySelector("svg").dataset.lines),
+     drawn: [...figure.querySelectorAll("path.line")].map(path => path.getAttribute("d"))}]))"""
+
+
+@pytest.mark.usefixtures("two_runs")
+def test_the_points_of_a_curve_are_the_metrics(page: Any, ui: Any) -> None:
+    page.goto("/runs/one")
+    curves = page.evaluate(CURVES)
+    for title, metric in (("Entropy", "entropy"), ("Reward", "reward"), ("Loss", "loss")):
+        is_drawn(curves[title], metric, ui.runs / "one")
+
+
+def is_drawn(curve: dict[str, Any], metric: str, run: Path) -> None:
+    rows = [row for row in RunFolder(run).read_metrics() if row[metric] is not None]
+    (line,) = curve["lines"]
+    assert [point[2] for point in line["points"]] == [row["step"] for row in rows]
+    assert [point[3] for point in line["points"]] == [number_text(row[metric]) for row in rows]
+    drawn = [[float(number) for number in place.split(",")] for place in curve["drawn"][0][1:].split("L")]
+    assert drawn == [[x, y] for x, y, *_ in line["points"]]
+    # Places are linear in step and value: the ends and the extremes say how.
+    (left, *_), (right, *_) = line["points"][0], line["points"][-1]
+    lowest, highest = (pick(range(len(rows)), key=lambda at: rows[at][metric]) for pick in (min, max))
+    bottom, top = line["points"][lowest][1], line["points"][highest][1]
+    span, steps = rows[highest][metric] - rows[lowest][metric], rows[-1]["step"] - rows[0]["step"]
+    for row, (x, y, *_) in zip(rows, line["points"], strict=True):
+        assert x == pytest.approx(left + (right - left) * (row["step"] - rows[0]["step"]) / steps, abs=0.11)
+        assert y == pytest.approx(bottom + (top - bottom) * (row[metric] - rows[lowest][metric]) / span, abs=0.11)
+    assert left < right
+    assert top < bottom - 50
+
+
+@pytest.mark.usefixtures("two_runs")
 def test_delete_asks_for_the_name(page: Any, ui: Any) -> None:
     page.goto("/runs/one")
     page.get_by_text("Delete this run").click()
@@ -104,6 +159,7 @@ def test_keys_alone(page: Any, expect: Callable[..., Any]) -> None:
     page.keyboard.type("one")
     page.keyboard.press("Enter")
     expect(page).to_have_url(re.compile("q=one"))
+    page.wait_for_load_state()
     link = page.get_by_role("link", name="one", exact=True)
     for _ in range(30):
         page.keyboard.press("Tab")
@@ -118,12 +174,17 @@ def test_keys_alone(page: Any, expect: Callable[..., Any]) -> None:
     page.keyboard.press("ArrowUp")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
-    place = page.locator("nav .note")
-    expect(place).to_have_text("2 of 4")
+
+    def arrived(place: str) -> None:
+        """The next key is read by the script of the page, which runs after its text is there."""
+        expect(page.locator("nav .note")).to_have_text(place)
+        page.wait_for_load_state()
+
+    arrived("2 of 4")
     page.keyboard.press("n")
-    expect(place).to_have_text("3 of 4")
+    arrived("3 of 4")
     page.keyboard.press("p")
-    expect(place).to_have_text("2 of 4")
+    arrived("2 of 4")
 
 
 @pytest.mark.usefixtures("two_runs")
@@ -168,6 +229,40 @@ def test_axe_finds_nothing_serious(browser: Any, scheme: str) -> None:
     assert not found, "\n".join(map(str, found))
 
 
+# The ratio of text to ground (WCAG 2), with the ground as the browser paints it.
+CONTRAST = """() => {
+    const canvas = document.createElement("canvas"), pen = canvas.getContext("2d", {willReadFrequently: true});
+    const light = (...colours) => {
+        for (const colour of colours) { pen.fillStyle = colour; pen.fillRect(0, 0, 1, 1); }
+        const [r, g, b] = [...pen.getImageData(0, 0, 1, 1).data].map(byte => byte / 255)
+            .map(part => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b + 0.05;
+    };
+    const own = document.querySelector(".tokens .own"), around = getComputedStyle(own.closest("pre"));
+    const style = getComputedStyle(own), ground = light(around.backgroundColor, style.backgroundColor);
+    const text = light(style.color);
+    return {ground: style.backgroundColor, ratio: Math.max(ground, text) / Math.min(ground, text)};
+}"""
+
+
+@pytest.mark.usefixtures("two_runs")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_tokens_can_be_read_on_the_colours_of_log_prob_and_advantage(browser: Any, scheme: str) -> None:
+    page = browser(color_scheme=scheme)
+    page.goto(browser.ui.link)
+    page.goto("/runs/one/trajectories/step-000010/1")
+    grounds = {}
+    for shade in ("s0", "s1", "s2", "s3", "s4"):
+        page.locator(".tokens .own").first.evaluate("(own, shade) => { own.className = `own ${shade}`; }", shade)
+        grounds[shade] = page.evaluate(CONTRAST)
+    page.get_by_label("advantage: -0.39, made less likely").check()
+    for shade in ("up1", "up2", "up3", "down1", "down2", "down3"):
+        page.locator(".tokens").evaluate("(pre, shade) => { pre.className = `tokens ${shade}`; }", shade)
+        grounds[shade] = page.evaluate(CONTRAST)
+    assert len({found["ground"] for found in grounds.values()}) == 11
+    assert {shade: found for shade, found in grounds.items() if found["ratio"] < 4.5} == {}
+
+
 def hostile_trajectory(text: str, attempt: int) -> Trajectory:
     """The text in each place where a sample, a model or a tool can write."""
     one = make_trajectory(attempt=attempt)
@@ -199,6 +294,7 @@ def hostile_run(ui: Any) -> str:
     attempts.append(replace(long, sample=replace(long.sample, slice="long"), turns=(short,)))
     for file in ("eval-before", "eval-after", 60):
         folder.write_trajectories(file, attempts if file == 60 else attempts[:-1], decode)
+    (folder.path / "play.json").write_text(kept_conversation(*HOSTILE), encoding="utf-8")
     (ui.runs / ".launches").mkdir()
     (ui.runs / ".launches" / f"{name}.log").write_text("\n".join(HOSTILE))
     return name
@@ -211,7 +307,14 @@ def test_hostile_texts_stay_texts(page: Any, hostile_run: str) -> None:
     page.locator("[name=note]").fill("\n".join(HOSTILE))
     page.get_by_role("button", name="Save").click()
     base = f"/runs/{quoted}/trajectories"
-    paths = ["/", f"/?q={quote(HOSTILE[1])}", f"/runs/{quoted}", base, f"/compare?run={quoted}&run={quoted}"]
+    paths = [
+        "/",
+        f"/?q={quote(HOSTILE[1])}",
+        f"/runs/{quoted}",
+        f"/runs/{quoted}/play",
+        base,
+        f"/compare?run={quoted}&run={quoted}",
+    ]
     paths += [f"{base}?file=eval-after&text={quote(HOSTILE[0])}", f"/runs/{quote(HOSTILE[0], safe='')}"]
     paths += [f"{base}/step-000060/{number}" for number in range(len(HOSTILE) + 1)]
     paths += [f"{base}/step-000060/attempts?sample={quote(text)}" for text in HOSTILE]
@@ -222,6 +325,29 @@ def test_hostile_texts_stay_texts(page: Any, hostile_run: str) -> None:
         assert page.locator("a[href^='javascript:'], [onerror], [onload], main script, main img").count() == 0, path
     page.goto(f"/runs/{quoted}")
     assert page.get_by_role("heading", level=1).inner_text() == hostile_run
+
+
+def test_a_hostile_text_is_what_is_displayed(page: Any, hostile_run: str) -> None:
+    for number, text in enumerate(HOSTILE):
+        page.goto(f"/runs/{quote(hostile_run)}/trajectories/step-000060/{number}")
+        assert page.get_by_role("heading", level=1).inner_text() == printable(text)
+        said = page.locator(".bubble.model p:not(.think)").all_inner_texts()
+        heard = page.locator(".bubble.tool p").all_inner_texts()
+        assert {*said, *heard} == {printable(text)}
+        assert printable(text) in page.locator("pre.tokens").inner_text()
+        assert not re.search("[\x1b\u202a-\u202e]", page.content())
+
+
+def test_a_hostile_configuration_is_what_compare_displays(page: Any, ui: Any, hostile_run: str) -> None:
+    other = made_run(ui.runs, "two", plugin=HOSTILE[4], task=dict.fromkeys(HOSTILE[:4], HOSTILE[1]))
+    page.goto(f"/compare?run={quote(hostile_run)}&run={other.name}")
+    cells = [row.split("\t") for row in page.locator("table.list tbody tr").all_inner_texts()]
+    shown = {key.strip(): values for key, *values in cells}
+    assert shown["plugin"] == [HOSTILE[0], printable(HOSTILE[4])]
+    for key in HOSTILE[:4]:
+        assert shown[f"task.{key}"] == [HOSTILE[0], HOSTILE[1]]
+    assert page.locator("thead th").all_inner_texts() == ["key", hostile_run, "two"]
+    assert page.evaluate("window.hit") is None
 
 
 @pytest.mark.parametrize(

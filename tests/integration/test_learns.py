@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from runs import TINY_TASK, Cli, summary
+from runs import TINY_TASK, Cli, metrics, summary
 
 pytestmark = pytest.mark.slow
 
@@ -36,3 +36,22 @@ def test_a_run_whose_weights_stay_does_not_count_as_learning(cli: Cli, tmp_path:
     outcome = cli(*RUN, "--steps", "5", "train.lr=1e-12", "train.muon_lr=0", "--out", run)
     assert outcome.code == 0, outcome.err
     assert not learned(run)
+
+
+HACKED = ("rewards={hasty: 1.0, exact_match: 0.0}", "train.prompts_per_step=16", "train.lr=2e-4", "train.muon_lr=3e-4")
+
+
+def test_the_guard_stops_a_policy_that_hacks_its_reward_before_it_has_converged(cli: Cli, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    options = ("eval.every=0", "eval.limit=8", "eval.sampled=false", "train.guard=stop")
+    outcome = cli("run", "--plugin", TINY_TASK, "train.workers=1", *HACKED, *options, "--steps", "60", "--out", run)
+    assert outcome.code == 130, outcome.err
+    rows = metrics(run)
+    assert len(rows) < 60
+    assert rows[-1]["guard/reward"] == 1.0
+    assert sum(row["reward"] for row in rows[-5:]) / 5 < 0.95  # 1 is all that can be had
+    said = "hasty has risen"
+    assert "warning: step" in outcome.out
+    assert said in outcome.out
+    assert said in outcome.err  # why it stopped
+    assert (run / "checkpoints" / f"step-{len(rows)}").is_dir()

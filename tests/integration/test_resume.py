@@ -24,6 +24,8 @@ from runs import (
     write_lines,
 )
 
+from rlfactory_core.reporting.folder import RunFolder
+
 pytestmark = pytest.mark.slow
 
 RUN = ("run", "--plugin", TINY_TASK, "eval.limit=8")
@@ -43,6 +45,11 @@ def kill_after(step: int, *arguments: object, run: Path) -> None:
     ("kills", "options"),
     [
         pytest.param(1, ["train.workers=2", "eval.every=3"], id="two processes"),
+        pytest.param(
+            1,
+            ["train.workers=2", "train.refill=true", "train.prompts=difficulty", "train.patience=4", "eval.every=2"],
+            id="chosen prompts",
+        ),
         pytest.param(
             2, ["train.workers=1", "train.kl=0.05", "train.schedule=cosine", "train.updates_per_step=2"], id="one"
         ),
@@ -115,6 +122,44 @@ def test_a_finished_run_can_be_made_longer(cli: Cli, tmp_path: Path) -> None:
     assert summary(made_longer)["eval"] == summary(long)["eval"]
 
 
+def test_a_run_that_has_learnt_ends_and_says_so_when_it_is_resumed(cli: Cli, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    goals = ("train.until.exact_match=0.2", "train.until.sampled/exact_match=0.05")
+    outcome = cli(*RUN, *SMALL, *goals, "train.workers=2", "eval.every=2", "--steps", "40", "--out", run)
+    assert outcome.code == 0, outcome.err
+    found = summary(run)
+    done = found["steps"]
+    assert done < 40
+    assert done == len(metrics(run))
+    assert found["ended"]["by"] == "until"
+    assert f"training ended: {found['ended']['text']}" in outcome.out
+    assert found["ended"]["text"] in (run / "report.html").read_text(encoding="utf-8")
+    last = metrics(run)[-1]
+    assert last["eval/exact_match"] == found["eval"]["after"]["exact_match"]
+    assert last["eval/sampled/exact_match"] == found["eval"]["after"]["sampled/exact_match"]
+    assert "control/no_results/exact_match" in found["eval"]["after"]
+    assert checkpoints(run)[-1] == f"step-{done}"
+
+    refused = cli.refusal("run", "--resume", run, "--steps", "50")
+    assert found["ended"]["text"] in refused
+    assert "train.until=" in refused
+    resumed = cli("run", "--resume", run, "train.until=", "--steps", done + 1)
+    assert resumed.code == 0, resumed.err
+    assert summary(run)["ended"] == {"by": "steps", "text": f"did all {done + 1} steps"}
+
+
+def test_an_end_is_not_forgotten_by_a_kill_before_the_last_evaluation(cli: Cli, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    command = [*RUN, *SMALL, "train.until.exact_match=0.0", "train.workers=1", "eval.every=2", "--out", run]
+    assert cli(*command).code == 0
+    ended = summary(run)["ended"]
+    (run / "report.html").unlink()
+    outcome = cli("run", "--resume", run)
+    assert outcome.code == 0, outcome.err
+    assert (summary(run)["ended"], summary(run)["steps"], len(metrics(run))) == (ended, 2, 2)
+    assert "exact_match" in summary(run)["eval"]["after"]
+
+
 def test_a_second_ctrl_c_stops_at_once(tmp_path: Path) -> None:
     run = tmp_path / "run"
     process = start(
@@ -145,6 +190,30 @@ def test_rollouts_one_update_behind_say_so(cli: Cli, tmp_path: Path) -> None:
     assert rows[0]["staleness"] == 0
     assert all(0 < row["staleness"] <= 1 for row in rows[1:])
     assert all(0 < row["importance_weight"] <= 2 for row in rows if row["trained_tokens"])
+
+
+def prompts_of(run: Path) -> list[str]:
+    """The ids of the samples that the steps trained, one for each group."""
+    folder = RunFolder(run)
+    found = []
+    for step in folder.trajectory_steps():
+        found += [
+            stored.trajectory.sample.id for stored in folder.read_trajectories(step) if not stored.trajectory.attempt
+        ]
+    return sorted(found)
+
+
+def test_a_resume_goes_on_with_the_groups_that_were_begun(cli: Cli, tmp_path: Path) -> None:
+    on_policy, ahead = tmp_path / "on-policy", tmp_path / "ahead"
+    command = [*RUN, *SMALL, "train.workers=2", "checkpoint.every=1", "checkpoint.keep=9"]
+    assert cli(*command, "--steps", "5", "--out", on_policy).code == 0
+    assert cli(*command, "--steps", "4", "train.staleness=2", "--out", ahead).code == 0
+    for step in (2, 3, 4):  # as if it had been killed after its first checkpoint
+        shutil.rmtree(ahead / "checkpoints" / f"step-{step}")
+    outcome = cli("run", "--resume", ahead, "--steps", "5")
+    assert outcome.code == 0, outcome.err
+    assert prompts_of(ahead) == prompts_of(on_policy)  # none is lost, none is trained twice
+    assert all(row["staleness_max"] <= 2 for row in metrics(ahead))
 
 
 def test_the_distance_to_the_start_model_is_measured(cli: Cli, tmp_path: Path) -> None:

@@ -125,6 +125,14 @@ def test_every_mode(mode: str) -> None:
     assert (correction["rollout_is"] == "token") is (mode != "sync")
 
 
+@pytest.mark.parametrize("mode", ["colocate_async", "separate_async"])
+def test_a_staleness_is_the_limit_of_an_asynchronous_mode(mode: str) -> None:
+    gpus = ["verl.gpus=2", "verl.rollout_gpus=1"] if mode == "separate_async" else []
+    v1 = composed(f"verl.mode={mode}", "train.staleness=3", *gpus).trainer.v1
+    assert v1[mode].num_warmup_batches == 3
+    assert (v1.sampler.max_off_policy_threshold, v1.sampler.max_off_policy_strategy) == (4, "wait")
+
+
 def test_ppo_has_a_critic(model: str) -> None:
     config = composed("train.advantage=gae", "train.gamma=0.99", "train.lam=0.9", "train.critic_lr=3e-4", model=model)
     assert (config.algorithm.gamma, config.algorithm.lam, config.critic.optim.lr) == (0.99, 0.9, 3e-4)

@@ -24,7 +24,7 @@ def test_the_trajectories_have_the_servers_results(servers: Servers, data: Path,
     rlfactory(
         "run", *VERL, "--model", warm / "checkpoints" / "latest", "--mcp", servers.config, "--system", "",
         "--steps", "2", "--data", data, "--eval-data", data, "data.columns.answer=answer", "--reward", "exact_match",
-        "--out", run, "verl.mode=separate_async", "train.updates_per_step=2",
+        "--out", run, "verl.mode=separate_async", "train.updates_per_step=2", "train.staleness=1",
         "rollout.max_turns=3", "rollout.max_turn_tokens=40", "rollout.max_tokens=320",
         "train.prompts_per_step=4", "train.group_size=8", "train.lr=1e-3", "eval.sampled=false", "verl.agent_workers=2",
     )  # fmt: skip
@@ -33,6 +33,7 @@ def test_the_trajectories_have_the_servers_results(servers: Servers, data: Path,
     assert all(row["tool/search/calls"] > 0 for row in rows)
     assert all(row["masked"] == 0 for row in rows)
     assert all(row["grad_norm"] > 0 for row in rows)  # weights passed on
+    assert all(row["staleness"] <= 1 for row in rows)
     played = trajectories(run, "step-000001") + trajectories(run, "step-000002")
     assert len(played) == 64
     found = [result for trajectory in played for result in results(trajectory)]

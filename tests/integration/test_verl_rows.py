@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import pytest
 
@@ -17,6 +18,7 @@ from verl.protocol import DataProto
 from verl.trainer.ppo.core_algos import AdvantageEstimator
 from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
 
+from rlfactory_core.algo.aggregation import trajectory_weights
 from rlfactory_core.engines.verl.aggregation import scaled_advantages
 from rlfactory_core.engines.verl.output import TrajectoryOutput, agent_loop_outputs
 from rlfactory_core.engines.verl.rollout_request import FIELD, Position
@@ -103,7 +105,7 @@ def test_with_the_weight_of_a_trajectory_both_engines_agree() -> None:
     values = {"uid_0": 1.0, "uid_1": -1.0, "uid_2": 2.0}
     masks = [torch.tensor(output.response_mask) for output in made.values()]
     advantages = [values[key.rsplit("_", 1)[0]] * mask for key, mask in zip(made, masks, strict=True)]
-    scaled = scaled_advantages(list(made), advantages, masks)
+    scaled = scaled_advantages(list(made), advantages, masks, partial(trajectory_weights, "trajectory"))
     sums = dict.fromkeys(values, 0.0)
     for key, row in zip(made, scaled, strict=True):
         sums[key.rsplit("_", 1)[0]] += float(row.sum())

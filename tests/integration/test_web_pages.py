@@ -6,11 +6,13 @@ import asyncio
 import html
 import json
 import re
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from mcp_calls import fake
 from reporting_examples import decode, finished_run, infra_fault, make_trajectory
 
 pytest.importorskip("starlette", reason="needs rlfactory-core[ui]")
@@ -104,6 +106,16 @@ def test_a_run_that_goes_on_says_when_it_ends_and_warns(browser: TestClient, fol
     assert "Each of the last 5 steps had infra faults." in page
 
 
+@pytest.mark.parametrize(("entropy", "warned"), [(0.0, True), (0.005, True), (0.02, False), (None, False)])
+def test_no_entropy_left_is_warned_of(
+    browser: TestClient, folder: RunFolder, entropy: float | None, warned: bool
+) -> None:
+    for step in range(61, 66):
+        folder.append_metrics(step, {} if entropy is None else {"entropy": entropy})
+    with folder.locked():
+        assert ("attempts are all alike" in shown(browser, "/runs/first/now")) is warned
+
+
 def test_a_change_of_the_files_is_told_and_nothing_else(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_routes, "LOOK_S", 0.0)
     site = Site(Catalogue(folder.path.parent), Access(8000, frozenset()))
@@ -150,6 +162,32 @@ def test_a_trajectory_is_shown_as_messages_and_as_tokens(browser: TestClient) ->
     assert "Orla Finn leads Velk Works." in text_of(page)
     assert "q0" in browser.get("/runs/first/trajectories/eval-after/1/previous").text
     assert "2 of 2" in shown(browser, "/runs/first/trajectories/eval-after/1/next")
+
+
+def test_the_advantage_of_a_trajectorys_tokens_has_a_colour_and_a_number(browser: TestClient) -> None:
+    seen = {}
+    for number in range(4):
+        page = browser.get(f"/runs/first/trajectories/step-000010/{number}").text
+        (label,) = re.findall(r"advantage: (.*)<", page)
+        (seen[label],) = re.findall(r'<pre class="tokens (\w+)">', page)
+    assert seen == {
+        "-1.16, made less likely": "down3",
+        "-0.39, made less likely": "down1",
+        "+0.39, made likelier": "up1",
+        "+1.16, made likelier": "up3",
+    }
+    assert "advantage:" not in browser.get("/runs/first/trajectories/eval-after/0").text
+
+
+def test_characters_that_cannot_be_seen_are_shown(browser: TestClient, folder: RunFolder) -> None:
+    """ANSI, a text that runs backwards, half a surrogate pair; in a field they stay what they are."""
+    text = "\x1b[31mred\x1b[0m \u202egnorts\u202c \ud83d"
+    folder.write_trajectories(11, [make_trajectory(sample="q\u202e8", answer=text)], decode)
+    page = browser.get("/runs/first/trajectories/step-000011/0").text
+    assert text_of(page).count(r"\x1b[31mred\x1b[0m \u202egnorts\u202c \ud83d") >= 2  # as messages and as tokens
+    assert not re.search("[\x1b\u202a-\u202e]", page)
+    browser.post("/runs/first/notes", data={"tags": "", "note": "\u200eleft"}, headers=OWN_PAGE)
+    assert '<textarea name="note" rows="2">\u200eleft</textarea>' in browser.get("/runs/first").text
 
 
 def test_the_attempts_of_a_group_are_beside_each_other(browser: TestClient) -> None:
@@ -244,13 +282,66 @@ def test_what_is_refused_is_not_started(browser: TestClient, folder: RunFolder) 
 def test_tools_are_listed_and_tried(browser: TestClient) -> None:
     page = browser.post("/new/tools", data={"plugin": "search"}, headers=PART).text
     assert "Search the corpus." in page
-    assert 'name="arguments.search"' in page
-    fields = {"plugin": "search", "tool": "search", "arguments.search": '{"query": "Jutin Works"}'}
+    assert 'name="argument.search.query"' in page
+    fields = {"plugin": "search", "tool": "search", "argument.search.query": "Jutin Works"}
     called = text_of(browser.post("/new/call", data=fields, headers=PART).text)
     assert " ms · " in called
     assert "fault" not in called
     wrong = text_of(browser.post("/new/call", data={**fields, "arguments.search": '{"q": 1}'}, headers=PART).text)
     assert "policy fault" in wrong
+
+
+@pytest.mark.slow  # it starts commands
+def test_tools_can_be_switched_off_and_limited(browser: TestClient) -> None:
+    fields = {"plugin": "search", "disabled": ["", "search"], "key.tools.overrides.search.deadline_s": "7"}
+    page = browser.post("/new/tools", data=fields, headers=PART).text
+    assert 'name="disabled" value="search" checked' in page
+    assert 'name="key.tools.overrides.search.deadline_s" value="7"' in page
+    assert 'name="key.tools.overrides.search.breaker_failures" value="" placeholder="20"' in page
+    command = text_of(browser.post("/new/preview", data=fields, headers=PART).text)
+    assert """tools.overrides.search.deadline_s=7 'tools.disabled=["search"]'""" in command
+    assert "disabled: - search" in command
+    assert "tools.disabled" not in browser.post("/new/preview", data={**fields, "disabled": ""}, headers=PART).text
+
+
+@pytest.mark.slow  # it starts commands
+def test_a_failing_server_hides_no_other_tools(browser: TestClient, tmp_path: Path) -> None:
+    pytest.importorskip("mcp", reason="MCP servers need the package mcp")
+    broken = {"command": sys.executable, "args": ["-c", "import sys; sys.exit('no <key>')"]}
+    path = tmp_path / "mcp.json"
+    path.write_text(json.dumps({"mcpServers": {"good": fake("--tools", "echo,count"), "broken": broken}}))
+    fields = {"plugin": "search", "mcp": str(path), "disabled": "count"}
+    at_once = browser.post("/new/tools", data=fields, headers=PART).text
+    assert "good starting broken starting" in text_of(at_once)
+    assert 'data-now data-posts="/new/tools" data-name="start"' in at_once
+    assert '<input type="hidden" name="disabled" value="count">' in at_once
+    page = browser.post("/new/tools", data={**fields, "start": "1"}, headers=PART).text
+    assert "good ready 2 tools broken failed MCP server 'broken' does not start" in text_of(page)
+    assert "no &lt;key&gt;" in page
+    assert 'name="disabled" value="count" checked' in page
+    assert 'name="disabled" value="echo">' in page
+    assert "Search the corpus." in page
+    assert "Cannot read the MCP configuration" in refused(browser, "/new/tools", mcp=str(tmp_path / "none.json"))
+
+
+def test_an_engine_brings_its_own_fields(browser: TestClient) -> None:
+    page = browser.post("/new/engine", data={"engine": "verl"}, headers=PART).text
+    assert 'name="key.verl.gpus"' in page
+    assert 'name="key.verl.nodes" value="" placeholder="1"' in page
+    assert "<input" not in browser.post("/new/engine", data={"engine": "local"}, headers=PART).text
+
+
+@pytest.mark.slow  # it starts commands
+def test_whether_a_model_fits_is_said_beside_the_machine(browser: TestClient, tmp_path: Path) -> None:
+    pytest.importorskip("transformers").Qwen3Config(vocab_size=1000).save_pretrained(tmp_path)
+    fields = {"plugin": "search", "model": str(tmp_path), "key.rollout.max_tokens": "1024"}
+    page = text_of(browser.post("/new/memory", data=fields, headers=PART).text)
+    assert "It does not fit:" in page  # 6 billion parameters, all trained in fp32
+    assert "parameters x 4 bytes" in page
+    assert re.search(r"ok machine: \d+ cores, [\d.]+ GiB of memory", page)
+    gpus = {**fields, "engine": "verl", "key.verl.gpus": "8", "key.verl.nodes": "2"}
+    assert "parameters x 4 bytes / 16 GPUs" in text_of(browser.post("/new/memory", data=gpus, headers=PART).text)
+    assert "Name the model" in refused(browser, "/new/memory", plugin="search")
 
 
 def test_pasted_servers_are_saved_without_secrets(browser: TestClient, folder: RunFolder) -> None:
@@ -265,15 +356,53 @@ def test_pasted_servers_are_saved_without_secrets(browser: TestClient, folder: R
     assert 'expected JSON with "mcpServers"' in refused(browser, "/new/servers", servers="[1, 2]")
 
 
+@pytest.mark.slow  # it starts commands
 def test_the_first_rows_of_data(browser: TestClient, tmp_path: Path) -> None:
     path = tmp_path / "train.jsonl"
     path.write_text('{"prompt": "Who <i>?", "info": {"answer": "Ada"}}\n' * 9)
     page = browser.post("/new/data", data={"data": str(path)}, headers=PART).text
     assert page.count("Who &lt;i&gt;?") == 5
     assert '<option value="info.answer">' in page
-    assert "cannot be read: No such file" in refused(browser, "/new/data", data=str(tmp_path / "none.jsonl"))
+    assert "There is no data file" in refused(browser, "/new/data", data=str(tmp_path / "none.jsonl"))
     path.write_text("nonsense\n")
-    assert "not all JSON" in refused(browser, "/new/data", data=str(path))
+    assert "line 1 is not JSON" in refused(browser, "/new/data", data=str(path))
+    assert "Name a file" in refused(browser, "/new/data", data="")
+
+
+@pytest.mark.slow  # it starts commands
+def test_all_keys_are_in_the_form(browser: TestClient) -> None:
+    page = browser.get("/new").text
+    assert page.count('name="key.train.lr"') == 1  # among those that matter first
+    for name in (
+        "key.train.clip_high",
+        "key.train.lora.rank",
+        "key.rollout.slots",
+        "key.tools.cache",
+        "key.eval.every",
+    ):
+        assert f'name="{name}"' in page
+    cache = page[page.index('<select name="key.rollout.context"') :]
+    assert "<option>summarize</option>" in cache[: cache.index("</select>")]
+
+
+@pytest.mark.slow  # it starts commands
+def test_a_sample_is_shown_as_the_model_gets_it(browser: TestClient) -> None:
+    page = browser.post("/new/prompt", data={"plugin": "search", "sample": "train-0/3"}, headers=PART).text
+    assert "&lt;|im_start|&gt;assistant" in page
+    assert re.search(r"\d+ tokens of at most 512 in a trajectory · qwen3 format · sample train-0/3", text_of(page))
+    assert "rlfactory samples prompt --plugin search --sample train-0/3 --json" in text_of(page)
+    assert "expected a number from 1 to 2400" in refused(browser, "/new/prompt", plugin="search", sample="nowhere")
+
+
+@pytest.mark.slow  # it starts commands
+def test_an_answer_is_scored_dry(browser: TestClient) -> None:
+    page = text_of(browser.post("/new/score", data={"plugin": "search"}, headers=PART).text)
+    assert "exact_match 1 1.0 format 1 0.1 together 1.1" in page
+    wrong = {"plugin": "search", "answer": "<answer> <b>Rome</b> </answer>", "rewards": "exact_match=2\nformat"}
+    answer = browser.post("/new/score", data=wrong, headers=PART).text
+    assert "&lt;b&gt;Rome&lt;/b&gt;" in answer
+    assert "exact_match 0 2.0 format 1 1.0 together 1" in text_of(answer)
+    assert "No closing quotation" in refused(browser, "/new/score", plugin="search", keys="train.lr='1")
 
 
 @pytest.mark.slow  # it starts commands
@@ -281,6 +410,13 @@ def test_a_task_is_checked(browser: TestClient) -> None:
     page = text_of(browser.post("/new/checks/check", data={"plugin": "search"}, headers=PART).text)
     assert "pass oracle" in page
     assert "rlfactory plugins check search" in page
+
+
+@pytest.mark.slow  # it starts commands
+def test_a_reward_is_attacked(browser: TestClient) -> None:
+    page = text_of(browser.post("/new/checks/redteam", data={"plugin": "search"}, headers=PART).text)
+    assert re.search(r"[\d.]+ % of the wrong answers are accepted, [\d.]+ % of the right ones are refused", page)
+    assert re.search(r"\d+ attacks attack answers tried accepted", page)
 
 
 @pytest.mark.slow  # it starts commands
@@ -293,3 +429,85 @@ def test_plugins_and_the_machine(browser: TestClient) -> None:
 @pytest.mark.slow
 def test_what_the_plugins_of_a_run_show(browser: TestClient) -> None:
     assert "show nothing of their own" in shown(browser, "/runs/first/plugins")
+    assert "show nothing of their own" in shown(browser, "/runs/first/trajectories/eval-after/1/plugins")
+    assert "has 2 trajectories" in text_of(browser.get("/runs/first/trajectories/eval-after/9/plugins").text)
+
+
+SHOWN = """
+from rlfactory_core import Task, hookimpl
+from rlfactory_core.reporting import Section
+
+
+class Nothing(Task):
+    def samples(self, split):
+        return []
+
+
+@hookimpl
+def rlfactory_tasks(register):
+    register("shown", Nothing)
+
+
+@hookimpl
+def rlfactory_report_sections(register):
+    register("steps", lambda run: Section.of_table("Steps", ("<i>",), [(str(len(run.metrics)),)]))
+
+
+@hookimpl
+def rlfactory_trajectory_sections(register):
+    def answer(played, config):
+        return Section.of_table("Answer", ("said",), [(played.turns[-1].message.content,)])
+
+    register("answer", answer)
+"""
+
+
+@pytest.mark.slow  # it starts commands
+def test_a_plugin_shows_its_own_of_a_run_and_of_a_trajectory(browser: TestClient, folder: RunFolder) -> None:
+    plugin = folder.path.parent / "shown.py"
+    plugin.write_text(SHOWN)
+    folder.write_config({"plugin": str(plugin), "engine": "local", "seed": 0})
+    folder.write_trajectories(11, [make_trajectory(answer="<script>x</script>")], decode)
+    page = browser.get("/runs/first/plugins").text
+    assert "<h2>Steps</h2>" in page
+    assert "<th>60</th>" in page
+    assert "<th>&lt;i&gt;</th>" in page
+    page = browser.get("/runs/first/trajectories/step-000011/0/plugins").text
+    assert "<h2>Answer</h2>" in page
+    assert "&lt;script&gt;x&lt;/script&gt;" in page
+    assert "<script>" not in page
+
+
+def test_data_of_the_browsers_machine_is_saved_beside_the_runs(browser: TestClient, folder: RunFolder) -> None:
+    row = b'{"question": "Who?", "answer": "him"}\n'
+    sent = browser.post("/new/files?name=mine.jsonl", content=row, headers=PART)
+    assert sent.status_code == 200, sent.text
+    place = Path(sent.text)
+    assert place.read_bytes() == row
+    assert place.is_relative_to(folder.path.parent)
+    again = browser.post("/new/files?name=mine.jsonl", content=b"", headers=PART)
+    assert place.read_bytes() == row  # none is overwritten
+    assert again.text != sent.text
+    for name in ("../mine.jsonl", "mine.py", ".jsonl", ""):
+        refusal = browser.post("/new/files", params={"name": name}, content=row, headers=PART)
+        assert refusal.status_code == 422
+        assert "expected data as .jsonl or .parquet" in refusal.text
+    assert "Who?" in browser.post("/new/data", data={"data": str(place)}, headers=PART).text
+    assert shown(browser, "/").count("runs") >= 1  # what was sent is no run
+
+
+@pytest.mark.parametrize(("ended", "more"), [({}, []), ({"by": "until", "text": ""}, ["train.until="])])
+def test_a_run_that_has_learnt_goes_on_when_it_is_told_to(
+    browser: TestClient, folder: RunFolder, monkeypatch: pytest.MonkeyPatch, ended: dict[str, str], more: list[str]
+) -> None:
+    folder.write_summary({**folder.read_summary(), **({"ended": ended} if ended else {})})
+    steps = Catalogue(folder.path.parent).entry(folder).steps
+    asked: list[list[str]] = []
+
+    def start(_runs: Path, _name: str, words: list[str]) -> SimpleNamespace:
+        asked.append(words)
+        return SimpleNamespace(alive=False)
+
+    monkeypatch.setattr(run_routes.processes, "start", start)
+    browser.post(f"/runs/{folder.name}/resume", data={"more": "30"}, headers=OWN_PAGE, follow_redirects=False)
+    assert asked == [["run", "--resume", str(folder.path), "--steps", str(steps + 30), *more]]

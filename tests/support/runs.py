@@ -101,8 +101,12 @@ def metrics(run: Path) -> list[dict[str, Any]]:
 
 
 def repeatable(run: Path) -> list[dict[str, Any]]:
-    """The metrics without wall-clock times and rates."""
-    return [{name: value for name, value in row.items() if not name.endswith("_s")} for row in metrics(run)]
+    """The metrics without wall-clock times and rates, and without the machine's."""
+
+    def repeats(name: str) -> bool:
+        return not name.endswith("_s") and not name.startswith("machine/")
+
+    return [{name: value for name, value in row.items() if repeats(name)} for row in metrics(run)]
 
 
 def summary(run: Path) -> dict[str, Any]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+from mcp_calls import fake
 from runs import Cli, finish, group_members, start, wait_for_no_process, wait_until
 
 from rlfactory_core.cli.ui.tools import type_text
@@ -124,6 +126,39 @@ def test_as_json_it_is_what_the_model_is_told(cli: Cli) -> None:
     assert {schema["type"] for schema in schemas} == {"function"}
     assert schemas[0]["function"]["parameters"]["required"] == ["text"]
     assert "context" not in json.dumps(schemas[1])
+
+
+def test_a_disabled_tool_is_not_listed_to_the_model(cli: Cli) -> None:
+    given = ("tools", "list", "--plugin", "./echo.py", "--json", "tools.disabled=[wait, look]")
+    schemas = json.loads(cli(*given).out)
+    assert [schema["function"]["name"] for schema in schemas] == ["repeat", "asked", "refuse"]
+    found = json.loads(cli(*given, "--servers", "tools.overrides.repeat.deadline_s=7").out)
+    assert [tool["disabled"] for tool in found["tools"]] == [False, False, False, True, True]
+    assert [tool["limits"]["deadline_s"] for tool in found["tools"]] == [7.0, 30.0, 30.0, 30.0, 30.0]
+    assert "there is no tool 'waits'. Did you mean 'wait'?" in cli.refusal(*given[:4], "tools.disabled=[waits]")
+
+
+def test_a_server_that_fails_leaves_out_only_its_own_tools(cli: Cli) -> None:
+    pytest.importorskip("mcp", reason="MCP servers need the package mcp")
+    broken = {"command": sys.executable, "args": ["-c", "import sys; sys.exit('no such key')"]}
+    unset = {"command": sys.executable, "args": ["${NOWHERE_SET}"]}
+    servers = {"good": fake("--tools", "echo,count"), "broken": broken, "unset": unset, "picky": fake(allow=["ecko"])}
+    Path("mcp.json").write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")
+    given = ("tools", "list", "--plugin", "./echo.py", "--mcp", "mcp.json", "--servers", "tools.disabled=[count]")
+    done = cli(*given, "--json")
+    assert done.code == 1
+    found = json.loads(done.out)
+    assert [tool["function"]["name"] for tool in found["tools"] if tool["server"] == "good"] == ["echo", "count"]
+    assert len(found["tools"]) == 7
+    problems = {server["name"]: server["problem"] for server in found["servers"]}
+    assert problems["good"] == ""
+    assert "no such key" in problems["broken"]
+    assert "NOWHERE_SET, which is not set" in problems["unset"]
+    assert "'ecko' matches no tool of the server. Did you mean 'echo'?" in problems["picky"]
+    told = cli(*given).out
+    assert "count  good  disabled" in told
+    assert "MCP server good: ready" in told
+    assert "MCP server broken: failed:" in told
 
 
 @pytest.mark.parametrize(

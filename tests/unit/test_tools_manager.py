@@ -13,6 +13,7 @@ from rlfactory_core.config import ToolsConfig
 from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import ConfigError, ToolError, UsageError
 from rlfactory_core.tools import DefaultToolManager, tool
+from rlfactory_core.tools.limits import only_about
 from rlfactory_core.tools.validation import ArgumentChecker
 from rlfactory_core.types import FaultKind, ToolResult, ToolSpec
 
@@ -235,3 +236,33 @@ def test_checking_arguments_does_not_stop_the_event_loop(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(ArgumentChecker, "problem", problem)
     assert manage(work, echo).content == "Error: wrong arguments for echo: no"
+
+
+def test_a_disabled_tool_is_not_offered_and_still_closed() -> None:
+    other = Flaky(0)
+    closed: list[str] = []
+
+    async def close() -> None:
+        closed.append("flaky")
+
+    other.close = close  # type: ignore[method-assign]
+
+    async def work() -> ToolResult:
+        manager = DefaultToolManager([echo, other], ToolsConfig(disabled=("flaky",)))
+        assert [spec.name for spec in manager.specs] == ["echo"]
+        (result,) = await manager.invoke([write("flaky", {})], CONTEXT)
+        await manager.close()
+        return result
+
+    result = asyncio.run(work())
+    assert result.fault is FaultKind.POLICY
+    assert 'there is no tool "flaky"' in result.content
+    assert closed == ["flaky"]
+    with pytest.raises(ConfigError, match=r"tools.disabled: there is no tool 'ecko'. Did you mean 'echo'?"):
+        DefaultToolManager([echo], ToolsConfig(disabled=("ecko",)))
+
+
+def test_what_is_said_of_tools_that_a_control_does_not_have_is_left_out() -> None:
+    config = ToolsConfig(overrides={"echo": {"deadline_s": 1}, "flaky": {"retries": 0}}, disabled=("flaky",))
+    restricted = only_about(config, [echo])
+    assert (dict(restricted.overrides), restricted.disabled) == ({"echo": {"deadline_s": 1}}, ())

@@ -26,7 +26,9 @@ def refusal(*overrides: str) -> list[str]:
 REFUSED: list[tuple[list[str], list[str]]] = [
     (["train.muon_lr=0.02"], ["train.muon_lr=0.02", "Set it to 0", "--engine local"]),
     (["train.schedule=linear"], ["train.schedule=linear", "constant and cosine", "--engine local"]),
-    (["train.staleness=2"], ["train.staleness=2", "verl.mode=colocate_async", "separate_async", "train.staleness=0"]),
+    (["train.prompts=difficulty"], ["train.prompts=difficulty", "train.prompts=uniform", "--engine local"]),
+    (["train.refill=true", "train.advantage=gae"], ["train.refill=true", "train.advantage=gae", "Leave one out"]),
+    (["train.loss=sapo"], ["train.loss=sapo", "train.aggregation=trajectory", "--engine local"]),
     (["train.workers=4"], ["train.workers=4", "verl.gpus"]),
     (["train.lora={rank: 8}"], ["train.lora", "leave it out"]),
     (["train.advantage=remax"], ["train.advantage=remax", "a greedy attempt beside each group", "grpo or rloo"]),
@@ -72,9 +74,9 @@ def test_a_refusal_names_key_value_and_remedy(overrides: list[str], words: list[
 
 
 def test_all_problems_come_at_once() -> None:
-    lines = refusal("train.muon_lr=0.02", "train.staleness=1", "rollout.deterministic=true", "verl.tensor_parallel=2")
+    lines = refusal("train.muon_lr=0.02", "train.workers=3", "rollout.deterministic=true", "verl.tensor_parallel=2")
     assert [line.split("=")[0] for line in lines] == [
-        "train.muon_lr", "train.staleness", "rollout.deterministic", "verl.tensor_parallel",
+        "train.muon_lr", "train.workers", "rollout.deterministic", "verl.tensor_parallel",
     ]  # fmt: skip
 
 

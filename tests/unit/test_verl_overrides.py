@@ -54,6 +54,10 @@ LANDS: list[tuple[list[str], dict[str, str]]] = [
         {f"{ACTOR}.ppo_max_token_len_per_gpu": "9000", f"{ACTOR}.use_dynamic_bsz": "true"},
     ),
     (["train.gradient_checkpointing=true"], {"actor_rollout_ref.model.enable_gradient_checkpointing": "true"}),
+    (
+        ["train.refill=true"],
+        {"algorithm.filter_groups.enable": "true", "algorithm.filter_groups.metric": "'reward'"},
+    ),
     (["train.advantage=grpo"], {"algorithm.adv_estimator": "'grpo'", "algorithm.norm_adv_by_std_in_grpo": "true"}),
     (["train.advantage=dr_grpo"], {"algorithm.adv_estimator": "'grpo'", "algorithm.norm_adv_by_std_in_grpo": "false"}),
     (["train.advantage=rloo"], {"algorithm.adv_estimator": "'rloo'"}),
@@ -84,6 +88,8 @@ LANDS: list[tuple[list[str], dict[str, str]]] = [
     (["checkpoint.every=4"], {"trainer.save_freq": "4"}),
     (["checkpoint.every=0", "train.steps=30"], {"trainer.save_freq": "30"}),
     (["verl.gpus=4", "verl.nodes=3"], {"trainer.n_gpus_per_node": "4", "trainer.nnodes": "3"}),
+    (["train.loss=gspo"], {f"{ACTOR}.policy_loss.loss_mode": "'gspo'"}),
+    (["train.loss=ppo"], {f"{ACTOR}.policy_loss.loss_mode": "'vanilla'"}),
     (["verl.mode=colocate_async"], {"trainer.v1.trainer_mode": "'colocate_async'"}),
     (
         ["verl.mode=separate_async", "verl.gpus=8", "verl.rollout_gpus=3", "verl.nodes=2"],
@@ -94,6 +100,14 @@ LANDS: list[tuple[list[str], dict[str, str]]] = [
             f"{ROLLOUT}.n_gpus_per_node": "3",
             f"{ROLLOUT}.nnodes": "2",
             f"{ROLLOUT}.checkpoint_engine.backend": "'nccl'",
+        },
+    ),
+    (
+        ["verl.mode=separate_async", "verl.gpus=2", "verl.rollout_gpus=1", "train.staleness=4"],
+        {
+            "trainer.v1.separate_async.num_warmup_batches": "4",
+            "trainer.v1.sampler.max_off_policy_threshold": "5",
+            "trainer.v1.sampler.max_off_policy_strategy": "'wait'",
         },
     ),
     (

@@ -28,6 +28,7 @@ VERL = {
     "training/global_step": 1,
     "actor/pg_loss": 0.25,
     "actor/grad_norm": 1.5,
+    "actor/perf/max_memory_allocated_gb": 71.5,
     "timing_s/gen": 2.0,
     "timing_s/step": 3.0,
     "training/rollout_probs_diff_mean": 1e-6,
@@ -82,6 +83,7 @@ def test_a_step_is_one_line_of_metrics_with_verls_numbers_beside(folder: RunFold
     assert line["tool/search/calls"] == 4.0
     assert (line["loss"], line["grad_norm"], line["rollout_s"], line["step_s"]) == (0.25, 1.5, 2.0, 3.0)
     assert (line["verl/actor/pg_loss"], line["verl/timing_s/gen"]) == (0.25, 2.0)
+    assert line["machine/gpu_memory_gib"] == 71.5
     assert not {"verl/a/text", "verl/a/flag", "verl/a/list"} & set(line)
     live = [r.stored.trajectory for r in step_rows() if not r.stored.trajectory.masked]
     assert line["trained_tokens"] == sum(t.num_sampled for t in live)

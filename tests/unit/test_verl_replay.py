@@ -238,3 +238,25 @@ def test_a_stored_trajectory_is_read_back_unchanged(queue: Queue) -> None:
     sent = [StoredTrajectory.of(make_trajectory(attempt / 4, attempt=attempt), decode) for attempt in (0, 1)]
     assert [row.stored.to_line() for row in heard.steps[0]] == [stored.to_line() for stored in sent]
     assert [row.stored.to_dict() for row in heard.steps[0]] == [json.loads(json.dumps(s.to_dict())) for s in sent]
+
+
+class Filtering(Inner):
+    """verl's buffer in a step in which the attempts of no group differ: it asks for more as long as it filters."""
+
+    filter_groups_metric: str | None = "reward"
+
+    def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[Any, dict[str, float]]:
+        while self.filter_groups_metric is not None:
+            self.refill_fn(batch_size // 2)
+        return super().sample(global_steps, partition_id, batch_size)
+
+
+def test_groups_that_teach_nothing_are_replaced_up_to_the_factor(queue: Queue) -> None:
+    inner = Filtering(queue, rows("a", None, None), rows("b", None, None))
+    made = RecordingReplayBuffer(
+        inner, Heard(), StopFile(Path("unasked")), group_size_needed=1, max_spoilt=1, refill_factor=3
+    )
+    submitted = inner.refilled
+    for step in (1, 2):  # each step has the whole of it
+        take(made)
+        assert submitted == [2, 2, 2, 2] * step

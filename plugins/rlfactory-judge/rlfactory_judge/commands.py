@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _SUBCOMMANDS = {
     "serve": ("rlfactory_judge.serving.command", "serve"),
-    "calibrate": ("rlfactory_judge.trust.command", "calibrate"),
+    "calibrate": ("rlfactory_judge.calibrate", "calibrate"),
 }
 
 

@@ -9,8 +9,9 @@ from pydantic import Field
 from rlfactory_core.config import CachePlace, File, Fraction, Natural, Positive, Section
 
 Mode = Literal["outcome", "process", "ranking", "pairwise"]
+SINGLE: tuple[Mode, ...] = ("outcome", "process")  # the modes that judge single attempts; the others compare
 Output = Literal["auto", "json", "text"]
-Fallback = Literal["rules", "mask", "stop"]
+OnFailure = Literal["rules", "mask", "stop"]
 Rule = Literal["exact_match", "f1", "format"]
 Seconds = Annotated[float, Field(gt=0.0)]
 
@@ -71,9 +72,9 @@ class JudgeOptions(Section):
     cache: CachePlace = "disk"
     token_budget: Positive | None = None
     """Tokens of the whole run, prompts and replies; none: no limit."""
-    on_budget: Fallback = "mask"
+    on_budget: OnFailure = "mask"
     """What happens when the budget is spent: `fallback` scores, a verifier fault, or the run stops."""
-    on_outage: Fallback = "mask"
+    on_outage: OnFailure = "mask"
     """What happens when no endpoint answers."""
     fallback: Rule = "exact_match"
     """The rule that scores instead of the judge."""
@@ -88,6 +89,11 @@ class JudgeOptions(Section):
     def urls(self) -> tuple[str, ...]:
         """The addresses of `url`; none if it is not given."""
         return (self.url,) if isinstance(self.url, str) else self.url or ()
+
+    @property
+    def judges_single(self) -> bool:
+        """Whether single attempts are judged, not several against each other."""
+        return self.mode in SINGLE
 
     def on_scale(self, value: float) -> float:
         """A score on [0, 1] as the judge gave it."""

@@ -21,6 +21,11 @@ def rlfactory_reward_scorers(register: Register) -> None:
 
 
 @hookimpl
+def rlfactory_report_sections(register: Register) -> None:
+    register("calibration", Lazy("rlfactory_judge.report:calibration"))
+
+
+@hookimpl
 def rlfactory_commands(register: Register) -> None:
     def make() -> object:
         from rlfactory_judge.commands import judge

@@ -9,15 +9,15 @@ from collections import Counter
 from itertools import combinations
 
 import pytest
-from rlfactory_judge.contract import UnreadableError
-from rlfactory_judge.scoring.group_judge import MOST_LISTED, PairwiseJudge, RankingJudge
+from rlfactory_judge.contract import RejectedError, UnreadableError
+from rlfactory_judge.scoring.group_judge import MOST_LISTED, NEUTRAL, PairwiseJudge, RankingJudge
 from scripted_judge import answered, attempt, broken, group, listed, make
 
 BOTH = pytest.mark.parametrize("kind", [RankingJudge, PairwiseJudge])
 
 
 def number_of(text: str) -> float:
-    return float(text.split(maxsplit=1)[0])
+    return -1.0 if text == NEUTRAL else float(text.split(maxsplit=1)[0])
 
 
 def fair(question, _vote):
@@ -178,8 +178,33 @@ def test_a_pair_that_cannot_be_read_in_one_order_counts_in_none():
 
 
 @BOTH
-def test_an_answer_about_which_too_little_can_be_read_spoils_the_group(kind):
-    judge, _ = make(kind, lambda question, vote: "Hm." if "3" in listed(question) else fair(question, vote))
+@pytest.mark.parametrize("failure", ["Hm.", RejectedError("it is too long")])
+@pytest.mark.parametrize(("shown", "expected"), [((1, 2, 3, 4), [0.0, 0.5, 0.0, 1.0]), ((3, 4), [0.0, 0.5])])
+def test_an_answer_that_cannot_be_judged_scores_nothing_and_the_others_are_compared(kind, failure, shown, expected):
+    judge, service = make(kind, lambda question, vote: failure if "3" in listed(question) else fair(question, vote))
+
+    scores = score(judge, numbers(*shown))
+
+    assert [one.value for one in scores] == pytest.approx(expected)
+    assert scores[shown.index(3)].verdicts["judge"].passed is False
+    assert "this one not" in scores[shown.index(3)].verdicts["judge"].reasons[0]
+    total = Counter()
+    for one in scores:
+        total.update(one.counts)
+    assert total["replies"] + total["unreadable"] + total["refused"] == len(service.asked)
+
+
+@BOTH
+def test_a_group_of_which_no_answer_can_be_judged_is_masked(kind):
+    judge, _ = make(kind, lambda *_: "Hm.")
+
+    with pytest.raises(UnreadableError):
+        score(judge, numbers(1, 2, 3, 4))
+
+
+@BOTH
+def test_a_comparison_that_fails_although_each_answer_can_be_judged_masks_the_group(kind):
+    judge, _ = make(kind, lambda question, vote: fair(question, vote) if NEUTRAL in listed(question) else "Hm.")
 
     with pytest.raises(UnreadableError):
         score(judge, numbers(1, 2, 3, 4))

@@ -10,8 +10,7 @@ from rlfactory_judge.contract import JudgePlace
 from rlfactory_judge.options import JudgeOptions
 from rlfactory_judge.scoring.factory import make_judge, read_options
 from rlfactory_judge.scoring.judge import OutcomeJudge
-from rlfactory_judge.service.endpoint import Endpoint
-from rlfactory_judge.service.timing import Timing
+from rlfactory_judge.service.endpoint import Endpoint, Timing
 from scripted_judge import ScriptedJudge, answered, attempt, make
 
 from rlfactory_core.context import RunContext

@@ -7,15 +7,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rlfactory_judge.trust.agreement import agreement_of_answers, agreement_of_pairs, kappa
-from rlfactory_judge.trust.estimate import (
+from rlfactory_judge.trust.figures import (
+    agreement_of_answers,
+    agreement_of_pairs,
+    correlation,
+    kappa,
     mean,
-    pearson,
-    pearson_estimate,
-    ranks,
     share,
-    spearman,
-    spearman_estimate,
+    weighted_kappa,
 )
 
 
@@ -144,42 +143,64 @@ def test_pairs_count_once_however_often_they_are_asked() -> None:
     assert found.kappa.value == 0.0
 
 
+def value_of(x, y, kind):
+    found = correlation(x, y, kind)
+    return None if found is None else found.value
+
+
 def test_correlations_of_published_data() -> None:
     iq, hours = [106, 100, 86, 101, 99, 103, 97, 113, 112, 110], [7, 27, 2, 50, 28, 29, 20, 12, 6, 17]
-    assert spearman(iq, hours) == pytest.approx(-29 / 165)
+    assert value_of(iq, hours, "spearman") == pytest.approx(-29 / 165)
     x = [10.0, 8, 13, 9, 11, 14, 6, 4, 12, 7, 5]  # F. J. Anscombe (1973), the first set
     y = [8.04, 6.95, 7.58, 8.81, 8.33, 9.96, 7.24, 4.26, 10.84, 4.82, 5.68]
-    assert pearson(x, y) == pytest.approx(0.81642, abs=5e-6)
+    assert value_of(x, y, "pearson") == pytest.approx(0.81642, abs=5e-6)
 
 
 @given(st.lists(st.tuples(st.integers(-5, 5), st.integers(-5, 5)), min_size=3, max_size=30))
-def test_correlations_are_those_of_numpy(rows: list[tuple[int, int]]) -> None:
+def test_correlations_are_defined_unless_a_series_is_constant(rows: list[tuple[int, int]]) -> None:
     x, y = [float(a) for a, _ in rows], [float(b) for _, b in rows]
-    if len(set(x)) == 1 or len(set(y)) == 1:
-        assert pearson(x, y) is None
-        assert spearman(x, y) is None
-        return
-    assert pearson(x, y) == pytest.approx(float(np.corrcoef(x, y)[0, 1]), abs=1e-9)
-    assert spearman(x, y) == pytest.approx(float(np.corrcoef(ranks(x), ranks(y))[0, 1]), abs=1e-9)
+    for kind in ("pearson", "spearman"):
+        found = correlation(x, y, kind)
+        assert (found is None) == (len(set(x)) == 1 or len(set(y)) == 1)
+        if found is not None:
+            assert -1.0 <= found.low <= found.value + 1e-9
+            assert found.value - 1e-9 <= found.high <= 1.0
+            assert value_of([a**3 for a in x], y, "spearman") == pytest.approx(value_of(x, y, "spearman"))
 
 
-def test_equal_values_share_their_ranks() -> None:
-    assert ranks([3, 1, 3, 2, 3]) == [4, 1, 4, 2, 4]
+def test_weighted_kappa_of_a_published_table() -> None:
+    # J. L. Fleiss, J. Cohen and B. S. Everitt (1969): joint shares of three diagnoses by two raters, of 200 cases
+    table = [[88, 14, 18], [10, 40, 10], [2, 6, 12]]
+    rows = [(a, b) for a, line in enumerate(table) for b, count in enumerate(line) for _ in range(count)]
+    squared = [[(a - b) ** 2 for b in range(3)] for a in range(3)]
+    rows_of = [sum(line) for line in table]
+    columns = [sum(line[b] for line in table) for b in range(3)]
+    seen = sum(squared[a][b] * table[a][b] for a in range(3) for b in range(3)) * 200
+    by_chance = sum(squared[a][b] * rows_of[a] * columns[b] for a in range(3) for b in range(3))
+    found = weighted_kappa([a for a, _ in rows], [b for _, b in rows], seed=0)
+    assert found is not None
+    assert found.value == pytest.approx(1 - seen / by_chance)
+    assert found.low < found.value < found.high
+
+
+def test_weighted_kappa_of_equal_labels_is_unknown() -> None:
+    assert weighted_kappa([0.5] * 4, [0.1, 0.2, 0.3, 0.4], seed=0) is None
+    exact = weighted_kappa([0.1, 0.5, 0.9], [0.1, 0.5, 0.9], seed=0)
+    assert exact is not None
+    assert exact.value == 1.0
 
 
 def test_intervals_of_correlations() -> None:
     rng = random.Random(5)
     x = [rng.gauss(0, 1) for _ in range(28)]
-    found = pearson_estimate(x, [a + rng.gauss(0, 1) for a in x])
+    found = correlation(x, [a + rng.gauss(0, 1) for a in x], "pearson")
     assert found is not None
     half = 1.959964 / 5
     assert np.arctanh(found.high) - np.arctanh(found.value) == pytest.approx(half, abs=1e-5)
     assert np.arctanh(found.value) - np.arctanh(found.low) == pytest.approx(half, abs=1e-5)
-    few = spearman_estimate([1, 2, 3], [1, 3, 2])
+    few = correlation([1, 2, 3], [1, 3, 2], "spearman")
     assert few is not None
     assert (few.low, few.high) == (-1.0, 1.0)
-    with pytest.raises(ValueError, match="one length"):
-        pearson([1.0], [1.0, 2.0])
 
 
 def test_the_mean_and_its_interval() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,9 @@ from rlfactory_judge.trust.gate import check_trust
 from rlfactory_judge.trust.labels import Labels, write_labels
 
 from rlfactory_core.errors import BackendError, DataError, UsageError
+from rlfactory_core.plugins.registry import Registry
+from rlfactory_core.reporting.folder import RunFolder
+from rlfactory_core.reporting.report import plugin_sections, write_report
 
 
 def honest() -> KnownJudge:
@@ -185,3 +189,24 @@ def test_few_labels_say_too_little(labels: Path) -> None:
 def test_the_lower_end_of_the_interval_counts(labels: Path) -> None:
     with pytest.raises(UsageError, match=r"kappa 1\.00 .*expected a kappa whose interval begins at 0\.95 or above"):
         check(honest(), JudgeOptions(labels=labels, min_kappa=0.95))
+
+
+def test_the_calibration_that_a_run_keeps_is_shown(labels: Path, tmp_path: Path) -> None:
+    folder = RunFolder.create("search", root=tmp_path / "runs")
+    folder.write_config({"plugin": "search"})
+    registry = Registry()
+    registry.load("judge")
+    sections = plugin_sections(registry)
+    assert "Calibration" not in write_report(folder, sections).read_text(encoding="utf-8")
+
+    check(honest(), JudgeOptions(labels=labels), folder.path)
+    (folder.path / "judge-calibration-damaged.json").write_text("{")
+    page = write_report(folder, sections).read_text(encoding="utf-8")
+    part = page.partition("<h2>Calibration of the judge</h2>")[2].partition("</section>")[0]
+    rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in re.findall(r"<tr>(.*?)</tr>", part)]
+    (kappa,) = (row for row in rows if row[0] == "Cohen&#39;s kappa")
+    assert kappa[1] == "1.000"
+    assert re.fullmatch(r"0\.\d+ to 1\.000", kappa[2])
+    assert ["right", "30", "0"] in rows
+    assert ["wrong", "0", "30"] in rows
+    assert "In short: kappa 1.00" in part

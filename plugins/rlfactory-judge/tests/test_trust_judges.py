@@ -11,7 +11,7 @@ from labelled_answers import DataRubric, KnownJudge, Text, is_right, labelled
 from rlfactory_judge.contract import BudgetError, UnavailableError, UnreadableError
 from rlfactory_judge.options import JudgeOptions
 from rlfactory_judge.trust.calibration import Calibration, calibrate, check_labels, summarise
-from rlfactory_judge.trust.estimate import Estimate
+from rlfactory_judge.trust.figures import Estimate
 from rlfactory_judge.trust.labels import LabelledAnswer, Labels
 from rlfactory_judge.trust.measuring import Measurement, Plan
 from rlfactory_judge.trust.text import calibration_text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rlfactory_core import Lazy, LazyReward, hookimpl
 from rlfactory_core.hookspecs import Register
 
-RLFACTORY_API = ">=1.1,<2"
+RLFACTORY_API = ">=1.2,<2"
 
 
 @hookimpl
@@ -34,6 +34,11 @@ def rlfactory_reward_scorers(register: Register) -> None:
 @hookimpl
 def rlfactory_report_sections(register: Register) -> None:
     register("answers", Lazy("rlfactory_nl2sql.report:answers"))
+
+
+@hookimpl
+def rlfactory_trajectory_sections(register: Register) -> None:
+    register("verdict", Lazy("rlfactory_nl2sql.page:verdict"))
 
 
 @hookimpl

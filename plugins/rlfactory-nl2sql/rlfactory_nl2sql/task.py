@@ -76,6 +76,7 @@ class Nl2SqlTask(Task):
         "rollout": {"max_turn_tokens": 96, "max_tokens": 1024},
         "train": {
             "steps": 110,
+            "until": {"execution": 0.9},
             "prompts_per_step": 16,
             "updates_per_step": 4,
             "lr": 6e-4,

@@ -1,4 +1,4 @@
-"""The report's section: how many answers are right, and why the others are not."""
+"""The report's section: how many answers are right, and why the others are not. That of a trajectory: its queries."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+from rlfactory_nl2sql.page import verdict
 from rlfactory_nl2sql.report import answers
 from rlfactory_nl2sql.rewards.execution import ExecutionMatch
 from rlfactory_nl2sql.task import Nl2SqlTask
@@ -99,3 +101,52 @@ def test_the_reward_may_have_a_label_or_be_absent(tmp_path: Path) -> None:
     ]
     folder.write_config({"rewards": [{"name": "valid_sql"}]})
     assert answers(RunData.read(folder)) is None
+
+
+def shown(trajectory: Trajectory, shops: Path | str, tmp_path: Path) -> str:
+    """As after the way through the run's files."""
+    folder = RunFolder.create("nl2sql", root=tmp_path / "runs")
+    folder.write_trajectories(1, [trajectory], str)
+    (stored,) = folder.read_trajectories(1)
+    section = verdict(stored.trajectory, {"seed": 0, "task": {"db": str(shops)}})
+    assert section is not None
+    return section.html
+
+
+def test_a_wrong_query_is_shown_beside_the_right_one(shops: Path, tmp_path: Path) -> None:
+    (played,) = trajectories(shops, ["<answer>SELECT name || '<b>' AS \"<i>\" FROM shop</answer>"])
+    html = shown(played, shops, tmp_path)
+    right, answered = html.partition("<h3>right</h3>")[2].split("<h3>answered</h3>")
+    assert "&lt;b&gt;" in answered
+    assert "&lt;b&gt;" not in right
+    assert "<th>&lt;i&gt;</th>" in answered
+    assert "SELECT name FROM shop WHERE city_id = 1" in html
+    assert "rows, expected" in html  # the verdict's reason
+    assert "TABLE shop (id INTEGER PRIMARY KEY" in html
+    assert "<b>" not in html
+    assert "<i>" not in html
+
+
+def test_a_large_result_is_kept_in_part(shops: Path, tmp_path: Path) -> None:
+    wide = ", ".join(f"'{'x' * 100}' AS column_{number}" for number in range(40))
+    numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 500)"
+    (played,) = trajectories(shops, [f"<answer>{numbers} SELECT {wide} FROM n</answer>"])
+    assert played.score is not None
+    data = played.score.verdicts["execution"].data
+    assert [len(row) for row in data["got"]] == [12] * 6
+    assert max(len(cell) for row in data["got"] for cell in row) <= 60
+
+
+@pytest.mark.parametrize("text", [RIGHT, "I do not know."])
+def test_without_a_difference_there_are_no_results(shops: Path, tmp_path: Path, text: str) -> None:
+    (played,) = trajectories(shops, [text])
+    html = shown(played, shops, tmp_path)
+    assert "<h3>answered</h3>" not in html
+    assert ("no query" in html) == (text != RIGHT)
+    assert "<h3>schema</h3>" in html
+
+
+def test_a_database_that_is_gone_is_said(shops: Path, tmp_path: Path) -> None:
+    (played,) = trajectories(shops, [RIGHT])
+    assert "The schema cannot be read: " in shown(played, tmp_path / "gone.sqlite", tmp_path)
+    assert verdict(replace(played, score=None), {}) is None

@@ -52,13 +52,14 @@ class SearchTask(Task):
         "rollout": {"max_turn_tokens": 48, "max_tokens": 512},
         "train": {
             "steps": 120,
+            "until": {"exact_match": 0.95, "sampled/exact_match": 0.9},
             "prompts_per_step": 16,
             "updates_per_step": 4,
             "lr": 1e-3,
             "muon_lr": 4e-3,
             "schedule": "linear",
         },
-        "eval": {"every": 20, "limit": 200, "attempts": 2},
+        "eval": {"every": 10, "limit": 200, "attempts": 2},
     }
 
     def __init__(self, config: Mapping[str, Any] | None = None, seed: int = 0) -> None:

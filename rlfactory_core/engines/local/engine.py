@@ -3,30 +3,40 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from rlfactory_core.algo.advantages import check_advantage
 from rlfactory_core.config import RunConfig
-from rlfactory_core.engines.base import EngineRun
-from rlfactory_core.engines.local.local_run import opened
+from rlfactory_core.engines.base import Conversation, EngineRun
+from rlfactory_core.engines.local.local_run import LocalRun, opened
+from rlfactory_core.engines.local.memory import memory
 from rlfactory_core.engines.local.model.loading import choose_device, quiet_transformers
 from rlfactory_core.engines.local.tiny.default_model import MOST_WORKERS
+from rlfactory_core.engines.local.training.losses import LOSSES
 from rlfactory_core.engines.local.training.processes import worker_processes
 from rlfactory_core.engines.local.training.workers import Compute, Workers
-from rlfactory_core.errors import ConfigError, UsageError
+from rlfactory_core.errors import ConfigError, UsageError, nearest
 from rlfactory_core.utils.cpu import usable_cores
+
+T = TypeVar("T")
 
 
 class LocalEngine:
     """Trains in this process, and for a small model on the CPU also in further processes like it."""
 
+    memory = staticmethod(memory)
+
     def prepare(self, config: RunConfig) -> RunConfig:
         device = choose_device(config.device)
         check_advantage(config.train.advantage)
+        if config.train.loss not in LOSSES:
+            raise ConfigError(
+                f"train.loss is {config.train.loss!r}, which is unknown. {nearest(config.train.loss, LOSSES)}"
+            )
         if config.rollout.deterministic and config.train.staleness:
             raise ConfigError(
                 "rollout.deterministic=true needs train.staleness=0: rollouts that overlap with updates depend on time."
@@ -60,18 +70,31 @@ class LocalEngine:
     def evaluate(self, run: EngineRun) -> dict[str, Any]:
         return self._in_processes(run, training=False)
 
+    def converse(self, run: EngineRun, conversation: Conversation) -> None:
+        async def talk(local: LocalRun) -> None:
+            await conversation(local.rollouts.runtime, local.rollouts.sampler)
+
+        asyncio.run(_run(run, Workers(), talk))
+
     def _in_processes(self, run: EngineRun, *, training: bool) -> dict[str, Any]:
-        program = partial(_program, training=training)
+        program = _train if training else _evaluate
         with worker_processes(program, run) as workers:
             return program(run, workers)
 
 
-def _program(run: EngineRun, workers: Workers, *, training: bool) -> dict[str, Any]:
-    """The program of every process."""
-    return asyncio.run(_run(run, workers, training=training))
+def _train(run: EngineRun, workers: Workers) -> dict[str, Any]:
+    """The program of every process that trains."""
+    return asyncio.run(_run(run, workers, LocalRun.train, training=True))
 
 
-async def _run(run: EngineRun, workers: Workers, *, training: bool) -> dict[str, Any]:
+def _evaluate(run: EngineRun, workers: Workers) -> dict[str, Any]:
+    """The program of every process that evaluates."""
+    return asyncio.run(_run(run, workers, lambda local: local.evaluate("after", intervals=True)))
+
+
+async def _run(
+    run: EngineRun, workers: Workers, use: Callable[[LocalRun], Awaitable[T]], *, training: bool = False
+) -> T:
     run.stop.task = asyncio.current_task()
     threads = 1 if workers.size > 1 or run.config.model is None else usable_cores()
     thread = ThreadPoolExecutor(1, "rlfactory-compute", initializer=torch.set_num_threads, initargs=(threads,))
@@ -79,6 +102,6 @@ async def _run(run: EngineRun, workers: Workers, *, training: bool) -> dict[str,
     try:
         with quiet_transformers():
             async with opened(run, Compute(workers, thread), training=training) as local:
-                return await (local.train() if training else local.evaluate("after", intervals=True))
+                return await use(local)
     finally:  # after a failure the thread may hang in a collective until the other processes end: do not wait for it
         thread.shutdown(wait=False, cancel_futures=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from rlfactory_core.algo.until import Ended
 from rlfactory_core.context import RunContext
 from rlfactory_core.engines.base import EngineRun
 from rlfactory_core.engines.local.decoding.padded_decoder import make_decoder
@@ -30,7 +31,7 @@ from rlfactory_core.engines.local.training.checkpoint import (
 from rlfactory_core.engines.local.training.loss import LossOptions
 from rlfactory_core.engines.local.training.optim import Optimizer, OptimizerOptions
 from rlfactory_core.engines.local.training.rollouts import Rollouts
-from rlfactory_core.engines.local.training.trainer import Observer, StepResult, Trainer
+from rlfactory_core.engines.local.training.trainer import Observer, Outcome, StepResult, Trainer
 from rlfactory_core.engines.local.training.update import Learner
 from rlfactory_core.engines.local.training.workers import Compute, Workers
 from rlfactory_core.engines.recorder import Recorder, evaluation_passes, run_facts
@@ -40,7 +41,7 @@ from rlfactory_core.reporting.folder import replace_link
 from rlfactory_core.reporting.loggers import open_loggers
 from rlfactory_core.reporting.trajectories import stored
 from rlfactory_core.tasks.runtime import TaskResources, TaskRuntime
-from rlfactory_core.types import Sample
+from rlfactory_core.types import Group, Sample
 from rlfactory_core.utils.garbage import collect_rarely
 
 PREFIX_SAMPLES = 64  # prompts that are compared to find the shared prefix
@@ -81,20 +82,28 @@ class LocalRun:
             await self.evaluate("before")
             if self.recorder is not None:
                 self.run.folder.write_summary(self._summary(0))
-        await self._train(self.start.step + 1, self.run.config.train.steps)
-        await self.evaluate("after")
-        return self._summary(self.run.config.train.steps)
+        outcome = await self._train(self.start.step + 1, self.run.config.train.steps)
+        await self.evaluate("after", measured=outcome.evaluation.groups)
+        return self._summary(outcome.step, outcome.ended)
 
-    async def evaluate(self, when: str, *, intervals: bool = False) -> dict[str, float]:
-        """Greedy, sampled and, after training, with the task's controls. Returns the results on rank 0."""
+    async def evaluate(
+        self, when: str, *, intervals: bool = False, measured: Mapping[str, Sequence[Group]] = {}
+    ) -> dict[str, float]:
+        """Greedy, sampled and, after training, with the task's controls. Returns the results on rank 0.
+
+        Args:
+            measured: passes that were made with these weights already: prefix -> groups, see `Evaluation`.
+        """
         runtime, recorder = self.rollouts.runtime, self.recorder
         if not self.rollouts.eval_samples:
             return {}
         passes = evaluation_passes(self.run.parts, when)
         self.run.progress.stage(f"evaluate {when}" if self.rollouts.samples else "evaluate", len(passes), "round")
         for how in passes:
-            share = await self.rollouts.evaluate(how)
-            groups = [group for part in await self.compute.gather(share) for group in part]
+            groups = measured.get(how.prefix)
+            if groups is None:
+                share = await self.rollouts.evaluate(how)
+                groups = [group for part in await self.compute.gather(share) for group in part]
             if recorder is not None:
                 texts = stored(groups, runtime.chat.decode)
                 found = recorder.evaluated(when, how, groups, texts, intervals=intervals)
@@ -123,31 +132,43 @@ class LocalRun:
         if self.start.state is not None:
             optimizer.load_state_dict(self.start.state.optimizer)
         truncate = train.truncate_weight if train.staleness else None
-        loss = LossOptions(train.clip_low, train.clip_high, train.kl, truncate)
+        loss = LossOptions(train.clip_low, train.clip_high, train.kl, truncate, train.loss)
         temperature = self.run.config.rollout.temperature
         return Learner(self.policy, optimizer, self.compute.workers, loss, reference=reference, temperature=temperature)
 
-    async def _train(self, first: int, last: int) -> None:
+    async def _train(self, first: int, last: int) -> Outcome:
         learner, progress, checkpoint = self.learner(), self.run.progress, self.run.config.checkpoint
 
         def on_step(result: StepResult) -> None:
             assert self.recorder is not None
             texts = stored(result.groups, self.rollouts.runtime.chat.decode)
+            warned = len(self.recorder.warned)
             self.recorder.step(result.step, result.groups, result.metrics, texts)
+            if self.run.config.train.guard == "stop" and len(self.recorder.warned) > warned:
+                self.run.stop.request(f"train.guard: {self.recorder.warned[-1]}")
 
-        def save(step: int) -> None:
+        def save(step: int, pending: Sequence[int] = ()) -> None:
             assert self.recorder is not None
             totals = {**self.recorder.totals, "seconds": self.recorder.seconds()}
-            state = TrainerState(step, learner.optimizer.state_dict(), totals, adapter_weights(self.policy.model))
+            adapters = adapter_weights(self.policy.model)
+            state = TrainerState(step, learner.optimizer.state_dict(), totals, adapters, list(pending), trainer.state())
             folder, tokenizer = self.run.folder.checkpoints, self.start.tokenizer
             save_checkpoint(folder, self.policy.model, tokenizer, state, keep=checkpoint.keep)
 
         self.run.stop.armed = True
         progress.stage("train", last, "step")
         progress.advance(first - 1)
-        await self.trainer(learner, Observer(progress, on_step, save)).run(first, last)
-        if self.recorder is not None and last >= first and (not checkpoint.every or last % checkpoint.every):
-            await self.compute.run(lambda: save(last))
+        trainer = self.trainer(learner, Observer(progress, on_step, save))
+        if self.start.state is not None and self.start.state.loop:
+            trainer.load(self.start.state.loop)
+        pending = self.start.state.pending if self.start.state else ()
+        outcome = await trainer.run(first, last, pending)
+        if outcome.ended.by != "steps":
+            progress.say(f"training ended: {outcome.ended.text}")
+        step = outcome.step
+        if self.recorder is not None and step >= first and (not checkpoint.every or step % checkpoint.every):
+            await self.compute.run(lambda: save(step, outcome.pending))
+        return outcome
 
     def _reference(self) -> Policy:
         """The start model, frozen."""
@@ -163,11 +184,11 @@ class LocalRun:
         reference: Policy = alike(model.requires_grad_(requires_grad=False))
         return reference
 
-    def _summary(self, steps: int) -> dict[str, Any]:
+    def _summary(self, steps: int, ended: Ended | None = None) -> dict[str, Any]:
         if self.recorder is None:
             return {}
         own = {"workers": self.compute.workers.size, "policy": self.policy.kind}
-        return {**run_facts(self.run.config), **own, **self.recorder.summary(steps)}
+        return {**run_facts(self.run.config), **own, **self.recorder.summary(steps, ended)}
 
 
 @asynccontextmanager
@@ -191,7 +212,10 @@ async def opened(run: EngineRun, compute: Compute, *, training: bool) -> AsyncIt
             version=start.step,
         )
         sampler = LocalSampler(decoder, compute.thread, deterministic=config.rollout.deterministic)
-        rollouts = Rollouts(runtime, await stack.enter_async_context(sampler), workers, samples, eval_samples)
+        make_prompts = run.registry.find(config.train.prompts, "prompt_sampler").make
+        prompts = make_prompts(samples, config.train.prompts_per_step, config.seed)
+        open_sampler = await stack.enter_async_context(sampler)
+        rollouts = Rollouts(runtime, open_sampler, workers, samples, eval_samples, prompts)
         stack.callback(collect_rarely())
         recorder = None
         if workers.first:

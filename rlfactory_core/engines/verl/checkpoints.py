@@ -11,8 +11,9 @@ import re
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 from zipfile import is_zipfile
 
 from rlfactory_core.engines.resuming import newest_readable, none_yet
@@ -27,11 +28,12 @@ _NEEDED = ("data.pt", "actor/huggingface/config.json", "actor/model_world_size_*
 
 @dataclass(frozen=True, slots=True)
 class RecorderState:
-    """The recorder's data for a resume: the running sums, and the step's metrics."""
+    """The recorder's data for a resume: the running sums, the step's metrics, and what `Until` knows."""
 
     step: int
     totals: Mapping[str, float]
     metrics: Mapping[str, float]
+    until: Mapping[str, Any] = field(default_factory=dict)
 
 
 def publish(checkpoints: Path, state: RecorderState, *, keep: int) -> None:

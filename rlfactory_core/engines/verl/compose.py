@@ -24,7 +24,7 @@ def compose(overrides: Sequence[Override], *, with_model: bool = True) -> Any:
     from hydra import initialize_config_module
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
-    from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY
+    from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, POLICY_LOSS_REGISTRY
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.utils.config import validate_config
 
@@ -39,6 +39,10 @@ def compose(overrides: Sequence[Override], *, with_model: bool = True) -> Any:
     if estimator not in ADV_ESTIMATOR_REGISTRY:
         known = ", ".join(sorted({*map(str, ADV_ESTIMATOR_REGISTRY), "dr_grpo"}))
         raise ConfigError(f"train.advantage is {estimator!r}, which verl does not have. Known: {known}.")
+    loss = config.actor_rollout_ref.actor.policy_loss.loss_mode
+    if loss not in POLICY_LOSS_REGISTRY:
+        known = ", ".join(sorted({"ppo", *map(str, POLICY_LOSS_REGISTRY)} - {"vanilla"}))
+        raise ConfigError(f"train.loss is {loss!r}, which verl does not have. Known: {known}.")
     try:
         with contextlib.redirect_stdout(io.StringIO()):
             validate_config(config, need_reference_policy(config), with_model and need_critic(config))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from rlfactory_core.algo.prompts import UNIFORM
 from rlfactory_core.config import RunConfig
 from rlfactory_core.config.loading import merge
 from rlfactory_core.config.sections import TrainConfig
@@ -13,6 +14,8 @@ from rlfactory_core.errors import ConfigError
 
 GAE = "gae"
 ESTIMATORS = {"dr_grpo": "grpo"}  # our name -> verl's, if they differ
+SAPO = "sapo"
+LOSSES = {"ppo": "vanilla"}  # our name -> verl's, if they differ
 MISSING_INPUTS = {  # estimators of verl -> the input that its V1 trainer does not give them
     "remax": "a greedy attempt beside each group",
     "gdpo": "rewards before they are weighted and summed",
@@ -48,6 +51,8 @@ def check_rules(config: RunConfig) -> None:
 def _not_in_verl(config: RunConfig) -> Iterator[str]:
     train = config.train
     local = "or train with --engine local"
+    if train.loss == SAPO and train.aggregation != "trajectory":
+        yield f"train.loss={SAPO}: verl has it with train.aggregation=trajectory only. Set that, {local}."
     if train.advantage in MISSING_INPUTS:
         yield (
             f"train.advantage={train.advantage} needs {MISSING_INPUTS[train.advantage]}, which verl's V1 trainer does "
@@ -57,11 +62,13 @@ def _not_in_verl(config: RunConfig) -> Iterator[str]:
         yield f"train.muon_lr={train.muon_lr:g}: verl's FSDP engine has AdamW only. Set it to 0, {local}."
     if train.schedule == "linear":
         yield f"train.schedule=linear: verl's FSDP engine has constant and cosine. Choose one of them, {local}."
-    if train.staleness:
+    if train.prompts != UNIFORM:
         yield (
-            f"train.staleness={train.staleness}: verl has modes instead. Use verl.mode=colocate_async (sampling goes "
-            "on over a step's end) or separate_async (on GPUs of its own), with train.staleness=0."
+            f"train.prompts={train.prompts}: verl's V1 trainer tells no sampler how its prompts went. Use "
+            f"train.prompts={UNIFORM}, {local}."
         )
+    if train.refill and train.advantage == GAE:
+        yield "train.refill=true compares the attempts of a group, and train.advantage=gae does not. Leave one out."
     if train.workers:
         yield f"train.workers={train.workers} is for the local engine: set verl.gpus (and verl.nodes) instead."
     if train.lora is not None:

@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any, TypeVar, cast
 
 from rlfactory_core.config import RunConfig
 from rlfactory_core.engines.base import EngineRun
+from rlfactory_core.engines.memory import MemoryPhase, ModelSize
 from rlfactory_core.engines.recorder import run_facts
 from rlfactory_core.engines.verl.checkpoints import newest_whole
 from rlfactory_core.engines.verl.compose import compose, explain
@@ -58,11 +59,14 @@ class VerlEngine:
         device = _device(config.device)
         _check_installed(device)
         verl = VerlConfig.of(config)
-        separate = verl.mode == "separate_async"
+        # Only the asynchronous modes sample with older weights.
+        mode = "colocate_async" if verl.mode == "sync" and config.train.staleness else verl.mode
+        separate = mode == "separate_async"
         # On the CPU a GPU is a process: one that trains and one that samples.
         gpus = verl.gpus or (2 if device == "cpu" and separate else _count_gpus(device))
         completed_verl = {
             **verl.model_dump(mode="json"),
+            "mode": mode,
             "gpus": gpus,
             "rollout_gpus": verl.rollout_gpus or (gpus // 2 if separate else 0),
             "agent_workers": verl.agent_workers or min(gpus * verl.nodes, MOST_AGENT_WORKERS),
@@ -92,6 +96,12 @@ class VerlEngine:
     def evaluate(self, run: EngineRun) -> dict[str, Any]:
         summary = self._run(run, None, only_evaluate=True)
         return dict(summary["eval"]["after"])
+
+    def memory(self, config: RunConfig, size: ModelSize) -> Sequence[MemoryPhase]:
+        """Of each GPU; see `verl.memory`."""
+        from rlfactory_core.engines.verl.memory import memory
+
+        return memory(config, size)
 
     @_quietly
     def explain(self, config: RunConfig, registry: Any) -> str:

@@ -19,6 +19,9 @@ SAME = {
     "training/off_policy/trajectory_staleness/mean": "staleness",
     "training/rollout_probs_diff_mean": "rollout_probs_diff_mean",
     "training/rollout_probs_diff_max": "rollout_probs_diff_max",
+    "training/filter_groups/evicted_samples": "refilled_groups",
+    "actor/perf/max_memory_allocated_gb": "machine/gpu_memory_gib",
+    "actor/perf/cpu_memory_used_gb": "machine/memory_gib",  # of the whole node: a run has processes all over it
     "timing_s/gen": "rollout_s",
     "timing_s/update_actor": "update_s",
     "timing_s/update_weights": "sync_s",

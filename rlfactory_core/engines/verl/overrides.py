@@ -15,7 +15,7 @@ from typing import Any
 from rlfactory_core.config import RunConfig
 from rlfactory_core.engines.verl.checkpoints import FOLDER
 from rlfactory_core.engines.verl.config import VerlConfig
-from rlfactory_core.engines.verl.constraints import ESTIMATORS, GAE
+from rlfactory_core.engines.verl.constraints import ESTIMATORS, GAE, LOSSES
 from rlfactory_core.engines.verl.cpu.environment import FILE_SYNC, cpu_overrides
 from rlfactory_core.engines.verl.pool import Pool
 
@@ -179,6 +179,7 @@ def _actor(config: RunConfig) -> Iterator[Item]:
     yield f"{actor}.clip_ratio_low", train.clip_low, "train.clip_low"
     yield f"{actor}.clip_ratio_high", train.clip_high, "train.clip_high"
     yield f"{actor}.clip_ratio_c", 1e6, ENGINE  # no second clip of negative advantages
+    yield f"{actor}.policy_loss.loss_mode", LOSSES.get(train.loss, train.loss), "train.loss"
     yield f"{actor}.use_kl_loss", train.kl > 0, "train.kl"
     yield f"{actor}.kl_loss_coef", train.kl, "train.kl"
     yield f"{actor}.data_loader_seed", config.seed, "seed"
@@ -193,6 +194,9 @@ def _algorithm(config: RunConfig) -> Iterator[Item]:
     yield "algorithm.adv_estimator", ESTIMATORS.get(train.advantage, train.advantage), "train.advantage"
     yield "algorithm.norm_adv_by_std_in_grpo", train.advantage != "dr_grpo", "train.advantage"
     yield "algorithm.use_kl_in_reward", False, ENGINE
+    if train.refill:
+        yield "algorithm.filter_groups.enable", True, "train.refill"
+        yield "algorithm.filter_groups.metric", "reward", "train.refill"
     if verl.mode != "sync":
         yield "algorithm.rollout_correction.rollout_is", "token", "train.truncate_weight"
         yield "algorithm.rollout_correction.rollout_is_threshold", train.truncate_weight, "train.truncate_weight"
@@ -228,6 +232,11 @@ def _machines(config: RunConfig) -> Iterator[Item]:
     yield "trainer.n_gpus_per_node", training, "verl.gpus"
     yield "trainer.nnodes", verl.nodes, "verl.nodes"
     yield "trainer.v1.trainer_mode", verl.mode, "verl.mode"
+    if staleness := config.train.staleness:
+        sampler = "trainer.v1.sampler"
+        yield f"trainer.v1.{verl.mode}.num_warmup_batches", staleness, "train.staleness"
+        yield f"{sampler}.max_off_policy_threshold", staleness + 1, "train.staleness"  # versions that a prompt spans
+        yield f"{sampler}.max_off_policy_strategy", "wait", "train.staleness"
     if separate:
         yield "actor_rollout_ref.hybrid_engine", False, "verl.mode"  # the training GPUs do not sample
         yield f"{rollout}.n_gpus_per_node", verl.rollout_gpus, "verl.rollout_gpus"

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rlfactory_core.algo.evaluation import EvalPass
+from rlfactory_core.algo.evaluation import EvalPass, summarise
 from rlfactory_core.engines.recorder import Recorder
 from rlfactory_core.engines.verl.checkpoints import RecorderState
 from rlfactory_core.engines.verl.metrics import common_metrics, training_metrics
@@ -43,6 +43,8 @@ class RowRecorder(Recorder):
         self._evaluation: list[Row] = []
         self._eval_metrics: dict[str, float] = {}
         self._replays = 0
+        self.latest: dict[str, float] = {}  # the results of the last evaluation, as in the summary
+        self.until: Mapping[str, Any] = earlier.until if earlier else {}  # for checkpoints, see `Until.state`
 
     def step_rows(self, rows: Sequence[Row]) -> None:
         self._step += rows
@@ -58,9 +60,11 @@ class RowRecorder(Recorder):
     def end_evaluation(self, when: str, passes: Sequence[EvalPass], *, intervals: bool = False) -> None:
         """``when`` is "before", "after" or "" for an evaluation between two steps."""
         rows, self._evaluation = _in_order(self._evaluation), []
+        self.latest = {}
         for how in passes:
             found = [row for row in rows if row.position.part == how.name]
             groups = _groups(found)
+            self.latest |= summarise(groups, success=self.success).flat(how.prefix)
             if when:
                 self.evaluated(when, how, groups, _stored(found), intervals=intervals)
             if not how.prefix:
@@ -85,7 +89,8 @@ class RowRecorder(Recorder):
         groups = _groups(rows)
         metrics = {**training_metrics(groups), **common_metrics({}, groups), "replays": float(self._replays)}
         self.folder.write_stored(step, _stored(rows))
-        return RecorderState(step, {**self.totals_with(groups, metrics), "seconds": self.seconds()}, metrics)
+        totals = {**self.totals_with(groups, metrics), "seconds": self.seconds()}
+        return RecorderState(step, totals, metrics, self.until)
 
 
 def _in_order(rows: Iterable[Row]) -> list[Row]:

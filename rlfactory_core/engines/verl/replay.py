@@ -43,14 +43,44 @@ class RecordingReplayBuffer:
         group_size_needed: prompts with fewer unspoilt attempts are dropped: 2 if the estimator compares attempts
             (verl's GRPO would take the raw reward of a single attempt as its advantage), else 1.
         max_spoilt: the run fails after so many batches in a row that cannot be trained on.
+        refill_factor: the most prompts that are played for one that is wanted, if verl filters groups.
     """
 
-    def __init__(self, inner: Any, recorder: Any, stop: StopFile, *, group_size_needed: int, max_spoilt: int) -> None:
+    def __init__(
+        self,
+        inner: Any,
+        recorder: Any,
+        stop: StopFile,
+        *,
+        group_size_needed: int,
+        max_spoilt: int,
+        refill_factor: int = 2,
+    ) -> None:
         self._inner, self._recorder, self._stop = inner, recorder, stop
         self._needed, self._max_spoilt = group_size_needed, max_spoilt
+        self._factor = refill_factor
+        self._submit: Any = getattr(inner, "refill_fn", None)
+        self._filtered = getattr(inner, "filter_groups_metric", None)  # the metric by which verl filters groups
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
+
+    def _refill_at_most(self, batch_size: int) -> None:
+        """Bound verl's replacement of groups without a difference: its V1 trainer has no bound of its own.
+
+        Once the work is spent, verl keeps the groups of this step whatever their rewards.
+        """
+        self._inner.filter_groups_metric, left = self._filtered, self._factor * batch_size - batch_size
+        submit = self._submit
+
+        def refill(prompts: int) -> Any:
+            nonlocal left
+            left -= prompts
+            if left <= 0:
+                self._inner.filter_groups_metric = None
+            return submit(prompts)
+
+        self._inner.refill_fn = refill
 
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> Any:
         """As verl's ``ReplayBuffer.sample``; a training batch that has lost too much is replaced, after a pause.
@@ -61,6 +91,8 @@ class RecordingReplayBuffer:
         """
         reason = ""
         for play in range(1, self._max_spoilt + 1):
+            if self._filtered is not None:
+                self._refill_at_most(batch_size)
             batch, metrics = self._inner.sample(
                 global_steps=global_steps, partition_id=partition_id, batch_size=batch_size
             )

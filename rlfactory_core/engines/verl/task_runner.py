@@ -14,6 +14,7 @@ from omegaconf import OmegaConf, open_dict
 from verl.trainer.ppo.v1 import AgentLoopManagerTQ
 from verl.utils.logging_utils import configure_verl_logging
 
+from rlfactory_core.algo.until import Ended
 from rlfactory_core.engines.verl.checkpoints import read_state
 from rlfactory_core.engines.verl.events import EVENTS, EventProgress, StopFile
 from rlfactory_core.engines.verl.nodes import open_and_close
@@ -53,7 +54,10 @@ class TaskRunner:
             trainer = self._train(config, parts, recorder)
         finally:
             loggers.close()
-        return recorder.summary(0 if config.trainer.val_only else trainer.total_training_steps)
+        if config.trainer.val_only:
+            return recorder.summary(0)
+        steps = trainer.total_training_steps
+        return recorder.summary(steps, trainer.ended or Ended("steps", f"did all {steps} steps"))
 
     def _train(self, config: Any, parts: TaskParts, recorder: RowRecorder) -> Any:
         config.transfer_queue.enable = True

@@ -9,9 +9,11 @@ from verl.trainer.ppo.v1 import get_trainer_cls
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
 from rlfactory_core.algo.evaluation import EvalPass
+from rlfactory_core.algo.until import Ended, Until
 from rlfactory_core.engines.recorder import evaluation_passes
 from rlfactory_core.engines.verl.aggregation import weigh_trajectories
 from rlfactory_core.engines.verl.checkpoints import publish
+from rlfactory_core.engines.verl.constraints import SAPO
 from rlfactory_core.engines.verl.events import StopFile, stopped
 from rlfactory_core.engines.verl.recorder import RowRecorder
 from rlfactory_core.engines.verl.replay import RecordingReplayBuffer
@@ -40,12 +42,22 @@ class Watching(PPOTrainer):
         self.recorder, self.stop = recorder, stop
         self._parts, self._run = parts, parts.config
         self._saved = -1
+        train = self._run.train
+        self._until = Until(train.until, train.patience, recorder.success, self._run.eval.attempts)
+        if recorder.until:
+            self._until.load(recorder.until)
+        self.ended: Ended | None = None
         inner = self.replay_buffer
         inner.poll_interval = POLL_S
         needed = 1 if config.algorithm.adv_estimator in ALONE else 2
         most = self._run.train.max_skipped
         self.replay_buffer: Any = RecordingReplayBuffer(
-            inner, recorder, stop, group_size_needed=needed, max_spoilt=most
+            inner,
+            recorder,
+            stop,
+            group_size_needed=needed,
+            max_spoilt=most,
+            refill_factor=self._run.train.refill_factor,
         )
 
     @property
@@ -55,7 +67,7 @@ class Watching(PPOTrainer):
 
     @logger.setter
     def logger(self, tracking: Any) -> None:
-        self._logger = StepLogger(tracking, self.recorder, self.stop, self._save_step)
+        self._logger = StepLogger(tracking, self.recorder, self.stop, self._save_step, self._has_ended)
 
     def on_validate_begin(self) -> None:
         super().on_validate_begin()
@@ -68,6 +80,27 @@ class Watching(PPOTrainer):
         super().on_validate_end()
         when = self._when()
         self.recorder.end_evaluation(when, self._passes(when), intervals=bool(self.config.trainer.val_only))
+        if not when:
+            self._check_until()
+
+    def _check_until(self) -> None:
+        """After an evaluation between steps: if it ends the training, make the last one now.
+
+        verl's loop asks after each step whether it was the last.
+        """
+        self.ended = self._until.check(self.global_steps, self.recorder.latest)
+        self.recorder.until = self._until.state()
+        if self._saved == self.global_steps:
+            self._publish()
+        if self.ended is not None:
+            self.recorder.progress.say(f"training ended: {self.ended.text}")
+            self.total_training_steps = self.global_steps
+            self.on_validate_begin()
+            self._validate()
+            self.on_validate_end()
+
+    def _has_ended(self) -> bool:
+        return self.ended is not None
 
     def on_train_begin(self) -> None:
         self.recorder.folder.write_summary(self.recorder.summary(0))
@@ -76,6 +109,11 @@ class Watching(PPOTrainer):
         if self.stop.requested:
             raise stopped(f"Stopped before step {self.global_steps}.", self.stop)
         super().on_train_begin()
+
+    def on_step_begin(self) -> None:
+        super().on_step_begin()
+        if self._run.train.guard == "stop" and self.recorder.warned:  # by the step before
+            self.stop.ask(f"train.guard: {self.recorder.warned[-1]}")
 
     def _save_step(self) -> None:
         """Save the step that has just ended, if verl has not."""
@@ -86,12 +124,18 @@ class Watching(PPOTrainer):
     def _save_checkpoint(self) -> None:
         super()._save_checkpoint()
         self._saved = self.global_steps
+        self._publish()
+
+    def _publish(self) -> None:
         folder, keep = self.recorder.folder, self._run.checkpoint.keep
         publish(folder.checkpoints, self.recorder.state(self.global_steps), keep=keep)
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
         batch = super()._compute_advantage(batch, metrics)
-        return weigh_trajectories(batch) if self._run.train.aggregation == "trajectory" else batch
+        train = self._run.train
+        if train.aggregation == "token" or train.loss == SAPO:  # verl's sapo has an aggregation of its own
+            return batch
+        return weigh_trajectories(batch, train.aggregation, self._run.rollout.max_tokens)
 
     def _when(self) -> str:
         if self.config.trainer.val_only:
@@ -101,7 +145,9 @@ class Watching(PPOTrainer):
         return "after" if self.global_steps >= self.total_training_steps else ""
 
     def _passes(self, when: str) -> list[EvalPass]:
-        return evaluation_passes(self._parts, when) if when else [EvalPass(f"eval-{self.global_steps}")]
+        if when:
+            return evaluation_passes(self._parts, when)
+        return self._until.passes(self.global_steps)
 
 
 class StepLogger:
@@ -109,10 +155,18 @@ class StepLogger:
 
     Args:
         save: saves the step, unless it is saved.
+        ended: whether the training ends with this step.
     """
 
-    def __init__(self, tracking: Any, recorder: RowRecorder, stop: StopFile, save: Callable[[], None]) -> None:
-        self._tracking, self._recorder, self._stop, self._save = tracking, recorder, stop, save
+    def __init__(
+        self,
+        tracking: Any,
+        recorder: RowRecorder,
+        stop: StopFile,
+        save: Callable[[], None],
+        ended: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._tracking, self._recorder, self._stop, self._save, self._ended = tracking, recorder, stop, save, ended
 
     def log(self, data: dict[str, Any], step: int) -> None:
         """verl calls it at the very end of a step.
@@ -124,7 +178,7 @@ class StepLogger:
             self._tracking.log(data=data, step=step)
             return
         stopping = self._stop.requested  # asked once: a later request takes effect after the next step
-        if stopping:
+        if stopping or self._ended():
             self._save()  # what is saved includes the step's metrics, so it comes before the recorder's end of the step
         self._tracking.log(data={**data, **self._recorder.end_step(step, data)}, step=step)
         if stopping:

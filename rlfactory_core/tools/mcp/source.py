@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -14,7 +15,7 @@ from typing import Any
 
 from rlfactory_core.cache import digest
 from rlfactory_core.context import ToolContext
-from rlfactory_core.errors import ToolArgumentsError, UsageError, nearest
+from rlfactory_core.errors import BackendError, ToolArgumentsError, UsageError, nearest
 from rlfactory_core.protocols import Tool
 from rlfactory_core.tools.mcp.compat import ListedTool, Listing, require_sdk
 from rlfactory_core.tools.mcp.config import ServerConfig, expand, read_servers
@@ -73,6 +74,52 @@ class McpSource:
         servers, self._servers = self._servers, None
         if servers is not None:
             await servers.close()
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """How one server of a configuration has started."""
+
+    name: str
+    problem: str = ""  # why it offers nothing; empty: it is ready
+
+
+async def try_servers(
+    config: Path | str | Mapping[str, Any], taken: Collection[str]
+) -> tuple[Sequence[McpTool], Sequence[ServerState]]:
+    """Start each server alone and end it; the tools of those that start, which cannot be called, and all states.
+
+    Args:
+        taken: names that the tools may not have.
+
+    Raises:
+        ConfigError: the configuration does not fit.
+        MissingExtraError: the package mcp is not installed.
+        UsageError: two tools have one name.
+    """
+    require_sdk()
+    servers = read_servers(config)
+    found = await asyncio.gather(*map(_try, servers))
+    listings = {server.name: each for server, each in zip(servers, found, strict=True) if isinstance(each, Listing)}
+    chosen = choose_tools([server for server in servers if server.name in listings], listings, taken)
+    problems = [each if isinstance(each, str) else "" for each in found]
+    states = [ServerState(server.name, problem) for server, problem in zip(servers, problems, strict=True)]
+    return [McpTool(tool, LocalServers(())) for tool in chosen], states
+
+
+async def _try(config: ServerConfig) -> Listing | str:
+    """What the server offers, or why not."""
+    try:
+        servers = LocalServers([expand(config, os.environ)])
+        try:
+            listings = await servers.open()
+        finally:
+            await servers.close()
+        if not choose_tools([config], listings, ()):
+            return "It offers no tool."
+    except (UsageError, BackendError) as error:
+        return str(error)
+    return listings[config.name]
 
 
 class McpTool:

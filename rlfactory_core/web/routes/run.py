@@ -12,6 +12,7 @@ from starlette.routing import Route
 
 from rlfactory_core.config.loading import dump_yaml
 from rlfactory_core.errors import UsageError
+from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.web import processes
 from rlfactory_core.web.catalogue import State
 from rlfactory_core.web.pages import Site, page, part, site_of
@@ -109,13 +110,19 @@ async def resume(request: Request) -> Response:
         raise UsageError(f"Steps to add: got '{more}', expected a whole number.")
     words = ["run", "--resume", str(folder.path)]
     if more:
-        words += ["--steps", str(site.catalogue.entry(folder).steps + int(more))]
+        words += ["--steps", str(site.catalogue.entry(folder).steps + int(more)), *_without_end(folder)]
     launch = processes.start(site.catalogue.runs, folder.name, words)
     for _ in range(50):  # until it has the lock, or has refused
         if processes.holder(folder) is not None or not launch.alive:
             break
         await asyncio.sleep(0.1)
     return RedirectResponse(f"/runs/{folder.name}", 303)
+
+
+def _without_end(folder: RunFolder) -> list[str]:
+    """What keeps a run from ending again for the reason for which it has ended."""
+    ended = (folder.read_summary().get("ended") or {}).get("by", "")
+    return {"until": ["train.until="], "patience": ["train.patience=0"]}.get(ended, [])
 
 
 ROUTES = [

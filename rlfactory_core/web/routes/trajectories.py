@@ -15,8 +15,8 @@ from rlfactory_core.errors import UsageError
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.trajectories import StoredTrajectory
 from rlfactory_core.web import trajectory_files
-from rlfactory_core.web.pages import page, site_of
-from rlfactory_core.web.tokens import TokenTexts
+from rlfactory_core.web.pages import page, part, site_of
+from rlfactory_core.web.tokens import TokenTexts, advantage_colour
 from rlfactory_core.web.trajectory_files import Filter, Line
 
 _LISTED = 500  # trajectories on one page
@@ -66,6 +66,7 @@ async def one(request: Request) -> Response:
     line, stored = trajectory_files.trajectory(folder, file, number)
     lines = trajectory_files.lines(folder, file)
     group = [each for each in lines if each.sample == line.sample]
+    advantage = _advantages(site_of(request).run(folder.name).config, file, group).get(line.number)
     return page(
         request,
         "trajectory.jinja",
@@ -75,10 +76,20 @@ async def one(request: Request) -> Response:
         stored=stored,
         count=len(lines),
         group=group,
-        advantage=_advantages(site_of(request).run(folder.name).config, group).get(line.number),
+        advantage=advantage,
+        colour=advantage_colour(advantage or 0.0),
         turns=TokenTexts.of(folder).turns(stored),
         elsewhere=_elsewhere(folder, line.sample, file),
     )
+
+
+async def plugin_sections(request: Request) -> Response:
+    """What the plugins of the run have to show of a trajectory, as of a run."""
+    site, parameters = site_of(request), request.path_params
+    folder = site.catalogue.folder(parameters["name"])
+    which = f"{parameters['file']}/{parameters['number']}"
+    found = (await site.commands.run("report", str(folder.path), "--trajectory", which)).json()
+    return part("plugin_sections.jinja", sections=found)
 
 
 async def attempts(request: Request) -> Response:
@@ -88,7 +99,7 @@ async def attempts(request: Request) -> Response:
     group = [line for line in trajectory_files.lines(folder, file) if line.sample == sample]
     if not group:
         raise UsageError(f"No attempt at the sample '{sample}' in {file}.")
-    advantages = _advantages(site_of(request).run(folder.name).config, group)
+    advantages = _advantages(site_of(request).run(folder.name).config, file, group)
     shown = [trajectory_files.trajectory(folder, file, line.number) for line in group[:_BESIDE]]
     first = shown[0][1]
     items = [(line, stored, advantages.get(line.number), _equal_turns(first, stored)) for line, stored in shown]
@@ -101,12 +112,12 @@ def _equal_turns(one: StoredTrajectory, other: StoredTrajectory) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0].message == pair[1].message, pairs))
 
 
-def _advantages(config: object, group: Sequence[Line]) -> dict[int, float]:
-    """By number; empty for estimators that need more than the rewards."""
+def _advantages(config: object, file: str, group: Sequence[Line]) -> dict[int, float]:
+    """By number; empty for evaluations, and for estimators that need more than the rewards."""
     train = config.get("train") if isinstance(config, dict) else None
     name = (train or {}).get("advantage", "grpo")
     live = [line for line in group if not line.masked]
-    if name not in ADVANTAGES or len(live) < 2:
+    if name not in ADVANTAGES or len(live) < 2 or not file.startswith("step-"):
         return {}
     return dict(
         zip((line.number for line in live), group_advantages(name, [line.reward for line in live]), strict=True)
@@ -136,5 +147,6 @@ ROUTES = [
     Route("/runs/{name}/trajectories", listed),
     Route("/runs/{name}/trajectories/{file}/attempts", attempts),
     Route("/runs/{name}/trajectories/{file}/{number:int}", one),
+    Route("/runs/{name}/trajectories/{file}/{number:int}/plugins", plugin_sections),
     Route("/runs/{name}/trajectories/{file}/{number:int}/{where}", neighbour),
 ]

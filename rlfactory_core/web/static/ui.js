@@ -15,8 +15,10 @@ function problem(text) {
 }
 
 // Puts a part of a page in its place. Parts come from our own templates, which escape all that they insert.
+// data-now: a button within it is pressed at once, for a part that has more to come.
 function fill(place, ok, text) {
   if (ok) place.innerHTML = text; else place.replaceChildren(problem(text));
+  place.querySelector("button[data-now]")?.click();
 }
 
 // data-posts: a button posts its form, and the answer goes to data-into, or into the field data-sets.
@@ -35,6 +37,17 @@ document.addEventListener("click", async event => {
   } finally {
     button.removeAttribute("aria-busy");
   }
+});
+
+// data-sends: a file that is chosen, or dropped on the field, is sent; its place on the server goes to the field data-sets.
+document.addEventListener("change", async event => {
+  const input = event.target.closest("input[data-sends]"), file = input?.files[0];
+  if (!file) return;
+  const url = `${input.dataset.sends}?name=${encodeURIComponent(file.name)}`;
+  const answer = await fetch(url, {method: "POST", body: file, headers: {"x-part": "1"}}), text = await answer.text();
+  if (!answer.ok) { fill(document.querySelector(input.dataset.into), false, text); return; }
+  input.form.elements[input.dataset.sets].value = text;
+  input.form.dispatchEvent(new Event("input", {bubbles: true}));
 });
 
 // data-preview: the form's meaning is shown again a moment after the last change.

@@ -46,6 +46,7 @@ class JudgeDemo(Task):
         "rollout": {"max_turn_tokens": 40, "max_tokens": 448},
         "train": {
             "steps": 50,
+            "until": {"exact_match": 0.97, "sampled/exact_match": 0.9},
             "prompts_per_step": 8,
             "updates_per_step": 4,
             "lr": 1e-3,

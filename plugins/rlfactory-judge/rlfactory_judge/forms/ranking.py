@@ -6,12 +6,11 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from rlfactory_core.errors import UsageError
-from rlfactory_judge.forms.reading import Found, answer_of, decide, fitting, object_of, whole_json
+from rlfactory_judge.forms.reading import Found, ParsedForm
 
-_KEYS = ("ranking", "order")
 _CHAIN = re.compile(r"(?<![0-9\[.,])\[?[0-9]{1,4}\]?(?:\s{0,4}[>=,]\s{0,4}\[?[0-9]{1,4}\]?)+(?![0-9.])")
 _LABEL = re.compile(r"(?:ranking|order)[\"'*_`\s]{0,8}[:=][\"'*_`\s]{0,8}\Z", re.IGNORECASE)
 _NAME = re.compile(r"(?:candidate\s?)?#?([0-9]{1,4})", re.IGNORECASE)
@@ -19,8 +18,8 @@ _NAME = re.compile(r"(?:candidate\s?)?#?([0-9]{1,4})", re.IGNORECASE)
 Order = tuple[tuple[int, ...], ...]  # groups of equally good candidates, the best first, counted from 1
 
 
-@dataclass(frozen=True, slots=True)
-class RankingForm:
+@dataclass(frozen=True)
+class RankingForm(ParsedForm[Order]):
     """``count`` candidates from the best to the worst, ties allowed.
 
     Raises:
@@ -28,6 +27,7 @@ class RankingForm:
     """
 
     count: int
+    keys: ClassVar[tuple[str, ...]] = ("ranking", "order")
 
     def __post_init__(self) -> None:
         if self.count < 2:
@@ -35,52 +35,38 @@ class RankingForm:
 
     @property
     def instruction(self) -> str:
-        """The description of the form for the judge."""
         return (
             f"Rank all {self.count} candidates, the best first, by their numbers; candidates that are equally good "
             "stand together in a list. End your reply with one JSON object that holds the ranking and nothing "
-            f"else, such as {self._example}."
+            f"else, such as {self.example}."
         )
 
     @property
-    def schema(self) -> Mapping[str, Any]:
-        """The JSON schema of the object. `read` checks that each candidate occurs once."""
-        one = {"type": "integer", "enum": list(range(1, self.count + 1))}
-        several = {"type": "array", "items": one, "minItems": 2, "maxItems": self.count}
-        ranking = {"type": "array", "items": {"anyOf": [one, several]}, "minItems": 1, "maxItems": self.count}
-        return object_of("ranking", ranking)
-
-    def read(self, text: str) -> tuple[float, ...]:
-        """One value per candidate, in the candidates' order: 1.0 for the best, 0.0 for the worst, evenly spaced.
-
-        Equally good candidates share the mean of their places.
-
-        Raises:
-            UnreadableError: as `reading.decide`; also where a candidate is missing, repeated or unknown.
-        """
-        answer = answer_of(text)
-        whole = whole_json(answer)
-        order = self._of_json(whole) if isinstance(whole, list) else None
-        if order is None:
-            marked = list(fitting(answer, self._of_object, _KEYS))
-            form = f"an order of the candidates 1 to {self.count}, each named once"
-            order = decide(answer, marked, self._in_prose, form, example=self._example)
-        return self._values(order)
+    def wanted(self) -> str:
+        return f"an order of the candidates 1 to {self.count}, each named once"
 
     @property
-    def _example(self) -> str:
+    def example(self) -> str:
         """An example of the right length, with a tie if there are enough candidates for one."""
         rest = list(range(4, self.count + 1))
         return json.dumps({"ranking": [2, 1] if self.count == 2 else [2, *rest, [1, 3]]})
 
-    def _of_object(self, found: Mapping[str, Any]) -> Order | None:
-        return self._of_json(next(found[key] for key in _KEYS if key in found))
+    @property
+    def value_schema(self) -> Mapping[str, Any]:
+        """It does not say that each candidate occurs once; `read` checks that."""
+        one = {"type": "integer", "enum": list(range(1, self.count + 1))}
+        several = {"type": "array", "items": one, "minItems": 2, "maxItems": self.count}
+        return {"type": "array", "items": {"anyOf": [one, several]}, "minItems": 1, "maxItems": self.count}
 
-    def _of_json(self, value: object) -> Order | None:
+    def of_object(self, found: Mapping[str, Any]) -> Order | None:
+        return self.of_json(next(found[key] for key in self.keys if key in found))
+
+    def of_json(self, value: object) -> Order | None:
         if not isinstance(value, list):
             return None
-        groups = [[_number(name) for name in (group if isinstance(group, list) else [group])] for group in value]
-        return self._checked(groups)
+        return self._checked(
+            [[_number(name) for name in (group if isinstance(group, list) else [group])] for group in value]
+        )
 
     def _checked(self, groups: list[list[int | None]]) -> Order | None:
         """The order with ties in one notation; None unless each candidate occurs once."""
@@ -89,7 +75,7 @@ class RankingForm:
             return None
         return tuple(tuple(sorted(number for number in group if number is not None)) for group in groups if group)
 
-    def _in_prose(self, answer: str) -> Iterator[Found[Order]]:
+    def in_prose(self, answer: str) -> Iterator[Found[Order]]:
         """Chains such as ``2 > 1 = 3``. Commas count only after a label, or if the whole answer is the chain."""
         for chain in _CHAIN.finditer(answer):
             whole = len(chain[0]) >= len(answer.strip(" \t\r\n*_`."))
@@ -98,13 +84,13 @@ class RankingForm:
                 order = self._checked([[int(name) for name in group.split("=")] for group in groups])
                 yield Found(order, chain.start(), chain.end())
 
-    def _values(self, order: Order) -> tuple[float, ...]:
+    def values(self, verdict: Order) -> tuple[float, ...]:
+        """1.0 for the best, 0.0 for the worst, evenly spaced; equally good ones share the mean of their places."""
         values = [0.0] * self.count
         place = 0
-        for group in order:
-            middle = place + (len(group) - 1) / 2
+        for group in verdict:
             for number in group:
-                values[number - 1] = 1.0 - middle / (self.count - 1)
+                values[number - 1] = 1.0 - (place + (len(group) - 1) / 2) / (self.count - 1)
             place += len(group)
         return tuple(values)
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, ClassVar, Generic, NoReturn, TypeVar
 
 from rlfactory_judge.contract import UnreadableError
 
@@ -51,35 +52,96 @@ def answer_of(text: str) -> str:
     return answer
 
 
-def decide(
-    answer: str, marked: Sequence[Found[T]], in_prose: Callable[[str], Iterable[Found[T]]], form: str, *, example: str
-) -> T:
-    """The verdict of an answer.
+class ParsedForm(ABC, Generic[T]):
+    """A form of the judge's answer: its description, and what it counts as a verdict."""
 
-    Args:
-        marked: verdicts in a marked form, in their order.
-        in_prose: finds verdicts in prose, in the answer without the marked ones.
-        form: a description of the requested form for the error's message, with an ``example``.
+    keys: ClassVar[tuple[str, ...]]  # of a JSON object with the verdict; the first one is asked for
+    marked: ClassVar[bool] = False  # `of_text` is asked about ``<key>…</key>``, boxes and brackets too
+    wanted: Any  # a description of a verdict in words
+    example: Any  # a JSON object with one
+    value_schema: Any  # the JSON schema of the object's value
 
-    Raises:
-        UnreadableError: there is no verdict, one that cannot be understood, or several that differ.
-    """
-    end = _end(answer)
-    final = next((found for found in reversed(marked) if found.end >= end), None)
-    if final is not None and final.value is not None and not final.boxed:
-        return final.value
-    values = {found.value for found in (*marked, *in_prose(_blanked(answer, marked)))}
-    only = next(iter(values)) if len(values) == 1 else None
-    if only is None:
-        what = "several verdicts that differ" if len(values) > 1 else "no verdict that can be read"
-        raise UnreadableError(
-            f"The judge's answer holds {what}: {excerpt(answer)}. Expected {form}, such as {example}."
-        )
-    return only
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        """The JSON schema of an object with exactly one, required property, for servers that enforce one."""
+        name = self.keys[0]
+        return {
+            "type": "object",
+            "properties": {name: self.value_schema},
+            "required": [name],
+            "additionalProperties": False,
+        }
+
+    def read(self, text: str) -> tuple[float, ...]:
+        """See `contract.Form`.
+
+        Raises:
+            UnreadableError: there is no verdict, one that cannot be understood, or several that differ.
+        """
+        answer = answer_of(text)
+        verdict = self.whole(answer)
+        return self.values(self._decided(answer) if verdict is None else verdict)
+
+    @abstractmethod
+    def values(self, verdict: T) -> tuple[float, ...]:
+        """The numbers of a verdict on [0, 1]."""
+
+    @abstractmethod
+    def of_object(self, found: Mapping[str, Any]) -> T | None:
+        """The verdict in a JSON object that has one of the keys; None if it is not clear."""
+
+    @abstractmethod
+    def in_prose(self, answer: str) -> Iterable[Found[T]]:
+        """The verdicts in the answer without its marked ones."""
+
+    def of_json(self, value: object) -> T | None:
+        """The verdict if the whole answer is this JSON list."""
+        return None
+
+    def of_text(self, text: str) -> T | None:
+        """The verdict in the text of a mark, or in a whole answer."""
+        return None
+
+    def whole(self, answer: str) -> T | None:
+        """The verdict if the whole answer is nothing else."""
+        if self.marked:
+            return self.of_text(answer)
+        value = _whole_json(answer)
+        return self.of_json(value) if isinstance(value, list) else None
+
+    def _decided(self, answer: str) -> T:
+        marked = sorted([*self._objects(answer), *self._marks(answer)], key=lambda found: found.end)
+        end = _end(answer)
+        final = next((found for found in reversed(marked) if found.end >= end), None)
+        if final is not None and final.value is not None and not final.boxed:
+            return final.value
+        values = {found.value for found in (*marked, *self.in_prose(_blanked(answer, marked)))}
+        only = next(iter(values)) if len(values) == 1 else None
+        if only is None:
+            what = "several verdicts that differ" if len(values) > 1 else "no verdict that can be read"
+            shown = f"The judge's answer holds {what}: {excerpt(answer)}."
+            raise UnreadableError(f"{shown} Expected {self.wanted}, such as {self.example}.")
+        return only
+
+    def _objects(self, answer: str) -> Iterator[Found[T]]:
+        """The verdicts among the JSON objects, which have one of the keys. Objects inside a verdict belong to it."""
+        end = 0
+        for start, stop, value in _json_objects(answer):
+            if start >= end and any(key in value for key in self.keys):
+                end = stop
+                yield Found(self.of_object(value), start, stop)
+
+    def _marks(self, answer: str) -> Iterator[Found[T]]:
+        r"""The verdicts in ``<key>…</key>``, ``\boxed{…}`` and ``[[…]]``; others are no verdicts."""
+        pattern = rf"<{self.keys[0]}>([^<>]{{0,64}})</{self.keys[0]}>|{_MARKED}"
+        for found in re.finditer(pattern, answer, re.IGNORECASE) if self.marked else ():
+            value = self.of_text(next(group for group in found.groups() if group is not None))
+            if value is not None:
+                yield Found(value, found.start(), found.end(), boxed=found[0].startswith("\\boxed"))
 
 
-def objects(answer: str) -> Iterator[Found[dict[str, Any]]]:
-    """All JSON objects, also within others and within a code fence. Numbers are floats.
+def _json_objects(answer: str) -> Iterator[tuple[int, int, dict[str, Any]]]:
+    """Start, end and value of all JSON objects, also within others and a code fence. Numbers are floats.
 
     Raises:
         UnreadableError: so many braces are no verdict.
@@ -91,24 +153,7 @@ def objects(answer: str) -> Iterator[Found[dict[str, Any]]]:
             value, end = _DECODER.raw_decode(answer, brace.start())
         except (ValueError, RecursionError):
             continue
-        yield Found(value, brace.start(), end)
-
-
-def fitting(answer: str, value_of: Callable[[dict[str, Any]], T | None], keys: Sequence[str]) -> Iterator[Found[T]]:
-    """The verdicts among the JSON objects, which have one of ``keys``. Objects inside a verdict are a part of it."""
-    end = 0
-    for found in objects(answer):
-        if found.start >= end and found.value is not None and any(key in found.value for key in keys):
-            end = found.end
-            yield Found(value_of(found.value), found.start, found.end)
-
-
-def marks(answer: str, tag: str, value_of: Callable[[str], T | None]) -> Iterator[Found[T]]:
-    r"""The verdicts in ``<tag>…</tag>``, ``\boxed{…}`` and ``[[…]]``; others are no verdicts."""
-    for found in re.finditer(rf"<{tag}>([^<>]{{0,64}})</{tag}>|{_MARKED}", answer, re.IGNORECASE):
-        value = value_of(next(group for group in found.groups() if group is not None))
-        if value is not None:
-            yield Found(value, found.start(), found.end(), boxed=found[0].startswith("\\boxed"))
+        yield brace.start(), end, value
 
 
 def is_quoted(answer: str, start: int) -> bool:
@@ -116,7 +161,7 @@ def is_quoted(answer: str, start: int) -> bool:
     return bool(_QUOTATION.match(answer, max(0, start - 1)))
 
 
-def whole_json(answer: str) -> Any:
+def _whole_json(answer: str) -> Any:
     """The JSON value if the whole answer is one, with or without a code fence; otherwise None."""
     if (fence := _FENCED.match(answer)) and answer.endswith("```"):
         answer = answer[fence.end() : -3]
@@ -162,11 +207,6 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 _DECODER = json.JSONDecoder(parse_int=float, parse_constant=_no_constant, object_pairs_hook=_without_repeats)
-
-
-def object_of(name: str, value: Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON schema of an object with exactly one, required property, for servers that enforce one."""
-    return {"type": "object", "properties": {name: value}, "required": [name], "additionalProperties": False}
 
 
 # Qwen, QwQ, DeepSeek and most; others; Mistral; Kimi

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rlfactory_core.errors import VerifierError
 from rlfactory_core.types import Group, Trajectory
@@ -66,6 +66,14 @@ class Comparison:
     values: tuple[float, ...]
     read: tuple[tuple[Ballot, Reply], ...] = ()
     counts: Mapping[str, float] = field(default_factory=dict)
+    spoilers: Mapping[int, str] = field(default_factory=dict)  # answers that nobody can be compared with, and why
+
+    def among(self, places: Sequence[int], spoilers: Mapping[int, str]) -> Comparison:
+        """This comparison of the answers ``places`` as one of all, in which the spoilers score 0."""
+        values = dict(zip(places, self.values, strict=True)) | dict.fromkeys(spoilers, 0.0)
+        read = tuple((replace(one, places=tuple(places[at] for at in one.places)), reply) for one, reply in self.read)
+        known = {places[at]: why for at, why in self.spoilers.items()} | dict(spoilers)
+        return Comparison(tuple(values[place] for place in sorted(values)), read, self.counts, known)
 
     def first_with(self, place: int) -> tuple[Ballot, Reply] | None:
         """The first ballot with a given answer."""

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from rlfactory_core.types import Group, Score, Verdict
-from rlfactory_judge.contract import BudgetError, UnavailableError
+from rlfactory_core.errors import VerifierError
+from rlfactory_core.types import Group, Message, Score, Trajectory, Turn, Verdict
+from rlfactory_judge.contract import BudgetError, Form, RejectedError, Reply, UnavailableError, UnreadableError
 from rlfactory_judge.forms.preference import PreferenceForm
 from rlfactory_judge.forms.ranking import RankingForm
 from rlfactory_judge.scoring.ballots import Ballot, Candidates, Comparison, count
 from rlfactory_judge.scoring.judge import Judge, score_without_judge, shortened
+from rlfactory_judge.service.counts import cost
 from rlfactory_judge.service.polling import ask_all
 
 ALONE = 0.5  # the score of an answer without others to compare with
+NEUTRAL = "I do not know."  # beside which an answer is judged that may have spoilt a comparison
 
 
 class GroupJudge(Judge, ABC):
@@ -32,6 +37,10 @@ class GroupJudge(Judge, ABC):
         return self._scores(group, candidates, compared)
 
     @abstractmethod
+    def form_of(self, size: int) -> Form:
+        """The form of a ballot about ``size`` answers."""
+
+    @abstractmethod
     def _ballots(self, candidates: Candidates) -> Sequence[Ballot]:
         """The ballots for at least two answers."""
 
@@ -44,7 +53,42 @@ class GroupJudge(Judge, ABC):
             (self.rubric.question_of_many([answers[place] for place in ballot.places], ballot.form), ballot.vote)
             for ballot in ballots
         ]
-        return count(len(answers), ballots, await ask_all(self.service, questions))
+        outcomes = await ask_all(self.service, questions)
+        try:
+            return count(len(answers), ballots, outcomes)
+        except (UnreadableError, RejectedError) as failure:
+            return await self._without_spoilers(candidates, failure)
+
+    async def _without_spoilers(self, candidates: Candidates, failure: VerifierError) -> Comparison:
+        """The comparison of the answers that can be judged beside `NEUTRAL`; the others score 0.
+
+        A policy must not be able to have its group masked, by an answer that is too long or that spoils the judge's
+        reply.
+
+        Raises:
+            VerifierError: all answers can be judged beside it, or none; or the others cannot be compared either.
+        """
+        answers = candidates.answers
+        beside = [(self.rubric.question_of_many([one, _neutral(one)], self.form_of(2)), 0) for one in answers]
+        outcomes = await ask_all(self.service, beside)
+        failures = [outcome for outcome in outcomes if not isinstance(outcome, Reply)]
+        spent = Counter(failure.counts)
+        spent.update(cost([outcome for outcome in outcomes if isinstance(outcome, Reply)], failures))
+        spoilers = {
+            place: str(outcome)
+            for place, outcome in enumerate(outcomes)
+            if isinstance(outcome, (UnreadableError, RejectedError))
+        }
+        kept = [place for place in range(len(answers)) if place not in spoilers]
+        if not spoilers or not kept:
+            raise type(failure)(str(failure), counts=spent)
+        try:
+            rest = await self._compare(replace(candidates, answers=tuple(answers[place] for place in kept)))
+        except VerifierError as error:
+            spent.update(error.counts)
+            raise type(error)(str(error), counts=spent) from error
+        spent.update(rest.counts)
+        return replace(rest, counts=dict(spent)).among(kept, spoilers)
 
     async def _instead(self, group: Group, failure: BudgetError | UnavailableError) -> list[Score]:
         """The scores of the fallback rule; raises the failure if there is no fallback. The first score has the cost."""
@@ -52,7 +96,7 @@ class GroupJudge(Judge, ABC):
         for trajectory in group.trajectories:
             score = score_without_judge(trajectory)
             if score is None:
-                score = await self._fallback.score(trajectory, failure)
+                score = await self._policy.score(trajectory, failure)
                 failure = type(failure)(str(failure))
             scores.append(score)
         return scores
@@ -73,6 +117,9 @@ class GroupJudge(Judge, ABC):
 
     def _verdict(self, place: int, compared: Comparison) -> Verdict:
         value = compared.values[place]
+        if place in compared.spoilers:
+            reason = f"other attempts at this sample could be judged, and this one not: {compared.spoilers[place]}"
+            return Verdict(passed=False, reasons=(reason,))
         shown = compared.first_with(place)
         if shown is None:
             return Verdict(None, ("there is no other answer to compare it with",), {"answers": 1})
@@ -87,6 +134,11 @@ class GroupJudge(Judge, ABC):
         return Verdict(value >= self.options.threshold, (shortened(reply.text),), facts)
 
 
+def _neutral(trajectory: Trajectory) -> Trajectory:
+    """An attempt at the same sample that says `NEUTRAL`."""
+    return replace(trajectory, turns=(Turn((), (), (), Message("assistant", NEUTRAL)),))
+
+
 MOST_LISTED = 16  # answers in one question; more are hard to keep apart
 
 
@@ -98,11 +150,14 @@ class RankingJudge(GroupJudge):
     neighbours; an answer scores the mean of its ranks in its lists.
     """
 
+    def form_of(self, size: int) -> Form:
+        return RankingForm(size)
+
     def _ballots(self, candidates: Candidates) -> Sequence[Ballot]:
         # An order and its reverse would give lists with the same answers, so several lists use every second order.
         step = 1 if len(candidates.answers) <= MOST_LISTED else 2
         return [
-            Ballot(tuple(places), RankingForm(len(places)), vote)
+            Ballot(tuple(places), self.form_of(len(places)), vote)
             for vote in range(self.options.votes * step)
             for places in _lists(candidates.shuffled(vote * step))
         ]
@@ -122,8 +177,11 @@ class PairwiseJudge(GroupJudge):
     the same number for all. That is about n·log2(n) pairs, or all pairs if there are fewer.
     """
 
+    def form_of(self, size: int) -> Form:
+        return PreferenceForm()
+
     def _ballots(self, candidates: Candidates) -> Sequence[Ballot]:
-        form = PreferenceForm()
+        form = self.form_of(2)
         return [
             Ballot(order, form, vote)
             for first, second in _pairs(candidates.shuffled(0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,6 +14,7 @@ from rlfactory_core.protocols import PoolRequest
 from rlfactory_core.types import Score, Trajectory, Verdict
 from rlfactory_judge.contract import (
     BudgetError,
+    Form,
     JudgeHost,
     Question,
     RejectedError,
@@ -24,9 +26,9 @@ from rlfactory_judge.forms.score import ScoreForm
 from rlfactory_judge.forms.turns import TurnScoresForm
 from rlfactory_judge.options import JudgeOptions
 from rlfactory_judge.rubrics.injections import injections
-from rlfactory_judge.scoring.fallback import Fallback
+from rlfactory_judge.scoring.failure_policy import FailurePolicy
 from rlfactory_judge.service.counts import cost
-from rlfactory_judge.service.polling import Poll, majority, poll
+from rlfactory_judge.service.polling import Poll, majority, medians, poll
 from rlfactory_judge.service.service import JudgeService
 
 if TYPE_CHECKING:
@@ -49,11 +51,10 @@ class Judge:
 
     def __init__(self, options: JudgeOptions, rubric: Rubric, service: JudgeService) -> None:
         self.options, self.rubric, self.service = options, rubric, service
-        self._fallback = Fallback(options)
+        self._policy = FailurePolicy(options)
         self._readable: set[str] = set()  # the samples of which an attempt was judged
-        self._asking: defaultdict[str, set[asyncio.Future[None]]] = defaultdict(
-            set
-        )  # by sample, until their first reply
+        # By sample, the questions without a reply.
+        self._asking: defaultdict[str, set[asyncio.Future[None]]] = defaultdict(set)
 
     @property
     def deadline_s(self) -> float:
@@ -87,7 +88,7 @@ class Judge:
             UsageError: an unknown address or model, or a judge that agrees too little with the labels.
             BackendError: no endpoint answers.
         """
-        self._fallback.use(task.run)
+        self._policy.use(task.run)
         if self._is_unnamed and isinstance(task, JudgeHost):
             place = await task.serve_judge()
             self.service.use_endpoints([place.url], place.model)
@@ -128,7 +129,7 @@ class Judge:
             self._readable.add(sample)
             return found
         except (BudgetError, UnavailableError) as outage:
-            return await self._fallback.score(trajectory, outage)
+            return await self._policy.score(trajectory, outage)
         except (UnreadableError, RejectedError) as error:
             failure = error
         finally:
@@ -162,13 +163,12 @@ def score_without_judge(trajectory: Trajectory) -> Score | None:
     A masked attempt changes no update, so its score does not matter. An attempt that wrote nothing has failed.
     """
     if trajectory.masked:
-        return Score(
-            0.0,
-            verdicts={"judge": Verdict(passed=None, reasons=("not asked: a fault has masked the attempt already",))},
-        )
-    if not trajectory.turns:
-        return Score(0.0, verdicts={"judge": Verdict(passed=False, reasons=("not asked: the attempt wrote nothing",))})
-    return None
+        verdict = Verdict(passed=None, reasons=("not asked: a fault has masked the attempt already",))
+    elif not trajectory.turns:
+        verdict = Verdict(passed=False, reasons=("not asked: the attempt wrote nothing",))
+    else:
+        return None
+    return Score(0.0, verdicts={"judge": verdict})
 
 
 def shortened(text: str) -> str:
@@ -178,28 +178,41 @@ def shortened(text: str) -> str:
     return line if len(line) <= _SHOWN else f"{line[:half]} … {line[-half:]}"
 
 
-class OutcomeJudge(Judge):
-    """Mode ``outcome``: scores an attempt as a whole, as a scorer and as a verifier with the same question.
-
-    The score is the median vote on [0, 1]; it passes if more than half of the votes reach the threshold.
-    """
+class SingleJudge(Judge, ABC):
+    """Judges each attempt by itself."""
 
     async def score(self, trajectory: Trajectory) -> Score:
         """See `protocols.RewardScorer`."""
         known = score_without_judge(trajectory)
         if known is not None:
             return known
-        options = self.options
-        question = self.rubric.question(trajectory, ScoreForm(options.low, options.high))
-        found = await self._judged(trajectory, question)
+        found = await self._judged(trajectory, self.rubric.question(trajectory, self._form(trajectory)))
         return found if isinstance(found, Score) else self._score(found)
+
+    @abstractmethod
+    def _form(self, trajectory: Trajectory) -> Form:
+        """The form of the judge's answer."""
+
+    @abstractmethod
+    def _score(self, found: Poll) -> Score:
+        """The score of the votes."""
+
+
+class OutcomeJudge(SingleJudge):
+    """Mode ``outcome``: scores an attempt as a whole, as a scorer and as a verifier with the same question.
+
+    The score is the median vote on [0, 1]; it passes if more than half of the votes reach the threshold.
+    """
 
     async def verify(self, trajectory: Trajectory) -> Verdict:
         """See `protocols.Verifier`."""
         return (await self.score(trajectory)).verdicts["judge"]
 
+    def _form(self, trajectory: Trajectory) -> Form:
+        return ScoreForm(self.options.low, self.options.high)
+
     def _score(self, found: Poll) -> Score:
-        (value,) = found.medians()
+        (value,) = medians(found.replies)
         votes = [reply.values[0] for reply in found.replies]
         verdict = self.verdict(value, found.replies, raw=self.options.on_scale(value), votes=votes)
         spread = {"spread": max(votes) - min(votes)} if self.options.votes > 1 else {}
@@ -211,24 +224,19 @@ class OutcomeJudge(Judge):
         )
 
 
-class ProcessJudge(Judge):
+class ProcessJudge(SingleJudge):
     """Mode ``process``: one question about all turns.
 
     A turn's reward is its score in [0, 1] divided by the number of turns. The sum is the mean, so that longer attempts
     do not get more reward for their length.
     """
 
-    async def score(self, trajectory: Trajectory) -> Score:
-        """See `protocols.RewardScorer`."""
-        known = score_without_judge(trajectory)
-        if known is not None:
-            return known
-        options, count = self.options, len(trajectory.turns)
-        question = self.rubric.question(trajectory, TurnScoresForm(count, options.low, options.high))
-        found = await self._judged(trajectory, question)
-        if isinstance(found, Score):
-            return found
-        values = found.medians()
+    def _form(self, trajectory: Trajectory) -> Form:
+        return TurnScoresForm(len(trajectory.turns), self.options.low, self.options.high)
+
+    def _score(self, found: Poll) -> Score:
+        values = medians(found.replies)
+        count = len(values)
         verdict = self.verdict(sum(values) / count, found.replies, turns=values)
         return Score(
             0.0,

@@ -1,26 +1,72 @@
-"""One server of the judge's model: its connections, its load, and its health."""
+"""One server of the judge's model: its connections, its load, its health, and what its failures mean."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping
-from typing import Any
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from rlfactory_core.clients.base import Completion
 from rlfactory_core.clients.openai import OpenAIClient
 from rlfactory_core.errors import BackendError, UsageError
 from rlfactory_core.tools import CircuitBreaker
 from rlfactory_core.types import Message, SamplingParams
+from rlfactory_core.utils.backoff import backoff_s
 from rlfactory_judge.options import JudgeOptions
-from rlfactory_judge.service.failures import RequestError, failure_of
-from rlfactory_judge.service.probing import enforces_schemas, identity, response_format
-from rlfactory_judge.service.timing import Timing
+from rlfactory_judge.service.probing import enforces_schemas, identity, is_passing, response_format
+
+Remedy = Literal["again", "elsewhere", "none"]
 
 _START_TRIES = 3
 _PROBE, _PROBE_PARAMS = (Message("user", "Hello"),), SamplingParams(max_tokens=1, temperature=0.0)
 _ABOUT_SCHEMAS = ("response_format", "schema", "grammar", "guided", "structured")  # words in a server's refusal
 _ABOUT_LENGTH = ("max_tokens", "max_model_len", "max_completion_tokens")
+_ELSEWHERE = (401, 403, 404, 405, 410)  # the endpoint is wrong, not the question
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """The clock and the pauses of the service, in seconds, which tests can replace."""
+
+    first_pause_s: float = 0.5  # the longest pause before the first retry; doubled with each further one
+    longest_pause_s: float = 20.0
+    health_s: float = 10.0  # for an endpoint's health check
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+    async def back_off(self, failures: int) -> None:
+        """Wait before the next try."""
+        await self.sleep(backoff_s(failures, self.first_pause_s, self.longest_pause_s))
+
+
+class RequestError(Exception):
+    """A request failed. This exception never leaves the service.
+
+    Args:
+        remedy: ``again``: repeat, preferably on another endpoint; ``elsewhere``: repeat only on another; ``none``.
+        blame: whether the endpoint is at fault, so that its breaker counts it.
+        wait_s: the pause that the endpoint asks for.
+    """
+
+    def __init__(
+        self, text: str, remedy: Remedy = "again", *, blame: bool = True, wait_s: float = 0.0, status: int | None = None
+    ) -> None:
+        super().__init__(text)
+        self.remedy, self.blame, self.wait_s, self.status = remedy, blame, wait_s, status
+
+    @staticmethod
+    def of(error: BackendError) -> RequestError:
+        """The failure for a client's error. An error without a status is a lost, late or invalid answer."""
+        status = error.status
+        if is_passing(error):
+            blame = status is None or status >= 500 or status == 408
+            return RequestError(str(error), blame=blame, wait_s=error.retry_after_s, status=status)
+        if status in _ELSEWHERE:
+            return RequestError(str(error), "elsewhere", status=status)
+        return RequestError(str(error), "none", blame=False, status=status)
 
 
 class Endpoint:
@@ -35,15 +81,18 @@ class Endpoint:
 
     def __init__(self, url: str, model: str | None, options: JudgeOptions, timing: Timing) -> None:
         self._options, self._timing = options, timing
-        # The service itself retries, so that retries go to another endpoint.
-        key = _key(url, options)
-        self._client = OpenAIClient(
-            url, model, api_key=key, concurrency=options.concurrency, deadline_s=options.request_s, retries=0
+        self._client = OpenAIClient(  # the service itself retries, so that retries go to another endpoint
+            url,
+            model,
+            api_key=_key(url, options),
+            concurrency=options.concurrency,
+            deadline_s=options.request_s,
+            retries=0,
         )
         self._breaker = CircuitBreaker(options.breaker_failures, options.breaker_reset_s)
-        self._expected: str | None = None
         self._started = False
         self._constrained = False
+        self.expected: str | None = None  # a server with another model is not the judge
         self.url = self._client.base_url
         self.alive = False
         self.in_flight = 0
@@ -54,9 +103,15 @@ class Endpoint:
     def model(self) -> str:
         return self._client.model
 
-    def expect(self, model: str) -> None:
-        """Require this model: a server with another one is not the judge."""
-        self._expected = model
+    @property
+    def is_ready(self) -> bool:
+        """Whether it may be asked now."""
+        return self.alive and self.paused_until <= self._timing.clock()
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is dead and its health may be checked now."""
+        return not self.alive and not self._breaker.is_open(self._timing.clock())
 
     async def start(self) -> None:
         """Find the model and the server's capabilities.
@@ -74,7 +129,7 @@ class Endpoint:
                 text = f"{self.url} gave no answer within {2 * self._options.request_s:g} s."
                 raise BackendError(text) from None
             except BackendError as error:
-                if not left or failure_of(error).remedy != "again":
+                if not left or not is_passing(error):
                     self._mark_dead()
                     raise
                 await self._timing.back_off(_START_TRIES - left)
@@ -83,11 +138,6 @@ class Endpoint:
     async def identity(self) -> str:
         """See `probing.identity`."""
         return await asyncio.wait_for(identity(self._client), self._options.request_s)
-
-    @property
-    def is_due(self) -> bool:
-        """Whether it is dead and its health may be checked now."""
-        return not self.alive and not self._breaker.is_open(self._timing.clock())
 
     async def revive(self) -> None:
         """Check the health of a dead endpoint if it is due; afterwards it is alive or still dead.
@@ -144,13 +194,12 @@ class Endpoint:
         try:
             completion = await self._client.complete(messages, (), params, extra)
         except BackendError as error:
-            failure = failure_of(error)
+            failure, text = RequestError.of(error), str(error)
             if extra and self._options.output == "auto" and _refuses_schema(failure):
                 self._constrained = False  # at the start it enforced a simpler form
                 return await self._complete(messages, params, schema)
-            if failure.remedy == "none" and any(word in str(failure) for word in _ABOUT_LENGTH):
-                text = f"{failure} Lower max_tokens (now {params.max_tokens}), or serve a longer context."
-                raise RequestError(text, "none", blame=False, status=failure.status) from error
+            if failure.remedy == "none" and any(word in text for word in _ABOUT_LENGTH):
+                failure.args = (f"{text} Lower max_tokens (now {params.max_tokens}), or serve a longer context.",)
             raise failure from error
         if completion is None:
             raise RequestError(
@@ -165,8 +214,8 @@ class Endpoint:
         await self._client.served(self._timing.health_s)  # fail early if the server does not answer this quickly
         await self._client.open()
         try:
-            if self._expected not in (None, self.model):
-                raise BackendError(f"{self.url} serves {self.model}, and the judge is {self._expected}.")
+            if self.expected not in (None, self.model):
+                raise BackendError(f"{self.url} serves {self.model}, and the judge is {self.expected}.")
             self._constrained = await enforces_schemas(self._client, self._options)
         except BaseException:
             await self._client.close()
@@ -179,10 +228,8 @@ class Endpoint:
         self.alive = not self._breaker.is_open(now)
 
     def _mark_dead(self) -> None:
-        while True:
+        for _ in range(self._options.breaker_failures):
             self._record(failed=True)
-            if not self.alive:
-                return
 
     def _mark_alive(self) -> None:
         self.paused_until = 0.0
@@ -190,8 +237,7 @@ class Endpoint:
 
 
 def _refuses_schema(failure: RequestError) -> bool:
-    text = str(failure).lower()
-    return failure.status in (400, 422, 501) and any(word in text for word in _ABOUT_SCHEMAS)
+    return failure.status in (400, 422, 501) and any(word in str(failure).lower() for word in _ABOUT_SCHEMAS)
 
 
 def _key(url: str, options: JudgeOptions) -> str | None:

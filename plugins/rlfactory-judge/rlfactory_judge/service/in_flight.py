@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -26,9 +26,9 @@ class InFlightRequests(Generic[T]):
 
     def __init__(self) -> None:
         self._by_key: dict[str, _InFlight[T]] = {}
-        self._tasks: set[asyncio.Task[T]] = set()
+        self._tasks: set[asyncio.Task[T]] = set()  # also those that are being cancelled
 
-    async def join(self, key: str, start: Callable[[], Awaitable[T]]) -> tuple[T, bool]:
+    async def join(self, key: str, start: Callable[[], Coroutine[Any, Any, T]]) -> tuple[T, bool]:
         """The result of ``start()`` or of an equal running request, and whether another caller has it too.
 
         Exactly one caller of a request gets False, so that its cost is counted once. All callers get errors.
@@ -38,7 +38,9 @@ class InFlightRequests(Generic[T]):
         """
         request = self._by_key.get(key)
         if request is None:
-            request = self._start(key, start)
+            request = self._by_key[key] = _InFlight(asyncio.ensure_future(start()))
+            self._tasks.add(request.task)
+            request.task.add_done_callback(self._tasks.discard)
         request.waiting += 1
         try:
             result = await asyncio.shield(request.task)
@@ -48,9 +50,10 @@ class InFlightRequests(Generic[T]):
             raise
         finally:
             request.waiting -= 1
-            if not request.waiting and not request.task.done():
-                self._remove(key, request)
+            if request.task.done() or not request.waiting:
                 request.task.cancel()
+                if self._by_key.get(key) is request:
+                    del self._by_key[key]
         shared, request.claimed = request.claimed, True
         return result, shared
 
@@ -60,23 +63,3 @@ class InFlightRequests(Generic[T]):
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-    def _start(self, key: str, start: Callable[[], Awaitable[T]]) -> _InFlight[T]:
-        async def run() -> T:
-            return await start()
-
-        request = self._by_key[key] = _InFlight(asyncio.ensure_future(run()))
-        self._tasks.add(request.task)
-
-        def ended(task: asyncio.Task[T]) -> None:
-            self._tasks.discard(task)
-            self._remove(key, request)
-            if not task.cancelled():
-                task.exception()  # there may be no caller left to retrieve it
-
-        request.task.add_done_callback(ended)
-        return request
-
-    def _remove(self, key: str, request: _InFlight[T]) -> None:
-        if self._by_key.get(key) is request:
-            del self._by_key[key]

@@ -28,10 +28,6 @@ class Poll:
     replies: tuple[Reply, ...]
     failures: tuple[VerifierError, ...] = ()  # of the other votes
 
-    def medians(self) -> tuple[float, ...]:
-        """The median vote at each place."""
-        return medians(self.replies)
-
 
 def medians(votes: Sequence[Reply]) -> tuple[float, ...]:
     """The median at each place of the replies' values."""

@@ -17,7 +17,6 @@ from rlfactory_core.clients.openai import OpenAIClient
 from rlfactory_core.errors import BackendError, UsageError
 from rlfactory_core.types import Message, SamplingParams
 from rlfactory_judge.options import JudgeOptions
-from rlfactory_judge.service.failures import failure_of
 
 _CODE = {"code": 4711}  # no model answers this by itself
 _SCHEMA = {
@@ -33,7 +32,13 @@ _CANARY = (
     "Name a colour, an animal and a city.",
 )
 _CANARY_PARAMS = SamplingParams(max_tokens=24, temperature=0.0)
+_PASSING = (408, 409, 425, 429)  # statuses, and all from 500 on
 _MAX_TOKENS = 512  # usually enough for a reasoning model to answer such a question
+
+
+def is_passing(error: BackendError) -> bool:
+    """Whether the same request may succeed later. An error without a status is a lost, late or invalid answer."""
+    return error.status is None or error.status >= 500 or error.status in _PASSING
 
 
 def response_format(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -69,8 +74,7 @@ async def enforces_schemas(client: OpenAIClient, options: JudgeOptions) -> bool:
     try:
         held = _within_context(await client.complete(_QUESTION, (), params, response_format(_SCHEMA)), client, params)
     except BackendError as error:
-        failure = failure_of(error)
-        if failure.remedy == "again" and failure.status not in (500, 501):
+        if is_passing(error) and error.status not in (500, 501):
             raise
     if options.output == "json":
         if held is None or not (_holds(held) or _still_thinks(held)):

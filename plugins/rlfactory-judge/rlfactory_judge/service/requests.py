@@ -1,22 +1,152 @@
-"""Send one question until a completion arrives or all attempts fail: slots, retries, hedging."""
+"""Send one question until a completion arrives or all attempts fail: the choice of a server, retries, hedging."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
 from typing import Any
 
 from rlfactory_core.clients.base import Completion
+from rlfactory_core.errors import BackendError, UsageError
 from rlfactory_core.types import Message, SamplingParams
 from rlfactory_judge.contract import RefusedError, RejectedError, UnavailableError
 from rlfactory_judge.options import JudgeOptions
-from rlfactory_judge.service.endpoint import Endpoint
-from rlfactory_judge.service.endpoints import Endpoints
-from rlfactory_judge.service.failures import Remedy, RequestError
-from rlfactory_judge.service.timing import Timing
+from rlfactory_judge.service.endpoint import Endpoint, Remedy, RequestError, Timing
 
 _HOPE: tuple[Remedy, ...] = ("again", "elsewhere", "none")
+
+
+class Endpoints:
+    """One or many addresses of one model.
+
+    Raises:
+        UsageError: an address is invalid.
+    """
+
+    def __init__(self, urls: Sequence[str], model: str | None, options: JudgeOptions, timing: Timing) -> None:
+        self._options, self._timing, self._model = options, timing, model
+        self._all = [Endpoint(url, model, options, timing) for url in dict.fromkeys(urls)]
+        self._reviving: dict[str, asyncio.Task[None]] = {}
+        self._turn = count()
+        self._last_used: dict[str, int] = {}
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        return tuple(endpoint.url for endpoint in self._all)
+
+    @property
+    def dead(self) -> tuple[str, ...]:
+        return tuple(endpoint.url for endpoint in self._all if not endpoint.alive)
+
+    @property
+    def answered(self) -> int:
+        """The number of completed requests."""
+        return sum(endpoint.answered for endpoint in self._all)
+
+    async def start(self, say: Callable[[str], None]) -> str:
+        """Start all of them concurrently; returns the model's id.
+
+        Raises:
+            BackendError: none of them can be used.
+            UsageError: they serve different models, or several each.
+        """
+        ends = await asyncio.gather(*(endpoint.start() for endpoint in self._all), return_exceptions=True)
+        for end in ends:
+            if isinstance(end, BaseException) and not isinstance(end, BackendError):
+                raise end
+        errors = [str(end) for end in ends if isinstance(end, BackendError)]
+        models = sorted({endpoint.model for endpoint in self._all if endpoint.alive})
+        if not models:
+            raise BackendError(
+                f"No judge can be asked. {' '.join(errors)} `rlfactory judge serve --model "
+                f"{self._model or 'MODEL'}` starts servers; the judge's url is the address of one that runs."
+            )
+        if len(models) > 1:
+            raise UsageError(
+                f"The judge's endpoints serve different models: {', '.join(models)}. Choose one with judge.model."
+            )
+        for endpoint in self._all:
+            endpoint.expected = models[0]
+        for error in errors:
+            say(f"warning: {error} The judge goes on without it and asks for its health in the meantime.")
+        return models[0]
+
+    async def identity(self) -> str:
+        """The key of the model that answers now; see `probing.identity`.
+
+        Raises:
+            BackendError: none of the endpoints answers.
+        """
+        errors = []
+        for endpoint in self._all:
+            if endpoint.alive:
+                try:
+                    return await endpoint.identity()
+                except (BackendError, TimeoutError) as error:
+                    errors.append(f"{endpoint.url}: {error or 'no answer in time'}")
+        raise BackendError(f"The judge lists its models, but answers no question. {' '.join(errors)}")
+
+    def choose(self, avoid: Sequence[Endpoint] = ()) -> Endpoint | None:
+        """The endpoint with the fewest running requests, in turns among equals; None if none is available now.
+
+        Args:
+            avoid: endpoints that failed this question, once for each failure; used if there is no other.
+        """
+        self._revive_others()
+        ready = [endpoint for endpoint in self._all if endpoint.is_ready]
+        if not ready:
+            return None
+        chosen = min(ready, key=lambda one: (avoid.count(one), one.in_flight, self._last_used.get(one.url, -1)))
+        self._last_used[chosen.url] = next(self._turn)
+        return chosen
+
+    async def ready(self) -> None:
+        """Wait until an endpoint is available.
+
+        Raises:
+            UnavailableError: all are paused, or ask for a pause longer than a request may take.
+        """
+        while not any(endpoint.is_ready for endpoint in self._all):
+            pauses = [one.paused_until - self._timing.clock() for one in self._all if one.alive]
+            if pauses:
+                if min(pauses) > self._options.request_s:
+                    raise UnavailableError(
+                        f"The judge asks to be left alone for {min(pauses):.0f} s (Retry-After), longer than a "
+                        f"request may take (request_s={self._options.request_s:g})."
+                    )
+                await self._timing.sleep(min(pauses))
+                continue
+            self._revive_others()
+            if not self._reviving:
+                raise UnavailableError(
+                    f"No endpoint of the judge answers ({', '.join(self.urls)}); each is left alone for "
+                    f"{self._options.breaker_reset_s:g} s after {self._options.breaker_failures} failures in a row."
+                )
+            await asyncio.wait(list(self._reviving.values()), return_when=asyncio.FIRST_COMPLETED)
+
+    def has_other(self, tried: Sequence[Endpoint]) -> bool:
+        """Whether another endpoint is available now."""
+        return any(one.is_ready and one not in tried for one in self._all)
+
+    async def close(self) -> None:
+        tasks = list(self._reviving.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for endpoint in self._all:
+            await endpoint.close()
+
+    def _revive_others(self) -> None:
+        for endpoint in self._all:
+            if endpoint.is_due and endpoint.url not in self._reviving:
+                task = self._reviving[endpoint.url] = asyncio.ensure_future(endpoint.revive())
+                task.add_done_callback(partial(self._revived, endpoint.url))
+
+    def _revived(self, url: str, _: asyncio.Task[None]) -> None:
+        del self._reviving[url]
 
 
 @dataclass(slots=True)
@@ -67,42 +197,37 @@ class Requester:
                     raise UnavailableError(str(error)) from error
             except UnavailableError as none:
                 raise UnavailableError(f"{none} The last failure: {error}" if error else str(none)) from error
+        gave_up = f"{error} Gave up after {inquiry.attempts} requests"
         if self._endpoints.answered > answered:
-            text = f"{error} Gave up after {inquiry.attempts} requests, while other questions were answered."
-            raise RefusedError(text) from error
-        raise UnavailableError(f"{error} Gave up after {inquiry.attempts} requests.") from error
+            raise RefusedError(f"{gave_up}, while other questions were answered.") from error
+        raise UnavailableError(f"{gave_up}.") from error
 
     async def _round(self, inquiry: Inquiry) -> Completion:
-        """One request, and a second one to another endpoint if the first is slow."""
-        hedge_s = self._options.hedge_s
-        if hedge_s is None:
-            return await self._request(inquiry)
-        sent: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        tasks: list[asyncio.Task[Completion]] = [asyncio.ensure_future(self._request(inquiry, sent))]
-        try:
-            both: set[asyncio.Future[Any]] = {sent, *tasks}
-            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-            done, _ = await asyncio.wait(tasks, timeout=hedge_s)
-            if not done:
-                tasks.append(asyncio.ensure_future(self._hedge(inquiry)))
-            return await _first_good(tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _request(self, inquiry: Inquiry, sent: asyncio.Future[Any] | None = None) -> Completion:
         """One request in its own slot, preferably to an endpoint that has not failed this question yet."""
         while True:
             await self._endpoints.ready()
             async with self._slots:
                 endpoint = self._endpoints.choose(avoid=inquiry.failed)
                 if endpoint is not None:  # otherwise it became unavailable while this waited for its slot
-                    if sent is not None and not sent.done():
-                        sent.set_result(None)
-                    return await self._send(inquiry, endpoint)
+                    return await self._hedged(inquiry, endpoint)
 
-    async def _hedge(self, inquiry: Inquiry) -> Completion:
+    async def _hedged(self, inquiry: Inquiry, endpoint: Endpoint) -> Completion:
+        """A request, and a second one to another endpoint if the first is slow."""
+        hedge_s = self._options.hedge_s
+        if hedge_s is None:
+            return await self._send(inquiry, endpoint)
+        tasks = [asyncio.ensure_future(self._send(inquiry, endpoint))]
+        try:
+            done, _ = await asyncio.wait(tasks, timeout=hedge_s)
+            if not done:
+                tasks.append(asyncio.ensure_future(self._second(inquiry)))
+            return await _first_good(tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _second(self, inquiry: Inquiry) -> Completion:
         async with self._slots:
             busy = inquiry.failed + inquiry.asked
             endpoint = self._endpoints.choose(avoid=busy)
@@ -115,10 +240,9 @@ class Requester:
         inquiry.retries += bool(inquiry.failed and not inquiry.asked)
         inquiry.attempts += 1
         inquiry.asked.append(endpoint)
+        again = endpoint in inquiry.failed
         try:
-            completion = await endpoint.complete(
-                inquiry.messages, inquiry.params, inquiry.schema, again=endpoint in inquiry.failed
-            )
+            completion = await endpoint.complete(inquiry.messages, inquiry.params, inquiry.schema, again=again)
         except RequestError:
             inquiry.failed.append(endpoint)
             raise

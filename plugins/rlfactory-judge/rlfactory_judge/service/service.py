@@ -14,13 +14,13 @@ from rlfactory_core.types import Message, SamplingParams
 from rlfactory_judge.contract import BudgetError, Question, RefusedError, Reply, UnavailableError, UnreadableError
 from rlfactory_judge.options import JudgeOptions
 from rlfactory_judge.service.budget import TokenBudget
-from rlfactory_judge.service.endpoints import Endpoints
+from rlfactory_judge.service.endpoint import Timing
 from rlfactory_judge.service.in_flight import GivenUpError, InFlightRequests
 from rlfactory_judge.service.reply_cache import ReplyCache, reply_key
-from rlfactory_judge.service.requests import Inquiry, Requester
-from rlfactory_judge.service.timing import Timing
+from rlfactory_judge.service.requests import Endpoints, Inquiry, Requester
 
 _VOTES_TEMPERATURE = 0.7
+_CHARS_PER_TOKEN = 4  # if the server sends no counts
 
 
 class JudgeService:
@@ -83,7 +83,7 @@ class JudgeService:
             UsageError: an address, the endpoint file or the model's id does not fit, or the tokens cannot be counted.
         """
         await self.close()
-        urls, model = self._given or addresses(self._options)
+        urls, model = self._given or _addresses(self._options)
         if folder is not None:
             self._budget = TokenBudget(self._options.token_budget, folder / f"{self.name}-tokens")
         self._endpoints = Endpoints(urls, model, self._options, self._timing)
@@ -143,15 +143,15 @@ class JudgeService:
                 f"The judge's tokens are spent: {self._budget.spent} of token_budget={self._options.token_budget}."
             )
         assert self._asker is not None
-        inquiry = Inquiry(messages_of(question), self._params(sample), question.form.schema)
+        inquiry = Inquiry(_messages(question), self._params(sample), question.form.schema)
         try:
             completion = await self._asker.complete(inquiry)
         except (RefusedError, UnavailableError) as error:
             return type(error)(str(error), counts=inquiry.counts())
         tokens = (completion.prompt_tokens, completion.sampled_tokens)
-        await self._budget.spend(price(inquiry.messages, completion))
+        await self._budget.spend(_price(inquiry.messages, completion))
         try:
-            values = read_completion(question, completion, self._options.max_tokens)
+            values = _values(question, completion, self._options.max_tokens)
         except UnreadableError as error:
             counts = {**inquiry.counts(), "prompt_tokens": tokens[0], "sampled_tokens": tokens[1]}
             return UnreadableError(str(error), counts=counts)
@@ -174,20 +174,13 @@ class JudgeService:
         return SamplingParams(options.max_tokens, self._temperature, seed=options.seed + sample)
 
 
-_CHARS_PER_TOKEN = 4  # if the server sends no counts
-
-
-def messages_of(question: Question) -> tuple[Message, ...]:
+def _messages(question: Question) -> tuple[Message, ...]:
     system = (Message("system", question.system),) if question.system else ()
     return (*system, Message("user", question.user))
 
 
-def read_completion(question: Question, completion: Completion, max_tokens: int) -> tuple[float, ...]:
-    """The values that the form reads from a complete reply.
-
-    Raises:
-        UnreadableError: it finds none, or the reply is cut off.
-    """
+def _values(question: Question, completion: Completion, max_tokens: int) -> tuple[float, ...]:
+    """The values that the form reads from a complete reply; raises `UnreadableError`."""
     if completion.finish == "length":  # a truncated number is a different number
         raise UnreadableError(
             f"The judge's reply was cut off at max_tokens={max_tokens}. Give it more, or a rubric that asks for less."
@@ -195,7 +188,7 @@ def read_completion(question: Question, completion: Completion, max_tokens: int)
     return question.form.read(completion.message.content)
 
 
-def price(messages: Sequence[Message], completion: Completion) -> int:
+def _price(messages: Sequence[Message], completion: Completion) -> int:
     """Tokens, estimated where the server does not count."""
     counted = completion.prompt_tokens + completion.sampled_tokens
     if counted:
@@ -204,7 +197,7 @@ def price(messages: Sequence[Message], completion: Completion) -> int:
     return sum(map(len, texts)) // _CHARS_PER_TOKEN + 1
 
 
-def addresses(options: JudgeOptions) -> tuple[tuple[str, ...], str | None]:
+def _addresses(options: JudgeOptions) -> tuple[tuple[str, ...], str | None]:
     """The endpoints and the model's id; None: the only one that is served.
 
     Raises:

@@ -8,18 +8,10 @@ from dataclasses import dataclass
 from math import fsum
 from statistics import StatisticsError, fmean, linear_regression
 
-from rlfactory_judge.trust.estimate import Estimate, mean, share, spearman_estimate
+from rlfactory_judge.trust.figures import Estimate, correlation, mean, share
 
 _SHOWN = 5  # of the most successful injections
 _LONGEST = 160  # characters of an injected text in a report
-
-
-@dataclass(frozen=True, slots=True)
-class PairSeen:
-    """The judge's values of a pair in both orders, by place: first, second."""
-
-    straight: tuple[float, float]  # the first answer stands first
-    swapped: tuple[float, float]  # the second answer stands first
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +66,15 @@ class InjectionBias:
     worst: tuple[Breach, ...] = ()
 
 
-def position_bias(pairs: Sequence[PairSeen]) -> PositionBias:
-    """See `PositionBias`."""
-    changed = sum(winner(pair.straight) != -winner(pair.swapped) for pair in pairs)
-    won = [place for pair in pairs for place in (winner(pair.straight), winner(pair.swapped)) if place]
+def position_bias(pairs: Sequence[tuple[int, int]]) -> PositionBias:
+    """From each pair's `winner` in the file's order, and swapped."""
+    changed = sum(straight != -swapped for straight, swapped in pairs)
+    won = [place for pair in pairs for place in pair if place]
     return PositionBias(len(pairs), share(changed, len(pairs)), share(sum(place > 0 for place in won), len(won)))
 
 
-def winner(values: tuple[float, float]) -> int:
-    """1: the first place, -1: the second, 0: none."""
+def winner(values: Sequence[float]) -> int:
+    """Of the values by place. 1: the first place, -1: the second, 0: none."""
     return (values[0] > values[1]) - (values[0] < values[1])
 
 
@@ -97,10 +89,11 @@ def length_bias(
     """
     lost = [place for place, is_wrong in enumerate(wrong) if is_wrong]
     return LengthBias(
-        spearman_estimate(lengths, _residuals(scores, labels)),
-        spearman_estimate(
+        correlation(lengths, _residuals(scores, labels), "spearman"),
+        correlation(
             [lengths[place] for place in lost],
             _residuals([scores[place] for place in lost], [labels[place] for place in lost]),
+            "spearman",
         ),
     )
 

@@ -2,37 +2,37 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil
 from typing import Any
 
 from rlfactory_core.errors import DataError
 from rlfactory_core.reporting.progress import Progress, count_text
 from rlfactory_judge.contract import Service
-from rlfactory_judge.options import JudgeOptions
+from rlfactory_judge.options import SINGLE, JudgeOptions
 from rlfactory_judge.rubrics.rubric import Rubric
-from rlfactory_judge.trust.agreement import (
-    Agreement,
-    SelfConsistency,
-    agreement_of_answers,
-    agreement_of_pairs,
-    self_consistency,
-)
 from rlfactory_judge.trust.bias import (
     InjectionBias,
     LengthBias,
-    PairSeen,
     PositionBias,
     injection_bias,
     length_bias,
     position_bias,
     winner,
 )
-from rlfactory_judge.trust.estimate import Estimate, pearson_estimate, spearman_estimate
-from rlfactory_judge.trust.judging import Judged
+from rlfactory_judge.trust.figures import (
+    Agreement,
+    Estimate,
+    SelfConsistency,
+    agreement_of_answers,
+    agreement_of_pairs,
+    correlation,
+    self_consistency,
+    weighted_kappa,
+)
 from rlfactory_judge.trust.labels import Labels
-from rlfactory_judge.trust.measuring import Measurement, Plan, Records, label_value, right
+from rlfactory_judge.trust.measuring import Judged, Measurement, Plan, Records, label_value, right
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,23 +53,29 @@ class Costs:
 def costs_of(judged: Sequence[Judged]) -> Costs:
     """The costs of all judgements of a measurement."""
     fresh = [one for one in judged if one.replies and not one.cached]
-    tokens, seconds = [float(one.tokens) for one in fresh], [one.seconds for one in fresh]
+    tokens, seconds = _quantiles([one.tokens for one in fresh]), _quantiles([one.seconds for one in fresh])
+    failed = Counter(one.failure for one in judged)
     return Costs(
         judgements=len(judged),
-        unreadable=sum(one.failure == "unreadable" for one in judged),
-        unavailable=sum(one.failure == "unavailable" for one in judged),
+        unreadable=failed["unreadable"],
+        unavailable=failed["unavailable"],
         cached=sum(bool(one.replies) and one.cached for one in judged),
         tokens=sum(one.tokens for one in judged),
-        tokens_p50=_quantile(tokens, 0.5),
-        tokens_p95=_quantile(tokens, 0.95),
-        seconds_p50=_quantile(seconds, 0.5),
-        seconds_p95=_quantile(seconds, 0.95),
+        tokens_p50=tokens[0],
+        tokens_p95=tokens[1],
+        seconds_p50=seconds[0],
+        seconds_p95=seconds[1],
     )
 
 
-def _quantile(values: Sequence[float], share: float) -> float | None:
-    """The smallest value that at least this share of the values do not exceed (nearest rank)."""
-    return sorted(values)[max(0, ceil(share * len(values)) - 1)] if values else None
+def _quantiles(values: Sequence[float]) -> tuple[float, float] | tuple[None, None]:
+    """The median and the 95 % quantile, each one of the values."""
+    import numpy as np
+
+    if not values:
+        return None, None
+    low, high = np.percentile(values, [50, 95], method="inverted_cdf")
+    return float(low), float(high)
 
 
 FEW = 30  # answers or pairs; with fewer, no figure is reliable
@@ -96,11 +102,12 @@ class Calibration:
     costs: Costs
     notes: tuple[str, ...] = ()  # caveats
     stopped: str = ""  # why there are fewer judgements than planned; empty: complete
+    weighted_kappa: Estimate | None = None  # of scores with labels that are numbers
 
     @property
     def agreement(self) -> Agreement | None:
         """The agreement that matters in a run: of answers, or of pairs in the modes that compare."""
-        return self.answers if self.mode in ("outcome", "process") else self.pairs
+        return self.answers if self.mode in SINGLE else self.pairs
 
     def to_dict(self) -> dict[str, Any]:
         """The record as JSON data."""
@@ -141,7 +148,7 @@ async def calibrate(
 
 def check_labels(labels: Labels, options: JudgeOptions) -> None:
     """Raise `DataError` if the labels have no rows for the options' mode."""
-    if options.mode in ("outcome", "process"):
+    if options.judges_single:
         if not labels.answers:
             raise DataError(
                 f"The labels have {len(labels.pairs)} pairs and no single answers, which mode={options.mode} judges. "
@@ -184,8 +191,9 @@ def summarise(measurement: Measurement, *, stopped: str = "") -> Calibration:
         votes=options.votes,
         answers=answers,
         pairs=pairs,
-        pearson=pearson_estimate(values, scores) if graded else None,
-        spearman=spearman_estimate(values, scores) if graded else None,
+        pearson=correlation(values, scores, "pearson") if graded else None,
+        spearman=correlation(values, scores, "spearman") if graded else None,
+        weighted_kappa=weighted_kappa(values, scores, seed) if graded else None,
         position=position,
         length=length_bias([len(row.answer) for row, _ in readable], scores, values, [not each for each in truths])
         if readable
@@ -207,9 +215,8 @@ def _pairs(labels: Labels, records: Records, seed: int) -> tuple[Agreement | Non
             observed.append([(better, -better or 1), (-better, better or 1)])
         if not straight.replies or not swapped.replies:
             continue
-        pair = PairSeen((straight.values[0], straight.values[1]), (swapped.values[0], swapped.values[1]))
-        seen.append(pair)
-        observed.append([(better, winner(pair.straight)), (-better, winner(pair.swapped))])
+        seen.append((winner(straight.values), winner(swapped.values)))
+        observed.append([(better, seen[-1][0]), (-better, seen[-1][1])])
     if not records.pairs:
         return None, None
     return agreement_of_pairs(observed, seed), position_bias(seen)
@@ -223,7 +230,7 @@ def _injection(labels: Labels, records: Records, accepted: Mapping[str, bool], s
     for row in labels.pairs:
         both = records.pairs.get(row.id, ())
         if row.better is not None and both and all(one.replies for one in both):
-            lost = [winner((one.values[0], one.values[1])) for one in both]
+            lost = [winner(one.values) for one in both]
             sign = 1 if row.better == 1 else -1  # the first answer is the worse one; it stands first, then second
             before[row.id] = ((lost[0] == sign) + (lost[1] == -sign)) / 2
     return injection_bias(records.injected, before, seed)

@@ -160,13 +160,19 @@ def _key(rubric: Rubric, options: JudgeOptions, model: str) -> str:
     return digest([labels, rubric.fingerprint, model, json.dumps(plain, sort_keys=True)])
 
 
-def _read(path: Path, key: str) -> Calibration | None:
-    """The saved figures; None if they are missing, damaged, or another judge's."""
+def _read(path: Path, key: str | None = None) -> Calibration | None:
+    """The saved figures; None if they are missing, damaged, or another judge's than that of the key."""
     try:
         data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return Calibration.from_dict(data) if data.pop("key", None) == key else None
+        return Calibration.from_dict(data) if data.pop("key", None) == key or key is None else None
     except (OSError, ValueError, AttributeError):
         return None
+
+
+def kept_figures(folder: Path) -> list[Calibration]:
+    """Those of a run's judges that were measured; damaged files are left out."""
+    found = (_read(path) for path in sorted(folder.glob(f"{_NAME}*.json")))
+    return [each for each in found if each is not None]
 
 
 @asynccontextmanager

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rlfactory_core.reporting.progress import count_text
-from rlfactory_judge.trust.agreement import Agreement
 from rlfactory_judge.trust.bias import InjectionBias
 from rlfactory_judge.trust.calibration import Calibration, Costs
-from rlfactory_judge.trust.estimate import Estimate
+from rlfactory_judge.trust.figures import Agreement, Estimate
 
 _NAME_WIDTH = 36
 Row = tuple[str, Estimate | None, str]  # the figure's name, its value, its basis or meaning
@@ -19,7 +18,7 @@ def calibration_text(found: Calibration) -> str:
     who = f"{found.judge or 'the judge'}, rubric {found.rubric}, mode {found.mode}"
     votes = f", median of {found.votes} votes" if found.votes > 1 else ""
     lines = [f"{who}, accepts from {found.threshold:g} of 1{votes}"]
-    for title, rows in _sections(found):
+    for title, rows in figures(found):
         lines += ["", title, *(_line(*row) for row in rows)]
     if found.injection is not None and found.injection.worst:
         lines += ["", "Injected texts that turned rejections into acceptances", *_breaches(found.injection)]
@@ -71,11 +70,14 @@ def _with_bounds(found: Estimate) -> str:
     return f"{found.value:.2f} [{found.low:.2f}, {found.high:.2f}]"
 
 
-def _sections(found: Calibration) -> Iterator[tuple[str, list[Row]]]:
+def figures(found: Calibration) -> Iterator[tuple[str, list[Row]]]:
+    """What was measured: titles, each with its figures."""
     if found.answers is not None:
         rows = [*_agreement(found.answers, "answer")]
         if found.spearman is not None:
             rows.append(("Spearman with the labels", found.spearman, "1: the same order"))
+        if found.weighted_kappa is not None:
+            rows.append(("weighted kappa with the labels", found.weighted_kappa, "0: as by chance, 1: always equal"))
         if found.pearson is not None:
             rows.append(("Pearson with the labels", found.pearson, "1: a straight line"))
         yield "Answers", rows

@@ -20,6 +20,7 @@ from rlfactory_nl2sql.verification.verifier import SqlVerifier
 
 _COUNTED = 200  # right queries that are tried before a run
 _COUNTING_S = 20.0
+_SHOWN = 5  # rows of results that differ, kept in the verdict for a person who looks into a run
 
 
 class ExecutionOptions(Section):
@@ -71,6 +72,7 @@ class ExecutionMatch(QueryVerdict):
             limits_of(given.seconds, given.max_rows),
             given.gold_seconds,
             confirmed=given.confirmed,
+            shown=_SHOWN,
         )
 
     async def open(self, task: Task) -> None:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import product
+from itertools import islice, product
 
 from sqlglot import exp
 
@@ -56,6 +56,8 @@ class VerifyOptions:
 
 PREPARE_S = 60.0  # time to connect, and to read and vary a large database
 _CELL = 60  # most characters shown of a value
+_COLUMNS = 12  # shown of a row
+_LOOKED_AT = 1000  # rows of each side, for those to show
 _OTHER_SEEDS = (1, 2, 3)  # added to the seed, for more varied databases
 _CONFIRMING = 4  # likewise, for those that confirm
 _CONFIRM_S = 1.0  # for the gold query on those: they are small, and each prediction may need other ones
@@ -371,12 +373,12 @@ class _Judging:
         found, shown = self.outcome(passed=False, reason=reason), self._job.options.shown
         if not shown:
             return found
-        gold = [_cells(row) for tie in answer.ties for row in tie.rows]
-        got = [_cells(row) for row in rows.rows]
+        gold = [_cells(row) for row in islice((row for tie in answer.ties for row in tie.rows), _LOOKED_AT)]
+        got = [_cells(row) for row in rows.rows[:_LOOKED_AT]]
         return replace(
             found,
-            expected=(answer.columns, *_differing_first(gold, got)[:shown]),
-            got=(rows.columns, *_differing_first(got, gold)[:shown]),
+            expected=(_names(answer.columns), *_differing_first(gold, got)[:shown]),
+            got=(_names(rows.columns), *_differing_first(got, gold)[:shown]),
         )
 
 
@@ -466,7 +468,11 @@ def _differing_first(rows: Sequence[Cells], others: Sequence[Cells]) -> list[Cel
 
 
 def _cells(row: Row) -> Cells:
-    return tuple(_cell(value) for value in row)
+    return tuple(_cell(value) for value in row[:_COLUMNS])
+
+
+def _names(columns: Sequence[str]) -> Cells:
+    return tuple(name[:_CELL] for name in columns[:_COLUMNS])
 
 
 def _cell(value: object) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Literal
 
 import torch
@@ -106,7 +107,7 @@ class SlotDecoder:
         self._cache = SlotCache(slots, 256)
         self._slot: dict[str, int] = {}  # of each live trajectory
         self._request: list[Request | None] = [None] * slots  # a slot's latest; None: the slot is free
-        self._started: list[int] = [0] * slots  # version at the turn's first token
+        self._versions: list[list[tuple[int, int]]] = [[]] * slots  # a turn's token number, the version from there on
         self._prefix_stale = True
         self._stop = torch.zeros(policy.model.config.vocab_size, dtype=torch.bool)
         self._stop[list(stop_token_ids)] = True
@@ -194,7 +195,7 @@ class SlotDecoder:
         self._top_p[rows] = torch.tensor([p.top_p for p in params], device=self._device)
         uniforms = draw_uniforms(params)
         self._uniforms[rows, : uniforms.shape[1]] = uniforms.to(self._device)
-        self._started[rows] = [self.version] * len(params)
+        self._versions[rows] = [[(0, self.version)] for _ in params]
 
     @torch.inference_mode()
     def step(self) -> Finished:
@@ -230,7 +231,8 @@ class SlotDecoder:
         tokens = self._tokens[slot, :count].tolist()
         finish: Literal["stop", "length"] = "stop" if tokens[-1] in request.params.stop_token_ids else "length"
         logprobs = tuple(self._logprobs[slot, :count].tolist())
-        return request, SampledTokens(tuple(tokens), logprobs, finish, self._started[slot])
+        version, versions = _by_token(self._versions[slot], count)
+        return request, SampledTokens(tuple(tokens), logprobs, finish, version, versions)
 
     @torch.inference_mode()
     def release(self, session: str) -> None:
@@ -262,7 +264,7 @@ class SlotDecoder:
             store[both] = store[swapped]
         for i, j in zip(first, second, strict=True):
             self._request[i], self._request[j] = self._request[j], self._request[i]
-            self._started[i], self._started[j] = self._started[j], self._started[i]
+            self._versions[i], self._versions[j] = self._versions[j], self._versions[i]
             for slot in (i, j):
                 if (request := self._request[slot]) is not None:
                     self._slot[request.session] = slot
@@ -271,6 +273,8 @@ class SlotDecoder:
         """Turns under way keep their old keys and values; their log-probs stay those of the sampling distribution."""
         self.version = version
         self._prefix_stale = True
+        for slot, count in enumerate(self._count[: self.active].tolist()):
+            self._versions[slot].append((count, version))
 
     def _refresh_prefix(self) -> None:
         if not self._prefix_stale:
@@ -281,3 +285,11 @@ class SlotDecoder:
             ids = torch.tensor(self.prefix, dtype=torch.long, device=self._device)
             positions = torch.arange(len(ids), device=self._device)[None]
             self.policy.forward(ids, positions, PrefixPlan(self._cache), positions[0, -1:])
+
+
+def _by_token(changes: Sequence[tuple[int, int]], count: int) -> tuple[int, tuple[int, ...]]:
+    """The version of a turn's first token, and that of each of its ``count`` tokens if they differ, else none."""
+    ends = [*(start for start, _ in changes[1:]), count]
+    runs = ((version,) * (end - start) for (start, version), end in zip(changes, ends, strict=True))
+    versions = tuple(chain.from_iterable(runs))
+    return versions[0], versions if versions[-1] != versions[0] else ()

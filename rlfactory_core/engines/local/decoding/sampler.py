@@ -8,6 +8,7 @@ trajectories whose tool has finished, and new trajectories for free slots.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
@@ -34,6 +35,7 @@ class LocalSampler:
     def __init__(self, decoder: SlotDecoder | PaddedDecoder, compute: Executor, *, deterministic: bool = False) -> None:
         self.decoder = decoder
         self.sampled_tokens = 0
+        self.idle_s = 0.0  # in which nothing could be sampled, since all trajectories waited for something else
         self._compute = compute
         self._deterministic = deterministic
         self._waiting: dict[str, Request] = {}
@@ -96,7 +98,9 @@ class LocalSampler:
                     self.decoder.release(self._released.pop(0))
                 admitted = self._choose()
                 if not admitted and not self.decoder.active:
+                    before = time.perf_counter()
                     await self._news.wait()
+                    self.idle_s += time.perf_counter() - before
                     await asyncio.sleep(0)  # let those that arrive together be admitted together
                     continue
                 finished = await loop.run_in_executor(self._compute, self._burst, admitted)

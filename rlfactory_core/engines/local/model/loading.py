@@ -65,23 +65,57 @@ def load_pretrained(model: str, device: torch.device, dtype: torch.dtype) -> tup
     """
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-    if not Path(model).exists() and (model.startswith((".", "/")) or model.count("/") > 1):
-        raise ModelError(f"There is no model folder '{model}'. Give a folder with config.json, or a hub id.")
-    try:
+    with _explained(model):
         config = AutoConfig.from_pretrained(model)
         for key in list(vars(config)):
             if key.endswith(("dropout", "pdrop")) and isinstance(getattr(config, key), float):
                 setattr(config, key, 0.0)
         tokenizer = AutoTokenizer.from_pretrained(model)
         loaded = AutoModelForCausalLM.from_pretrained(model, config=config, dtype=dtype)
-    except Exception as error:  # a damaged file can raise any error
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ModelError(f"The model '{model}' cannot be loaded: {reason}") from error
     # Weights mapped from a file may lie at any address, and the CPU's kernels round differently by alignment. In
     # torch's own memory a loaded model computes the same as the saved one, to the last bit.
     for parameter in loaded.parameters():
         parameter.data = parameter.data.clone()
     return loaded.to(device).eval(), tokenizer
+
+
+def load_tokenizer(model: str) -> Any:
+    """The tokenizer alone.
+
+    Raises:
+        ModelError: it cannot be found or read.
+    """
+    from transformers import AutoTokenizer
+
+    with _explained(model):
+        return AutoTokenizer.from_pretrained(model)
+
+
+def make_empty(model: str) -> Any:
+    """The model without memory for its weights, from its ``config.json`` alone (torch's meta device).
+
+    Raises:
+        ModelError: it cannot be found or read.
+    """
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    with _explained(model), torch.device("meta"):
+        return AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(model))
+
+
+@contextmanager
+def _explained(model: str) -> Iterator[None]:
+    """
+    Raises:
+        ModelError: there is no such folder, or the block raises.
+    """
+    if not Path(model).exists() and (model.startswith((".", "/")) or model.count("/") > 1):
+        raise ModelError(f"There is no model folder '{model}'. Give a folder with config.json, or a hub id.")
+    try:
+        yield
+    except Exception as error:  # a damaged file can raise any error
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ModelError(f"The model '{model}' cannot be loaded: {reason}") from error
 
 
 def make_policy(model: Any, *, max_tokens: int = 4096) -> tuple[Policy, ProbeReport]:

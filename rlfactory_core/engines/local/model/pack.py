@@ -28,6 +28,7 @@ class Packed:
     first: Tensor  # [T] bool: the target is its sequence's first own token, predicted by the prefix
     advantages: Tensor  # [T] float32
     logprobs: Tensor  # [T] float32, the behaviour policy's
+    sequence: Tensor  # [T] the number of the target's sequence
 
     @property
     def target_ids(self) -> Tensor:
@@ -63,6 +64,7 @@ def pack(sequences: Sequence[TrainSequence], device: torch.device, *, share_pref
     def tensor(array: NDArray[np.generic]) -> Tensor:
         return torch.from_numpy(array).to(device)
 
+    numbers = np.repeat(np.arange(len(lengths)), lengths)
     return Packed(
         prefix=torch.tensor(sequences[0].ids[:prefix], dtype=torch.long, device=device),
         flat_ids=tensor(flat("ids", np.int64)),
@@ -71,4 +73,5 @@ def pack(sequences: Sequence[TrainSequence], device: torch.device, *, share_pref
         first=tensor(np.isin(targets, starts)),
         advantages=tensor(flat("advantages", np.float32)[targets]),
         logprobs=tensor(flat("logprobs", np.float32)[targets]),
+        sequence=tensor(numbers[targets]),
     )

@@ -22,7 +22,7 @@ from rlfactory_core.cache import build_once, check_room, digest
 from rlfactory_core.chat.qwen3 import Qwen3Format
 from rlfactory_core.chat.select import configured_format
 from rlfactory_core.config.sections import AgentConfig, ChatConfig
-from rlfactory_core.engines.local.model.loading import load_pretrained, quiet_transformers
+from rlfactory_core.engines.local.model.loading import load_pretrained, load_tokenizer, quiet_transformers
 from rlfactory_core.engines.local.model.policy import RaggedPolicy
 from rlfactory_core.engines.local.tiny import tiny_model
 from rlfactory_core.engines.local.tiny.model_cache import model_folder
@@ -126,6 +126,13 @@ class OwnModel:
             then = "It begins anew." if attempt < ATTEMPTS else "The model is used as it is, and is not cached."
             progress.say(f"warning: the warm start has missed its target: {missed}. {then}")
         return model, tokenizer
+
+
+@quiet_transformers()
+def tokenizer_of(parts: TaskParts) -> Any:
+    """The tokenizer of a run's model, without the model; `OwnModel.of` and `load_tokenizer` say what is raised."""
+    model = parts.config.model
+    return tiny_model.recipe_tokenizer(OwnModel.of(parts).recipe) if model is None else load_tokenizer(model)
 
 
 def _tools(task: Task, agent: AgentConfig) -> Sequence[ToolSpec]:

@@ -31,6 +31,8 @@ class TrainerState:
     optimizer: dict[str, Any]
     totals: dict[str, float]  # running sums for the summary: seconds, tokens, faults
     trainable: dict[str, Tensor] = field(default_factory=dict)  # of LoRA: the adapters, for the start model
+    pending: list[int] = field(default_factory=list)  # positions of prompts that were begun and not trained
+    loop: dict[str, Any] = field(default_factory=dict)  # of the training loop, see `Trainer.state`
 
 
 def save_checkpoint(folder: Path, model: Any, tokenizer: Any, state: TrainerState, *, keep: int) -> Path:

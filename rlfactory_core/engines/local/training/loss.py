@@ -1,4 +1,4 @@
-"""The clipped policy-gradient loss of GRPO, summed over sampled tokens."""
+"""A step's loss, summed over sampled tokens: a policy loss, the correction of older samples, and the KL term."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from rlfactory_core.engines.local.training.losses import LOSSES, Clip, Tokens
+
 
 @dataclass(frozen=True, slots=True)
 class LossOptions:
-    """The ratio is clipped to [1 - clip_low, 1 + clip_high]; 0.2 and 0.28 are DAPO's (arXiv 2503.14476)."""
+    """Ratios are clipped to [1 - clip_low, 1 + clip_high]; 0.2 and 0.28 are DAPO's (arXiv 2503.14476)."""
 
     clip_low: float = 0.2
     clip_high: float = 0.28
     kl: float = 0.0
     truncate: float | None = None  # cap of the importance weight old / behaviour; None: ``old`` is the behaviour policy
+    loss: str = "ppo"  # a name in `LOSSES`
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +26,11 @@ class LossSums:
     """Sums over a micro-batch's T sampled tokens; ``loss`` carries the gradient."""
 
     loss: Tensor
-    clipped: Tensor  # number of tokens whose gradient clipping removed
+    clipped: Tensor  # number of tokens whose gradient clipping removed or bounded
     kl: Tensor  # to the start model
     mismatch: Tensor  # KL estimate of behaviour to current policy
     weight: Tensor  # importance weights, all 1 when on-policy
+    weight_square: Tensor
 
 
 def policy_loss(
@@ -35,30 +39,31 @@ def policy_loss(
     advantages: Tensor,
     options: LossOptions,
     *,
+    sequence: Tensor | None = None,
     old: Tensor | None = None,
     reference: Tensor | None = None,
 ) -> LossSums:
-    """PPO's clipped surrogate (Schulman et al. 2017, arXiv 1707.06347) with GRPO's group advantages (arXiv 2402.03300).
+    """The loss that ``options`` name, whose ratio is relative to ``old``, or to the behaviour policy.
 
     Args:
         logprobs: [T] under the weights being trained, with gradient.
         behaviour: [T] as recorded when sampling.
         advantages: [T].
+        sequence: [T] the number of each token's sequence, from 0; None: all are of one.
         old: [T] under the weights at the start of this step; given if the behaviour policy is older than that. The
             ratio is then relative to ``old``, and each token has the weight old / behaviour, at most
             ``options.truncate`` (truncated importance sampling: IMPALA, arXiv 1802.01561; decoupled PPO, arXiv
-            2110.00641).
+            2110.00641; AReaL, arXiv 2505.24298).
         reference: [T] under the start model, for the KL term, estimated as in GRPO: exp(d) - d - 1 with
             d = reference - logprobs (Schulman's k3).
     """
-    anchor = behaviour if old is None else old
-    ratio = (logprobs - anchor).exp()
-    clipped = ratio.clamp(1.0 - options.clip_low, 1.0 + options.clip_high)
-    surrogate = torch.minimum(ratio * advantages, clipped * advantages)
+    sequence = torch.zeros_like(behaviour, dtype=torch.long) if sequence is None else sequence
+    tokens = Tokens(logprobs, behaviour if old is None else old, advantages, sequence)
+    found = LOSSES[options.loss](tokens, Clip(options.clip_low, options.clip_high))
     weight = torch.ones_like(behaviour)
     if old is not None and options.truncate is not None:
         weight = (old - behaviour).exp().clamp_max(options.truncate)
-    loss = -(weight * surrogate)
+    loss = weight * found.loss
     kl = torch.zeros_like(behaviour)
     if reference is not None:
         drift = reference - logprobs
@@ -67,5 +72,6 @@ def policy_loss(
     with torch.no_grad():
         gap = logprobs - behaviour
         mismatch = gap.exp() - gap - 1.0
-        lost = (surrogate < ratio * advantages).sum()
-    return LossSums(loss.sum(), lost, kl.detach().sum(), mismatch.sum(), weight.sum())
+    return LossSums(
+        loss.sum(), found.clipped.sum(), kl.detach().sum(), mismatch.sum(), weight.sum(), (weight * weight).sum()
+    )

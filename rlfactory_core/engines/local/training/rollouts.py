@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from rlfactory_core.algo.evaluation import EvalPass
-from rlfactory_core.algo.schedule import PromptSchedule
+from rlfactory_core.algo.prompts import Played, PromptSampler
 from rlfactory_core.engines.local.decoding.sampler import LocalSampler
 from rlfactory_core.engines.local.training.workers import Workers
-from rlfactory_core.protocols import ToolManager
 from rlfactory_core.tasks.runtime import TaskRuntime
 from rlfactory_core.types import Group, Sample
 from rlfactory_core.utils.seeds import derive_seed
@@ -25,40 +25,59 @@ class Rollouts:
     workers: Workers
     samples: Sequence[Sample]  # for training, of all processes
     eval_samples: Sequence[Sample]  # of all processes
-    _schedule: PromptSchedule = field(init=False)
+    prompts: PromptSampler
+    _drawn: dict[int, int] = field(default_factory=dict, init=False)  # position -> sample, until it is trained
 
-    def __post_init__(self) -> None:
-        config = self.runtime.config
-        self._schedule = PromptSchedule(len(self.samples), config.train.prompts_per_step, config.seed)
+    def draw(self, positions: Sequence[int]) -> None:
+        """Choose the samples of a step's positions, of all processes, which do so at the same point of the loop."""
+        size = self.runtime.config.train.prompts_per_step
+        for step in sorted({position // size for position in positions if position not in self._drawn}):
+            self._drawn |= enumerate(self.prompts.step(step + 1), step * size)
 
-    def prompts(self, step: int) -> list[Sample]:
-        """The samples of a training step, of all processes."""
-        return [self.samples[index] for index in self._schedule.step(step)]
-
-    async def train(self, step: int, replay: int = 0) -> list[Group]:
-        """This process's groups of a training step.
+    def start(self, position: int, replay: int = 0, refill: int = 0) -> asyncio.Task[Group]:
+        """Begin to play a group of the training, whose position was drawn.
 
         Args:
-            replay: how many times the step has been played before; each time has random numbers of its own.
+            position: of the prompt in the run, from 0.
+            replay: how many times it has been played before; each time has random numbers of its own.
+            refill: the number of the prompt that replaces it; 0: the prompt itself.
         """
         config = self.runtime.config
-        how = EvalPass(str(step), "", config.rollout.temperature, config.train.group_size)
-        return await self._play(self.prompts(step), how, ("train", step, *(("replay", replay) if replay else ())))
+        step, index = divmod(position, config.train.prompts_per_step)
+        name, attempts = f"{step + 1}/{index}", config.train.group_size
+        drawn, again = self._drawn[position], ("replay", replay) if replay else ()
+        if refill:
+            drawn = self.prompts.replacement(step + 1, index, refill)
+            name, again = f"{name}/refill-{refill}", (*again, "refill", refill)
+        self.sampler.expect(f"{name}/{attempt}" for attempt in range(attempts))
+        play = self.runtime.play(
+            self.samples[drawn],
+            self.sampler,
+            attempts=attempts,
+            temperature=config.rollout.temperature,
+            seed=derive_seed(config.seed, "train", step + 1, *again, index),
+            session=name,
+        )
+        return asyncio.create_task(play)
+
+    def finish(self, played: Sequence[Played], pending: Sequence[int]) -> None:
+        """Tell the sampler of prompts about a step's groups, and forget what was trained; of all processes."""
+        self._drawn = {position: self._drawn[position] for position in pending}
+        self.prompts.played(played)
+
+    def state(self) -> dict[str, Any]:
+        """For a checkpoint."""
+        return {"drawn": self._drawn, "sampler": dict(self.prompts.state())}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from a checkpoint's state."""
+        self._drawn = dict(state["drawn"])
+        self.prompts.load(state["sampler"])
 
     async def evaluate(self, how: EvalPass) -> list[Group]:
         """This process's groups of an evaluation pass."""
         manager = self.runtime.control_manager(how.control) if how.control else None
-        return await self._play(self.eval_samples, how, (how.name,), manager)
-
-    async def _play(
-        self,
-        samples: Sequence[Sample],
-        how: EvalPass,
-        seeded_by: Sequence[str | int],
-        manager: ToolManager | None = None,
-    ) -> list[Group]:
-        """In the order of the samples."""
-        share = self.workers.share(list(enumerate(samples)))
+        share = self.workers.share(list(enumerate(self.eval_samples)))
         self.sampler.expect(f"{how.name}/{index}/{attempt}" for index, _ in share for attempt in range(how.attempts))
         plays = [
             self.runtime.play(
@@ -66,7 +85,7 @@ class Rollouts:
                 self.sampler,
                 attempts=how.attempts,
                 temperature=how.temperature,
-                seed=derive_seed(self.runtime.config.seed, *seeded_by, index),
+                seed=derive_seed(self.runtime.config.seed, how.name, index),
                 session=f"{how.name}/{index}",
                 manager=manager,
             )

@@ -7,24 +7,27 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import NoReturn
+from itertools import islice
+from typing import Any, NoReturn
 
 from torch import Tensor
 
 from rlfactory_core.algo.batch import build_batches
-from rlfactory_core.algo.evaluation import EvalPass
 from rlfactory_core.algo.masking import LONGEST_PAUSE_S, PAUSE_S, masking_text, too_many
+from rlfactory_core.algo.prompts import Played, outcomes, teaches_nothing
+from rlfactory_core.algo.until import Ended, Until
 from rlfactory_core.config import RunConfig
 from rlfactory_core.engines.local.model.pack import Packed
+from rlfactory_core.engines.local.training.evaluations import Evaluation, Evaluations
+from rlfactory_core.engines.local.training.group_queue import GroupQueue, Taken
 from rlfactory_core.engines.local.training.rollouts import Rollouts
 from rlfactory_core.engines.local.training.update import Learner, summarise
 from rlfactory_core.engines.local.training.workers import Compute
 from rlfactory_core.errors import RunStopped, TrainingError
-from rlfactory_core.reporting.metrics import eval_metrics, group_metrics, tool_metrics
+from rlfactory_core.reporting.metrics import group_metrics, tool_metrics
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.types import Group, TrainBatch
 from rlfactory_core.utils.backoff import backoff_s
@@ -42,12 +45,27 @@ class StepResult:
 
 
 @dataclass(frozen=True, slots=True)
+class Outcome:
+    """How the loop ended, in all processes.
+
+    Args:
+        evaluation: the one after the last step; of no pass if none was due then.
+        pending: see `TrainerState.pending`.
+    """
+
+    step: int
+    ended: Ended
+    evaluation: Evaluation
+    pending: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
 class Observer:
     """What the loop calls on rank 0."""
 
     progress: Progress
     on_step: Callable[[StepResult], None]
-    save: Callable[[int], None]  # steps done
+    save: Callable[[int, Sequence[int]], None]  # steps done, and `TrainerState.pending`
 
 
 @dataclass(slots=True)
@@ -60,10 +78,37 @@ class Trainer:
     compute: Compute
     observer: Observer
     stop: StopRequest  # this process's; if any process requests a stop, all stop after the same step
+    _queue: GroupQueue = field(init=False)
     _skipped_in_row: int = field(default=0, init=False)
+    _index: dict[str, int] = field(init=False)  # of the training samples by their ids
+    _evaluations: Evaluations = field(init=False)
+    _evaluation: Evaluation = field(default_factory=Evaluation, init=False)  # after the last step so far
+    _ended: Ended | None = field(default=None, init=False)
+    _pending: Sequence[int] = field(default=(), init=False)  # on rank 0, after the last step so far
 
-    async def run(self, first: int, last: int) -> None:
-        """Steps ``first`` … ``last``.
+    def __post_init__(self) -> None:
+        train, workers, settings = self.config.train, self.compute.workers, self.config.eval
+        until = Until(train.until, train.patience, self.rollouts.runtime.success, settings.attempts)
+        self._index = {sample.id: index for index, sample in enumerate(self.rollouts.samples)}
+        self._evaluations = Evaluations(self.rollouts, self.compute, until, settings.every)
+        self._queue = GroupQueue(len(workers.share(range(train.prompts_per_step))), train.staleness)
+
+    def state(self) -> dict[str, Any]:
+        """For a checkpoint: what the loop knows besides weights and optimizer."""
+        ended = asdict(self._ended) if self._ended else None
+        return {"until": self._evaluations.until.state(), "ended": ended, "rollouts": self.rollouts.state()}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from a checkpoint's state; a training that had ended has ended, unless its goals are others now."""
+        self.rollouts.load(state["rollouts"])
+        same = self._evaluations.until.load(state["until"])
+        self._ended = Ended(**state["ended"]) if state["ended"] and same else None
+
+    async def run(self, first: int, last: int, pending: Sequence[int] = ()) -> Outcome:
+        """Steps ``first`` … ``last``, or fewer: see `Until`.
+
+        Args:
+            pending: positions of prompts that were begun before ``first`` and not trained; they come first.
 
         Raises:
             TrainingError: too many steps in a row were skipped, or a step lost too many trajectories each time.
@@ -71,87 +116,131 @@ class Trainer:
         """
         if await self.compute.any(self.stop.requested):
             await self._stop(f"Stopped before step {first}.")
-        ahead: deque[asyncio.Task[tuple[list[Group], float]]] = deque()
-        next_step = first
+        begun, step = self._batches(first, last, pending), first - 1
         try:
-            for step in range(first, last + 1):
-                while next_step <= last and len(ahead) <= self.config.train.staleness:
-                    ahead.append(asyncio.create_task(self._collect(next_step)))
-                    next_step += 1
-                await self._step(step, ahead[0])  # it stays in the queue meanwhile, so that it is cancelled below
-                ahead.popleft()
+            while step < last and self._ended is None:
+                step += 1
+                for batch in islice(begun, 1 + self.config.train.staleness if step == first else 1):
+                    self.rollouts.draw(batch)
+                    for position in self.compute.workers.share(batch):
+                        self._queue.add(position, step, self.rollouts.start(position))
+                await self._step(step)
         finally:
-            for task in ahead:
-                task.cancel()
-            await asyncio.gather(*ahead, return_exceptions=True)
+            await self._queue.close()
+        return Outcome(step, self._ended or Ended("steps", f"did all {last} steps"), self._evaluation, self._pending)
 
-    async def _collect(self, step: int, replay: int = 0) -> tuple[list[Group], float]:
-        """This process's groups of a step, and the seconds they took."""
-        start = time.perf_counter()
-        return await self.rollouts.train(step, replay), time.perf_counter() - start
+    def _batches(self, first: int, last: int, pending: Sequence[int]) -> Iterator[list[int]]:
+        """The positions of the prompts of one step after the other, of all processes."""
+        size = self.config.train.prompts_per_step
+        new = range((first - 1) * size + len(pending), last * size)
+        positions = [*pending, *new]
+        for start in range(0, len(positions), size):
+            yield positions[start : start + size]
 
-    async def _collect_again(self, step: int, replay: int, groups: Sequence[Group]) -> tuple[list[Group], float]:
+    async def _again(self, step: int, replay: int, taken: Sequence[Taken]) -> list[Taken]:
         """After a pause, since what masked so many trajectories may be over then."""
-        everything = await self.compute.gather(groups)
-        lost = masking_text(trajectory for part in everything for group in part for trajectory in group.trajectories)
+        everything = await self.compute.gather(([each.group for each in taken], self._untrained(taken)))
+        groups = [group for part, _ in everything for group in part]
+        lost = masking_text(trajectory for group in groups for trajectory in group.trajectories)
+        pending = sorted(position for _, part in everything for position in part)
         if await self.compute.any(self.stop.requested):
-            await self._stop(f"Stopped before the update of step {step}.{await self._saved_before(step)}")
+            await self._stop(f"Stopped before the update of step {step}.{await self._saved_before(step, pending)}")
         if replay >= self.config.train.max_skipped:
             raise TrainingError(
                 f"Step {step} was played {replay} times, and more than a third of it was masked each time. "
                 f"The last time, {lost}. What is left is a selection, so it is not trained on. "
-                f"Mend the cause, then go on with --resume.{await self._saved_before(step)}"
+                f"Mend the cause, then go on with --resume.{await self._saved_before(step, pending)}"
             )
         pause_s = backoff_s(replay, PAUSE_S, LONGEST_PAUSE_S, least=1.0)
         self.observer.progress.say(f"step {step}: {lost}. No update; it is played again in {pause_s:.0f} s.")
         end = time.monotonic() + pause_s
         while not self.stop.requested and (left := end - time.monotonic()) > 0:  # noqa: ASYNC110 - a signal sets it
             await asyncio.sleep(min(left, 0.2))
-        return await self._collect(step, replay)
+        again = GroupQueue(len(taken), 0)
+        for each in taken:
+            again.add(each.position, step, self.rollouts.start(each.position, replay))
+        try:
+            return await again.take(step)
+        finally:
+            await again.close()
 
-    async def _step(self, step: int, collecting: asyncio.Task[tuple[list[Group], float]]) -> None:
-        start = time.perf_counter()
-        groups, rollout_s = await collecting
+    def _untrained(self, taken: Sequence[Taken] = ()) -> list[int]:
+        """The positions of this process that are begun and not trained, with those of the step under way."""
+        return [*self._queue.positions, *(each.position for each in taken)]
+
+    async def _step(self, step: int) -> None:
+        start, idle = time.perf_counter(), self.rollouts.sampler.idle_s
+        taken = await self._queue.take(step)
         replays = 0
-        while await self._lost_too_many(groups):
+        while await self._lost_too_many(taken):
             replays += 1
-            groups, rollout_s = await self._collect_again(step, replays, groups)
+            taken = await self._again(step, replays, taken)
+        groups = [*(each.group for each in taken), *await self._refill(taken)]
         waited = time.perf_counter() - start
+        ended = time.perf_counter() if len(groups) > len(taken) else max(each.ended for each in taken)
+        rollout_s = ended - min(each.started for each in taken)
         train = self.config.train
         batches = build_batches(
             groups,
             advantage=train.advantage,
             aggregation=train.aggregation,
+            max_tokens=self.config.rollout.max_tokens,
             updates=train.updates_per_step,
             microbatch_tokens=train.microbatch_tokens,
             seed=derive_seed(self.config.seed, "batch", step, self.compute.workers.rank),
         )
         update_start = time.perf_counter()
-        update, context_tokens = await self._update(batches)
-        self.rollouts.sampler.decoder.weights_changed(step)
+        update, context_tokens = await self._update(step, batches)
         update_s = time.perf_counter() - update_start
-        every = self.config.eval.every
-        evaluation = await self.rollouts.evaluate(EvalPass(f"eval-{step}")) if every and not step % every else []
-        everything = await self.compute.gather((groups, evaluation))
+        self._evaluation = await self._evaluations.after(step)
+        self._ended = self._evaluation.ended
+        everything = await self.compute.gather((groups, self._untrained()))
+        pending = sorted(position for _, part in everything for position in part)
+        self._pending = pending
+        all_groups = tuple(group for part, _ in everything for group in part)
+        self.rollouts.finish(*await self.compute.broadcast((self._played(all_groups), pending)))
         if self.compute.workers.first:
-            all_groups = tuple(group for part, _ in everything for group in part)
             metrics = self._metrics(step, all_groups) | update | {"replays": float(replays)}
-            metrics |= eval_metrics([group for _, part in everything for group in part])
-            seconds = {"rollout_s": rollout_s, "rollout_wait_s": waited, "update_s": update_s}
+            metrics |= self._evaluation.metrics
+            idle = self.rollouts.sampler.idle_s - idle
+            seconds = {
+                "rollout_s": rollout_s,
+                "rollout_wait_s": waited,
+                "sampler_idle_s": idle,
+                "update_s": update_s,
+            }
             sampled = sum(trajectory.num_sampled for group in groups for trajectory in group.trajectories)
             metrics |= self._speed(seconds, sampled, context_tokens) | {"step_s": time.perf_counter() - start}
             self.observer.on_step(StepResult(step, all_groups, metrics))
         self._check_skipped(update, step)
-        await self._save_or_stop(step)
+        await self._save_or_stop(step, pending)
 
-    async def _lost_too_many(self, groups: Sequence[Group]) -> bool:
+    async def _refill(self, taken: Sequence[Taken]) -> list[Group]:
+        """Groups in the place of those that teach nothing, of this process."""
+        train, latest, found = self.config.train, {each.position: each.group for each in taken}, list[Group]()
+        for number in range(1, train.refill_factor if train.refill else 1):
+            again = [position for position, group in latest.items() if teaches_nothing(group)]
+            tasks = [self.rollouts.start(position, refill=number) for position in again]
+            try:
+                latest = dict(zip(again, await asyncio.gather(*tasks), strict=True))
+            finally:
+                for task in tasks:
+                    task.cancel()
+            found += latest.values()
+        return found
+
+    def _played(self, groups: Sequence[Group]) -> list[Played]:
+        """What the sampler of prompts is told."""
+        return outcomes(groups, self.rollouts.runtime.success, self._index)
+
+    async def _lost_too_many(self, taken: Sequence[Taken]) -> bool:
         """Whether so many trajectories of all processes are masked that the step is not trained on."""
-        masked = [trajectory.masked for group in groups for trajectory in group.trajectories]
+        masked = [trajectory.masked for each in taken for trajectory in each.group.trajectories]
         counts = [float(sum(masked)), float(len(masked))]
         lost, total = await self.compute.run(lambda: self.compute.workers.sum(counts))
         return too_many(int(lost), int(total))
 
-    async def _update(self, batches: Sequence[TrainBatch]) -> tuple[dict[str, float], int]:
+    async def _update(self, step: int, batches: Sequence[TrainBatch]) -> tuple[dict[str, float], int]:
         """``updates_per_step`` optimizer steps, even if this process has fewer batches.
 
         Returns:
@@ -165,21 +254,33 @@ class Trainer:
             return [learner.old_logprobs(packed) if stale else None for packed in microbatches]
 
         old = [await self.compute.run(partial(old_logprobs, microbatches)) for microbatches in packed]
-        results = []
-        for index in range(self.config.train.updates_per_step):
+        updates = self.config.train.updates_per_step
+
+        def optimize(index: int) -> tuple[list[float], float, bool]:
             here, before = (packed[index], old[index]) if index < len(packed) else ([], [])
-            results.append(await self.compute.run(partial(learner.step, here, before)))
+            result = learner.step(here, before)
+            if index == updates - 1:  # on the same thread, so that no token is sampled in between
+                self.rollouts.sampler.decoder.weights_changed(step)
+            return result
+
+        results = [await self.compute.run(partial(optimize, index)) for index in range(updates)]
         return summarise(results), context
 
     def _metrics(self, step: int, groups: Sequence[Group]) -> dict[str, float]:
         trajectories = [t for group in groups for t in group.trajectories]
-        lag = [step - 1 - turn.version for t in trajectories for turn in t.turns[:1]]
+        lag = [step - 1 - version for t in trajectories for turn in t.turns for version in turn.token_versions]
         return {
             **group_metrics(groups),
             **tool_metrics(trajectories),
+            **self._refill_metrics(len(groups), len(trajectories)),
             "lr": self.learner.optimizer.lr,
             "staleness": sum(lag) / len(lag) if lag else 0.0,
+            "staleness_max": float(max(lag, default=0)),
         }
+
+    def _refill_metrics(self, groups: int, attempts: int) -> dict[str, float]:
+        train = self.config.train
+        return {"refilled_groups": float(groups - train.prompts_per_step), "attempts": attempts} if train.refill else {}
 
     def _speed(self, seconds: Mapping[str, float], sampled: int, context: int) -> dict[str, float]:
         """Wall-clock figures of rank 0, with its own tokens; rates are scaled to all processes."""
@@ -204,24 +305,24 @@ class Trainer:
                 "The last good checkpoint is kept. Lower train.lr or raise train.warmup_steps, and go on with --resume."
             )
 
-    async def _save_or_stop(self, step: int) -> None:
+    async def _save_or_stop(self, step: int, pending: Sequence[int]) -> None:
         stop = await self.compute.any(self.stop.requested)
         every = self.config.checkpoint.every
         if stop or (every and step % every == 0):
-            await self._save(step)
+            await self._save(step, pending)
         if stop:
             await self._stop(f"Stopped after step {step}, which is saved.")
 
-    async def _saved_before(self, step: int) -> str:
+    async def _saved_before(self, step: int, pending: Sequence[int]) -> str:
         """Save the steps before this one, if there are any, and say so."""
         if step == 1:
             return ""
-        await self._save(step - 1)
+        await self._save(step - 1, pending)
         return f" Step {step - 1} is saved."
 
-    async def _save(self, step: int) -> None:
+    async def _save(self, step: int, pending: Sequence[int]) -> None:
         if self.compute.workers.first:
-            await self.compute.run(lambda: self.observer.save(step))
+            await self.compute.run(lambda: self.observer.save(step, pending))
 
     async def _stop(self, what: str) -> NoReturn:
         reasons = await self.compute.gather(self.stop.reason)

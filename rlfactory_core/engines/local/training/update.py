@@ -15,7 +15,7 @@ from rlfactory_core.engines.local.training.optim import Optimizer
 from rlfactory_core.engines.local.training.workers import Workers
 from rlfactory_core.types import TrainBatch
 
-MEANS = ("loss", "clip_fraction", "kl", "mismatch_kl", "importance_weight", "entropy")  # metrics of an update
+MEANS = ("loss", "clip_fraction", "kl", "mismatch_kl", "importance_weight", "weight_square", "entropy")
 
 
 @dataclass(slots=True)
@@ -63,9 +63,25 @@ class Learner:
             with torch.no_grad():
                 logits = self.reference.target_logits(packed)
             reference = token_logprobs(logits, packed.target_ids, self.temperature)[0]
-        sums = policy_loss(logprobs, packed.logprobs, packed.advantages, self.options, old=before, reference=reference)
+        sums = policy_loss(
+            logprobs,
+            packed.logprobs,
+            packed.advantages,
+            self.options,
+            sequence=packed.sequence,
+            old=before,
+            reference=reference,
+        )
         (sums.loss / tokens).backward()
-        parts = (sums.loss.detach(), sums.clipped, sums.kl, sums.mismatch, sums.weight, entropy.sum())
+        parts = (
+            sums.loss.detach(),
+            sums.clipped,
+            sums.kl,
+            sums.mismatch,
+            sums.weight,
+            sums.weight_square,
+            entropy.sum(),
+        )
         return torch.stack([part.float().cpu() for part in parts])
 
 
@@ -73,13 +89,17 @@ def summarise(steps: Sequence[tuple[list[float], float, bool]]) -> dict[str, flo
     """The metrics of a training step's update from the results of `Learner.step`.
 
     Returns:
-        `MEANS`, over all trained tokens of all processes, the mean ``grad_norm`` of the optimizer steps, the number of
-        steps ``skipped`` for a NaN or exploding gradient, and ``trained_tokens``.
+        `MEANS`, over all trained tokens of all processes; the ``effective_sample_size`` of the importance weights w as
+        a share of the tokens, mean(w)² / mean(w²) (Kish 1965); the mean ``grad_norm`` of the optimizer steps; the
+        number of steps ``skipped`` for a NaN or exploding gradient; and ``trained_tokens``.
     """
     *totals, tokens = [sum(column) for column in zip(*(sums for sums, _, _ in steps), strict=True)]
+    means = {name: total / tokens if tokens else 0.0 for name, total in zip(MEANS, totals, strict=True)}
+    square = means.pop("weight_square")
     norms = [norm for sums, norm, _ in steps if sums[-1]]
     return {
-        **{name: total / tokens if tokens else 0.0 for name, total in zip(MEANS, totals, strict=True)},
+        **means,
+        "effective_sample_size": means["importance_weight"] ** 2 / square if square else 0.0,
         "grad_norm": sum(norms) / len(norms) if norms else 0.0,
         "skipped": float(sum(not taken for _, _, taken in steps)),
         "trained_tokens": tokens,

@@ -105,6 +105,10 @@ class Compute:
         """As `Workers.gather`."""
         return await self.run(lambda: self.workers.gather(item))
 
+    async def broadcast(self, item: T) -> T:
+        """As `Workers.broadcast`."""
+        return await self.run(lambda: self.workers.broadcast(item))
+
     async def any(self, value: bool) -> bool:
         """Whether the value is true in any process."""
         return (await self.run(lambda: self.workers.sum([float(value)])))[0] > 0

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _RULES: dict[str, type[RewardScorer]] = {"exact_match": ExactMatch, "f1": F1, "format": Format}
 
 
-class Fallback:
+class FailurePolicy:
     """The options ``on_budget`` and ``on_outage``.
 
     Unreadable answers and refused questions are always faults: otherwise a policy could choose its scorer by what it

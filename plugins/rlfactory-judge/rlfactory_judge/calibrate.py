@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from rlfactory_core.cli.output import echo, echo_json
-from rlfactory_core.config.loading import merge, parse_override, validate_section
+from rlfactory_core.config.loading import merge, parse_override
 from rlfactory_core.errors import ConfigError, DataError, RunStopped, UsageError
 from rlfactory_judge.cli_options import ENDPOINTS, MODEL, URL
-from rlfactory_judge.options import JudgeOptions, Mode
+from rlfactory_judge.options import Mode
 
 if TYPE_CHECKING:
+    from rlfactory_judge.options import JudgeOptions
     from rlfactory_judge.service.service import JudgeService
     from rlfactory_judge.trust.calibration import Calibration
     from rlfactory_judge.trust.measuring import Measurement, Plan
@@ -109,14 +110,9 @@ def _options(given: dict[str, Any], rest: Sequence[str]) -> JudgeOptions:
     for key in ("labels", "min_kappa"):
         if key in plain:
             raise ConfigError(f"Here {key} is an option of its own: --{key.replace('_', '-')} {plain[key]}")
-    from rlfactory_judge.rubrics.rubric import default_rubric
+    from rlfactory_judge.scoring.factory import read_options
 
-    options = validate_section(JudgeOptions, plain, prefix="judge")
-    if "rubric" not in plain:
-        options = options.model_copy(update={"rubric": default_rubric(options.mode)})
-    if not options.low < options.high:
-        raise UsageError(f"The scale's low={options.low:g} is not below its high={options.high:g}.")
-    return options
+    return read_options(plain)
 
 
 def _check_out(path: Path | None) -> None:

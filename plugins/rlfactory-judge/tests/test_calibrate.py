@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 from fake_openai import FakeServer, Reply, error, said, serve
 from labelled_answers import labelled
-from rlfactory_judge.trust.command import calibrate
+from rlfactory_judge.calibrate import calibrate
 from rlfactory_judge.trust.labels import write_labels
 
 from rlfactory_core.errors import BackendError, ConfigError, DataError, RlfactoryError, RunStopped, UsageError
@@ -145,7 +145,7 @@ def test_options_of_the_reward_are_taken(labels: Path, server: FakeServer) -> No
     assert (
         json.loads(run(labels, server.url, "mode=ranking", "--injections", "0", "--json").stdout)["mode"] == "ranking"
     )
-    assert "below its high" in str(failure(run(labels, server.url, "low=3", "high=1")))
+    assert "expected less than high" in str(failure(run(labels, server.url, "low=3", "high=1")))
 
 
 def test_self_consistency_is_measured_at_a_temperature(labels: Path, server: FakeServer) -> None:
@@ -190,9 +190,9 @@ def test_ctrl_c_shows_what_there_is(labels: Path, tmp_path: Path) -> None:
         return honest(body)
 
     with serve(slow) as server:
-        code = "from rlfactory_judge.trust.command import calibrate as c; from rlfactory_core.cli import main as m; "
+        code = "from rlfactory_judge.calibrate import calibrate as c; from rlfactory_core.cli import main as m; "
         code += "m.cli.add_command(c, 'calibrate'); m.COMMANDS['calibrate'] = m.LazyCommand("
-        code += "'rlfactory_judge.trust.command:calibrate', ''); m.main()"
+        code += "'rlfactory_judge.calibrate:calibrate', ''); m.main()"
         arguments = ["calibrate", "--labels", str(labels), "--url", server.url, "--out", str(tmp_path / "f.json")]
         process = subprocess.Popen(
             [sys.executable, "-c", code, *arguments, "concurrency=1"],

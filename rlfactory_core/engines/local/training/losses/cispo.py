@@ -1,0 +1,15 @@
+"""A clipped importance weight on the policy gradient of every token."""
+
+from __future__ import annotations
+
+from rlfactory_core.engines.local.training.losses.tokens import Clip, TokenLoss, Tokens
+
+
+def cispo(tokens: Tokens, clip: Clip) -> TokenLoss:
+    """-sg(clip(r)) A log p, so that no token loses its gradient: MiniMax-M1, arXiv 2506.13585.
+
+    The paper bounds r only above; with ``clip_low`` of 1 so does this.
+    """
+    ratio = (tokens.logprobs.detach() - tokens.anchor).exp()
+    weight = clip(ratio)
+    return TokenLoss(-weight * tokens.advantages * tokens.logprobs, weight != ratio)

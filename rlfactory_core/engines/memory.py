@@ -1,0 +1,102 @@
+"""What memory a run will need: an estimate from the model's configuration, made without loading weights.
+
+Weights, gradients and optimizer states follow from the number of parameters (ZeRO, arXiv 1910.02054, section 3.1). What
+a backward pass keeps is a sum of the widths of a layer of Llama's kind, as in arXiv 2205.05198, section 4, without
+attention matrices; its factors were fitted to measured updates of three small models on a CPU. Fragmentation and what
+other programs use are not in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rlfactory_core.config import RunConfig
+
+_LOGITS_BYTES = 16  # of each logit: itself, its log-softmax, and two of the entropy or of the gradient, in fp32
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShape:
+    """Widths and counts of a causal LM."""
+
+    layers: int
+    hidden: int
+    inner: int  # width of the feed-forward part that one token goes through
+    queries: int  # heads times their width
+    keys: int  # key-value heads times their width
+    vocabulary: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSize:
+    """The number of a causal LM's parameters, and its shape."""
+
+    parameters: int
+    trained: int  # those that get gradients: all, or those of the adapters
+    shape: ModelShape
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPart:
+    """One use of memory."""
+
+    what: str
+    size: int  # bytes
+    formula: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPhase:
+    """Parts that are held at the same time, on one device."""
+
+    name: str
+    parts: Sequence[MemoryPart]
+    limit: int | None  # bytes that there are; None: unknown
+
+    @property
+    def total(self) -> int:
+        return sum(part.size for part in self.parts)
+
+    @property
+    def fits(self) -> bool | None:
+        """None if the limit is unknown."""
+        return None if self.limit is None else self.total <= self.limit
+
+
+def update_tokens(config: RunConfig) -> int:
+    """The most tokens of one micro-batch."""
+    train = config.train
+    step = train.prompts_per_step * train.group_size * config.rollout.max_tokens // train.updates_per_step
+    return min(max(train.microbatch_tokens, config.rollout.max_tokens), step)
+
+
+def activations(shape: ModelShape, config: RunConfig, width: int) -> Sequence[MemoryPart]:
+    """What the backward pass of one micro-batch keeps.
+
+    Args:
+        width: bytes of a number of the computation.
+    """
+    tokens = update_tokens(config)
+    layer = (12 * shape.hidden + 4 * (shape.queries + 2 * shape.keys) + 4 * shape.inner) * width
+    if config.train.gradient_checkpointing:
+        kept, how = shape.layers * shape.hidden * width + layer, "layers x hidden size + one layer"
+    else:
+        kept, how = shape.layers * layer, "layers x (12 hidden + 4 (queries + keys + values) + 4 inner)"
+    return (
+        MemoryPart("activations", tokens * kept, f"{tokens:,} tokens x {how}, {width} bytes each"),
+        MemoryPart(
+            "logits",
+            tokens * shape.vocabulary * _LOGITS_BYTES,
+            f"at most {tokens:,} tokens x {shape.vocabulary:,} words x {_LOGITS_BYTES} bytes",
+        ),
+    )
+
+
+def keys_and_values(shape: ModelShape, trajectories: int, tokens: int, width: int) -> MemoryPart:
+    """The cache of sampling."""
+    return MemoryPart(
+        "keys and values",
+        2 * shape.layers * shape.keys * tokens * trajectories * width,
+        f"2 x {shape.layers} layers x {shape.keys} x {tokens:,} tokens x {trajectories}, {width} bytes each",
+    )

@@ -1,0 +1,125 @@
+"""What an evaluation or a conversation is about: a run's checkpoint, a model, or an endpoint, with its task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from rlfactory_core.clients.openai import OpenAIClient
+from rlfactory_core.config.loading import merge
+from rlfactory_core.errors import CheckpointError
+from rlfactory_core.plugins.registry import Registry
+from rlfactory_core.reporting.folder import RUNS, RunFolder
+from rlfactory_core.runner.folders import plugin_label
+from rlfactory_core.runner.resolving import find_parts, load_recipe, resolve_task
+from rlfactory_core.tasks.parts import TaskParts
+from rlfactory_core.utils.display import without_credentials
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What the user names.
+
+    Args:
+        plugin: None: the run's.
+        model: a run (its folder, or its name under ``runs/``), a model folder or hub id, or with ``api`` a served
+            model's id. A run gives its latest checkpoint and, for the same plugin, its configuration. None: the task's
+            own tiny model, or the only model that is served.
+        api: the address of an OpenAI-compatible server.
+        file: the ``--config`` file.
+        judge: the address of a judge, see `with_judge`.
+        recipe: a plugin's recipe; the file overrides it, and it overrides the run's configuration.
+    """
+
+    plugin: str | None = None
+    model: str | None = None
+    api: str | None = None
+    file: Path | None = None
+    judge: str | None = None
+    recipe: str | None = None
+
+    @property
+    def run(self) -> RunFolder | None:
+        """The run that ``model`` names; None if it names something else.
+
+        Raises:
+            UsageError: there is no such run or model, and the name is almost that of a run.
+        """
+        if self.model is None:
+            return None
+        for path in (Path(self.model), RUNS / self.model):
+            if (path / "config.yaml").is_file():
+                return RunFolder(path)
+        runs = [path.name for path in RUNS.glob("*/") if path.name]
+        meant = Path(self.model).parent == RUNS or get_close_matches(self.model, runs, cutoff=0.85)
+        if not Path(self.model).exists() and meant:
+            return RunFolder.open(self.model)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What `Named` means; ``client`` asks the endpoint, if there is one."""
+
+    parts: TaskParts
+    client: OpenAIClient | None
+
+    @classmethod
+    def of(cls, named: Named, overrides: Sequence[str | Mapping[str, Any]], registry: Registry) -> Subject:
+        """
+        Args:
+            overrides: ``key=value`` texts and nested plain data; later ones win.
+
+        Raises:
+            UsageError: the arguments or the configuration are invalid.
+            CheckpointError: the run has no checkpoint.
+        """
+        run = named.run
+        given = {"plugin": named.plugin, "model": _model(run, named)}
+        first = {key: value for key, value in given.items() if value is not None}
+        ready = load_recipe(named.recipe, registry) if named.recipe else {}
+        base = merge(_base(run, named.plugin or ready.get("plugin")), ready)
+        parts = find_parts(registry, *resolve_task(registry, named.file, [first, *overrides], base, named.judge))
+        client = None
+        if named.api is not None:
+            slots = parts.config.rollout.slots
+            client = OpenAIClient(named.api, None if run else named.model, concurrency=slots)
+        return cls(parts, client)
+
+    @property
+    def model_name(self) -> str:
+        """The model's name for a reader, which a client may know only after it was asked."""
+        if self.client is not None:
+            return f"{self.client.model} at {self.client.base_url}"
+        return self.parts.config.model or "the plugin's own tiny model"
+
+
+def _model(run: RunFolder | None, named: Named) -> str | None:
+    """The value of ``model`` in the configuration; None: it is not changed."""
+    if named.api is not None:
+        return without_credentials(named.api) if run or named.model is None else named.model
+    return named.model if run is None else _checkpoint(run)
+
+
+def _checkpoint(run: RunFolder) -> str:
+    latest = run.checkpoints / "latest"
+    if not (latest / "config.json").is_file():
+        raise CheckpointError(
+            f"{run.path} has no checkpoint: the run ended before its first one, or it is an evaluation. "
+            "Name another run, or a model folder."
+        )
+    return str(latest)
+
+
+def _base(run: RunFolder | None, plugin: str | None) -> dict[str, Any]:
+    """A run's configuration without the keys of its training and its machine; empty for another plugin."""
+    config = run.read_config() if run else {}
+    if not config or (plugin is not None and plugin_label(plugin) != plugin_label(config["plugin"])):
+        return {}
+    # A tiny model ran in float32 wherever it ran; a model that is named would get the device's own.
+    dtype = "float32" if config.get("model") is None and config.get("dtype") == "auto" else config.get("dtype", "auto")
+    train = {**(config.get("train") or {}), "workers": 0, "lora": None}  # adapters are merged into the checkpoint
+    return {**config, "out": None, "loggers": [], "device": "auto", "dtype": dtype, "train": train}

@@ -1,0 +1,116 @@
+"""A run that is not started yet: what the form of a new run says, as words of the command line."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args, get_origin
+
+from rlfactory_core.config.sections import Section
+from rlfactory_core.errors import UsageError
+from rlfactory_core.web.routes.forms import Form, first
+
+# Options of the command, in the order of the page: the form's field and its name on the command line.
+OPTIONS = (
+    "plugin",
+    "agent",
+    "mcp",
+    "data",
+    "eval-data",
+    "judge",
+    "model",
+    "engine",
+    "device",
+    "seed",
+    "recipe",
+    "config",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One input of the form."""
+
+    name: str
+    type: str
+    default: str
+    doc: str
+
+
+def described(name: str, section: type[Section], key: str) -> Field:
+    """The input of ``name=VALUE``, which a section describes under ``key``."""
+    found = section.model_fields[key]
+    choices = get_args(found.annotation) if get_origin(found.annotation) is Literal else ()
+    kind = "bool" if found.annotation is bool else " | ".join(map(str, choices))
+    default = str(found.default).lower() if kind == "bool" else str(found.default)
+    return Field(f"key.{name}", kind, default, found.description or "")
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A run as the form describes it."""
+
+    name: str
+    words: tuple[str, ...]  # of the task, the data and the training: what `run`, `tools` and the others share
+
+    @classmethod
+    def of(cls, form: Form, runs: Path) -> Draft:
+        """
+        Raises:
+            UsageError: the run's name is no name of a folder.
+        """
+        plugin = first(form, "plugin")
+        agent = Path((_split(form, "agent") or ["none"])[-1]).stem
+        name = first(form, "name") or f"{time.strftime('%Y%m%d-%H%M%S')}-{Path(plugin).stem or agent}"
+        if name != Path(name).name or name.startswith(".") or (runs / name).exists():
+            raise UsageError(f"The run's name: got '{name}', expected the name of a new folder in {runs}.")
+        return cls(name, tuple(words_of(form)))
+
+    def command(self, runs: Path, *more: str) -> list[str]:
+        return ["run", *self.words, "--out", str(runs / self.name), *more]
+
+
+def words_of(form: Form) -> Iterator[str]:
+    for name in OPTIONS:
+        if value := first(form, name):
+            yield from (f"--{name}", value)
+    for line in first(form, "rewards").splitlines():
+        if line.strip():
+            yield from ("--reward", line.strip())
+    for name, values in form.items():
+        if name.startswith("key.") and (value := values[0].strip()):
+            yield f"{name.removeprefix('key.')}={value}"
+    disabled = [name for name in form.get("disabled", []) if name]
+    if disabled or ("disabled" in form and (first(form, "config") or first(form, "recipe"))):
+        yield f"tools.disabled={json.dumps(disabled)}"
+    yield from _split(form, "keys")
+
+
+def _split(form: Form, name: str) -> list[str]:
+    """A field as a shell would split it.
+
+    Raises:
+        UsageError: a quote is not closed.
+    """
+    try:
+        return shlex.split(first(form, name))
+    except ValueError as error:
+        raise UsageError(f"The field {name}: {error}.") from error
+
+
+def sample_words(form: Form) -> list[str]:
+    """Those that `rlfactory samples` takes."""
+    which = first(form, "sample")
+    return [*words_of(form), *(["--sample", which] if which else [])]
+
+
+def tool_words(words: Sequence[str]) -> list[str]:
+    """Those that `rlfactory tools` takes, too."""
+    known = ("--plugin", "--mcp", "--config")
+    pairs = zip(words, [*words[1:], ""], strict=True)
+    taken = [each for word, value in pairs if word in known for each in (word, value)]
+    return taken + [word for word in words if "=" in word and word.startswith(("task.", "tools."))]

@@ -1,0 +1,60 @@
+"""An agent of one's own, from the form to what it has played."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runs import write_lines
+
+pytestmark = pytest.mark.slow
+
+AGENT = """
+import json, os, sys, urllib.request
+
+body = {"model": os.environ["OPENAI_MODEL"], "messages": [{"role": "user", "content": json.load(sys.stdin)["prompt"]}]}
+headers = {"authorization": "Bearer " + os.environ["OPENAI_API_KEY"], "content-type": "application/json"}
+address = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
+answer = urllib.request.urlopen(urllib.request.Request(address, json.dumps(body).encode(), headers))
+print(json.load(answer)["choices"][0]["message"]["content"])
+"""
+
+
+def test_an_agent_of_ones_own_is_trained(page: Any, expect: Callable[..., Any], tmp_path: Path) -> None:
+    """A program, asked for the search task's questions, with the task's tiny model behind it."""
+    pytest.importorskip("torch", reason="the embedded engine needs rlfactory-core[local]")
+    agent = tmp_path / "agent.py"
+    agent.write_text(AGENT)
+    page.goto("/new")
+    small = "train.steps=1 train.prompts_per_step=2 train.group_size=2 eval.limit=1 eval.attempts=1"
+    fields = {"plugin": "search", "name": "mine", "agent": f"{sys.executable} {agent}", "keys": small}
+    for name, text in fields.items():
+        page.locator(f"[name={name}]").fill(text)
+    expect(page.locator("#preview pre").first).to_contain_text("--agent")
+    page.get_by_role("button", name="Start").click()
+    page.locator("[data-live]").wait_for()
+    expect(page.locator(".state").first).to_have_text("finished")
+    page.goto("/runs/mine/trajectories?file=step-000001")
+    expect(page.locator("a[data-item]")).to_have_count(4)
+    page.locator("a[data-item]").first.click()
+    assert page.locator("pre.tokens .own").count() > 0  # what the model sampled for the program
+
+
+def test_an_agent_and_data_of_ones_own(page: Any, expect: Callable[..., Any], tmp_path: Path) -> None:
+    data = write_lines(tmp_path / "data.jsonl", [{"prompt": "What colour is Bale?", "answer": "red"}])
+    agent = tmp_path / "agent.py"
+    agent.write_text("print('red')\n")
+    page.goto("/new")
+    page.locator("[name=agent]").fill(f"{sys.executable} {agent}")
+    preview = page.locator("#preview")
+    expect(preview.get_by_role("alert")).to_be_visible()  # what is missing, in the command line's words
+    page.locator("[name=data]").fill(str(data))
+    page.locator("[name=eval-data]").fill(str(data))
+    page.locator("[name=model]").fill(str(tmp_path))
+    page.get_by_role("button", name="Show the first rows").click()
+    expect(page.locator("#rows")).to_contain_text("What colour is Bale?")
+    expect(preview).to_contain_text("the whole configuration")
+    expect(preview.locator("pre").first).to_contain_text("--agent")

@@ -1,0 +1,53 @@
+"""`rlfactory memory` and `rlfactory doctor --json`: what a run needs, and what there is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from runs import TINY_TASK, Cli
+
+SHAPE = {
+    **{"hidden_size": 64, "num_hidden_layers": 2, "intermediate_size": 128, "vocab_size": 500},
+    **{"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32},
+}
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    pytest.importorskip("transformers").Qwen3Config(**SHAPE).save_pretrained(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def test_a_small_model_fits(cli: Cli, model: Path) -> None:
+    given = ("memory", "--plugin", TINY_TASK, "--model", model, "--device", "cpu", "train.microbatch_tokens=2048")
+    done = cli(*given, "--json")
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert found["fits"] is True
+    (phase,) = found["phases"]
+    assert sum(part["bytes"] for part in phase["parts"]) == phase["bytes"]
+    told = cli(*given).out
+    assert "It should fit." in told
+    assert f"{found['parameters']:,} parameters x 4 bytes" in told
+
+
+def test_a_run_that_is_too_large_does_not_fit(cli: Cli, model: Path) -> None:
+    many = ("train.microbatch_tokens=1_000_000_000", "train.prompts_per_step=1_000_000")
+    done = cli("memory", "--plugin", TINY_TASK, "--model", model, "--device", "cpu", *many)
+    assert done.code == 1
+    assert "It does not fit: lower train.microbatch_tokens" in done.out
+
+
+def test_what_cannot_be_estimated_is_said(cli: Cli, tmp_path: Path) -> None:
+    assert "Name the model" in cli.refusal("memory", "--plugin", TINY_TASK)
+    (tmp_path / "config.json").write_text("{")
+    assert "cannot be loaded" in cli.refusal("memory", "--plugin", TINY_TASK, "--model", tmp_path)
+
+
+def test_doctor_as_json(cli: Cli) -> None:
+    done = cli("doctor", "--json")
+    found = json.loads(done.out)
+    assert {"Python", "machine", "device"} <= {check["what"] for check in found["checks"]}
+    assert found["problems"] == sum(check["state"] == "problem" for check in found["checks"]) == done.code

@@ -1,0 +1,90 @@
+"""``rlfactory play``: with a checkpoint of the embedded engine, with a server, and from the page."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_openai import serve
+from runs import TINY_TASK
+from talked_task import PLUGIN, oracle, run_of_it
+
+from rlfactory_core.errors import UsageError
+from rlfactory_core.web.players import KEPT, Players, kept
+
+
+def played(folder: Path, *words: str, stdin: str) -> subprocess.CompletedProcess[str]:
+    """In a process of its own, since it reads standard input."""
+    command = [sys.executable, "-m", "rlfactory_core", "play", *words]
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, cwd=folder, timeout=300, check=False)
+
+
+def views(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.fixture
+def plugin(tmp_path: Path) -> str:
+    (tmp_path / "places.py").write_text(PLUGIN, encoding="utf-8")
+    return "./places.py"
+
+
+def test_a_checkpoint_answers_and_its_conversation_is_saved(tiny_model: Path, tmp_path: Path) -> None:
+    orders = ['{"do": "go"}', '{"do": "back", "turn": 1}', '{"do": "go"}', '{"do": "save"}', '{"do": "wait"}']
+    done = played(tmp_path, "--plugin", TINY_TASK, "--model", str(tiny_model), "--json", stdin="\n".join(orders))
+    _, first, _, second, saved, refused = views(done)
+    assert first["stop"]
+    assert [turn["text"] for turn in first["turns"]] == [turn["text"] for turn in second["turns"]]  # both are greedy
+    assert refused["problem"].startswith("There is no order 'wait'.")
+    assert saved["problem"] == ""
+    line = json.loads((tmp_path / "demonstrations.jsonl").read_text(encoding="utf-8"))
+    assert [message["role"] for message in line["messages"]][-1] == "assistant"
+    assert line["tools"] == second["tools"]
+    assert line["reward"] == second["reward"]
+
+
+def test_by_hand_with_a_server(plugin: str, tmp_path: Path) -> None:
+    with serve(oracle) as server:
+        done = played(tmp_path, "--plugin", plugin, "--api", server.url, stdin="\n\nback x\nedit 2 no\nquit\n")
+    assert done.returncode == 0, done.stderr
+    assert "[Ann] Where is Ann?" in done.stdout
+    assert "Ann is in Tarn" in done.stdout
+    assert "the end: final answer, reward 1, exact_match 1" in done.stdout
+    assert "Got 'x', expected a number." in done.stdout
+    assert "2 (yours)  no\nthe end: no tool call, reward 0" in done.stdout
+
+
+def test_a_run_and_a_model_are_one_too_many(tmp_path: Path) -> None:
+    done = played(tmp_path, "one", "--model", "other", stdin="")
+    assert done.returncode == 2
+    assert "Got the run one and --model other" in done.stderr
+
+
+def test_the_page_keeps_a_process_and_what_was_said(tmp_path: Path) -> None:
+    """A second server, after the first one has ended, shows the same and goes on."""
+    run = run_of_it(tmp_path, "run")
+
+    async def talk(*orders: dict[str, Any]) -> list[dict[str, Any]]:
+        players = Players()
+        try:
+            return [await players.order(run, ["--api", server.url], each) for each in orders]
+        finally:
+            await players.close()
+
+    with serve(oracle) as server:
+        (_, last) = asyncio.run(talk({"do": "step"}, {"do": "step"}))
+        assert last["stop"] == "final_answer"
+        assert kept(run) is not None
+        (again,) = asyncio.run(talk({"do": "show"}))
+        assert [turn["text"] for turn in again["turns"]] == [turn["text"] for turn in last["turns"]]
+        assert again["reward"] == 1.0
+    with pytest.raises(UsageError, match=r"127\.0\.0\.1"):
+        asyncio.run(talk({"do": "show"}))
+    (run / KEPT).write_text("damaged", encoding="utf-8")
+    assert kept(run) is None

@@ -1,0 +1,127 @@
+"""The estimate of a run's memory: what it counts, and how it compares with what an update takes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import transformers
+
+from rlfactory_core.config import RunConfig
+from rlfactory_core.config.sections import LoraConfig
+from rlfactory_core.engines.local.memory import memory as local_memory
+from rlfactory_core.engines.local.model.size import model_size
+from rlfactory_core.engines.memory import MemoryPhase, ModelShape, ModelSize
+from rlfactory_core.engines.verl.memory import memory as verl_memory
+from rlfactory_core.errors import ModelError
+
+TOKENS = 2048
+SHAPE = {
+    **{"hidden_size": 256, "num_hidden_layers": 8, "intermediate_size": 1024, "vocab_size": 8192},
+    **{"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64, "tie_word_embeddings": True},
+}
+MEASURE = """
+import re, sys
+from pathlib import Path
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+from rlfactory_core.engines.local.model.loading import make_policy
+from rlfactory_core.engines.local.model.pack import pack
+from rlfactory_core.engines.local.training.loss import LossOptions
+from rlfactory_core.engines.local.training.optim import Optimizer, OptimizerOptions
+from rlfactory_core.engines.local.training.update import Learner
+from rlfactory_core.engines.local.training.workers import Workers
+from rlfactory_core.types import TrainSequence
+
+folder, tokens = sys.argv[1], int(sys.argv[2])
+torch.set_num_threads(1)
+# Not ru_maxrss, which begins with that of the process that has started this one.
+peak = lambda: 1024 * int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])
+torch.ones(64, 64, requires_grad=True).matmul(torch.ones(64, 64)).sum().backward()  # loads the kernels
+before = peak()
+model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder))
+learner = Learner(
+    make_policy(model)[0], Optimizer(model, OptimizerOptions(1e-3)), Workers(), LossOptions()
+)
+row = tokens // 8
+ids = tuple(range(row))
+rows = [TrainSequence(ids, (0,) + (1,) * (row - 1), (1.0,) * row, (-1.0,) * row) for _ in range(8)]
+packed = pack(rows, torch.device("cpu"))
+for _ in range(2):
+    assert learner.step([packed], [None])[2]
+print(peak() - before)
+"""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The configuration of a model of 10 million parameters, without weights."""
+    folder = tmp_path_factory.mktemp("model")
+    transformers.Qwen3Config(**SHAPE).save_pretrained(folder)
+    return folder
+
+
+def sizes(phase: MemoryPhase) -> dict[str, int]:
+    return {part.what: part.size for part in phase.parts}
+
+
+def config(**train: object) -> RunConfig:
+    sections = {"train": {"microbatch_tokens": TOKENS, **train}, "rollout": {"max_tokens": TOKENS, "slots": 4}}
+    return RunConfig.model_validate({"plugin": "tools", "device": "cpu", **sections})
+
+
+def test_the_size_is_that_of_the_configuration(model: Path) -> None:
+    size = model_size(str(model))
+    layer = 256 * 256 * 2 + 2 * 256 * 128 + 3 * 256 * 1024 + 2 * 256 + 2 * 64
+    parameters = 8192 * 256 + 8 * layer + 256
+    assert size == ModelSize(parameters, parameters, ModelShape(8, 256, 1024, 256, 128, 8192))
+    lora = model_size(str(model), LoraConfig(rank=2, targets="q_proj,k_proj"))
+    assert lora.trained == 8 * 2 * (256 + 256 + 256 + 128)
+    every = 2 * (256 + 256) + 2 * (256 + 128) + 3 * (256 + 1024)
+    assert model_size(str(model), LoraConfig(rank=2)).trained == 8 * 2 * every
+    with pytest.raises(ModelError, match="There is no model folder '/no/model'"):
+        model_size("/no/model")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells the peak")
+def test_an_update_takes_about_what_is_estimated(model: Path) -> None:
+    words = [sys.executable, "-c", MEASURE, str(model), str(TOKENS)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert not done.returncode, done.stderr
+    (phase,) = local_memory(config(), model_size(str(model)))
+    found = sizes(phase)
+    estimate = sum(found[what] for what in ("weights", "gradients", "optimizer", "activations", "logits"))
+    assert 0.6 * estimate < int(done.stdout) < 1.6 * estimate
+
+
+def test_what_the_keys_change(model: Path) -> None:
+    size = model_size(str(model))
+    (base,) = local_memory(config(), size)
+    (checkpointed,) = local_memory(config(gradient_checkpointing=True), size)
+    assert sizes(checkpointed)["activations"] < sizes(base)["activations"] / 5
+    (with_kl,) = local_memory(config(kl=0.1), size)
+    assert sizes(with_kl)["start model"] == 4 * size.parameters
+    (adapters,) = local_memory(config(kl=0.1, lora={"rank": 2}), replace(size, trained=1000))
+    assert "start model" not in sizes(adapters)
+    assert sizes(adapters)["gradients"] == 4000
+    (half,) = local_memory(config().model_copy(update={"dtype": "bfloat16"}), size)
+    assert sizes(half)["optimizer"] == 16 * size.parameters
+    assert sizes(base)["keys and values"] == 2 * 8 * 128 * TOKENS * 4 * 4
+    assert base.fits
+    assert replace(base, limit=base.total - 1).fits is False
+
+
+def test_gpus_share_what_verl_trains(model: Path) -> None:
+    size = model_size(str(model))
+
+    def training(**keys: object) -> dict[str, int]:
+        return sizes(verl_memory(config().model_copy(update={"engine": "verl", "plugins": {"verl": keys}}), size)[0])
+
+    assert training(gpus=1)["optimizer"] == 8 * size.parameters
+    assert training(gpus=4, nodes=2)["optimizer"] == size.parameters
+    assert training(gpus=4, mode="separate_async")["weights"] == 2 * size.parameters
+    assert training(gpus=4)["activations"] == training(gpus=1)["activations"]

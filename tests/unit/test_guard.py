@@ -1,0 +1,78 @@
+"""A training that goes wrong is told of, from its metrics alone."""
+
+from __future__ import annotations
+
+import pytest
+from said import Said
+
+from rlfactory_core.algo.guard import findings
+from rlfactory_core.engines.recorder import Recorder
+from rlfactory_core.reporting.folder import RunFolder
+
+GOOD = {
+    "reward": 0.5, "entropy": 0.8, "sampled_tokens": 60.0, "tool_calls": 1.5, "stop/length": 0.02, "masked": 0.0,
+    "trained_tokens": 900.0, "mismatch_kl": 0.001, "judge": 0.5, "exact_match": 0.5,
+}  # fmt: skip
+WEIGHTS = {"judge": 1.0, "exact_match": 0.0}
+
+
+def names(last: dict[str, float], steps: int = 5, before: int = 5) -> list[str]:
+    rows = [GOOD] * before + [{**GOOD, **last}] * steps
+    return [finding.name for finding in findings(rows, WEIGHTS)]
+
+
+@pytest.mark.parametrize(
+    ("last", "found"),
+    [
+        ({}, []),
+        ({"entropy": 0.0}, ["entropy"]),
+        ({"entropy": 0.05}, []),
+        ({"entropy": 0.0, "trained_tokens": 0.0}, []),  # all groups were equal: none was measured
+        ({"sampled_tokens": 10.0}, ["length"]),
+        ({"sampled_tokens": 30.0}, []),
+        ({"stop/length": 0.8}, ["cut_off"]),
+        ({"tool_calls": 0.1}, ["tools"]),
+        ({"mismatch_kl": 0.5}, ["mismatch"]),
+        ({"mismatch_kl": 0.5, "staleness": 1.0}, []),
+        ({"rollout_probs_diff_mean": 0.2}, ["mismatch"]),
+        ({"masked": 64.0, "trained_tokens": 0.0}, ["masked"]),
+        ({"masked": 5.0}, []),
+        ({"judge": 0.7, "exact_match": 0.4}, ["reward"]),
+        ({"judge": 0.7, "exact_match": 0.6}, []),
+        ({"judge": 0.4, "exact_match": 0.3}, []),
+        ({"entropy": float("nan"), "sampled_tokens": float("nan")}, []),
+    ],
+)
+def test_what_the_last_steps_show(last: dict[str, float], found: list[str]) -> None:
+    assert names(last) == found
+
+
+def test_one_bad_step_is_no_finding_and_a_young_run_has_none() -> None:
+    assert names({"entropy": 0.0}, steps=4) == []
+    assert names({"entropy": 0.0}, steps=4, before=0) == []
+
+
+def test_a_task_without_tools_does_not_lose_them() -> None:
+    rows = [{**GOOD, "tool_calls": 0.0}] * 10
+    assert findings(rows, {}) == []
+
+
+def test_a_finding_is_said_once_and_marked_in_every_step(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    heard = Said()
+    folder = RunFolder.create("demo", tmp_path / "run")
+
+    class Logger:
+        def log(self, step: int, metrics: dict[str, float]) -> None:
+            folder.append_metrics(step, metrics)
+
+    recorder = Recorder(folder, heard, "judge", Logger(), weights=WEIGHTS)  # type: ignore[arg-type]
+    for step in range(1, 13):
+        recorder.step(step, [], GOOD if step < 6 else {**GOOD, "entropy": 0.0}, [])
+    assert len([line for line in heard.lines if "Entropy is below" in line]) == 1
+    assert [row["step"] for row in folder.read_metrics() if row.get("guard/entropy")] == [10, 11, 12]
+    assert recorder.summary(12)["warnings"] == [recorder.warned[0]]
+    assert "step 10" in recorder.warned[0]
+
+    resumed = Recorder(folder, Said(), "judge", Logger(), {}, WEIGHTS)  # type: ignore[arg-type]
+    resumed.step(13, [], {**GOOD, "entropy": 0.0}, [])
+    assert resumed.warned == []

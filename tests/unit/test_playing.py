@@ -1,0 +1,224 @@
+"""A conversation turn by turn: going back, changing a turn, and asking further."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlfactory_core.clients.base import Completion
+from rlfactory_core.errors import UsageError
+from rlfactory_core.plugins.registry import Registry
+from rlfactory_core.runner.playing import Conversation, PlayFiles
+from rlfactory_core.runner.resolving import find_parts, resolve_task
+from rlfactory_core.tasks.playing import Draw, Play, ServedPlayModel, TokenPlayModel
+from rlfactory_core.tasks.runtime import open_task
+from rlfactory_core.testing import ScriptedSampler, ToyChatFormat
+from rlfactory_core.types import Message, Sample, StopReason
+
+PLUGIN = '''
+from rlfactory_core import Sample, Task, hookimpl, tool
+
+CALLS = []
+
+
+@tool(stateful=True)
+def find(name: str) -> str:
+    """Find a person."""
+    CALLS.append(name)
+    return f"{name} is in Tarn ({len(CALLS)})"
+
+
+class Places(Task):
+    tools = [find]
+    rewards = {"exact_match": 1.0}
+
+    def samples(self, split):
+        for name in ("Ann", "Ben"):
+            yield Sample(id=name, prompt=f"Where is {name}?", answer="Tarn", split=split)
+
+
+@hookimpl
+def rlfactory_tasks(register):
+    register("places", Places)
+'''
+LOOK = '<tool_call>{"name": "find", "arguments": {"name": "Ann"}}</tool_call>'
+CHANGED = LOOK.replace("Ann", "Ben")
+RIGHT, WRONG = "<answer>Tarn</answer>", "<answer>Velk</answer>"
+
+
+@pytest.fixture
+def plugin(tmp_path: Path) -> str:
+    path = tmp_path / "places.py"
+    path.write_text(PLUGIN, encoding="utf-8")
+    return str(path)
+
+
+def converse(plugin: str, script: list[str], use: Callable[[Play[Any]], Awaitable[None]]) -> ScriptedSampler:
+    """Play with a model that says these texts, one after the other, whatever the session."""
+    chat, said = ToyChatFormat(), iter(script)
+    sampler = ScriptedSampler(lambda session, turn: next(said), chat)
+
+    async def talk() -> None:
+        registry = Registry()
+        parts = find_parts(registry, *resolve_task(registry, None, [{"plugin": plugin}]))
+        async with open_task(parts) as runtime:
+            play = Play(runtime, TokenPlayModel(chat, sampler))
+            try:
+                await use(play)
+            finally:
+                await play.close()
+
+    asyncio.run(talk())
+    return sampler
+
+
+def ann(play: Play[Any]) -> Sample:
+    return play.runtime.parts.samples("eval")[0]
+
+
+def test_the_model_says_a_turn_when_it_is_told_to(plugin: str) -> None:
+    async def use(play: Play[Any]) -> None:
+        await play.begin(ann(play))
+        assert (play.turns(), play.ended) == ([], None)
+        await play.step(Draw(0.7))
+        (turn,) = play.turns()
+        assert turn.text == LOOK
+        assert turn.results[0].content.startswith("Ann is in Tarn")
+        await play.step(Draw())
+        assert play.ended is not None
+        assert (play.ended.stop, play.ended.reward) == (StopReason.FINAL_ANSWER, 1.0)
+        with pytest.raises(UsageError, match="The conversation has ended"):
+            await play.step(Draw())
+
+    sampler = converse(plugin, [LOOK, RIGHT], use)
+    assert [params.temperature for params in sampler.params] == [0.7, 0.0]
+
+
+def test_going_back_makes_the_calls_before_again(plugin: str) -> None:
+    async def use(play: Play[Any]) -> None:
+        await play.begin(ann(play))
+        await play.step(Draw())
+        await play.step(Draw())
+        assert play.ended is not None
+        assert play.ended.reward == 0.0
+        before = play.turns()[0].results[0].content
+        await play.back(2)
+        (turn,) = play.turns()
+        assert turn.text == LOOK
+        assert turn.results[0].content != before  # the tool counts its calls
+        await play.step(Draw())
+        assert play.ended is not None
+        assert play.ended.reward == 1.0
+        with pytest.raises(UsageError, match=r"There is no turn 3. 1 to 2"):
+            await play.back(3)
+
+    converse(plugin, [LOOK, WRONG, RIGHT], use)
+
+
+def test_a_changed_turn_is_what_the_tools_and_the_model_see(plugin: str) -> None:
+    async def use(play: Play[Any]) -> None:
+        await play.begin(ann(play))
+        await play.step(Draw())
+        await play.step(Draw())
+        await play.edit(1, CHANGED)
+        (turn,) = play.turns()
+        assert turn.edited
+        assert turn.results[0].content.startswith("Ben is in Tarn")
+        assert play.ended is None
+        await play.step(Draw())
+        assert [turn.edited for turn in play.turns()] == [True, False]
+        assert "Ben is in Tarn" in " ".join(message.content for message in play.messages())
+
+    converse(plugin, [LOOK, WRONG, RIGHT], use)
+
+
+def test_a_question_of_ones_own_is_not_scored_and_can_go_on(plugin: str) -> None:
+    async def use(play: Play[Any]) -> None:
+        await play.begin(Sample("Ann", "And Zoe?"), own=True)
+        with pytest.raises(UsageError, match="has not ended"):
+            await play.further("Sure?")
+        await play.step(Draw())
+        assert play.ended is not None
+        assert play.ended.score is None
+        await play.further("Sure?")
+        assert [message.content for message in play.prompt] == ["And Zoe?", WRONG, "Sure?"]
+        await play.step(Draw())
+        assert play.turns()[0].text == RIGHT
+
+    converse(plugin, [WRONG, RIGHT], use)
+
+
+def test_orders_that_make_no_sense_are_refused_in_words(plugin: str, tmp_path: Path) -> None:
+    async def use(play: Play[Any]) -> None:
+        conversation = Conversation(play, "toy", play.runtime.parts.samples("eval"), PlayFiles())
+        await conversation.open()
+        for order, problem in (
+            ({"do": "bak"}, "There is no order 'bak'. Did you mean 'back'"),
+            ({"do": "back"}, "back: missing 1 required positional argument: 'turn'"),
+            ({"do": "sample", "sample": "Bem"}, "There is no held-out sample 'Bem'. Did you mean 'Ben'"),
+            ({"do": "save"}, "There is nothing to save yet"),
+        ):
+            with pytest.raises(UsageError, match=problem):
+                await conversation.do(order)
+
+    converse(plugin, [], use)
+
+
+def test_a_kept_conversation_goes_on_with_the_same_turns(plugin: str, tmp_path: Path) -> None:
+    files = PlayFiles(tmp_path / "play.json", tmp_path / "shown.jsonl")
+    views = []
+
+    async def first(play: Play[Any]) -> None:
+        conversation = Conversation(play, "toy", play.runtime.parts.samples("eval"), files)
+        await conversation.open()
+        await conversation.do({"do": "go"})
+        await conversation.do({"do": "edit", "turn": 1, "text": CHANGED})
+        await conversation.do({"do": "go"})
+        await conversation.do({"do": "say", "text": "Sure?"})
+        await conversation.do({"do": "step"})
+        views.append(conversation.view())
+
+    async def second(play: Play[Any]) -> None:
+        conversation = Conversation(play, "toy", play.runtime.parts.samples("eval"), files)
+        await conversation.open()
+        views.append(conversation.view())
+        await conversation.do({"do": "save"})
+
+    converse(plugin, [LOOK, WRONG, WRONG, RIGHT], first)
+    converse(plugin, [], second)
+    assert views[0] == views[1]
+    assert [turn["text"] for turn in views[1]["turns"]] == [RIGHT]
+    assert "Sure?" in files.demonstrations.read_text() if files.demonstrations else False
+
+
+class Served:
+    """A `ChatClient` whose answers are these."""
+
+    def __init__(self, *answers: Message) -> None:
+        self.answers = list(answers)
+
+    async def complete(self, messages: Any, tools: Any, params: Any) -> Completion:
+        return Completion(self.answers.pop(0))
+
+
+def test_a_served_model_is_talked_to_in_messages(plugin: str) -> None:
+    async def talk() -> None:
+        registry = Registry()
+        parts = find_parts(registry, *resolve_task(registry, None, [{"plugin": plugin}]))
+        async with open_task(parts) as runtime:
+            play = Play(runtime, ServedPlayModel(Served(Message("assistant", WRONG), Message("assistant", RIGHT))))
+            await play.begin(ann(play))
+            await play.step(Draw())
+            await play.edit(1, LOOK)
+            assert play.turns()[0].text == LOOK.replace(">{", ">\n{").replace("}<", "}\n<")
+            assert play.turns()[0].results[0].content.startswith("Ann is in Tarn")
+            await play.step(Draw())
+            assert play.ended is not None
+            assert play.ended.reward == 1.0
+            await play.close()
+
+    asyncio.run(talk())
