@@ -145,6 +145,14 @@ class Sample:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     split: str = "train"
     slice: str = ""  # evaluation is also reported per slice, for example "two_hop"
+    task: str = ""  # the name of its task, in a run of several
+
+    @property
+    def slices(self) -> tuple[str, ...]:
+        """The names under which its metrics are also reported: its slice, and in a run of several tasks its task."""
+        if not self.task:
+            return (self.slice,) if self.slice else ()
+        return (self.task, f"{self.task}/{self.slice}") if self.slice else (self.task,)
 
     @property
     def messages(self) -> tuple[Message, ...]:

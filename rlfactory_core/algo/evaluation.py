@@ -123,7 +123,7 @@ def summarise(groups: Iterable[Group], *, success: str = "exact_match", ks: Sequ
         if not attempts:
             continue
         for metric, value in _metrics(attempts, success, wanted).items():
-            for name in {"", group.sample.slice}:
+            for name in ("", *group.sample.slices):
                 values[metric, name].append(value)
     trajectories = [trajectory for group in groups for trajectory in group.trajectories]
     return EvalReport(

@@ -154,9 +154,32 @@ PLACES = {
     "agent_workers": ("agent", "workers"),
     "steps": ("train", "steps"),
 }
+
+
+def _plugins(_context: click.Context, _parameter: click.Parameter, given: Sequence[str]) -> str | dict[str, Any] | None:
+    """The only plugin, or ``search=2`` and ``nl2sql`` as ``tasks`` of the configuration."""
+    if len(given) < 2 and not any("=" in item for item in given):
+        return given[0] if given else None
+    tasks: dict[str, Any] = {}
+    for item in given:
+        plugin, _, weight = item.rpartition("=") if "=" in item else (item, "", "1")
+        name = Path(plugin).stem.rpartition(":")[2]
+        try:
+            share = {"plugin": plugin, "weight": float(weight)}
+        except ValueError:
+            raise UsageError(f"--plugin {item}: expected NAME=WEIGHT, such as search=2.") from None
+        if tasks.setdefault(name, share) is not share:
+            raise UsageError(f"--plugin {item}: there are two of the name {name}. Name them apart in a --config file.")
+    return tasks
+
+
 _WHAT = (
     click.option(
-        "--plugin", metavar="NAME|FILE.py", help="The task: an installed plugin's name, or a one-file plugin."
+        "--plugin",
+        multiple=True,
+        metavar="NAME|FILE.py[=WEIGHT]",
+        callback=_plugins,
+        help="The task: an installed plugin's name, or a one-file plugin. Several are trained together, by weight.",
     ),
     click.option("--engine", metavar="NAME", help="The engine that trains. Default: local, in this process."),
     click.option(
@@ -177,12 +200,18 @@ def whole_run_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def engine_sections(plugin: str | None, engine: str | None) -> dict[str, type[EngineSection]]:
+def given_run(options: Mapping[str, Any]) -> dict[str, Any]:
+    """`whole_run_options` as nested data of the configuration, without those that were not given."""
+    plugin = options["plugin"]
+    return nested({**options, "tasks": plugin, "plugin": None} if isinstance(plugin, dict) else options, PLACES)
+
+
+def engine_sections(plugins: str | Mapping[str, Any] | None, engine: str | None) -> dict[str, type[EngineSection]]:
     """The sections of the built-in engines and of those that the command line names; the chosen engine is the last."""
     from rlfactory_core.plugins.registry import Registry
 
     registry = Registry()
-    if plugin is not None:
+    for plugin in [plugins] if isinstance(plugins, str) else [task["plugin"] for task in (plugins or {}).values()]:
         registry.task(plugin)
     chosen = engine and registry.find(engine, "engine").name
     return dict(sorted(registry.engine_sections().items(), key=lambda item: item[0] == chosen))
@@ -207,7 +236,7 @@ def described_run(options: Mapping[str, Any], rest: Sequence[str]) -> tuple[RunC
     own = engine_options(engine_sections(given["plugin"], given["engine"]))
     registry = Registry()
     base = load_recipe(recipe, registry) if recipe else {}
-    config = resolve(registry, file, [nested(given, PLACES), *task_options(rest, own)], base, judge)
+    config = resolve(registry, file, [given_run(given), *task_options(rest, own)], base, judge)
     return config, written_config(config, registry)
 
 

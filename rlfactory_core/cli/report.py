@@ -27,12 +27,12 @@ def report(run: str, as_json: bool, trajectory: str | None) -> None:
     from rlfactory_core.reporting.folder import RunFolder
     from rlfactory_core.reporting.report import plugin_sections, trajectory_sections, write_report
     from rlfactory_core.reporting.run_data import RunData
-    from rlfactory_core.runner.resolving import find_parts, run_config
+    from rlfactory_core.runner.resolving import find_parts, load_plugins, run_config
     from rlfactory_core.web import trajectory_files
 
     folder, registry = RunFolder.open(run), Registry()
     data = folder.read_config()
-    registry.task(data["plugin"])  # it may bring the engine
+    load_plugins(registry, data)
     find_parts(registry, run_config(data, registry))
     makers = plugin_sections(registry)
     if trajectory is not None:

@@ -9,12 +9,11 @@ from typing import Any
 import click
 
 from rlfactory_core.cli.options import (
-    PLACES,
     SETTINGS,
     engine_options,
     engine_sections,
+    given_run,
     meant_options,
-    nested,
     task_options,
     whole_run_options,
 )
@@ -85,7 +84,7 @@ def run(
     overrides = task_options(rest, engine_options(engines))
     passed_on = ctx.meta.get(PASSED_ON, [])
     if resumed is None:
-        given = nested(options, PLACES)
+        given = given_run(options)
         if passed_on:
             takers = [{engine: {item.after_dashes: passed_on}} for engine, item in engines.items() if item.after_dashes]
             given = merge(given, takers[-1])

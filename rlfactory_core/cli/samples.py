@@ -179,6 +179,10 @@ def _bench(options: dict[str, Any], rest: tuple[str, ...]) -> Iterator[TaskBench
 
     with make_progress(sys.stderr) as progress, redirect_stdout(sys.stderr):
         config, data = described_run(options, rest)
+        if config.tasks:
+            raise UsageError(
+                f"These are the samples of one task: give --plugin once ({', '.join(config.task_plugins)})."
+            )
         with TaskBench(config.plugin, [data], progress=progress) as bench:
             yield bench
 

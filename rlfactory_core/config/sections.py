@@ -56,8 +56,8 @@ class ChatConfig(Section):
     """Whether the model reasons before it answers, where its family can switch that."""
 
 
-class RolloutConfig(Section):
-    """One attempt's limits, and how it samples while training."""
+class LimitsConfig(Section):
+    """One attempt's limits, which may differ between the tasks of a run."""
 
     max_turns: Positive = 8
     max_tool_calls: Positive = 16
@@ -66,12 +66,6 @@ class RolloutConfig(Section):
     """Tokens that the model samples in one turn."""
     max_tokens: Positive = 4096
     """Context and sampled tokens over the whole trajectory."""
-    temperature: Annotated[float, Field(ge=0.0)] = 1.0
-    top_p: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
-    deterministic: bool = False
-    """Tool results are taken in the order of the calls, so that a seed gives the same run, bit for bit (CPU)."""
-    slots: Positive = 128
-    """Trajectories that one process decodes at once."""
     context: Literal["keep", "drop_thinking", "compact", "summarize"] = "keep"
     """What a turn sees of earlier ones. keep: all of it. drop_thinking: what the model's chat template keeps of it, as
     at inference. compact: beyond ``context_tokens`` the oldest tools' results are removed. summarize: beyond them the
@@ -81,6 +75,17 @@ class RolloutConfig(Section):
     retries: Natural = 1
     """How often an attempt that an infrastructure fault spoilt is played again before it is masked, with what it has
     sampled; not if ``deterministic``."""
+
+
+class RolloutConfig(LimitsConfig):
+    """One attempt's limits, and how it samples while training."""
+
+    temperature: Annotated[float, Field(ge=0.0)] = 1.0
+    top_p: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
+    deterministic: bool = False
+    """Tool results are taken in the order of the calls, so that a seed gives the same run, bit for bit (CPU)."""
+    slots: Positive = 128
+    """Trajectories that one process decodes at once."""
 
 
 class AgentConfig(Section):
@@ -267,10 +272,35 @@ def _no_two_alike(rewards: tuple[RewardConfig, ...] | None) -> tuple[RewardConfi
     return rewards
 
 
+Rewards = Annotated[tuple[RewardConfig, ...] | None, BeforeValidator(_rewards), AfterValidator(_no_two_alike)]
+
+
+class TaskShare(Section):
+    """One of several tasks that a run trains together. What is left out is as in the rest of the configuration."""
+
+    plugin: str | None = None
+    """The name of an installed plugin, or a one-file plugin; none: the name of this task."""
+    weight: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 1.0
+    """Its part of each step's prompts, relative to the other tasks'."""
+    task: dict[str, Any] = {}
+    """The task's own keys, checked by its ``Config``."""
+    rewards: Rewards = None
+    env: str | None = None
+    data: DataConfig = DataConfig()
+    rollout: dict[str, Any] = {}
+    """The limits of an attempt that differ: max_turns, max_tool_calls, max_turn_tokens, max_tokens, context,
+    context_tokens, retries."""
+    tools: dict[str, Any] = {}
+    """The keys of ``tools`` that differ."""
+
+
 class RunConfig(Section):
     """Everything that a run is."""
 
     plugin: str
+    """The task; the names of several ``tasks`` joined by ``+``."""
+    tasks: dict[str, TaskShare] = {}
+    """Several tasks: name -> plugin, weight, and the keys that differ."""
     engine: str = "local"
     """The name of a registered engine."""
     model: str | None = None
@@ -283,7 +313,7 @@ class RunConfig(Section):
     """The run's folder; none: runs/<time>-<plugin>."""
     loggers: tuple[str, ...] = ()
     """Any of tensorboard, wandb, trackio; metrics.jsonl is always written."""
-    rewards: Annotated[tuple[RewardConfig, ...] | None, BeforeValidator(_rewards), AfterValidator(_no_two_alike)] = None
+    rewards: Rewards = None
     """The scorers and verifiers of the reward; none: the task's own."""
     env: str | None = None
     """The name of a registered environment; none: the one that the task makes."""
@@ -299,6 +329,36 @@ class RunConfig(Section):
     train: TrainConfig = TrainConfig()
     eval: EvalConfig = EvalConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
+
+    @property
+    def task_plugins(self) -> tuple[str, ...]:
+        """The plugins of the run's tasks, in order."""
+        return tuple(share.plugin or name for name, share in self.tasks.items()) or (self.plugin,)
+
+    def with_plugin(self, plugin: str, moved: str) -> Self:
+        """The configuration with another file in the place of a one-file plugin."""
+        if not self.tasks:
+            return self.model_copy(update={"plugin": moved})
+        tasks = {
+            name: share.model_copy(update={"plugin": moved}) if (share.plugin or name) == plugin else share
+            for name, share in self.tasks.items()
+        }
+        return self.model_copy(update={"tasks": tasks})
+
+    def of_task(self, name: str) -> Self:
+        """The configuration of one of several tasks, as a run of that task alone would have it."""
+        share = self.tasks[name]
+        update: dict[str, Any] = {
+            "plugin": share.plugin or name,
+            "tasks": {},
+            "task": share.task,
+            "rewards": share.rewards or self.rewards,
+            "env": share.env or self.env,
+            "data": share.data,
+            "rollout": RolloutConfig.model_validate({**self.rollout.model_dump(), **share.rollout}),
+            "tools": ToolsConfig.model_validate({**self.tools.model_dump(), **share.tools}),
+        }
+        return self.model_copy(update=update)
 
     @property
     def engine_name(self) -> str:

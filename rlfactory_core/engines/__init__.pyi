@@ -17,8 +17,8 @@ from rlfactory_core.reporting.folder import write_atomic as write_atomic
 from rlfactory_core.reporting.loggers import MetricsLogger as MetricsLogger
 from rlfactory_core.reporting.loggers import open_loggers as open_loggers
 from rlfactory_core.reporting.metrics import eval_metrics as eval_metrics
+from rlfactory_core.tasks.opening import open_task as open_task
 from rlfactory_core.tasks.parts import TaskParts as TaskParts
 from rlfactory_core.tasks.runtime import TaskRuntime as TaskRuntime
-from rlfactory_core.tasks.runtime import open_task as open_task
 from rlfactory_core.tasks.scorers import ServedModel as ServedModel
 from rlfactory_core.utils.seeds import derive_seed as derive_seed

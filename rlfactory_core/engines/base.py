@@ -11,6 +11,7 @@ from rlfactory_core.engines.memory import MemoryPhase, ModelSize
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.progress import Progress
+from rlfactory_core.tasks.opening import task_parts
 from rlfactory_core.tasks.parts import TaskParts
 from rlfactory_core.utils.interrupt import StopRequest
 
@@ -40,7 +41,7 @@ class EngineRun:
     parts: TaskParts = field(init=False)
 
     def __post_init__(self, made: TaskParts | None) -> None:
-        object.__setattr__(self, "parts", made or TaskParts.make(self.config, self.registry))
+        object.__setattr__(self, "parts", made or task_parts(self.config, self.registry))
 
 
 Conversation: TypeAlias = "Callable[[TaskRuntime, Sampler], Awaitable[None]]"

@@ -13,7 +13,8 @@ from rlfactory_core.context import RunContext
 from rlfactory_core.engines.base import EngineRun
 from rlfactory_core.engines.recorder import Recorder, evaluation_passes
 from rlfactory_core.reporting.trajectories import stored
-from rlfactory_core.tasks.runtime import TaskRuntime, open_task
+from rlfactory_core.tasks.opening import open_task
+from rlfactory_core.tasks.runtime import TaskRuntime
 from rlfactory_core.types import Group, Sample
 from rlfactory_core.utils.aio import gather_all
 from rlfactory_core.utils.seeds import derive_seed

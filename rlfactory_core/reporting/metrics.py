@@ -2,10 +2,11 @@
 
 The names, in this order:
 
-- ``reward``, ``reward_std``: over trajectories that are not masked; NaN if all are.
+- ``reward``, ``reward_std``: over trajectories that are not masked; NaN if all are. In a run of several tasks also
+  ``reward/<task>``.
 - ``<component>``, ``<component>/<slice>``: mean of each score component (unweighted), such as ``exact_match`` and
   ``exact_match/two_hop``; masked trajectories are left out. A component named like one of the others here is reported
-  as ``score/<component>``.
+  as ``score/<component>``. In a run of several tasks ``<component>/<task>`` and ``<component>/<task>/<slice>``.
 - ``tool_calls``, ``turns``, ``sampled_tokens``: means a trajectory.
 - ``rows``: mean a trajectory, and ``forks/<reason>``: the number of rows that an agent began so; left out if there are
   no such rows. ``overridden/<parameter>``: how often an agent's request set it in vain.
@@ -50,7 +51,10 @@ def group_metrics(groups: Sequence[Group]) -> dict[str, float]:
     trajectories = [trajectory for group in groups for trajectory in group.trajectories]
     kept = [trajectory for trajectory in trajectories if not trajectory.masked]
     rewards = [trajectory.reward for trajectory in kept]
-    metrics = {"reward": _mean(rewards), "reward_std": _std(rewards), **component_means(trajectories)}
+    metrics = {"reward": _mean(rewards), "reward_std": _std(rewards)}
+    tasks = sorted({trajectory.sample.task for trajectory in kept} - {""})
+    metrics |= {f"reward/{task}": _mean([each.reward for each in kept if each.sample.task == task]) for task in tasks}
+    metrics |= component_means(trajectories)
     metrics["tool_calls"] = _mean([trajectory.num_tool_calls for trajectory in trajectories])
     metrics["turns"] = _mean([len(trajectory.turns) for trajectory in trajectories])
     metrics["sampled_tokens"] = _mean([trajectory.num_sampled for trajectory in trajectories])
@@ -88,8 +92,8 @@ def component_means(trajectories: Iterable[Trajectory]) -> dict[str, float]:
         for name, value in trajectory.score.components.items() if trajectory.score and not trajectory.masked else ():
             whole = component_metric(name)
             values[whole].append(value)
-            if trajectory.sample.slice:
-                values[f"{whole}/{trajectory.sample.slice}"].append(value)
+            for part in trajectory.sample.slices:
+                values[f"{whole}/{part}"].append(value)
     return {name: _mean(values[name]) for name in sorted(values)}
 
 

@@ -139,7 +139,8 @@ def _plain(value: Any) -> Any:
 def _sample_to_dict(sample: Sample) -> dict[str, Any]:
     prompt = sample.prompt
     whole = prompt if isinstance(prompt, str) else [_message_to_dict(message) for message in prompt]
-    return {**_fields(sample), "prompt": whole, "metadata": dict(sample.metadata)}
+    without = () if sample.task else ("task",)  # readers of the first releases accept no other field
+    return {**_fields(sample, *without), "prompt": whole, "metadata": dict(sample.metadata)}
 
 
 def _message_to_dict(message: Message) -> dict[str, Any]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rlfactory_core.algo.mixing import prompt_shares
 from rlfactory_core.algo.until import SAMPLED, check_goals
 from rlfactory_core.config import RewardConfig, RunConfig
 from rlfactory_core.config.loading import dump_yaml, load_yaml, merge, parse_override, validate_section
@@ -18,7 +20,9 @@ from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.protocols import RewardFactoryTraits
 from rlfactory_core.reporting.loggers import check_loggers
 from rlfactory_core.runner.judge import with_judge
+from rlfactory_core.runner.several import resolve_tasks
 from rlfactory_core.tasks.generic import NAME as GENERIC
+from rlfactory_core.tasks.opening import task_parts
 from rlfactory_core.tasks.parts import TaskParts, make_task
 from rlfactory_core.tasks.solving import tiny_defaults
 from rlfactory_core.tasks.task import Task
@@ -75,8 +79,8 @@ def check_until(parts: TaskParts) -> None:
     """
     goals = parts.config.train.until
     sliced = any("/" in name.removeprefix(SAMPLED) for name in goals)
-    slices = [sample.slice for sample in parts.held_out(required=False)] if sliced else []
-    check_goals(goals, parts.scorers.weights, slices)
+    slices = [name for sample in parts.held_out(required=False) for name in sample.slices] if sliced else []
+    check_goals(goals, [*parts.scorers.weights, parts.scorers.success], slices)
 
 
 def load_recipe(name: str, registry: Registry) -> dict[str, Any]:
@@ -115,6 +119,14 @@ def resolve_task(
     """As `resolve`, with the task, which is made once."""
     over = (parse_override(item) if isinstance(item, str) else item for item in overrides)
     given = merge(base, load_yaml(file) if file else {}, *over)
+    if not given.get("tasks"):
+        return _resolve_one(registry, judge, given)
+    data, task = resolve_tasks(given, partial(_resolve_one, registry, judge))
+    return run_config(data, registry), task
+
+
+def _resolve_one(registry: Registry, judge: str | None, given: dict[str, Any]) -> tuple[RunConfig, Task]:
+    """The whole configuration of one task, with its defaults."""
     given["plugin"] = plugin = given.get("plugin") or _generic(given)
     if not isinstance(plugin, str):
         raise UsageError(
@@ -136,6 +148,12 @@ def resolve_task(
     if (config.seed, config.task) != (task.seed, given["task"]):  # the task's own defaults name others
         task = make_task(registry.task(plugin), config.task, config.seed)
     return config.model_copy(update={"rewards": settled}), task
+
+
+def load_plugins(registry: Registry, data: Mapping[str, Any]) -> None:
+    """Load the plugins of the tasks of a saved configuration; they may bring the engine."""
+    for name, share in (data.get("tasks") or {data["plugin"]: {}}).items():
+        registry.task(share.get("plugin") or name)
 
 
 def run_config(data: Mapping[str, Any], registry: Registry) -> RunConfig:
@@ -228,13 +246,15 @@ def find_parts(registry: Registry, config: RunConfig, task: Task | None = None) 
         PluginError: no plugin gives one of them.
         UsageError: the MCP servers' configuration cannot be read, or needs something that is not there.
     """
-    parts = TaskParts.make(config, registry, task)
-    registry.find(config.tools.manager, "tool_manager")
+    parts = task_parts(config, registry, task)
     registry.find(config.train.prompts, "prompt_sampler")
-    if config.tools.mcp is not None:
-        _check_servers(config.tools.mcp)
-    if config.env is not None:
-        registry.find(config.env, "env")
+    prompt_shares(config)
+    for each in (part.config for part in parts.each()):
+        registry.find(each.tools.manager, "tool_manager")
+        if each.tools.mcp is not None:
+            _check_servers(each.tools.mcp)
+        if each.env is not None:
+            registry.find(each.env, "env")
     if config.chat.format != "auto":
         registry.find(config.chat.format, "chat_format")
     return replace(parts, config=with_sections(config, registry))

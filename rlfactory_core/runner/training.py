@@ -21,7 +21,15 @@ from rlfactory_core.runner.folders import (
     removed_if_empty,
     save_config,
 )
-from rlfactory_core.runner.resolving import Prepared, check, check_until, find_parts, refuse_other_engines, run_config
+from rlfactory_core.runner.resolving import (
+    Prepared,
+    check,
+    check_until,
+    find_parts,
+    load_plugins,
+    refuse_other_engines,
+    run_config,
+)
 from rlfactory_core.utils.interrupt import stop_on_interrupt
 
 
@@ -61,7 +69,7 @@ def _resume(folder: RunFolder, overrides: Sequence[str], progress: Progress) -> 
     saved = folder.read_config()
     data = merge(saved, *(parse_override(override) for override in overrides))
     registry = Registry()
-    registry.task(data["plugin"])  # it may bring the engine
+    load_plugins(registry, data)
     config = run_config(data, registry)
     _refuse_finished(folder, config.train, validate_section(TrainConfig, saved.get("train") or {}, "train"))
     refuse_other_engines(config, registry)

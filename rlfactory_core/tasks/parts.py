@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -46,6 +46,10 @@ class TaskParts:
         task = task or make_task(registry.task(config.plugin), config.task, config.seed)
         task.run = RunContext(sections=registry.sections(config))
         return cls(config, registry, task, TaskScorers.make(config, registry, task))
+
+    def each(self) -> Collection[TaskParts]:
+        """The parts of each of the run's tasks; here the only one."""
+        return (self,)
 
     def samples(self, split: str) -> list[Sample]:
         """The samples of a split: the user's data if there are any, else the task's own.

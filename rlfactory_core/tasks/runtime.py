@@ -5,8 +5,7 @@ Every engine uses it in each of its worker processes, so that trajectories do no
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,23 +25,6 @@ from rlfactory_core.tasks.scorers import ServedModel
 from rlfactory_core.tools.limits import only_about
 from rlfactory_core.tools.sources import OpenTools
 from rlfactory_core.types import Group, Sample, Trajectory
-
-
-@asynccontextmanager
-async def open_task(
-    parts: TaskParts,
-    progress: Progress | None = None,
-    run: RunContext | None = None,
-    *,
-    group: str = "",
-    served: ServedModel | None = None,
-) -> AsyncIterator[TaskRuntime]:
-    """``async with open_task(parts) as runtime: …``; see `TaskResources` for the arguments and what is raised."""
-    resources = TaskResources(parts, group)
-    try:
-        yield await resources.open(progress, run, served=served)
-    finally:
-        await resources.close()
 
 
 class TaskResources:
@@ -163,6 +145,10 @@ class TaskRuntime:
         """
         chat = configured_format(self.config.chat, self.parts.registry, tokenizer)
         chat.prove()
+        return self.with_chat(chat)
+
+    def with_chat(self, chat: ChatFormat) -> TaskRuntime:
+        """The same runtime with a chat format, which is proved already."""
         return TaskRuntime(self.parts, self._resources, chat)
 
     @property
@@ -170,6 +156,10 @@ class TaskRuntime:
         if self._chat is None:
             raise RuntimeError("This TaskRuntime has no tokenizer: use the one that with_tokenizer gives.")
         return self._chat
+
+    def prompt_ids(self, sample: Sample) -> tuple[int, ...] | None:
+        """The token ids of a sample's prompt, tools included; None: an agent of the user's own makes the prompt."""
+        return None if self.agents.exist else self.chat.initial_ids(sample.messages, self.manager.specs)
 
     def control_manager(self, name: str) -> ToolManager:
         """The manager of a control's tools and those of the configuration."""

@@ -176,7 +176,7 @@ def play_all(hotpot: Hotpot, *, control: str = "") -> list[Group]:
     from transformers import AutoTokenizer
 
     from rlfactory_core.runner import prepare
-    from rlfactory_core.tasks.runtime import open_task
+    from rlfactory_core.tasks.opening import open_task
 
     async def play() -> list[Group]:
         given = {"plugin": "search", "model": str(hotpot.model), "data": {"train": hotpot.everything}}

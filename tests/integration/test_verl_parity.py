@@ -22,8 +22,8 @@ from rlfactory_core.config import RunConfig
 from rlfactory_core.config.loading import validate_section
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.reporting.trajectories import StoredTrajectory
+from rlfactory_core.tasks.opening import open_task
 from rlfactory_core.tasks.parts import TaskParts
-from rlfactory_core.tasks.runtime import open_task
 from rlfactory_core.testing import ScriptedSampler, ToyChatFormat
 from rlfactory_core.types import FaultKind, Group, SampledTokens, SamplingParams, StopReason, TrainSequence, Trajectory
 from rlfactory_core.utils.seeds import derive_seed

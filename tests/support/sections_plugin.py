@@ -16,7 +16,7 @@ from rlfactory_core.engines.base import EngineRun
 from rlfactory_core.errors import RunStopped
 from rlfactory_core.reporting import Chart, Line, RunData
 from rlfactory_core.reporting import Section as Part
-from rlfactory_core.tasks.runtime import open_task
+from rlfactory_core.tasks.opening import open_task
 
 
 class Greeting(Section):

@@ -14,8 +14,8 @@ from rlfactory_core.errors import UsageError
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.runner.playing import Conversation, PlayFiles
 from rlfactory_core.runner.resolving import find_parts, resolve_task
+from rlfactory_core.tasks.opening import open_task
 from rlfactory_core.tasks.playing import Draw, Play, ServedPlayModel, TokenPlayModel
-from rlfactory_core.tasks.runtime import open_task
 from rlfactory_core.testing import ScriptedSampler, ToyChatFormat
 from rlfactory_core.types import Message, Sample, StopReason
 

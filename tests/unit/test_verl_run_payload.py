@@ -134,7 +134,7 @@ def test_an_installed_plugin_that_the_worker_lacks_is_refused(
     site = install("rlfactory_greeter")  # type: ignore[operator]
     monkeypatch.syspath_prepend(str(site))
     sent = payload("greeter", tmp_path)
-    assert sent.source == ""
+    assert not sent.sources
     text = sent.to_text()
     config, _ = Payload.from_text(text).load_plugins()
     assert config.plugin == "greeter"

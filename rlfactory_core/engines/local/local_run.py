@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from rlfactory_core.algo.mixing import prompt_sampler
 from rlfactory_core.algo.until import Ended
 from rlfactory_core.context import RunContext
 from rlfactory_core.engines.base import EngineRun
@@ -40,11 +41,12 @@ from rlfactory_core.errors import UsageError
 from rlfactory_core.reporting.folder import replace_link
 from rlfactory_core.reporting.loggers import open_loggers
 from rlfactory_core.reporting.trajectories import stored
-from rlfactory_core.tasks.runtime import TaskResources, TaskRuntime
+from rlfactory_core.tasks.opening import task_resources
+from rlfactory_core.tasks.runtime import TaskRuntime
 from rlfactory_core.types import Group, Sample
 from rlfactory_core.utils.garbage import collect_rarely
 
-PREFIX_SAMPLES = 64  # prompts that are compared to find the shared prefix
+PREFIX_SAMPLES = 64  # of each task and split, whose prompts are compared to find the shared prefix
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +200,7 @@ async def opened(run: EngineRun, compute: Compute, *, training: bool) -> AsyncIt
     async with AsyncExitStack() as stack:
         samples = run.parts.samples("train") if training else []
         eval_samples = run.parts.held_out(required=not training)
-        resources = TaskResources(run.parts, str(run.folder.path.resolve()) if workers.size > 1 else "")
+        resources = task_resources(run.parts, str(run.folder.path.resolve()) if workers.size > 1 else "")
         stack.push_async_callback(resources.close)
         untokenized = await resources.open(run.progress, RunContext(run.folder.path, run.stop.request))
         start = _start(run, workers)
@@ -207,13 +209,12 @@ async def opened(run: EngineRun, compute: Compute, *, training: bool) -> AsyncIt
         decoder = make_decoder(
             policy,
             slots=config.rollout.slots,
-            prefix=_shared_prefix(runtime, [*samples[:PREFIX_SAMPLES], *eval_samples[:PREFIX_SAMPLES]]),
+            prefix=_shared_prefix(runtime, [*samples, *eval_samples]),
             stop_token_ids=runtime.chat.stop_token_ids,
             version=start.step,
         )
         sampler = LocalSampler(decoder, compute.thread, deterministic=config.rollout.deterministic)
-        make_prompts = run.registry.find(config.train.prompts, "prompt_sampler").make
-        prompts = make_prompts(samples, config.train.prompts_per_step, config.seed)
+        prompts = prompt_sampler(config, run.registry, samples)
         open_sampler = await stack.enter_async_context(sampler)
         rollouts = Rollouts(runtime, open_sampler, workers, samples, eval_samples, prompts)
         stack.callback(collect_rarely())
@@ -290,7 +291,12 @@ def _policy(run: EngineRun, start: Start, workers: Workers) -> Policy:
 
 def _shared_prefix(runtime: TaskRuntime, samples: Sequence[Sample]) -> Sequence[int] | None:
     """The ids with which all prompts begin; None: an agent's prompts are not known before it asks."""
-    if runtime.agents.exist:
+    kinds: dict[tuple[str, str], list[Sample]] = {}
+    for sample in samples:
+        kinds.setdefault((sample.task, sample.split), []).append(sample)
+    compared = (sample for kind in kinds.values() for sample in kind[:PREFIX_SAMPLES])
+    prompts = [runtime.prompt_ids(sample) for sample in compared]
+    known = [ids for ids in prompts if ids is not None]
+    if len(known) < len(prompts):
         return None
-    prompts = [runtime.chat.initial_ids(sample.messages, runtime.manager.specs) for sample in samples]
-    return prompts[0][: common_prefix(prompts)] if len(prompts) > 1 else ()
+    return known[0][: common_prefix(known)] if len(known) > 1 else ()

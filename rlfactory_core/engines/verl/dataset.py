@@ -12,10 +12,10 @@ from typing import Any
 from torch.utils.data import Dataset
 
 from rlfactory_core.algo.evaluation import EvalPass
-from rlfactory_core.algo.schedule import PromptSchedule
+from rlfactory_core.algo.mixing import prompt_sampler
 from rlfactory_core.engines.verl.rollout_request import FIELD, Position, RolloutRequest
 from rlfactory_core.engines.verl.run_payload import Payload
-from rlfactory_core.tasks.parts import TaskParts
+from rlfactory_core.tasks.opening import task_parts
 from rlfactory_core.types import Sample
 from rlfactory_core.utils.seeds import derive_seed
 
@@ -27,11 +27,12 @@ class TaskDataset(Dataset[dict[str, Any]]):
 
     def __init__(self, data_files: Any, tokenizer: Any, processor: Any, config: Any, max_samples: int = -1) -> None:
         self.config, registry = Payload.from_text(str(config[FIELD])).load_plugins()
-        parts = TaskParts.make(self.config, registry)
+        parts = task_parts(self.config, registry)
         self.training = data_files == TRAIN
         self.samples: Sequence[Sample] = parts.samples("train") if self.training else parts.held_out(required=False)
-        train = self.config.train
-        self.schedule = PromptSchedule(len(self.samples), train.prompts_per_step, self.config.seed)
+        if self.training:
+            self.prompts = prompt_sampler(self.config, registry, self.samples)
+        self._step: tuple[int, list[int]] = (0, [])  # a step and its samples
         self.passes: Sequence[EvalPass] = (EvalPass(EVAL),)  # of the next evaluation
 
     def __len__(self) -> int:
@@ -43,7 +44,7 @@ class TaskDataset(Dataset[dict[str, Any]]):
         row = {
             "raw_prompt": [{"role": message.role, "content": message.content} for message in request.sample.messages],
             "index": item,
-            "data_source": request.how.name if request.how else (request.sample.slice or self.config.plugin),
+            "data_source": request.how.name if request.how else (*request.sample.slices, self.config.plugin)[0],
             "reward_model": {"style": "rule", "ground_truth": ""},
             FIELD: request.dumps(),
         }
@@ -52,7 +53,9 @@ class TaskDataset(Dataset[dict[str, Any]]):
     def _training_request(self, item: int) -> RolloutRequest:
         step, index = divmod(item, self.config.train.prompts_per_step)
         step += 1
-        sample = self.samples[self.schedule.index(item)]
+        if self._step[0] != step:
+            self._step = step, self.prompts.step(step)
+        sample = self.samples[self._step[1][index]]
         seed = derive_seed(self.config.seed, "train", step, index)
         return RolloutRequest(sample, seed, Position(TRAIN, step, index), self.config.rollout.temperature)
 

@@ -29,6 +29,7 @@ from rlfactory_core.engines.verl.run_payload import Payload
 from rlfactory_core.errors import MissingExtraError, ModelError, UsageError
 from rlfactory_core.plugins.loading import is_file
 from rlfactory_core.tasks.agents import has_agent
+from rlfactory_core.tasks.opening import task_parts
 from rlfactory_core.tasks.parts import TaskParts
 from rlfactory_core.utils.cpu import usable_cores
 
@@ -76,11 +77,11 @@ class VerlEngine:
         update: dict[str, Any] = {"device": device}
         update["plugins"] = {**config.plugins, config.engine_name: completed_verl}
         update["dtype"] = dtype if config.dtype == "auto" else config.dtype
-        if is_file(config.plugin):
-            update["plugin"] = str(Path(config.plugin).expanduser().resolve())
         if config.model is not None and Path(config.model).expanduser().is_dir():
             update["model"] = str(Path(config.model).expanduser().resolve())
         completed = config.model_copy(update=update)
+        for plugin in filter(is_file, config.task_plugins):
+            completed = completed.with_plugin(plugin, str(Path(plugin).expanduser().resolve()))
         check_rules(completed)
         return completed
 
@@ -107,7 +108,7 @@ class VerlEngine:
     def explain(self, config: RunConfig, registry: Any) -> str:
         """verl's whole configuration, and our key for each changed value; starts nothing."""
         os.environ.update(self._environment(config))
-        parts = TaskParts.make(config, registry)
+        parts = task_parts(config, registry)
         model = config.model or "the plugin's own tiny model"
         place = Place(model, config.out or Path("runs/TIME-PLUGIN"), "SYNC")
         held_out = len(parts.held_out(required=False))
@@ -225,7 +226,9 @@ def _check_scorers(parts: TaskParts) -> None:
 def _check_estimator(parts: TaskParts) -> None:
     """Refuse several rows with an estimator that would count each row of a trajectory as an attempt."""
     advantage = parts.config.train.advantage
-    rows = has_agent(parts.task, parts.config.agent) or parts.config.rollout.context != "keep"
+    rows = any(
+        has_agent(each.task, each.config.agent) or each.config.rollout.context != "keep" for each in parts.each()
+    )
     if rows and ESTIMATORS.get(advantage, advantage) != "grpo":
         raise UsageError(
             f"train.advantage={advantage}: an attempt of an agent, or with rollout.context, has several sequences. "

@@ -16,7 +16,7 @@ from rlfactory_core.engines.verl.pool import Pool, check_gpus
 from rlfactory_core.engines.verl.run_payload import Payload
 from rlfactory_core.errors import RlfactoryError, UsageError
 from rlfactory_core.reporting.progress import Progress
-from rlfactory_core.tasks.parts import TaskParts
+from rlfactory_core.tasks.opening import task_parts, task_resources
 from rlfactory_core.tasks.runtime import TaskResources
 from rlfactory_core.tasks.scorers import ServedModel
 
@@ -88,7 +88,7 @@ def report(payload: Payload, shared_file: str) -> NodeReport:
         )
     try:
         config, registry = payload.load_plugins()
-        resources = TaskResources(TaskParts.make(config, registry), payload.folder)
+        resources = task_resources(task_parts(config, registry), payload.folder)
         asyncio.run(open_and_close(resources))
     except Exception as error:  # noqa: BLE001 - any error of a task's own resources belongs into the report
         problems.append(f"{error}" if isinstance(error, RlfactoryError) else f"{type(error).__name__}: {error}")

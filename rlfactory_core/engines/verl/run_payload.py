@@ -9,8 +9,8 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from rlfactory_core.cache import cache_root
@@ -26,21 +26,21 @@ class Payload:
     """The description of a run for its processes.
 
     Args:
-        source: the text of a one-file plugin, which the other machines may not have; empty for other plugins.
+        sources: the texts of one-file plugins by their paths, which the other machines may not have.
         folder: the run's folder, on the driver's machine only.
     """
 
     config: RunConfig
     fingerprints: tuple[Fingerprint, ...]
     folder: str
-    source: str = ""
+    sources: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def make(cls, config: RunConfig, fingerprints: Sequence[Fingerprint], folder: Path) -> Payload:
         """Made by the driver."""
-        plugin = config.plugin
-        source = Path(plugin).expanduser().read_bytes().decode() if is_file(plugin) else ""
-        return cls(config, tuple(fingerprints), str(folder.resolve()), source)
+        files = filter(is_file, config.task_plugins)
+        sources = {plugin: Path(plugin).expanduser().read_bytes().decode() for plugin in files}
+        return cls(config, tuple(fingerprints), str(folder.resolve()), sources)
 
     def to_text(self) -> str:
         """As text without characters that are special in a configuration language."""
@@ -48,7 +48,7 @@ class Payload:
             "config": self.config.model_dump(mode="json"),
             "fingerprints": [asdict(item) for item in self.fingerprints],
             "folder": self.folder,
-            "source": self.source,
+            "sources": dict(self.sources),
         }
         return base64.b64encode(zlib.compress(json.dumps(data).encode())).decode()
 
@@ -57,7 +57,7 @@ class Payload:
         """The inverse of `to_text`."""
         data = json.loads(zlib.decompress(base64.b64decode(text)))
         prints = tuple(Fingerprint(**item) for item in data["fingerprints"])
-        return cls(validate_section(RunConfig, data["config"]), prints, data["folder"], data["source"])
+        return cls(validate_section(RunConfig, data["config"]), prints, data["folder"], data["sources"])
 
     def load_plugins(self) -> tuple[RunConfig, Registry]:
         """Load the plugins in a worker; returns the configuration for this machine, and the plugins.
@@ -66,22 +66,24 @@ class Payload:
             PluginError: a plugin is missing, broken or differs from the driver's; the message names the file.
         """
         config, prints = self.config, self.fingerprints
-        if self.source and not Path(config.plugin).expanduser().is_file():
-            config, prints = self._with_written_plugin()
+        for plugin in self.sources:
+            if not Path(plugin).expanduser().is_file():
+                config, prints = self._written(plugin, config, prints)
         registry = Registry()
         registry.load_for_worker(prints)
         return config, registry
 
-    def _with_written_plugin(self) -> tuple[RunConfig, tuple[Fingerprint, ...]]:
+    def _written(
+        self, plugin: str, config: RunConfig, prints: tuple[Fingerprint, ...]
+    ) -> tuple[RunConfig, tuple[Fingerprint, ...]]:
         """Write a one-file plugin that this machine lacks to its cache, under the plugin's name."""
-        plugin = self.config.plugin
-        mine = next(item for item in self.fingerprints if item.plugin == _qualified(plugin))
+        mine = next(item for item in prints if item.plugin == _qualified(plugin))
         path = cache_root() / "plugins" / mine.digest / Path(plugin).name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(self.source.encode())
+        path.write_bytes(self.sources[plugin].encode())
         moved = Fingerprint(str(path), mine.distribution, mine.version, mine.files)
-        others = tuple(item for item in self.fingerprints if item is not mine)
-        return self.config.model_copy(update={"plugin": str(path)}), (*others, moved)
+        others = tuple(item for item in prints if item is not mine)
+        return config.with_plugin(plugin, str(path)), (*others, moved)
 
 
 def _qualified(plugin: str) -> str:

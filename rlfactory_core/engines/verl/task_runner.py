@@ -26,8 +26,8 @@ from rlfactory_core.engines.verl.trainer import watched
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.loggers import open_loggers
 from rlfactory_core.reporting.progress import Progress
+from rlfactory_core.tasks.opening import task_parts, task_resources
 from rlfactory_core.tasks.parts import TaskParts
-from rlfactory_core.tasks.runtime import TaskResources
 
 END_S = 30.0  # for vLLM to end
 
@@ -44,7 +44,7 @@ class TaskRunner:
         configure_verl_logging()
         payload = Payload.from_text(str(config.data[FIELD]))
         run, registry = payload.load_plugins()
-        parts = TaskParts.make(run, registry)
+        parts = task_parts(run, registry)
         folder = RunFolder(Path(payload.folder))
         loggers = open_loggers(run.loggers, folder, run.model_dump(mode="json"), resume_step)
         earlier = None if resume_step is None else read_state(folder.checkpoints, resume_step)
@@ -101,7 +101,7 @@ def _use_pool(served: Served, config: Any, parts: TaskParts, progress: Progress)
     """
     with open_dict(config):
         config.data[POOL_FIELD] = served.to_text()
-    asyncio.run(open_and_close(TaskResources(parts), progress, served))
+    asyncio.run(open_and_close(task_resources(parts), progress, served))
 
 
 def _end_servers(trainer: Any) -> None:

@@ -15,8 +15,8 @@ from rlfactory_core.engines.verl.pool import Served
 from rlfactory_core.engines.verl.rollout_request import RolloutRequest
 from rlfactory_core.engines.verl.run_payload import Payload
 from rlfactory_core.engines.verl.sampler import ServerSampler
-from rlfactory_core.tasks.parts import TaskParts
-from rlfactory_core.tasks.runtime import TaskResources, TaskRuntime
+from rlfactory_core.tasks.opening import task_parts, task_resources
+from rlfactory_core.tasks.runtime import TaskRuntime
 from rlfactory_core.types import Fault, FaultKind, StopReason, Trajectory
 from rlfactory_core.utils.garbage import collect_rarely
 from rlfactory_core.utils.seeds import derive_seed
@@ -34,8 +34,8 @@ class WorkerRuntime:
 
     def __init__(self, payload: Payload, tokenizer: Any, pool: Served | None = None) -> None:
         self.config, registry = payload.load_plugins()
-        self.parts = TaskParts.make(self.config, registry)
-        self.resources = TaskResources(self.parts, payload.folder)
+        self.parts = task_parts(self.config, registry)
+        self.resources = task_resources(self.parts, payload.folder)
         self.chat = configured_format(self.config.chat, registry, tokenizer)
         self.chat.prove()
         folder = Path(payload.folder)
@@ -76,8 +76,7 @@ class WorkerRuntime:
         )
 
     async def _open(self) -> TaskRuntime:
-        await self.resources.open(run=self._run, served=self._pool)
-        return TaskRuntime(self.parts, self.resources, self.chat)
+        return (await self.resources.open(run=self._run, served=self._pool)).with_chat(self.chat)
 
 
 @lru_cache(maxsize=1)

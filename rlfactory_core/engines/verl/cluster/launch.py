@@ -22,7 +22,7 @@ from rlfactory_core.engines.verl.pool import Pool
 from rlfactory_core.engines.verl.run_payload import Payload
 from rlfactory_core.errors import RlfactoryError, RunStopped, TrainingError, UsageError
 from rlfactory_core.reporting.progress import Progress
-from rlfactory_core.tasks.runtime import TaskResources
+from rlfactory_core.tasks.opening import task_resources
 
 POLL_S = 0.3
 STARTS = 3  # attempts: Ray's raylet gives its agent 15 s (ray-project/ray#65983), too few on a busy machine
@@ -63,7 +63,7 @@ def run_job(job: Job, run: EngineRun) -> dict[str, Any]:
     stop.clear()
     alone = VerlConfig.of(run.config).only_this_machine
     if alone:  # before Ray, which takes longer
-        asyncio.run(open_and_close(TaskResources(run.parts, job.payload.folder), run.progress))
+        asyncio.run(open_and_close(task_resources(run.parts, job.payload.folder), run.progress))
     with _ray(job, run) as logs:
         try:
             if not alone:
