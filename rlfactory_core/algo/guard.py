@@ -8,6 +8,7 @@ from math import fsum, isfinite
 
 Row = Mapping[str, float | None]
 
+STOPPED_BY = "train.guard: "  # the beginning of the reason for a stop
 STEPS = 5  # that are looked at, and as many at the beginning of the run, with which they are compared
 ENTROPY = 0.01  # nats a token
 SHORTER, FEWER_CALLS = 0.3, 0.2  # of what it was

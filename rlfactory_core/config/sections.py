@@ -205,9 +205,10 @@ class TrainConfig(Section):
     """How many updates the sampling weights may lag behind; 0: on-policy."""
     truncate_weight: Annotated[float, Field(gt=0.0)] = 2.0
     """Upper bound of the importance weights when staleness > 0."""
-    guard: Literal["warn", "stop"] = "warn"
+    guard: Literal["warn", "stop", "rollback"] = "warn"
     """What happens when entropy, length or the use of tools collapse, sampling and training differ, all is masked, or a
-    rewarded score rises while one of weight 0 falls. stop: the run stops after the step, which is saved."""
+    rewarded score rises while one of weight 0 falls. stop: the run stops after the step, which is saved. rollback: it
+    goes back to the last checkpoint before that, once, and on with half the learning rate; the next time it stops."""
     max_skipped: Positive = 5
     """Steps in a row without an update (NaN, exploding gradient, too many masked) after which the run stops."""
     explode_norm: Annotated[float, Field(gt=0.0)] = 1e4

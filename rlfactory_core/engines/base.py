@@ -58,6 +58,9 @@ class EngineTraits:
     """Gives what ``--dry-run`` shows after the configuration."""
     converse: Callable[[EngineRun, Conversation], None] | None = None
     """Opens the task and the model, awaits the conversation with them, and closes them: for ``rlfactory play``."""
+    roll_back: Callable[[RunFolder, int], int | None] | None = None
+    """Deletes a run's checkpoints after a step and returns the step of the newest one left, for train.guard=rollback.
+    If none would be left it deletes nothing and returns None."""
     memory: Callable[[RunConfig, ModelSize], Sequence[MemoryPhase]] | None = None
     """Gives what `rlfactory memory` shows of a configuration that `Engine.prepare` has not completed yet."""
 

@@ -228,6 +228,8 @@ def _facts(run: RunData) -> list[tuple[str, str]]:
     facts.append(("steps", f"{merged.get('steps', last_step):,.0f}"))
     if run.summary.get("ended"):
         facts.append(("ended", str(run.summary["ended"]["text"])))
+    if back := run.summary.get("rolled_back"):
+        facts.append(("went back", f"from step {back['from']} to step {back['to']}, with train.lr={back['lr']:g}"))
     facts += [("warning", text) for text in run.summary.get("warnings") or ()]
     if merged.get("seconds") is not None:
         facts.append(("time", seconds_text(merged["seconds"])))

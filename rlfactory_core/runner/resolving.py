@@ -14,7 +14,7 @@ from rlfactory_core.algo.until import SAMPLED, check_goals
 from rlfactory_core.config import RewardConfig, RunConfig
 from rlfactory_core.config.loading import dump_yaml, load_yaml, merge, parse_override, validate_section
 from rlfactory_core.engines.base import Engine, EngineFactoryTraits, EngineTraits
-from rlfactory_core.errors import UsageError
+from rlfactory_core.errors import ConfigError, UsageError
 from rlfactory_core.plugins.declared import declared
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.protocols import RewardFactoryTraits
@@ -233,6 +233,10 @@ def check(parts: TaskParts) -> Prepared:
     if not traits.serves_pools and parts.scorers.pools:
         engines = [item for item in registry.registered("engine") if item.name != config.engine]
         parts.scorers.refuse_pools([item.name for item in engines if getattr(item.make(), "serves_pools", False)])
+    if config.train.guard == "rollback" and traits.roll_back is None:
+        raise ConfigError(
+            f"train.guard=rollback: the {config.engine} engine does not go back to an earlier checkpoint. Use stop."
+        )
     return Prepared(replace(parts, config=engine.prepare(config)), engine, traits)
 
 

@@ -30,6 +30,7 @@ from rlfactory_core.runner.resolving import (
     refuse_other_engines,
     run_config,
 )
+from rlfactory_core.runner.rollback import ROLLED_BACK, rolled_back
 from rlfactory_core.utils.interrupt import stop_on_interrupt
 
 
@@ -121,12 +122,14 @@ def _train(prepared: Prepared, folder: RunFolder, progress: Progress, *, resume:
                 EngineRun(prepared.config, prepared.registry, folder, progress, resume, stop, prepared.parts)
             )
         except RunStopped as stopped:
+            if (back := rolled_back(prepared, folder, stop, progress)) is not None:
+                return _train(back, folder, progress, resume=True)
             write_report(folder, plugin_sections(prepared.registry))
             saved = (folder.checkpoints / "latest").exists()
             resumed = f"Go on with: rlfactory run --resume {folder.path}"
             ended = RunStopped(f"{stopped} {resumed if saved else 'Start it anew: there is no checkpoint.'}")
             ended.exit_code = stop.exit_code
             raise ended from None
-    folder.write_summary(summary)
+    folder.write_summary(summary | ({ROLLED_BACK: back} if (back := folder.read_summary().get(ROLLED_BACK)) else {}))
     write_report(folder, plugin_sections(prepared.registry))
     return folder

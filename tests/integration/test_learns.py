@@ -55,3 +55,21 @@ def test_the_guard_stops_a_policy_that_hacks_its_reward_before_it_has_converged(
     assert said in outcome.out
     assert said in outcome.err  # why it stopped
     assert (run / "checkpoints" / f"step-{len(rows)}").is_dir()
+
+
+def test_the_guard_goes_back_once_and_on_with_a_lower_learning_rate(cli: Cli, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    options = ("eval.every=0", "eval.limit=8", "eval.sampled=false", "train.guard=rollback", "checkpoint.every=4")
+    outcome = cli("run", "--plugin", TINY_TASK, "train.workers=1", *HACKED, *options, "--steps", "60", "--out", run)
+    assert outcome.code == 130, outcome.err  # half the learning rate only makes it slower to hack this reward
+    back = summary(run)["rolled_back"]
+    assert back["to"] <= back["from"] - 5
+    assert back["to"] % 4 == 0
+    assert back["lr"] == pytest.approx(1e-4)
+    assert f"The run goes back to step {back['to']}, and on with train.lr=0.0001." in outcome.out
+    rows = metrics(run)
+    assert [row["step"] for row in rows] == list(range(1, len(rows) + 1))
+    assert rows[back["to"]]["lr"] == pytest.approx(1e-4)
+    assert rows[back["to"] - 1]["lr"] == pytest.approx(2e-4)
+    assert rows[-1]["guard/reward"] == 1.0  # the second time it stops
+    assert "goes back" not in cli("run", "--resume", run, "--steps", str(len(rows) + 1)).out

@@ -16,10 +16,12 @@ from rlfactory_core.engines.local.local_run import LocalRun, opened
 from rlfactory_core.engines.local.memory import memory
 from rlfactory_core.engines.local.model.loading import choose_device, quiet_transformers
 from rlfactory_core.engines.local.tiny.default_model import MOST_WORKERS
+from rlfactory_core.engines.local.training.checkpoint import roll_back
 from rlfactory_core.engines.local.training.losses import LOSSES
 from rlfactory_core.engines.local.training.processes import worker_processes
 from rlfactory_core.engines.local.training.workers import Compute, Workers
 from rlfactory_core.errors import ConfigError, UsageError, nearest
+from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.utils.cpu import usable_cores
 
 T = TypeVar("T")
@@ -29,6 +31,9 @@ class LocalEngine:
     """Trains in this process, and for a small model on the CPU also in further processes like it."""
 
     memory = staticmethod(memory)
+
+    def roll_back(self, folder: RunFolder, step: int) -> int | None:
+        return roll_back(folder.checkpoints, step)
 
     def prepare(self, config: RunConfig) -> RunConfig:
         device = choose_device(config.device)

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from rlfactory_core.algo.guard import STOPPED_BY
 from rlfactory_core.algo.mixing import prompt_sampler
 from rlfactory_core.algo.until import Ended
 from rlfactory_core.context import RunContext
@@ -140,14 +141,15 @@ class LocalRun:
 
     async def _train(self, first: int, last: int) -> Outcome:
         learner, progress, checkpoint = self.learner(), self.run.progress, self.run.config.checkpoint
+        guard = self.run.config.train.guard
 
         def on_step(result: StepResult) -> None:
             assert self.recorder is not None
             texts = stored(result.groups, self.rollouts.runtime.chat.decode)
             warned = len(self.recorder.warned)
             self.recorder.step(result.step, result.groups, result.metrics, texts)
-            if self.run.config.train.guard == "stop" and len(self.recorder.warned) > warned:
-                self.run.stop.request(f"train.guard: {self.recorder.warned[-1]}")
+            if guard != "warn" and len(self.recorder.warned) > warned:
+                self.run.stop.request(f"{STOPPED_BY}{self.recorder.warned[-1]}")
 
         def save(step: int, pending: Sequence[int] = ()) -> None:
             assert self.recorder is not None
@@ -155,7 +157,8 @@ class LocalRun:
             adapters = adapter_weights(self.policy.model)
             state = TrainerState(step, learner.optimizer.state_dict(), totals, adapters, list(pending), trainer.state())
             folder, tokenizer = self.run.folder.checkpoints, self.start.tokenizer
-            save_checkpoint(folder, self.policy.model, tokenizer, state, keep=checkpoint.keep)
+            keep = checkpoint.keep + (guard == "rollback")  # the one of the stop is of no use then
+            save_checkpoint(folder, self.policy.model, tokenizer, state, keep=keep)
 
         self.run.stop.armed = True
         progress.stage("train", last, "step")

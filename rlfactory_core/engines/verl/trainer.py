@@ -9,6 +9,7 @@ from verl.trainer.ppo.v1 import get_trainer_cls
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
 from rlfactory_core.algo.evaluation import EvalPass
+from rlfactory_core.algo.guard import STOPPED_BY
 from rlfactory_core.algo.until import Ended, Until
 from rlfactory_core.engines.recorder import evaluation_passes
 from rlfactory_core.engines.verl.aggregation import weigh_trajectories
@@ -113,7 +114,7 @@ class Watching(PPOTrainer):
     def on_step_begin(self) -> None:
         super().on_step_begin()
         if self._run.train.guard == "stop" and self.recorder.warned:  # by the step before
-            self.stop.ask(f"train.guard: {self.recorder.warned[-1]}")
+            self.stop.ask(f"{STOPPED_BY}{self.recorder.warned[-1]}")
 
     def _save_step(self) -> None:
         """Save the step that has just ended, if verl has not."""

@@ -75,6 +75,18 @@ def checkpoints(folder: Path) -> list[Path]:
     return sorted(found, key=lambda path: -int(path.name.removeprefix("step-")))
 
 
+def roll_back(folder: Path, step: int) -> int | None:
+    """Delete the checkpoints after a step; see `EngineTraits.roll_back`."""
+    found = checkpoints(folder)
+    good = [path for path in found if int(path.name.removeprefix("step-")) <= step]
+    if not good:
+        return None
+    replace_link(folder / LATEST, good[0].name)
+    for later in found[: -len(good)]:
+        _remove(later)
+    return int(good[0].name.removeprefix("step-"))
+
+
 def load_state(checkpoint: Path) -> TrainerState:
     """Raises `CheckpointError` if the file is missing or damaged."""
     try:

@@ -1,0 +1,43 @@
+"""``train.guard=rollback``: a run that goes wrong goes on from its last good checkpoint, once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rlfactory_core.algo.guard import STEPS, STOPPED_BY
+from rlfactory_core.reporting.folder import RunFolder
+from rlfactory_core.reporting.progress import Progress
+from rlfactory_core.runner.folders import save_config
+from rlfactory_core.runner.resolving import Prepared, check, find_parts
+from rlfactory_core.utils.interrupt import StopRequest
+
+ROLLED_BACK = "rolled_back"  # in summary.json
+LOWER = 0.5  # times the learning rates
+
+
+def rolled_back(prepared: Prepared, folder: RunFolder, stop: StopRequest, progress: Progress) -> Prepared | None:
+    """The run as it goes on after the guard has stopped it; None if it does not.
+
+    The guard compares steps, so what it finds began up to `STEPS` steps before; a good checkpoint is older than those.
+    """
+    config, go_back = prepared.config, prepared.traits.roll_back
+    if (
+        config.train.guard != "rollback"
+        or go_back is None
+        or stop.interrupted
+        or not stop.reason.startswith(STOPPED_BY)
+    ):
+        return None
+    found = int(folder.read_metrics()[-1]["step"] or 0)
+    step = go_back(folder, found - STEPS)
+    if step is None:
+        progress.say(f"train.guard=rollback: no checkpoint is older than step {found - STEPS}; see checkpoint.every.")
+        return None
+    lr, muon_lr = LOWER * config.train.lr, LOWER * config.train.muon_lr
+    train = config.train.model_copy(update={"lr": lr, "muon_lr": muon_lr, "guard": "stop"})
+    config = config.model_copy(update={"train": train})
+    save_config(config, prepared.registry, folder)
+    why = stop.reason.removeprefix(STOPPED_BY)
+    folder.write_summary({**folder.read_summary(), ROLLED_BACK: {"from": found, "to": step, "lr": lr, "why": why}})
+    progress.say(f"{why} The run goes back to step {step}, and on with train.lr={lr:g}.")
+    return replace(check(find_parts(prepared.registry, config)), traits=prepared.traits)
