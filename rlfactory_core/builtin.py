@@ -58,6 +58,24 @@ def rlfactory_chat_formats(register: Register) -> None:
 
 
 @hookimpl
+def rlfactory_advantages(register: Register) -> None:
+    algo = "rlfactory_core.algo"
+    register("grpo", lazy.Lazy(f"{algo}.advantages:GRPO"))
+    register("dr_grpo", lazy.Lazy(f"{algo}.advantages:DR_GRPO"))
+    register("rloo", lazy.Lazy(f"{algo}.advantages:RLOO"))
+    register("turn_grpo", lazy.Lazy(f"{algo}.turn_advantages:turn_grpo"))
+    register("turn_rloo", lazy.Lazy(f"{algo}.turn_advantages:turn_rloo"))
+    register("gigpo", lazy.Lazy(f"{algo}.turn_advantages:gigpo"))
+
+
+@hookimpl
+def rlfactory_loss_functions(register: Register) -> None:
+    losses = "rlfactory_core.engines.local.training.losses"
+    for name in ("ppo", "gspo", "cispo", "sapo"):
+        register(name, lazy.Lazy(f"{losses}.{name}:{name}"))
+
+
+@hookimpl
 def rlfactory_prompt_samplers(register: Register) -> None:
     register("uniform", lazy.Lazy("rlfactory_core.algo.schedule:UniformPrompts"))
     register("difficulty", lazy.Lazy("rlfactory_core.algo.difficulty:DifficultyPrompts"))

@@ -62,6 +62,16 @@ class Hookspecs:
         """``factory() -> Engine``; optional attributes: `engines.EngineFactoryTraits` and `engines.EngineTraits`."""
 
     @hookspec
+    def rlfactory_advantages(self, register: Register) -> None:
+        """Takes an `algo.advantages.Advantage` instead of a factory: ``advantage(trajectories, credit)`` gives each
+        attempt of a group one number for each turn. For ``train.advantage``, with the embedded engine."""
+
+    @hookspec
+    def rlfactory_loss_functions(self, register: Register) -> None:
+        """Takes a policy loss instead of a factory: ``loss(tokens: Tokens, clip: Clip) -> TokenLoss``, with tensors of
+        PyTorch. For ``train.loss``, with the embedded engine; the types are in `engines.local.training.losses`."""
+
+    @hookspec
     def rlfactory_prompt_samplers(self, register: Register) -> None:
         """``factory(samples: Sequence[Sample], per_step: int, seed: int) -> PromptSampler``, for ``train.prompts``; the
         protocol is in `algo.prompts`."""

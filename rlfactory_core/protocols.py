@@ -108,6 +108,7 @@ class EnvStart:
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...] = ()
     info: Mapping[str, Any] = field(default_factory=dict)  # as in `EnvStep`
+    state: str = ""  # likewise
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +120,7 @@ class EnvStep:
     reward: float = 0.0
     results: tuple[ToolResult, ...] = ()
     info: Mapping[str, Any] = field(default_factory=dict)  # state for scorers as JSON data: `Trajectory.info`
+    state: str = ""  # names the state in which the next turn begins; train.advantage=gigpo compares turns by it
 
 
 class Env(Protocol):

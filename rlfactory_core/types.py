@@ -239,6 +239,7 @@ class Turn:
     row: int = 0  # the `Row` of the trajectory that it belongs to
     fork: str = ""  # why it begins a row of its own, such as ``edited_history``; empty in a trajectory's first row
     versions: tuple[int, ...] = ()  # as in `SampledTokens`
+    state: str = ""  # of the environment when the turn began, see `protocols.EnvStep`
 
     @property
     def token_versions(self) -> tuple[int, ...]:

@@ -1,21 +1,40 @@
-"""Advantages of a group of attempts at the same sample, by name."""
+"""Advantages of a group of attempts at the same sample, one for each turn, by name."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import fsum, sqrt
 
 from rlfactory_core.errors import ConfigError, nearest
+from rlfactory_core.types import Trajectory
 
 _EQUAL = 1e-9  # rewards that differ by less are equal: weighted sums carry rounding
-_EPS = 1e-6
+EPS = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Credit:
+    """The keys of ``train`` that an advantage by turn reads."""
+
+    gamma: float = 1.0  # discount of a later turn's reward
+    turn_weight: float = 1.0  # of gigpo's comparison of turns, beside that of whole attempts
+
+
+NO_DISCOUNT = Credit()
+
+Advantage = Callable[[Sequence[Trajectory], Credit], Sequence[Sequence[float]]]
+"""Gives each attempt of a group one number for each turn, which all tokens of the turn get.
+
+It gets the attempts that no fault masks, two or more. It is registered by ``rlfactory_advantages``.
+"""
 
 
 def grpo(rewards: Sequence[float]) -> list[float]:
     """(r - mean) / (std + 1e-6), std with n - 1: GRPO, Shao et al. 2024 (DeepSeekMath, arXiv 2402.03300)."""
     centred = dr_grpo(rewards)
     std = sqrt(fsum(value * value for value in centred) / max(1, len(rewards) - 1))
-    return [value / (std + _EPS) for value in centred]
+    return [value / (std + EPS) for value in centred]
 
 
 def dr_grpo(rewards: Sequence[float]) -> list[float]:
@@ -32,10 +51,11 @@ def rloo(rewards: Sequence[float]) -> list[float]:
 
 
 ADVANTAGES: dict[str, Callable[[Sequence[float]], list[float]]] = {"grpo": grpo, "dr_grpo": dr_grpo, "rloo": rloo}
+"""Those of whole attempts."""
 
 
 def check_advantage(name: str) -> None:
-    """Refuse an unknown name before anything is sampled.
+    """Refuse an unknown advantage of whole attempts before anything is sampled.
 
     Raises:
         ConfigError: with the nearest known name.
@@ -61,3 +81,17 @@ def group_advantages(name: str, rewards: Sequence[float]) -> list[float]:
     """
     check_advantage(name)
     return [0.0] * len(rewards) if all_equal(rewards) else ADVANTAGES[name](rewards)
+
+
+@dataclass(frozen=True, slots=True)
+class WholeAttempts:
+    """An `Advantage` whose turns all have that of their attempt."""
+
+    name: str  # in `ADVANTAGES`
+
+    def __call__(self, trajectories: Sequence[Trajectory], _credit: Credit) -> list[list[float]]:
+        values = group_advantages(self.name, [trajectory.reward for trajectory in trajectories])
+        return [[value] * len(each.turns) for each, value in zip(trajectories, values, strict=True)]
+
+
+GRPO, DR_GRPO, RLOO = WholeAttempts("grpo"), WholeAttempts("dr_grpo"), WholeAttempts("rloo")

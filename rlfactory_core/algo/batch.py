@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from rlfactory_core.algo.advantages import check_advantage, group_advantages
+from rlfactory_core.algo.advantages import NO_DISCOUNT, Advantage, Credit, WholeAttempts, check_advantage
 from rlfactory_core.algo.aggregation import Aggregation, trajectory_weights
 from rlfactory_core.algo.masking import is_trained
 from rlfactory_core.types import Group, Row, TrainBatch, TrainSequence, Trajectory
@@ -14,12 +14,13 @@ from rlfactory_core.types import Group, Row, TrainBatch, TrainSequence, Trajecto
 def build_batches(
     groups: Iterable[Group],
     *,
-    advantage: str,
+    advantage: str | Advantage,
     updates: int,
     microbatch_tokens: int,
     seed: int,
     aggregation: Aggregation = "token",
     max_tokens: int = 1,
+    credit: Credit = NO_DISCOUNT,
 ) -> tuple[TrainBatch, ...]:
     """Compute advantages, select the sequences with a gradient, shuffle them by ``seed``, and cut them into batches.
 
@@ -31,23 +32,25 @@ def build_batches(
     ``microbatch_tokens``. A sequence longer than that has a micro-batch of its own.
 
     Args:
+        advantage: a function, or the name of one that compares whole attempts.
         max_tokens: the most tokens that a trajectory may have, for the aggregation ``constant``.
 
     Raises:
         ConfigError: unknown ``advantage``.
     """
-    check_advantage(advantage)
-    with_gradient: list[tuple[Trajectory, float]] = []
+    if isinstance(advantage, str):
+        check_advantage(advantage)
+        advantage = WholeAttempts(advantage)
+    with_gradient: list[tuple[Trajectory, Sequence[float]]] = []
     for group in filter(is_trained, groups):
         live = [trajectory for trajectory in group.trajectories if not trajectory.masked]
-        rewards = [trajectory.reward for trajectory in live]
-        for trajectory, value in zip(live, group_advantages(advantage, rewards), strict=True):
-            if value and trajectory.num_sampled:
-                with_gradient.append((trajectory, value))
+        for trajectory, values in zip(live, advantage(live, credit), strict=True):
+            if trajectory.num_sampled and any(values):
+                with_gradient.append((trajectory, values))
     weights = trajectory_weights(aggregation, [each.num_sampled for each, _ in with_gradient], max_tokens)
     trajectories = [
-        [_sequence(row, value * weight) for row in trajectory.rows]
-        for (trajectory, value), weight in zip(with_gradient, weights, strict=True)
+        [_sequence(row, [value * weight for value in own]) for row, own in _by_row(trajectory, values)]
+        for (trajectory, values), weight in zip(with_gradient, weights, strict=True)
     ]
     random.Random(seed).shuffle(trajectories)
     parts = min(updates, len(trajectories))
@@ -55,12 +58,26 @@ def build_batches(
     return tuple(_batch(sequences, microbatch_tokens) for sequences in batches)
 
 
-def _sequence(row: Row, advantage: float) -> TrainSequence:
-    mask = row.loss_mask
+def _by_row(trajectory: Trajectory, values: Sequence[float]) -> Iterator[tuple[Row, list[float]]]:
+    """The rows, each with the values of its turns."""
+    by_row: dict[int, list[float]] = {}
+    for turn, value in zip(trajectory.turns, values, strict=True):
+        by_row.setdefault(turn.row, []).append(value)
+    return zip(trajectory.rows, by_row.values(), strict=True)
+
+
+def _sequence(row: Row, values: Sequence[float]) -> TrainSequence:
+    """
+    Args:
+        values: the advantage of each turn.
+    """
+    advantages: list[float] = []
+    for turn, value in zip(row.turns, values, strict=True):
+        advantages += [0.0] * len(turn.context_ids) + [value] * len(turn.sampled_ids)
     return TrainSequence(
         ids=row.ids,
-        loss_mask=mask,
-        advantages=tuple(advantage if own else 0.0 for own in mask),
+        loss_mask=row.loss_mask,
+        advantages=tuple(advantages),
         logprobs=row.logprobs,
         version=min(turn.version for turn in row.turns),
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from rlfactory_core.algo.advantages import all_equal
+from rlfactory_core.algo.advantages import GRPO, NO_DISCOUNT, Advantage, Credit
 from rlfactory_core.algo.masking import is_trained
 from rlfactory_core.types import Group
 
@@ -50,10 +50,13 @@ class PromptSampler(Protocol):
         ...
 
 
-def teaches_nothing(group: Group) -> bool:
-    """Whether all attempts got the same reward. A group that lost too many attempts to faults is another matter."""
-    live = [trajectory.reward for trajectory in group.trajectories if not trajectory.masked]
-    return is_trained(group) and all_equal(live)
+def teaches_nothing(group: Group, advantage: Advantage = GRPO, credit: Credit = NO_DISCOUNT) -> bool:
+    """Whether no turn of any attempt was better or worse than expected.
+
+    A group that lost too many attempts to faults is another matter.
+    """
+    live = [trajectory for trajectory in group.trajectories if not trajectory.masked]
+    return is_trained(group) and not any(map(any, advantage(live, credit)))
 
 
 def outcomes(groups: Iterable[Group], success: str, index: Mapping[str, int]) -> list[Played]:

@@ -181,9 +181,18 @@ class TrainConfig(Section):
     refill_factor: Annotated[int, Field(ge=2)] = 2
     """With ``refill``, the most groups that are played for one that is wanted."""
     advantage: str = "grpo"
-    """One of grpo, dr_grpo, rloo; an engine may have more, such as gae (PPO)."""
+    """Of whole attempts: grpo, dr_grpo or rloo. By turn: turn_grpo, turn_rloo or gigpo. Or a name that a plugin
+    registers; an engine may have more, such as gae (PPO)."""
+    gamma: Fraction = 1.0
+    """For gigpo, turn_grpo and turn_rloo: discount of a later turn's reward. For gae: of a later token's."""
+    lam: Fraction = 1.0
+    """For advantage=gae: between one-step (0) and whole returns (1)."""
+    critic_lr: Annotated[float, Field(gt=0.0)] = 1e-5
+    """For advantage=gae: learning rate of the critic (AdamW)."""
+    turn_weight: Annotated[float, Field(ge=0.0)] = 1.0
+    """For advantage=gigpo: weight of the comparison of turns, beside that of whole attempts."""
     loss: str = "ppo"
-    """The policy loss: ppo, gspo, cispo or sapo; an engine may have more."""
+    """The policy loss: ppo, gspo, cispo or sapo, or a name that a plugin registers; an engine may have more."""
     aggregation: Literal["token", "trajectory", "constant"] = "token"
     """What weighs the same in the loss: each sampled token, or each trajectory, whatever its length."""
     lr: Annotated[float, Field(gt=0.0)] = 1e-6
@@ -377,8 +386,6 @@ class EngineSection(Section):
     """Keys that ``rlfactory run`` has an option for: ``--batch-size`` for ``batch_size``."""
     after_dashes: ClassVar[str] = ""
     """The key, a list, that gets the words after ``--`` on that command line."""
-    renamed: ClassVar[Mapping[str, str]] = {}
-    """Former dotted name, which can still be given -> the key's name here."""
 
     @classmethod
     def of(cls, config: RunConfig) -> Self:

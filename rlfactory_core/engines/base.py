@@ -53,6 +53,7 @@ class EngineTraits:
     """Optional attributes of an engine; here the defaults."""
 
     serves_pools: bool = False  # it serves models for scorers, see `NeedsModelPool`
+    uses_algorithms: bool = False  # train.advantage and train.loss are registered names; else it checks them itself
     refuses_changed_plugins: bool = False  # it resumes a run only if the plugins' files are unchanged
     explain: Callable[[RunConfig, Registry], str] | None = None
     """Gives what ``--dry-run`` shows after the configuration."""

@@ -37,6 +37,7 @@ from rlfactory_core.plugins.lazy import Lazy
 Kind = Literal[
     "task", "env", "tool_manager", "reward_scorer", "verifier", "chat_format", "engine", "command",
     "config_section", "report_section", "trajectory_section", "recipe", "diagnostic", "prompt_sampler",
+    "advantage", "loss_function",
 ]  # fmt: skip
 KINDS: tuple[Kind, ...] = get_args(Kind)
 

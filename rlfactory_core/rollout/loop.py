@@ -157,6 +157,7 @@ async def play_episode(episode: Episode, speaker: Speaker) -> Trajectory:
     try:
         start = await ask_env(env, "start", EnvStart)
         info.update(start.info)
+        state = start.state
         speaker.start(start)
         calls_left = limits.max_tool_calls
         for number in count():
@@ -175,7 +176,8 @@ async def play_episode(episode: Episode, speaker: Speaker) -> Trajectory:
             before = time.perf_counter()
             step = await _step(env, turn, calls_left)
             tools_s = time.perf_counter() - before
-            turns.append(replace(turn, results=step.results, reward=step.reward, tools_s=tools_s))
+            turns.append(replace(turn, results=step.results, reward=step.reward, tools_s=tools_s, state=state))
+            state = step.state
             faults += _faults(step, len(turns) - 1)
             info.update(step.info)
             if step.stop is not None:

@@ -170,11 +170,6 @@ def _read_engine_keys(data: Mapping[str, Any], registry: Registry) -> dict[str, 
     """Moves the keys of engines, which a user writes under the engine's name, to the sections of plugins."""
     found = merge(data)
     own = {name: found.pop(name) for name in registry.engine_sections() if name in found}
-    for engine, section in registry.engine_sections().items():
-        for old, name in section.renamed.items():
-            place, _, key = old.rpartition(".")
-            if isinstance(found.get(place), dict) and key in found[place]:
-                own = merge({engine: {name: found[place].pop(key)}}, own)
     return merge(found, {"plugins": own}) if own else found
 
 
@@ -233,6 +228,9 @@ def check(parts: TaskParts) -> Prepared:
     if not traits.serves_pools and parts.scorers.pools:
         engines = [item for item in registry.registered("engine") if item.name != config.engine]
         parts.scorers.refuse_pools([item.name for item in engines if getattr(item.make(), "serves_pools", False)])
+    if traits.uses_algorithms:
+        registry.find(config.train.advantage, "advantage")
+        registry.find(config.train.loss, "loss_function")
     if config.train.guard == "rollback" and traits.roll_back is None:
         raise ConfigError(
             f"train.guard=rollback: the {config.engine} engine does not go back to an earlier checkpoint. Use stop."

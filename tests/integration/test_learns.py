@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from runs import TINY_TASK, Cli, metrics, summary
+from runs import TINY_TASK, Cli, metrics, repeatable, summary
 
 pytestmark = pytest.mark.slow
 
@@ -73,3 +73,51 @@ def test_the_guard_goes_back_once_and_on_with_a_lower_learning_rate(cli: Cli, tm
     assert rows[back["to"] - 1]["lr"] == pytest.approx(2e-4)
     assert rows[-1]["guard/reward"] == 1.0  # the second time it stops
     assert "goes back" not in cli("run", "--resume", run, "--steps", str(len(rows) + 1)).out
+
+
+OWN = """
+
+@hookimpl
+def rlfactory_advantages(register):
+    from rlfactory_core.algo.advantages import GRPO
+
+    register("my-grpo", lambda trajectories, credit: GRPO(trajectories, credit))
+    register("nothing", lambda trajectories, credit: [[0.0] * len(each.turns) for each in trajectories])
+
+
+@hookimpl
+def rlfactory_loss_functions(register):
+    def mine(tokens, clip):
+        from rlfactory_core.engines.local.training.losses import ppo
+
+        return ppo(tokens, clip)
+
+    register("my-ppo", mine)
+"""
+
+
+def test_a_plugins_advantage_and_loss_are_those_that_train(cli: Cli, tmp_path: Path) -> None:
+    plugin = tmp_path / "own.py"
+    plugin.write_text(Path(TINY_TASK).read_text(encoding="utf-8") + OWN, encoding="utf-8")
+    small = (
+        "train.workers=1",
+        "rollout.deterministic=true",
+        "eval.limit=4",
+        "train.prompts_per_step=4",
+        "--steps",
+        "2",
+    )
+
+    def trained(*keys: str) -> list[dict[str, float]]:
+        out = tmp_path / "-".join(keys or ("usual",))
+        outcome = cli("run", "--plugin", plugin, *small, *keys, "--out", out)
+        assert outcome.code == 0, outcome.err
+        return repeatable(out)
+
+    usual = trained()
+    assert usual[0]["trained_tokens"]
+    assert trained("train.advantage=my-grpo", "train.loss=my-ppo") == usual
+    assert [row["trained_tokens"] for row in trained("train.advantage=nothing")] == [0.0, 0.0]
+    turns = trained("train.advantage=turn_rloo")
+    assert turns[0]["trained_tokens"]
+    assert turns[1]["reward"] != usual[1]["reward"] or turns[0]["loss"] != usual[0]["loss"]

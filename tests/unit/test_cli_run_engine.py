@@ -36,7 +36,6 @@ class Quiet(Task):
 class Notes(EngineSection):
     options = ("pace", "most_pages")
     after_dashes = "own_keys"
-    renamed = {"train.velocity": "pace"}
 
     pace: int = 1
     """How fast it writes."""
@@ -200,9 +199,8 @@ def test_an_engine_s_section_has_options_and_stands_under_its_name(
     found = shown(capsys, *command, "--pace", 2, "--most-pages=3", "--level=4")
     assert (found["noted"], found["task"]) == ({"pace": 2, "most_pages": 3, "own_keys": []}, {"level": 4})
     assert "verl" not in found
-    for given in ("noted.pace=5", "plugins.noted.pace=5", "train.velocity=5"):
+    for given in ("noted.pace=5", "plugins.noted.pace=5"):
         assert shown(capsys, *command, given)["noted"]["pace"] == 5
-    assert shown(capsys, *command, "noted.pace=5", "train.velocity=6")["noted"]["pace"] == 5
     assert "noted" not in shown(capsys, "--plugin", plugin, "--engine", "plain", "noted.pace=1")
 
 
@@ -221,7 +219,6 @@ def test_the_help_names_engines_and_their_options(capsys: pytest.CaptureFixture[
         (["--engine", "noted", "noted.pase=1"], "Unknown key 'noted.pase'. Did you mean 'noted.pace'?"),
         (["--engine", "noted", "noted=1"], "noted: got 1, expected a section of keys and values"),
         (["--engine", "noted", "--gpus=2"], "verl.gpus: the noted engine has none of these. Add --engine verl"),
-        (["--engine", "plain", "train.gamma=0.5"], "verl.gamma: the plain engine has none of these."),
         (["--engine", "plain", "--pace", "2", "--", "a=1"], "noted.pace, noted.own_keys: the plain engine has none"),
         (["--engine", "verll"], "No engine 'verll' is registered. Did you mean 'verl'?"),
         (["--engine", "plain", "nothed.pace=1"], "Unknown key 'nothed'."),

@@ -11,13 +11,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlfactory_core.config import RunConfig
-from rlfactory_core.engines.local.training.losses import LOSSES, Clip, Tokens
-from rlfactory_core.errors import ConfigError
+from rlfactory_core.engines.local.training.losses import Clip, PolicyLoss, Tokens
+from rlfactory_core.errors import PluginError
+from rlfactory_core.plugins.registry import Registry
 
 ROWS, LENGTH = 5, 7
 MASK = torch.ones(ROWS, LENGTH, dtype=torch.bool)
 MASK[1, 4:] = MASK[3, 1:] = False
+
+LOSSES: dict[str, PolicyLoss] = {item.name: item.factory for item in Registry(()).registered("loss_function")}
 
 
 def made() -> tuple[Tensor, Tensor, Tensor]:
@@ -126,12 +128,18 @@ def test_on_policy_the_slope_is_the_policy_gradients(name: str, advantage: float
     assert one(name, 0.0, advantage)[1] == pytest.approx(-advantage, rel=1e-5)
 
 
-def test_an_unknown_loss_is_refused_with_the_nearest_name() -> None:
-    from rlfactory_core.engines.local.engine import LocalEngine
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("train.loss=gpso", r"No loss function 'gpso' is registered\. Did you mean 'gspo'"),
+        ("train.advantage=turngrpo", r"No advantage 'turngrpo' is registered\. Did you mean 'turn_grpo'"),
+    ],
+)
+def test_an_unknown_name_is_refused_with_the_nearest(given: str, message: str) -> None:
+    from rlfactory_core.runner import prepare
 
-    config = RunConfig.model_validate({"plugin": "search", "train": {"loss": "gpso"}})
-    with pytest.raises(ConfigError, match=r"train\.loss is 'gpso', which is unknown\. Did you mean 'gspo'"):
-        LocalEngine().prepare(config)
+    with pytest.raises(PluginError, match=message):
+        prepare(None, ["plugin=search", given])
 
 
 def test_what_becomes_of_a_token_far_above_the_bound() -> None:

@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 
 import torch
 
-from rlfactory_core.algo.advantages import check_advantage
 from rlfactory_core.config import RunConfig
 from rlfactory_core.engines.base import Conversation, EngineRun
 from rlfactory_core.engines.local.local_run import LocalRun, opened
@@ -17,10 +16,9 @@ from rlfactory_core.engines.local.memory import memory
 from rlfactory_core.engines.local.model.loading import choose_device, quiet_transformers
 from rlfactory_core.engines.local.tiny.default_model import MOST_WORKERS
 from rlfactory_core.engines.local.training.checkpoint import roll_back
-from rlfactory_core.engines.local.training.losses import LOSSES
 from rlfactory_core.engines.local.training.processes import worker_processes
 from rlfactory_core.engines.local.training.workers import Compute, Workers
-from rlfactory_core.errors import ConfigError, UsageError, nearest
+from rlfactory_core.errors import ConfigError, UsageError
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.utils.cpu import usable_cores
 
@@ -31,17 +29,13 @@ class LocalEngine:
     """Trains in this process, and for a small model on the CPU also in further processes like it."""
 
     memory = staticmethod(memory)
+    uses_algorithms = True
 
     def roll_back(self, folder: RunFolder, step: int) -> int | None:
         return roll_back(folder.checkpoints, step)
 
     def prepare(self, config: RunConfig) -> RunConfig:
         device = choose_device(config.device)
-        check_advantage(config.train.advantage)
-        if config.train.loss not in LOSSES:
-            raise ConfigError(
-                f"train.loss is {config.train.loss!r}, which is unknown. {nearest(config.train.loss, LOSSES)}"
-            )
         if config.rollout.deterministic and config.train.staleness:
             raise ConfigError(
                 "rollout.deterministic=true needs train.staleness=0: rollouts that overlap with updates depend on time."

@@ -31,6 +31,7 @@ from rlfactory_core.engines.local.training.checkpoint import (
     save_checkpoint,
 )
 from rlfactory_core.engines.local.training.loss import LossOptions
+from rlfactory_core.engines.local.training.losses import PolicyLoss
 from rlfactory_core.engines.local.training.optim import Optimizer, OptimizerOptions
 from rlfactory_core.engines.local.training.rollouts import Rollouts
 from rlfactory_core.engines.local.training.trainer import Observer, Outcome, StepResult, Trainer
@@ -134,8 +135,9 @@ class LocalRun:
         optimizer = Optimizer(self.policy.model, options)
         if self.start.state is not None:
             optimizer.load_state_dict(self.start.state.optimizer)
+        policy_loss: PolicyLoss = self.run.registry.find(train.loss, "loss_function").factory
         truncate = train.truncate_weight if train.staleness else None
-        loss = LossOptions(train.clip_low, train.clip_high, train.kl, truncate, train.loss)
+        loss = LossOptions(train.clip_low, train.clip_high, train.kl, truncate, policy_loss)
         temperature = self.run.config.rollout.temperature
         return Learner(self.policy, optimizer, self.compute.workers, loss, reference=reference, temperature=temperature)
 

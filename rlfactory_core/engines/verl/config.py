@@ -6,17 +6,16 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rlfactory_core.config import EngineSection, Fraction, Natural, Positive
+from rlfactory_core.config import EngineSection, Natural, Positive
 
 Seconds = Annotated[float, Field(gt=0.0)]
 
 
 class VerlConfig(EngineSection):
-    """Machines, vLLM, how training and sampling share the GPUs, and what PPO's critic needs."""
+    """Machines, vLLM, and how training and sampling share the GPUs."""
 
     options = ("gpus", "nodes", "ray_address")
     after_dashes = "overrides"
-    renamed = {"train.gamma": "gamma", "train.lam": "lam", "train.critic_lr": "critic_lr"}
 
     mode: Literal["sync", "colocate_async", "separate_async"] = "sync"
     """How training and sampling share the GPUs; see the documentation of the engine."""
@@ -42,12 +41,6 @@ class VerlConfig(EngineSection):
     """For a whole trajectory, with opening the task."""
     start_deadline_s: Seconds = 1800.0
     """From Ray's start to the first evaluation or step."""
-    gamma: Fraction = 1.0
-    """For train.advantage=gae: discount of a later token's reward."""
-    lam: Fraction = 1.0
-    """For train.advantage=gae: between one-step (0) and whole returns (1)."""
-    critic_lr: Annotated[float, Field(gt=0.0)] = 1e-5
-    """For train.advantage=gae: learning rate of the critic (AdamW)."""
     overrides: tuple[str, ...] = ()
     """Keys of verl's own configuration, such as actor_rollout_ref.actor.optim.lr=1e-6."""
 

@@ -18,6 +18,7 @@ SAPO = "sapo"
 LOSSES = {"ppo": "vanilla"}  # our name -> verl's, if they differ
 MISSING_INPUTS = {  # estimators of verl -> the input that its V1 trainer does not give them
     "remax": "a greedy attempt beside each group",
+    **dict.fromkeys(("gigpo", "turn_grpo", "turn_rloo"), "rewards and states of turns"),
     "gdpo": "rewards before they are weighted and summed",
     "optimal_token_baseline": "each token's sum of squared probabilities",
     "opo": "batches without rows of padding, of which two make its baseline 0 / 0",

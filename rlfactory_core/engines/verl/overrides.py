@@ -190,20 +190,20 @@ def _actor(config: RunConfig) -> Iterator[Item]:
 
 
 def _algorithm(config: RunConfig) -> Iterator[Item]:
-    train, verl = config.train, VerlConfig.of(config)
+    train = config.train
     yield "algorithm.adv_estimator", ESTIMATORS.get(train.advantage, train.advantage), "train.advantage"
     yield "algorithm.norm_adv_by_std_in_grpo", train.advantage != "dr_grpo", "train.advantage"
     yield "algorithm.use_kl_in_reward", False, ENGINE
     if train.refill:
         yield "algorithm.filter_groups.enable", True, "train.refill"
         yield "algorithm.filter_groups.metric", "reward", "train.refill"
-    if verl.mode != "sync":
+    if VerlConfig.of(config).mode != "sync":
         yield "algorithm.rollout_correction.rollout_is", "token", "train.truncate_weight"
         yield "algorithm.rollout_correction.rollout_is_threshold", train.truncate_weight, "train.truncate_weight"
     if train.advantage == GAE:
-        yield "algorithm.gamma", verl.gamma, "verl.gamma"
-        yield "algorithm.lam", verl.lam, "verl.lam"
-        yield "critic.optim.lr", verl.critic_lr, "verl.critic_lr"
+        yield "algorithm.gamma", train.gamma, "train.gamma"
+        yield "algorithm.lam", train.lam, "train.lam"
+        yield "critic.optim.lr", train.critic_lr, "train.critic_lr"
         yield "critic.optim.clip_grad", train.max_grad_norm, "train.max_grad_norm"
         yield "critic.ppo_max_token_len_per_gpu", train.microbatch_tokens, "train.microbatch_tokens"
         yield "critic.data_loader_seed", config.seed, "seed"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rlfactory_core.engines.local.training.losses import LOSSES, Clip, Tokens
+from rlfactory_core.engines.local.training.losses import Clip, PolicyLoss, Tokens, ppo
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class LossOptions:
     clip_high: float = 0.28
     kl: float = 0.0
     truncate: float | None = None  # cap of the importance weight old / behaviour; None: ``old`` is the behaviour policy
-    loss: str = "ppo"  # a name in `LOSSES`
+    loss: PolicyLoss = ppo
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def policy_loss(
     """
     sequence = torch.zeros_like(behaviour, dtype=torch.long) if sequence is None else sequence
     tokens = Tokens(logprobs, behaviour if old is None else old, advantages, sequence)
-    found = LOSSES[options.loss](tokens, Clip(options.clip_low, options.clip_high))
+    found = options.loss(tokens, Clip(options.clip_low, options.clip_high))
     weight = torch.ones_like(behaviour)
     if old is not None and options.truncate is not None:
         weight = (old - behaviour).exp().clamp_max(options.truncate)

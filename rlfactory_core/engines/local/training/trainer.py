@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 from torch import Tensor
 
+from rlfactory_core.algo.advantages import Advantage, Credit
 from rlfactory_core.algo.batch import build_batches
 from rlfactory_core.algo.masking import LONGEST_PAUSE_S, PAUSE_S, masking_text, too_many
 from rlfactory_core.algo.prompts import Played, outcomes, teaches_nothing
@@ -78,6 +79,8 @@ class Trainer:
     compute: Compute
     observer: Observer
     stop: StopRequest  # this process's; if any process requests a stop, all stop after the same step
+    _advantage: Advantage = field(init=False)
+    _credit: Credit = field(init=False)
     _queue: GroupQueue = field(init=False)
     _skipped_in_row: int = field(default=0, init=False)
     _index: dict[str, int] = field(init=False)  # of the training samples by their ids
@@ -89,6 +92,8 @@ class Trainer:
     def __post_init__(self) -> None:
         train, workers, settings = self.config.train, self.compute.workers, self.config.eval
         until = Until(train.until, train.patience, self.rollouts.runtime.success, settings.attempts)
+        self._advantage = self.rollouts.runtime.parts.registry.find(train.advantage, "advantage").factory
+        self._credit = Credit(train.gamma, train.turn_weight)
         self._index = {sample.id: index for index, sample in enumerate(self.rollouts.samples)}
         self._evaluations = Evaluations(self.rollouts, self.compute, until, settings.every)
         self._queue = GroupQueue(len(workers.share(range(train.prompts_per_step))), train.staleness)
@@ -182,7 +187,8 @@ class Trainer:
         train = self.config.train
         batches = build_batches(
             groups,
-            advantage=train.advantage,
+            advantage=self._advantage,
+            credit=self._credit,
             aggregation=train.aggregation,
             max_tokens=self.config.rollout.max_tokens,
             updates=train.updates_per_step,
@@ -219,7 +225,9 @@ class Trainer:
         """Groups in the place of those that teach nothing, of this process."""
         train, latest, found = self.config.train, {each.position: each.group for each in taken}, list[Group]()
         for number in range(1, train.refill_factor if train.refill else 1):
-            again = [position for position, group in latest.items() if teaches_nothing(group)]
+            again = [
+                position for position, group in latest.items() if teaches_nothing(group, self._advantage, self._credit)
+            ]
             tasks = [self.rollouts.start(position, refill=number) for position in again]
             try:
                 latest = dict(zip(again, await asyncio.gather(*tasks), strict=True))
