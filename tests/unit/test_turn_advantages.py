@@ -91,8 +91,8 @@ def test_each_token_has_the_advantage_of_its_turn() -> None:
     assert rows == [(0.0, 0.0, 0.0, 0.0, -1.0, -1.0), (0.0, 0.0, 0.0, 0.0, 1.0, 1.0)]
 
 
-# A policy goes on with probability p = sigmoid(x), for at most three turns. Each turn earns 1, and stopping after n turns
-# earns BONUS[n].
+# A policy goes on with probability p = sigmoid(x), for at most three turns. Each turn earns 1, and stopping after n of
+# them earns BONUS[n].
 BONUS = (0.0, 2.5, 0.5, 0.0)
 
 
