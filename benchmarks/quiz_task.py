@@ -68,7 +68,7 @@ class Quiz(Task):
     reward_bounds = (0.0, 1.0)
     tiny_defaults = {
         "rollout": {"max_turns": TURNS, "max_turn_tokens": 10, "max_tokens": 500},
-        "train": {"steps": 60, "prompts_per_step": 4, "group_size": 8, "lr": 1e-3, "muon_lr": 3e-3},
+        "train": {"steps": 300, "prompts_per_step": 2, "group_size": 4, "lr": 1e-3, "muon_lr": 3e-3},
         "eval": {"every": 5, "limit": 32},
     }
 

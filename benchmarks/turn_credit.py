@@ -1,0 +1,82 @@
+"""Attempts until a task with a reward in each turn is learnt, by what is compared: seeds 0-2.
+
+    python benchmarks/turn_credit.py                 # writes benchmarks/results/turn_credit.md
+
+The task is `quiz_task.py`: twelve questions in a row. All runs of a seed start from the same model and see the same prompts;
+they differ in ``train.advantage`` only. Held-out reward at temperature 0 is measured every 10 steps.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from machine import describe, sized
+from seeds import measure_seeds, run_plugin
+
+TASK = str(Path(__file__).with_name("quiz_task.py"))
+ADVANTAGES = ("grpo", "turn_grpo", "gigpo")
+LEARNT = 0.8
+BAR = 0.6  # of the attempts that grpo takes; for turn_grpo
+KEYS = (f"train.steps={sized(300, 2)}", "eval.every=10", f"train.until.env_reward={LEARNT}", "eval.sampled=false")
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """How far one run came."""
+
+    attempts: int
+    reached: bool  # `LEARNT` within the steps
+    rewards: tuple[float, ...]  # held out, every 10 steps
+
+    @classmethod
+    def of(cls, out: Path) -> Learnt:
+        found = json.loads((out / "summary.json").read_text())
+        rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+        rewards = tuple(row["eval/env_reward"] for row in rows if "eval/env_reward" in row)
+        return cls(found["trajectories"], found["ended"]["by"] == "until", rewards)
+
+
+@dataclass(frozen=True)
+class Seed:
+    """All runs of a seed."""
+
+    seed: int
+    runs: dict[str, Learnt]
+
+    def ratio(self, name: str) -> float:
+        """Attempts to those of grpo."""
+        return self.runs[name].attempts / self.runs["grpo"].attempts
+
+    @property
+    def held(self) -> bool:
+        return self.runs["turn_grpo"].reached and self.ratio("turn_grpo") <= BAR
+
+
+def run(seed: int, scratch: Path) -> Seed:
+    keys = {name: (*KEYS, f"train.advantage={name}") for name in ADVANTAGES}
+    return Seed(seed, {name: Learnt.of(run_plugin(TASK, seed, scratch, name, *keys[name])[1]) for name in ADVANTAGES})
+
+
+def report(seeds: Sequence[Seed], command: str) -> str:
+    rows = ["| seed | advantage | attempts | to grpo | held-out reward, every 50 steps |", "|---" * 5 + "|"]
+    for each in seeds:
+        for name, found in each.runs.items():
+            curve = " ".join(f"{reward:.2f}" for reward in found.rewards[4::5])
+            sign = "" if found.reached else "> "
+            rows.append(f"| {each.seed} | `{name}` | {sign}{found.attempts:,} | {each.ratio(name):.2f} | {curve} |")
+    for name in ADVANTAGES[1:]:
+        bar = f"bar ≤ {BAR:g}" if name == "turn_grpo" else ""
+        rows.append(f"| median | `{name}` | | {median(each.ratio(name) for each in seeds):.2f} | {bar} |")
+    return (
+        "# Credit by turn\n\n"
+        f"Attempts until the held-out reward is {LEARNT:g} on a task of twelve independent turns, each with a reward. >: "
+        "not reached.\n\n" + "\n".join(rows) + f"\n\nMade by `{command}` on {describe()}.\n"
+    )
+
+
+if __name__ == "__main__":
+    measure_seeds(__file__, __doc__ or "", run, report)
