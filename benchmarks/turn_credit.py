@@ -2,8 +2,8 @@
 
     python benchmarks/turn_credit.py                 # writes benchmarks/results/turn_credit.md
 
-The task is `quiz_task.py`: twelve questions in a row. All runs of a seed start from the same model and see the same prompts;
-they differ in ``train.advantage`` only. Held-out reward at temperature 0 is measured every 10 steps.
+The task is `quiz_task.py`: twelve questions in a row. All runs of a seed start from the same model and see the same
+prompts; they differ in ``train.advantage`` only. Held-out reward at temperature 0 is measured every 10 steps.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def report(seeds: Sequence[Seed], command: str) -> str:
         rows.append(f"| median | `{name}` | | {median(each.ratio(name) for each in seeds):.2f} | {bar} |")
     return (
         "# Credit by turn\n\n"
-        f"Attempts until the held-out reward is {LEARNT:g} on a task of twelve independent turns, each with a reward. >: "
-        "not reached.\n\n" + "\n".join(rows) + f"\n\nMade by `{command}` on {describe()}.\n"
+        f"Attempts until the held-out reward is {LEARNT:g} on a task of twelve independent turns, each with a reward. "
+        ">: not reached.\n\n" + "\n".join(rows) + f"\n\nMade by `{command}` on {describe()}.\n"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import pytest
@@ -121,3 +122,31 @@ def test_a_plugins_advantage_and_loss_are_those_that_train(cli: Cli, tmp_path: P
     turns = trained("train.advantage=turn_rloo")
     assert turns[0]["trained_tokens"]
     assert turns[1]["reward"] != usual[1]["reward"] or turns[0]["loss"] != usual[0]["loss"]
+
+
+def test_a_sampler_that_keeps_its_weights_stops_the_run(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rlfactory_core.engines.local import local_run
+
+    usual = local_run.make_decoder
+    monkeypatch.setattr(local_run, "make_decoder", lambda policy, **options: usual(copy.deepcopy(policy), **options))
+    run = tmp_path / "run"
+    outcome = cli("run", "--plugin", TINY_TASK, "train.workers=1", "eval.limit=4", "--steps", "3", "--out", run)
+    assert outcome.code == 1
+    assert "The sampler does not have the trained weights. After the update of step 1" in outcome.err
+    assert metrics(run) == []
+
+
+@pytest.mark.parametrize("keys", [(), ("train.lora.rank=4",), ("train.staleness=1",), ("train.workers=2",)])
+def test_each_start_and_resume_shows_that_the_sampler_has_the_new_weights(
+    cli: Cli, tmp_path: Path, keys: tuple[str, ...]
+) -> None:
+    run = tmp_path / "run"
+    outcome = cli("run", "--plugin", TINY_TASK, "train.workers=1", "eval.limit=4", *keys, "--steps", "2", "--out", run)
+    assert outcome.code == 0, outcome.err
+    first = summary(run)["policy_moved"]
+    assert first["step"] == 1
+    assert first["to_new"] < 1e-4 < first["moved"]
+    assert cli("run", "--resume", run, "--steps", "3").code == 0
+    assert summary(run)["policy_moved"]["step"] == 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +88,8 @@ class LocalRun:
                 self.run.folder.write_summary(self._summary(0))
         outcome = await self._train(self.start.step + 1, self.run.config.train.steps)
         await self.evaluate("after", measured=outcome.evaluation.groups)
-        return self._summary(outcome.step, outcome.ended)
+        moved = {"policy_moved": asdict(outcome.moved)} if outcome.moved else {}
+        return {**self._summary(outcome.step, outcome.ended), **moved}
 
     async def evaluate(
         self, when: str, *, intervals: bool = False, measured: Mapping[str, Sequence[Group]] = {}

@@ -18,12 +18,14 @@ from torch import Tensor
 from rlfactory_core.algo.advantages import Advantage, Credit
 from rlfactory_core.algo.batch import build_batches
 from rlfactory_core.algo.masking import LONGEST_PAUSE_S, PAUSE_S, masking_text, too_many
+from rlfactory_core.algo.policy_moved import Moved
 from rlfactory_core.algo.prompts import Played, outcomes, teaches_nothing
 from rlfactory_core.algo.until import Ended, Until
 from rlfactory_core.config import RunConfig
 from rlfactory_core.engines.local.model.pack import Packed
 from rlfactory_core.engines.local.training.evaluations import Evaluation, Evaluations
 from rlfactory_core.engines.local.training.group_queue import GroupQueue, Taken
+from rlfactory_core.engines.local.training.moved import PolicyMovedProof
 from rlfactory_core.engines.local.training.rollouts import Rollouts
 from rlfactory_core.engines.local.training.update import Learner, summarise
 from rlfactory_core.engines.local.training.workers import Compute
@@ -52,12 +54,14 @@ class Outcome:
     Args:
         evaluation: the one after the last step; of no pass if none was due then.
         pending: see `TrainerState.pending`.
+        moved: the last comparison of the policy-moved proof; None if nothing was trained.
     """
 
     step: int
     ended: Ended
     evaluation: Evaluation
     pending: Sequence[int]
+    moved: Moved | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,7 @@ class Trainer:
     stop: StopRequest  # this process's; if any process requests a stop, all stop after the same step
     _advantage: Advantage = field(init=False)
     _credit: Credit = field(init=False)
+    _proof: PolicyMovedProof = field(init=False)
     _queue: GroupQueue = field(init=False)
     _skipped_in_row: int = field(default=0, init=False)
     _index: dict[str, int] = field(init=False)  # of the training samples by their ids
@@ -94,6 +99,7 @@ class Trainer:
         until = Until(train.until, train.patience, self.rollouts.runtime.success, settings.attempts)
         self._advantage = self.rollouts.runtime.parts.registry.find(train.advantage, "advantage").factory
         self._credit = Credit(train.gamma, train.turn_weight)
+        self._proof = PolicyMovedProof(self.learner.policy, self.rollouts.sampler, self.compute)
         self._index = {sample.id: index for index, sample in enumerate(self.rollouts.samples)}
         self._evaluations = Evaluations(self.rollouts, self.compute, until, settings.every)
         self._queue = GroupQueue(len(workers.share(range(train.prompts_per_step))), train.staleness)
@@ -132,7 +138,8 @@ class Trainer:
                 await self._step(step)
         finally:
             await self._queue.close()
-        return Outcome(step, self._ended or Ended("steps", f"did all {last} steps"), self._evaluation, self._pending)
+        ended = self._ended or Ended("steps", f"did all {last} steps")
+        return Outcome(step, ended, self._evaluation, self._pending, self._proof.found)
 
     def _batches(self, first: int, last: int, pending: Sequence[int]) -> Iterator[list[int]]:
         """The positions of the prompts of one step after the other, of all processes."""
@@ -195,9 +202,11 @@ class Trainer:
             microbatch_tokens=train.microbatch_tokens,
             seed=derive_seed(self.config.seed, "batch", step, self.compute.workers.rank),
         )
+        await self._proof.before(batches)
         update_start = time.perf_counter()
         update, context_tokens = await self._update(step, batches)
         update_s = time.perf_counter() - update_start
+        await self._proof.after(step)
         self._evaluation = await self._evaluations.after(step)
         self._ended = self._evaluation.ended
         everything = await self.compute.gather((groups, self._untrained()))
