@@ -12,6 +12,7 @@ from typing import Any
 from rlfactory_core.algo.evaluation import EvalPass, eval_passes, summarise
 from rlfactory_core.algo.guard import STEPS, Row, findings
 from rlfactory_core.algo.masking import masked_by, masking_text
+from rlfactory_core.algo.policy_moved import Moved
 from rlfactory_core.algo.until import Ended
 from rlfactory_core.config import RunConfig
 from rlfactory_core.engines.machine_use import MachineUse
@@ -55,6 +56,7 @@ class Recorder:
         self._machine = MachineUse()
         self._reported: set[str] = set()  # sources of masking faults that a line has been shown for
         self._rows: list[Row] = [] if earlier is None else [*folder.read_metrics()]  # for the guard
+        self.moved: Moved | None = None  # the last comparison of the policy-moved proof
         self.warned: list[str] = []  # what the guard found, and had not found one step before; in this process
 
     def step(
@@ -157,6 +159,7 @@ class Recorder:
         return {
             "steps": steps,
             **({"ended": asdict(ended)} if ended else {}),
+            **({"policy_moved": asdict(self.moved)} if self.moved else {}),
             "seconds": round(self.seconds(), 3),
             "train_seconds": round(totals.get("train_s", 0), 3),
             **{name: totals.get(name, 0) for name in ("sampled_tokens", "trained_tokens", "trajectories", "replays")},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from rlfactory_core.algo.guard import STOPPED_BY
 from rlfactory_core.algo.mixing import prompt_sampler
 from rlfactory_core.algo.until import Ended
 from rlfactory_core.context import RunContext
+from rlfactory_core.engines.adapters import write_adapter
 from rlfactory_core.engines.base import EngineRun
 from rlfactory_core.engines.local.decoding.padded_decoder import make_decoder
 from rlfactory_core.engines.local.decoding.sampler import LocalSampler
@@ -88,8 +89,9 @@ class LocalRun:
                 self.run.folder.write_summary(self._summary(0))
         outcome = await self._train(self.start.step + 1, self.run.config.train.steps)
         await self.evaluate("after", measured=outcome.evaluation.groups)
-        moved = {"policy_moved": asdict(outcome.moved)} if outcome.moved else {}
-        return {**self._summary(outcome.step, outcome.ended), **moved}
+        if self.recorder is not None:
+            self.recorder.moved = outcome.moved
+        return self._summary(outcome.step, outcome.ended)
 
     async def evaluate(
         self, when: str, *, intervals: bool = False, measured: Mapping[str, Sequence[Group]] = {}
@@ -144,7 +146,7 @@ class LocalRun:
 
     async def _train(self, first: int, last: int) -> Outcome:
         learner, progress, checkpoint = self.learner(), self.run.progress, self.run.config.checkpoint
-        guard = self.run.config.train.guard
+        guard, lora = self.run.config.train.guard, self.run.config.train.lora
 
         def on_step(result: StepResult) -> None:
             assert self.recorder is not None
@@ -154,6 +156,12 @@ class LocalRun:
             if guard != "warn" and len(self.recorder.warned) > warned:
                 self.run.stop.request(f"{STOPPED_BY}{self.recorder.warned[-1]}")
 
+        def adapter(checkpoint: Path) -> None:
+            if lora is not None:
+                weights = adapter_weights(self.policy.model).items()
+                own = {name.replace(".default.", "."): tensor for name, tensor in weights}
+                write_adapter(checkpoint, lora, own, self.run.config.model or "")
+
         def save(step: int, pending: Sequence[int] = ()) -> None:
             assert self.recorder is not None
             totals = {**self.recorder.totals, "seconds": self.recorder.seconds()}
@@ -161,7 +169,7 @@ class LocalRun:
             state = TrainerState(step, learner.optimizer.state_dict(), totals, adapters, list(pending), trainer.state())
             folder, tokenizer = self.run.folder.checkpoints, self.start.tokenizer
             keep = checkpoint.keep + (guard == "rollback")  # the one of the stop is of no use then
-            save_checkpoint(folder, self.policy.model, tokenizer, state, keep=keep)
+            save_checkpoint(folder, self.policy.model, tokenizer, state, keep=keep, beside=adapter)
 
         self.run.stop.armed = True
         progress.stage("train", last, "step")

@@ -127,6 +127,18 @@ def _model(config: RunConfig, place: Place) -> Iterator[Item]:
         config.train.gradient_checkpointing,
         ("train.gradient_checkpointing"),
     )
+    if config.train.lora is not None:
+        lora = config.train.lora
+        targets = [name.strip() for name in lora.targets.split(",")]
+        yield "actor_rollout_ref.model.lora_rank", lora.rank, "train.lora.rank"
+        yield "actor_rollout_ref.model.lora_alpha", lora.alpha, "train.lora.alpha"
+        yield (
+            "actor_rollout_ref.model.target_modules",
+            targets[0] if targets == ["all-linear"] else targets,
+            "train.lora.targets",
+        )
+        # vLLM gets the merged weights, as without adapters, and needs no kernels for them.
+        yield "actor_rollout_ref.model.lora.merge", True, ENGINE
     yield "actor_rollout_ref.rollout.dtype", "float32" if config.dtype == "float32" else "bfloat16", "dtype"
     yield from _fsdp("actor_rollout_ref.actor.fsdp_config", config)
     yield from _fsdp("actor_rollout_ref.ref.fsdp_config", config)

@@ -12,10 +12,12 @@ from rlfactory_core.algo.evaluation import EvalPass
 from rlfactory_core.algo.guard import STOPPED_BY
 from rlfactory_core.algo.until import Ended, Until
 from rlfactory_core.engines.recorder import evaluation_passes
+from rlfactory_core.engines.verl.adapters import merge_adapters
 from rlfactory_core.engines.verl.aggregation import weigh_trajectories
-from rlfactory_core.engines.verl.checkpoints import publish
+from rlfactory_core.engines.verl.checkpoints import FOLDER, publish
 from rlfactory_core.engines.verl.constraints import SAPO
 from rlfactory_core.engines.verl.events import StopFile, stopped
+from rlfactory_core.engines.verl.moved import PolicyMovedProof
 from rlfactory_core.engines.verl.recorder import RowRecorder
 from rlfactory_core.engines.verl.replay import RecordingReplayBuffer
 from rlfactory_core.tasks.parts import TaskParts
@@ -48,6 +50,8 @@ class Watching(PPOTrainer):
         if recorder.until:
             self._until.load(recorder.until)
         self.ended: Ended | None = None
+        self._proof = PolicyMovedProof()
+        self._proof.over = self._run.rollout.temperature != 1.0  # vLLM scores a prompt at temperature 1 only
         inner = self.replay_buffer
         inner.poll_interval = POLL_S
         needed = 1 if config.algorithm.adv_estimator in ALONE else 2
@@ -116,6 +120,16 @@ class Watching(PPOTrainer):
         if self._run.train.guard == "stop" and self.recorder.warned:  # by the step before
             self.stop.ask(f"{STOPPED_BY}{self.recorder.warned[-1]}")
 
+    def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        batch = super()._update_actor(batch, metrics)
+        self._proof.updated(self.actor_rollout_wg, batch)
+        return batch
+
+    def on_step_end(self) -> None:
+        super().on_step_end()  # vLLM gets the new weights
+        self._proof.synced(self.get_llm_client(), self.global_steps)
+        self.recorder.moved = self._proof.found
+
     def _save_step(self) -> None:
         """Save the step that has just ended, if verl has not."""
         if self._saved != self.global_steps:
@@ -124,6 +138,9 @@ class Watching(PPOTrainer):
 
     def _save_checkpoint(self) -> None:
         super()._save_checkpoint()
+        if self._run.train.lora is not None:
+            own = self.recorder.folder.checkpoints / FOLDER / f"global_step_{self.global_steps}"
+            merge_adapters(own / "actor" / "huggingface", self._run.train.lora, self._run.model or "")
         self._saved = self.global_steps
         self._publish()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -35,8 +36,19 @@ class TrainerState:
     loop: dict[str, Any] = field(default_factory=dict)  # of the training loop, see `Trainer.state`
 
 
-def save_checkpoint(folder: Path, model: Any, tokenizer: Any, state: TrainerState, *, keep: int) -> Path:
+def save_checkpoint(
+    folder: Path,
+    model: Any,
+    tokenizer: Any,
+    state: TrainerState,
+    *,
+    keep: int,
+    beside: Callable[[Path], None] = lambda _folder: None,
+) -> Path:
     """Write ``step-N``, point ``latest`` at it and delete all but the newest ``keep``.
+
+    Args:
+        beside: writes further files into it.
 
     Raises:
         CheckpointError: the disk is full or not writable; earlier checkpoints are as they were.
@@ -46,6 +58,7 @@ def save_checkpoint(folder: Path, model: Any, tokenizer: Any, state: TrainerStat
     try:
         _remove(temporary)
         write_model(temporary, model, tokenizer)
+        beside(temporary)
         torch.save({item.name: getattr(state, item.name) for item in fields(state)}, temporary / STATE_FILE)
         _sync(temporary)
         _remove(final)

@@ -1,0 +1,104 @@
+"""The policy-moved proof of this engine: vLLM scores sequences of the batch just trained, through its own path."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import transfer_queue as tq
+from transfer_queue import KVBatchMeta
+from verl.workers.utils.padding import response_from_nested
+
+from rlfactory_core.algo.policy_moved import Moved, noise
+
+ROWS = 8  # sequences that are compared
+UPDATES = 20  # after which a policy that has not moved measurably is left alone
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredRow:
+    """A trained sequence; the log-probs are those of its sampled tokens, in order."""
+
+    ids: list[int]
+    places: list[int]  # of the sampled tokens in ``ids``
+    sampled: list[float]  # by vLLM, when it sampled them
+    old: list[float]  # by the trainer, before the update
+    new: list[float]  # by the trainer, after it
+
+
+class PolicyMovedProof:
+    """Looks at the first updates of a process until the policy has moved measurably.
+
+    ``updated`` is called after an update, ``synced`` after vLLM has got the weights.
+    """
+
+    def __init__(self) -> None:
+        self._rows: list[ScoredRow] = []
+        self._updates = 0
+        self.found: Moved | None = None
+        self.over = False
+
+    def updated(self, actor: Any, batch: KVBatchMeta) -> None:
+        """
+        Args:
+            actor: verl's worker group, which scores the whole batch once more.
+        """
+        if self.over:
+            return
+        self._updates += 1
+        batch.extra_info.update({"calculate_entropy": True, "compute_loss": False})
+        actor.compute_log_prob(batch)
+        self._rows = scored_rows(batch)
+
+    def synced(self, client: Any, step: int) -> None:
+        """
+        Args:
+            client: of verl's inference servers.
+
+        Raises:
+            TrainingError: the servers have the old weights.
+        """
+        if self.over or not self._rows:
+            return
+        now = asyncio.run(prompt_logprobs(client, self._rows))
+        old, new = ([value for row in self._rows for value in getattr(row, name)] for name in ("old", "new"))
+        before = noise([value for row in self._rows for value in row.sampled], old)
+        self.found = Moved.of(step, now, old, new, before)
+        self.found.check()
+        self.over = self.found.measurable or self._updates >= UPDATES
+
+
+def scored_rows(batch: KVBatchMeta) -> list[ScoredRow]:
+    """A few rows of a batch that the actor has scored again after its update."""
+    keys = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not tag.get("is_padding", False)][:ROWS]
+    fields = ["prompts", "responses", "response_mask", "log_probs", "old_log_probs", "rollout_log_probs"]
+    found = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=fields)
+    found["log_probs"] = response_from_nested(found["log_probs"], found["response_mask"])
+    rows = []
+    for number in range(len(keys)):
+        prompt, response, mask, new, old, sampled = (
+            found[name].unbind()[number].tolist()
+            for name in ("prompts", "responses", "response_mask", "log_probs", "old_log_probs", "rollout_log_probs")
+        )
+        own = [place for place, kept in enumerate(mask) if kept]
+        places = [len(prompt) + place for place in own]
+        rows.append(ScoredRow([*prompt, *response], places, *([each[p] for p in own] for each in (sampled, old, new))))
+    return rows
+
+
+async def prompt_logprobs(client: Any, rows: Sequence[ScoredRow]) -> list[float]:
+    """vLLM's log-probs of the rows' sampled tokens, one row after the other."""
+    asked = {"max_tokens": 1, "temperature": 1.0, "prompt_logprobs": 0}
+    answers = await asyncio.gather(
+        *(
+            client.generate(request_id=f"policy-moved-{number}", prompt_ids=row.ids, sampling_params=dict(asked))
+            for number, row in enumerate(rows)
+        )
+    )
+    return [
+        answer.extra_fields["prompt_logprobs"][place - 1][0]  # the first one belongs to the second token
+        for row, answer in zip(rows, answers, strict=True)
+        for place in row.places
+    ]
