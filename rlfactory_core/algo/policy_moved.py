@@ -45,10 +45,10 @@ class Moved:
         if self.measurable and self.to_old <= self.to_new:
             raise TrainingError(
                 f"The sampler does not have the trained weights. After the update of step {self.step} the log-probs of "
-                f"tokens just trained had moved by {self.moved:.3g} nats in the trainer; those of the sampler differ by "
-                f"{self.to_new:.3g} from the new policy and by {self.to_old:.3g} from the old one. The run would sample "
-                "from weights that never change. This is a fault of the engine or of what transfers the weights; the "
-                "checkpoints before this step are intact."
+                f"tokens just trained had moved by {self.moved:.3g} nats in the trainer. Those of the sampler differ "
+                f"by {self.to_new:.3g} from the new policy and by {self.to_old:.3g} from the old one. The run would "
+                "sample from weights that never change. This is a fault of the engine or of what transfers the "
+                "weights; the checkpoints before this step are intact."
             )
 
 

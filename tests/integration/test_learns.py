@@ -150,3 +150,22 @@ def test_each_start_and_resume_shows_that_the_sampler_has_the_new_weights(
     assert first["to_new"] < 1e-4 < first["moved"]
     assert cli("run", "--resume", run, "--steps", "3").code == 0
     assert summary(run)["policy_moved"]["step"] == 3
+
+
+def test_adapters_are_exported_alone_and_merged(cli: Cli, tmp_path: Path, tiny_model: Path) -> None:
+    torch = pytest.importorskip("torch")
+    peft = pytest.importorskip("peft", reason="needs rlfactory-core[lora]")
+    from transformers import AutoModelForCausalLM
+
+    run, keys = tmp_path / "run", ("train.lora.rank=4", "train.lr=1e-2", "rollout.max_tokens=320", "eval.limit=4")
+    outcome = cli(
+        "run", "--plugin", TINY_TASK, "--model", tiny_model, "train.workers=1", *keys, "--steps", "1", "--out", run
+    )
+    assert outcome.code == 0, outcome.err
+    latest, ids = run / "checkpoints" / "latest", torch.arange(1, 40)[None]
+    with torch.no_grad():
+        merged = AutoModelForCausalLM.from_pretrained(latest)(ids).logits
+        start = AutoModelForCausalLM.from_pretrained(tiny_model)
+        before = start(ids).logits
+        adapted = peft.PeftModel.from_pretrained(start, str(latest / "adapter"))(ids).logits
+    assert float((adapted - merged).abs().max()) < 1e-4 < float((before - merged).abs().max())
