@@ -10,8 +10,7 @@ from rlfactory_core.errors import VerifierError
 from rlfactory_core.types import Group, Trajectory
 from rlfactory_judge.contract import Form, Reply
 from rlfactory_judge.rubrics.transcript import final_answer
-from rlfactory_judge.service.counts import cost
-from rlfactory_judge.service.polling import worst_failure
+from rlfactory_judge.service.polling import cost, divided, worst_failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +101,7 @@ def count(answers: int, ballots: Sequence[Ballot], outcomes: Sequence[Reply | Ve
     asked = [sum(place in ballot.places for ballot in ballots) for place in range(answers)]
     if any(2 * len(values) <= number for values, number in zip(found, asked, strict=True)):
         raise worst_failure(outcomes)
-    replies = [outcome for outcome in outcomes if isinstance(outcome, Reply)]
-    failures = [outcome for outcome in outcomes if not isinstance(outcome, Reply)]
-    return Comparison(tuple(sum(values) / len(values) for values in found), read, cost(replies, failures))
+    return Comparison(tuple(sum(values) / len(values) for values in found), read, cost(*divided(outcomes)))
 
 
 def _question(ballot: Ballot) -> tuple[frozenset[int], int]:

@@ -9,13 +9,12 @@ from dataclasses import replace
 
 from rlfactory_core.errors import VerifierError
 from rlfactory_core.types import Group, Message, Score, Trajectory, Turn, Verdict
-from rlfactory_judge.contract import BudgetError, Form, RejectedError, Reply, UnavailableError, UnreadableError
+from rlfactory_judge.contract import BudgetError, Form, RejectedError, UnavailableError, UnreadableError
 from rlfactory_judge.forms.preference import PreferenceForm
 from rlfactory_judge.forms.ranking import RankingForm
 from rlfactory_judge.scoring.ballots import Ballot, Candidates, Comparison, count
 from rlfactory_judge.scoring.judge import Judge, score_without_judge, shortened
-from rlfactory_judge.service.counts import cost
-from rlfactory_judge.service.polling import ask_all
+from rlfactory_judge.service.polling import ask_all, cost, divided
 
 ALONE = 0.5  # the score of an answer without others to compare with
 NEUTRAL = "I do not know."  # beside which an answer is judged that may have spoilt a comparison
@@ -71,9 +70,8 @@ class GroupJudge(Judge, ABC):
         answers = candidates.answers
         beside = [(self.rubric.question_of_many([one, _neutral(one)], self.form_of(2)), 0) for one in answers]
         outcomes = await ask_all(self.service, beside)
-        failures = [outcome for outcome in outcomes if not isinstance(outcome, Reply)]
         spent = Counter(failure.counts)
-        spent.update(cost([outcome for outcome in outcomes if isinstance(outcome, Reply)], failures))
+        spent.update(cost(*divided(outcomes)))
         spoilers = {
             place: str(outcome)
             for place, outcome in enumerate(outcomes)
