@@ -42,30 +42,20 @@ class Costs:
     judgements: int
     unreadable: int  # judgements whose replies did not have the required form
     unavailable: int  # judgements without a reply
-    cached: int  # judgements with the reply to an equal question
     tokens: int  # prompts and replies
-    tokens_p50: float | None  # of one judgement without a cached reply; None if all were cached
+    tokens_p50: float | None  # of one judgement; None without a reply
     tokens_p95: float | None
-    seconds_p50: float | None  # from question to reply, of one judgement without a cached reply
+    seconds_p50: float | None  # from question to reply, of one judgement
     seconds_p95: float | None
 
 
 def costs_of(judged: Sequence[Judged]) -> Costs:
     """The costs of all judgements of a measurement."""
-    fresh = [one for one in judged if one.replies and not one.cached]
-    tokens, seconds = _quantiles([one.tokens for one in fresh]), _quantiles([one.seconds for one in fresh])
+    tokens = [sum(reply.prompt_tokens + reply.sampled_tokens for reply in one.replies) for one in judged if one.replies]
+    seconds = [max(reply.seconds for reply in one.replies) for one in judged if one.replies]  # votes are concurrent
     failed = Counter(one.failure for one in judged)
-    return Costs(
-        judgements=len(judged),
-        unreadable=failed["unreadable"],
-        unavailable=failed["unavailable"],
-        cached=sum(bool(one.replies) and one.cached for one in judged),
-        tokens=sum(one.tokens for one in judged),
-        tokens_p50=tokens[0],
-        tokens_p95=tokens[1],
-        seconds_p50=seconds[0],
-        seconds_p95=seconds[1],
-    )
+    figures = (*_quantiles(tokens), *_quantiles(seconds))
+    return Costs(len(judged), failed["unreadable"], failed["unavailable"], sum(tokens), *figures)
 
 
 def _quantiles(values: Sequence[float]) -> tuple[float, float] | tuple[None, None]:
@@ -148,13 +138,12 @@ async def calibrate(
 
 def check_labels(labels: Labels, options: JudgeOptions) -> None:
     """Raise `DataError` if the labels have no rows for the options' mode."""
-    if options.judges_single:
-        if not labels.answers:
-            raise DataError(
-                f"The labels have {len(labels.pairs)} pairs and no single answers, which mode={options.mode} judges. "
-                'Add rows with "answer" and "label", or measure mode=pairwise.'
-            )
-    elif not labels.pairs:
+    if options.judges_single and not labels.answers:
+        raise DataError(
+            f"The labels have {len(labels.pairs)} pairs and no single answers, which mode={options.mode} judges. "
+            'Add rows with "answer" and "label", or measure mode=pairwise.'
+        )
+    if not options.judges_single and not labels.pairs:
         raise DataError(
             f"The labels have {len(labels.answers)} answers and no pairs, which mode={options.mode} compares. "
             'Add rows with "answers" and "better", or measure mode=outcome.'
@@ -173,14 +162,13 @@ def summarise(measurement: Measurement, *, stopped: str = "") -> Calibration:
     readable = [(row, one) for row, one in judged if one.replies]
     accepted = {row.id: one.accepts(threshold) for row, one in readable}
     truths = [right(row, options) for row, _ in readable]
-    values = [label_value(row, options) for row, _ in readable]
-    scores = [one.values[0] for _, one in readable]
+    values, scores = [label_value(row, options) for row, _ in readable], [one.values[0] for _, one in readable]
     graded = any(not isinstance(row.label, bool) for row, _ in readable)
     unreadable = [right(row, options) for row, one in judged if one.failure == "unreadable" and readable]
     observed = [*zip(truths, accepted.values(), strict=True), *((truth, not truth) for truth in unreadable)]
     answers = agreement_of_answers(observed, seed) if judged else None
     pairs, position = _pairs(labels, records, seed)
-    injection = _injection(labels, records, accepted, seed)
+    lengths, wrong = [len(row.answer) for row, _ in readable], [not each for each in truths]
     costs = costs_of(list(records.all()))
     return Calibration(
         judge=measurement.judge,
@@ -195,10 +183,8 @@ def summarise(measurement: Measurement, *, stopped: str = "") -> Calibration:
         spearman=correlation(values, scores, "spearman") if graded else None,
         weighted_kappa=weighted_kappa(values, scores, seed) if graded else None,
         position=position,
-        length=length_bias([len(row.answer) for row, _ in readable], scores, values, [not each for each in truths])
-        if readable
-        else None,
-        injection=injection,
+        length=length_bias(lengths, scores, values, wrong) if readable else None,
+        injection=_injection(labels, records, accepted, seed),
         consistency=_consistency(measurement),
         costs=costs,
         notes=(*_notes(answers, pairs, truths), *_failures(costs, records.all())),

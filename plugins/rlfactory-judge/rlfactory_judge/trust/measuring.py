@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import TypeVar
 
 from rlfactory_core.errors import BackendError
@@ -33,6 +34,7 @@ from rlfactory_judge.trust.bias import InjectedAnswer
 from rlfactory_judge.trust.labels import LabelledAnswer, LabelledPair, Labels
 
 Item = TypeVar("Item")
+Row = LabelledAnswer | LabelledPair
 
 _GIVES_UP = 8  # failures without any reply, after which the measurement ends
 _MORE_TRIES = 3  # further attempts at a question, because a short outage must not lose the other labels
@@ -54,19 +56,6 @@ class Judged:
     def accepts(self, threshold: float) -> bool:
         """Whether more than half of the votes reach the threshold, as in the mode ``outcome``."""
         return majority(self.replies, threshold)
-
-    @property
-    def tokens(self) -> int:
-        return sum(reply.prompt_tokens + reply.sampled_tokens for reply in self.replies)
-
-    @property
-    def seconds(self) -> float:
-        """The time of the slowest vote, since votes are concurrent."""
-        return max((reply.seconds for reply in self.replies), default=0.0)
-
-    @property
-    def cached(self) -> bool:
-        return all(reply.cached for reply in self.replies)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +95,7 @@ class Records:
 
     def all(self) -> Iterator[Judged]:
         """All judgements, those for self-consistency last."""
-        groups: list[Iterable[Judged]] = [self.answers.values(), *self.pairs.values(), self.injections]
-        for group in (*groups, *self.samples.values()):
-            yield from group
+        return chain(self.answers.values(), *self.pairs.values(), self.injections, *self.samples.values())
 
 
 class Measurement:
@@ -124,8 +111,8 @@ class Measurement:
         self.progress: Progress = progress or NullProgress()
         self._failed = 0
         self._answered = False
-        self._shown: dict[str, float] = {}  # running means, for the progress
-        self._counted: Counter[str] = Counter()
+        self._sums: Counter[str] = Counter()  # for the running means of the progress
+        self._counts: Counter[str] = Counter()
 
     async def run(self) -> None:
         """Measure the agreement first, then the rest of the plan.
@@ -133,15 +120,16 @@ class Measurement:
         Raises:
             BackendError: the judge does not answer at all.
         """
+        plan, single = self.plan, self.options.judges_single
+        samples = plan.samples if single and plan.sampler is not None else 0
         try:
-            if self.options.judges_single:
+            if single:
                 await self._stage("judging", "answer", self.labels.answers, self._answer)
             if self._pair_rubric is not None:
                 await self._stage("comparing", "pair", self.labels.pairs, self._pair)
             await self._stage("injecting", "answer", self._injections(), self._inject)
-            if self.plan.samples and self.plan.sampler is not None and self.options.judges_single:
-                rows = [(row, number) for row in self.labels.answers for number in range(self.plan.samples)]
-                await self._stage("asking again", "sample", rows, self._sample)
+            again = [(row, number) for row in self.labels.answers for number in range(samples)]
+            await self._stage("asking again", "sample", again, self._sample)
         except BudgetError as error:
             self.records.stopped = str(error)
 
@@ -161,11 +149,10 @@ class Measurement:
         async def worker() -> None:
             for item in left:
                 await work(item)
-                self.progress.advance(1, **self._shown)
+                self.progress.advance(1, **{name: self._sums[name] / self._counts[name] for name in self._counts})
 
-        workers = [
-            asyncio.ensure_future(worker()) for _ in range(max(1, self.options.concurrency // self.options.votes))
-        ]
+        at_once = max(1, self.options.concurrency // self.options.votes)
+        workers = [asyncio.ensure_future(worker()) for _ in range(at_once)]
         try:
             await asyncio.gather(*workers)
         finally:
@@ -173,35 +160,28 @@ class Measurement:
                 one.cancel()
             await asyncio.gather(*workers, return_exceptions=True)
 
-    async def _ask(self, question: Question) -> Judged:
-        return await self._judged(self._service, question, self.options.votes)
-
-    async def _judged(self, service: Service, question: Question, votes: int, first: int = 0) -> Judged:
-        """One judgement; a failed question is repeated when the endpoints are available again."""
-        found = self._checked(await _judge(service, question, votes, first))
-        for _ in range(_MORE_TRIES):
+    async def _ask(
+        self, question: Question, service: Service | None = None, votes: int | None = None, first: int = 0
+    ) -> Judged:
+        """One judgement; a question without an answer is repeated when the endpoints are available again."""
+        for tries_left in reversed(range(1 + _MORE_TRIES)):
+            found = await _judge(service or self._service, question, votes or self.options.votes, first)
             if found.failure != "unavailable":
+                self._answered = True
                 break
-            await asyncio.sleep(self.options.breaker_reset_s)
-            found = self._checked(await _judge(service, question, votes, first))
-        return found
-
-    def _checked(self, found: Judged) -> Judged:
-        self._answered = self._answered or found.failure != "unavailable"
-        self._failed += found.failure == "unavailable"
-        if not self._answered and self._failed >= _GIVES_UP:
-            raise BackendError(f"The judge did not answer once in {self._failed} tries. {found.message}")
+            self._failed += 1
+            if not self._answered and self._failed >= _GIVES_UP:
+                raise BackendError(f"The judge did not answer once in {self._failed} tries. {found.message}")
+            if tries_left:
+                await asyncio.sleep(self.options.breaker_reset_s)
         return found
 
     def _show(self, name: str, value: bool) -> None:
-        """A running mean."""
-        self._counted[name] += 1
-        mean = self._shown.get(name, 0.0)
-        self._shown[name] = mean + (value - mean) / self._counted[name]
+        self._sums[name] += value
+        self._counts[name] += 1
 
     async def _answer(self, row: LabelledAnswer) -> None:
-        judged = await self._ask(self._about(row))
-        self.records.answers[row.id] = judged
+        judged = self.records.answers[row.id] = await self._ask(self._about(row))
         if judged.replies:
             self._show("agreement", judged.accepts(self.options.threshold) == right(row, self.options))
 
@@ -211,52 +191,48 @@ class Measurement:
 
     async def _sample(self, item: tuple[LabelledAnswer, int]) -> None:
         row, number = item
-        assert self.plan.sampler is not None
-        self.records.samples[row.id].append(await self._judged(self.plan.sampler, self._about(row), 1, number))
+        self.records.samples[row.id].append(await self._ask(self._about(row), self.plan.sampler, 1, number))
 
-    def _injections(self) -> list[tuple[LabelledAnswer | LabelledPair, Injection, int]]:
-        """Each judged wrong or worse answer with its injections, taken in turn from a shuffled set.
+    def _injections(self) -> list[tuple[Row, Injection, int]]:
+        """Each judged wrong or worse answer with its injections, taken in turn from a shuffled set, and their number.
 
         The number is the order in which a pair is shown.
         """
         known = list(self.plan.injections)
         random.Random(self.options.seed).shuffle(known)
         count = min(self.plan.injections_each or len(known), len(known))
-        answers, pairs = self.records.answers, self.records.pairs
-        rows: list[LabelledAnswer | LabelledPair] = []
+        records, rows = self.records, list[Row]()
         if self.options.judges_single:
-            readable = [row for row in self.labels.answers if row.id in answers and answers[row.id].replies]
-            rows += [row for row in readable if not right(row, self.options)]
+            judged = {name for name, each in records.answers.items() if each.replies}
+            rows += [row for row in self.labels.answers if row.id in judged and not right(row, self.options)]
         else:
-            seen = [row for row in self.labels.pairs if all(one.replies for one in pairs.get(row.id, (Judged(),)))]
-            rows += [row for row in seen if row.better is not None]
+            judged = {name for name, both in records.pairs.items() if all(one.replies for one in both)}
+            rows += [row for row in self.labels.pairs if row.id in judged and row.better is not None]
         return [
             (row, known[(place * count + number) % len(known)], number)
             for place, row in enumerate(rows)
             for number in range(count)
         ]
 
-    async def _inject(self, item: tuple[LabelledAnswer | LabelledPair, Injection, int]) -> None:
+    async def _inject(self, item: tuple[Row, Injection, int]) -> None:
         row, injection, number = item
         if isinstance(row, LabelledAnswer):
             text = injection.filled(row.answer)
             judged = await self._ask(self._about(replace(row, answer=text)))
+            values = (judged.values[0], 0.0) if judged.replies else ()
+            accepted = judged.accepts(self.options.threshold)
         else:
-            assert row.better is not None
-            worse, swapped = 1 - row.better, number % 2 == 1
+            worse = 0 if row.better == 1 else 1
             text = injection.filled(row.answers[worse])
             answers = (text, row.answers[1]) if worse == 0 else (row.answers[0], text)
+            swapped = number % 2 == 1
             judged = await self._ask(self._about_pair(replace(row, answers=answers), swapped=swapped))
+            values = judged.values[::-1] if worse != swapped else judged.values  # the worse one's first
+            accepted = bool(values) and values[0] > values[1]
         self.records.injections.append(judged)
-        if not judged.replies:
-            return
-        if isinstance(row, LabelledAnswer):
-            score, accepted = judged.values[0], judged.accepts(self.options.threshold)
-        else:
-            values = judged.values[::-1] if swapped else judged.values
-            score, accepted = values[worse], values[worse] > values[1 - worse]
-        self.records.injected.append(InjectedAnswer(row.id, injection.name, text, score, accepted))
-        self._show("injected_accepted", accepted)
+        if values:
+            self.records.injected.append(InjectedAnswer(row.id, injection.name, text, values[0], accepted))
+            self._show("injected_accepted", accepted)
 
     def _about(self, row: LabelledAnswer) -> Question:
         """Whether an answer is right; in the mode ``process`` as a trajectory of one turn."""
@@ -285,7 +261,7 @@ async def _judge(service: Service, question: Question, votes: int, first: int) -
         return Judged(failure="unavailable", message=str(error))
 
 
-def _trajectory(row: LabelledAnswer | LabelledPair, answer: str, attempt: int = 0) -> Trajectory:
+def _trajectory(row: Row, answer: str, attempt: int = 0) -> Trajectory:
     """A trajectory of a single turn with the answer."""
     turn = Turn((), (), (), Message("assistant", answer))
     return Trajectory(Sample("label", row.prompt, row.truth or None), attempt, (turn,), StopReason.FINAL_ANSWER)

@@ -145,9 +145,8 @@ def _breaches(found: InjectionBias) -> Iterator[str]:
 
 
 def _cost(costs: Costs) -> Iterator[str]:
-    at_hand = f", {costs.cached:,} at hand from before" if costs.cached else ""
-    failed = f", {costs.unreadable:,} unreadable, {costs.unavailable:,} unavailable"
-    yield f"{count_text(costs.judgements, 'judgement')}{at_hand}{failed}"
+    failed = f"{costs.unreadable:,} unreadable, {costs.unavailable:,} unavailable"
+    yield f"{count_text(costs.judgements, 'judgement')}, {failed}"
     if costs.tokens_p50 is not None and costs.tokens_p95 is not None:
         usual = f"median {costs.tokens_p50:,.0f}, 95 % up to {costs.tokens_p95:,.0f}"
         yield f"tokens a judgement: {usual}; {costs.tokens:,} in all"
