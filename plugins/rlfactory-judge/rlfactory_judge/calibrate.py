@@ -16,20 +16,20 @@ import click
 from rlfactory_core.cli.output import echo, echo_json
 from rlfactory_core.config.loading import merge, parse_override
 from rlfactory_core.errors import ConfigError, DataError, RunStopped, UsageError
-from rlfactory_judge.cli_options import ENDPOINTS, MODEL, URL
+from rlfactory_core.reporting.folder import write_atomic
+from rlfactory_judge.commands import ENDPOINTS, MODEL, URL
 from rlfactory_judge.options import Mode
 
 if TYPE_CHECKING:
     from rlfactory_judge.options import JudgeOptions
     from rlfactory_judge.service.service import JudgeService
-    from rlfactory_judge.trust.calibration import Calibration
     from rlfactory_judge.trust.measuring import Measurement, Plan
 
 _SAMPLES_TEMPERATURE = 0.7  # for self-consistency, where the judge has a temperature of 0
 _BELOW = 1  # exit code for a kappa below --min-kappa, and where nothing was judged
 
 
-@click.command(short_help="Measure how far it can be trusted, on labelled answers.")
+@click.command()
 @click.option(
     "--labels", metavar="FILE", type=click.Path(path_type=Path), help="A JSONL file of answers that people judged."
 )
@@ -88,7 +88,7 @@ def calibrate(
         whole = False
     found = summarise(measurement, stopped="" if whole else "stopped by Ctrl-C")
     if out is not None:
-        _save(out, found)
+        write_atomic(out, json.dumps(found.to_dict(), indent=2, ensure_ascii=False) + "\n")
     if as_json:
         echo_json(found.to_dict())
     else:
@@ -127,10 +127,6 @@ def _check_out(path: Path | None) -> None:
             path.unlink()
     except OSError as error:
         raise DataError(f"The figures cannot be saved in {path}: {error.strerror}.") from error
-
-
-def _save(path: Path, found: Calibration) -> None:
-    path.write_text(json.dumps(found.to_dict(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _plan(options: JudgeOptions, samples: int, injections_each: int | None) -> Plan:

@@ -4,47 +4,48 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from rlfactory_core.cli.options import LazyCommand, LazyGroup
 from rlfactory_core.cli.output import echo_json
 from rlfactory_core.errors import UsageError
 from rlfactory_core.utils.display import printable
-from rlfactory_judge.cli_options import ENDPOINTS, MODEL, URL
 
 if TYPE_CHECKING:
     from rlfactory_judge.contract import Question, Reply
     from rlfactory_judge.options import JudgeOptions
 
-_SUBCOMMANDS = {
-    "serve": ("rlfactory_judge.serving.command", "serve"),
-    "calibrate": ("rlfactory_judge.calibrate", "calibrate"),
+URL = click.option(
+    "--url", multiple=True, metavar="URL", help="The judge's address, http://HOST:PORT/v1; may be repeated."
+)
+ENDPOINTS = click.option(
+    "--endpoints",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="An endpoint file of `rlfactory judge serve`. Default: its usual place.",
+)
+MODEL = click.option("--model", metavar="ID", help="The served model's id. Default: the only one that is served.")
+
+_COMMANDS = {
+    "ask": LazyCommand("rlfactory_judge.commands:ask", "Have one answer judged, and see how."),
+    "calibrate": LazyCommand(
+        "rlfactory_judge.calibrate:calibrate", "Measure how far it can be trusted, on labelled answers."
+    ),
+    "serve": LazyCommand(
+        "rlfactory_judge.serving.command:serve", "Start its server, and keep it running until Ctrl-C."
+    ),
 }
 
 
-class _Group(click.Group):
-    """Imports a subcommand only when it is called or listed."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted([*super().list_commands(ctx), *_SUBCOMMANDS])
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _SUBCOMMANDS:
-            return super().get_command(ctx, cmd_name)
-        module, name = _SUBCOMMANDS[cmd_name]
-        command: click.Command = getattr(import_module(module), name)
-        return command
-
-
-@click.group("judge", cls=_Group)
+@click.group("judge", cls=LazyGroup, lazy=_COMMANDS)
 def judge() -> None:
     """Serve, measure and query a model judge."""
 
 
-@judge.command(short_help="Have one answer judged, and see how.")
+@click.command("ask")
 @URL
 @ENDPOINTS
 @MODEL

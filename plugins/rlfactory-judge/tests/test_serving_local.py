@@ -53,10 +53,10 @@ def orders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "orders"
     folder.mkdir()
 
-    def launch(served: Served, address: Address) -> object:
+    def launch(served: Served, address: Address, *, small: bool) -> object:
         return stub_launch(folder, served.model)(address)
 
-    monkeypatch.setattr(local, "small_launch", launch)
+    monkeypatch.setattr(local, "launch", launch)
     return folder
 
 

@@ -24,7 +24,7 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _LOOK_S = 1.0  # between checks that the owner lives: its forks may keep our standard input open
 _POLL_S = 0.02
-_SIGNALLED = 128
+SIGNALLED = 128
 
 
 def main(arguments: list[str]) -> int:
@@ -48,14 +48,14 @@ def main(arguments: list[str]) -> int:
         )
     except OSError as error:
         sys.stderr.write(f"{arguments[split + 1]}: {error.strerror}\n")
-        return _SIGNALLED - 1
+        return SIGNALLED - 1
     while server.poll() is None:
         if os.getppid() != owner or _owner_closed(ended):
             break
     _end(server, grace_s)
     if folder and os.getppid() != owner:
         shutil.rmtree(folder, ignore_errors=True)
-    return server.returncode if server.returncode >= 0 else _SIGNALLED - server.returncode
+    return server.returncode if server.returncode >= 0 else SIGNALLED - server.returncode
 
 
 def _owner_closed(ended: int) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import shutil
 import tempfile
@@ -12,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from rlfactory_core.errors import BackendError
 from rlfactory_judge.serving.process import ServerProcess
-from rlfactory_judge.serving.readiness import wait_until_ready
 from rlfactory_judge.serving.servers import (
     LOOPBACK,
     Address,
@@ -20,8 +18,8 @@ from rlfactory_judge.serving.servers import (
     Served,
     choose_backend,
     free_port,
+    launch,
     local_model,
-    small_launch,
 )
 
 if TYPE_CHECKING:
@@ -69,16 +67,21 @@ class LocalServer:
         self._folder = Path(tempfile.mkdtemp(prefix="rlfactory-judge-"))
         try:
             for left in reversed(range(_TRIES)):
+                address = Address(free_port(LOOPBACK))
+                made = launch(self._served, address, small=True)
+                log = self._folder / "server.log"
+                self._process = ServerProcess(made, log, grace_s=_GRACE_S, scratch=self._folder)
                 try:
-                    await self._start(self._folder)
+                    await self._process.wait_until_ready(address.url, self.model, self._ready_s)
                     break
                 except BackendError as error:
                     if not left or not _PORT_TAKEN.search(str(error)):
                         raise
-                    await self._stop()
+                    await self._process.stop()
         except BaseException:
             await self._close()
             raise
+        self.url = address.url
         return self
 
     async def __aexit__(
@@ -86,23 +89,11 @@ class LocalServer:
     ) -> None:
         await self._close()
 
-    async def _start(self, folder: Path) -> None:
-        address = Address(free_port(LOOPBACK))
-        made = small_launch(self._served, address)
-        log = folder / "server.log"
-        self._process = ServerProcess(made.command, made.environment, log, grace_s=_GRACE_S, scratch=folder)
-        await wait_until_ready(self._process, address.url, self.model, self._ready_s)
-        self.url = address.url
-
-    async def _stop(self) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            process.request_stop()  # before any waiting, which may be cancelled
-            await asyncio.to_thread(process.stop)
-
     async def _close(self) -> None:
+        process, self._process = self._process, None
         try:
-            await self._stop()
+            if process is not None:
+                await process.stop()
         finally:
             if self._folder is not None:
                 shutil.rmtree(self._folder, ignore_errors=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import socket
 import sys
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from rlfactory_core.errors import MissingExtraError, UsageError
+from rlfactory_core.utils.listening import listener
 
 Backend = Literal["vllm", "transformers"]
 Device = Literal["cuda", "cpu"]
@@ -34,10 +34,15 @@ _REASONING = (
     (r"magistral", "mistral"),
     (r"glm-?4\.[56]", "glm45"),
 )
-_SMALL: Mapping[Backend, tuple[str, ...]] = {
-    "vllm": ("--enforce-eager", "--dtype", "float32"),  # compiling a tiny model takes longer than it saves
-    "transformers": (),
-}
+# `transformers serve` alone: its own command imports the other subcommands too.
+_TRANSFORMERS = """
+import typer
+from transformers.cli.serve import Serve
+app = typer.Typer()
+app.command()(Serve)
+app()
+"""
+_SMALL = ("--enforce-eager", "--dtype", "float32")  # of vLLM: compiling a tiny model takes longer than it saves
 _SMALL_ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
@@ -105,19 +110,25 @@ def _url(host: str, port: int) -> str:
     return f"http://[{host}]:{port}/v1" if ":" in host else f"http://{host}:{port}/v1"
 
 
-def launch(served: Served, address: Address) -> Launch:
-    """The process of a server."""
+def launch(served: Served, address: Address, *, small: bool = False) -> Launch:
+    """The process of a server.
+
+    Args:
+        small: for a tiny model beside training on a CPU: one thread, little memory, no network.
+    """
     where = ("--host", address.host, "--port", str(address.port))
-    environment = dict(_ENVIRONMENT)
+    environment = {**_ENVIRONMENT, **(_SMALL_ENVIRONMENT if small else {})}
     if served.device == "cpu":
         environment["CUDA_VISIBLE_DEVICES"] = ""
     if served.backend == "vllm":
-        return Launch((sys.executable, "-m", *_vllm(served), *where, *served.extra), environment)
+        return Launch(
+            (sys.executable, "-m", *_vllm(served), *where, *(_SMALL if small else ()), *served.extra), environment
+        )
     if Path(served.model).is_absolute():
         # Its list of models comes from the cache, and fails without one; clients use this list as a health check.
         # Its working directory serves as an empty cache.
         environment["HF_HUB_CACHE"] = "."
-    program = (sys.executable, "-m", "rlfactory_judge.serving.transformers_serve", served.model)
+    program = (sys.executable, "-c", _TRANSFORMERS, served.model)
     return Launch((*program, *where, "--device", served.device, *served.extra), environment)
 
 
@@ -136,13 +147,6 @@ def _vllm(served: Served) -> list[str]:
     if parser := reasoning_parser(served.model):
         words += ["--reasoning-parser", parser]
     return words
-
-
-def small_launch(served: Served, address: Address) -> Launch:
-    """`launch` for a tiny model beside training on a CPU: one thread, little memory, no network."""
-    given = dataclasses.replace(served, extra=(*_SMALL[served.backend], *served.extra))
-    plain = launch(given, address)
-    return Launch(plain.command, {**plain.environment, **_SMALL_ENVIRONMENT})
 
 
 def reasoning_parser(model: str) -> str | None:
@@ -200,9 +204,7 @@ def free_port(host: str, port: int = 0) -> int:
         UsageError: the port is in use or not allowed, or the address does not belong to this machine.
     """
     try:
-        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: a port in TIME_WAIT is free
-            probe.bind((host, port))
+        with listener(host, port) as probe:
             probe.listen(1)
             return int(probe.getsockname()[1])
     except (OSError, OverflowError) as error:
