@@ -15,10 +15,10 @@ from rlfactory_judge.contract import (
     RefusedError,
     RejectedError,
     Reply,
-    Service,
     UnavailableError,
     UnreadableError,
 )
+from rlfactory_judge.service.service import JudgeService
 
 _NAMES: dict[type[VerifierError], str] = {  # of the counts, the most serious failure first
     BudgetError: "over_budget",
@@ -47,7 +47,7 @@ def majority(votes: Sequence[Reply], threshold: float) -> bool:
     return 2 * sum(vote.values[0] >= threshold for vote in votes) > len(votes)
 
 
-async def poll(service: Service, question: Question, votes: int, *, first: int = 0) -> Poll:
+async def poll(service: JudgeService, question: Question, votes: int, *, first: int = 0) -> Poll:
     """Ask a question several times, concurrently. The votes are numbered from ``first``.
 
     Raises:
@@ -60,7 +60,7 @@ async def poll(service: Service, question: Question, votes: int, *, first: int =
     raise worst_failure(outcomes)
 
 
-async def ask_all(service: Service, asked: Iterable[tuple[Question, int]]) -> list[Reply | VerifierError]:
+async def ask_all(service: JudgeService, asked: Iterable[tuple[Question, int]]) -> list[Reply | VerifierError]:
     """The replies to questions with their vote numbers, asked concurrently; failures take the place of replies.
 
     A failure does not cancel the others: their tokens are spent, and the next run finds their replies in the cache.

@@ -110,7 +110,17 @@ class JudgeService:
             self._measures = False
 
     async def ask(self, question: Question, *, sample: int = 0) -> Reply:
-        """See `contract.Service`."""
+        """The reply to one question. Calls may run concurrently.
+
+        Args:
+            sample: the number of an independent reply to the same question (a vote); each is cached separately.
+
+        Raises:
+            UnreadableError: the answer cannot be parsed; it is not cached.
+            RefusedError: no endpoint takes the question.
+            UnavailableError: no endpoint answers.
+            BudgetError: the token budget is spent.
+        """
         if not self._is_open:
             raise RuntimeError("The judge is not open: await open() first.")
         began = perf_counter()

@@ -9,9 +9,9 @@ from typing import Any
 
 from rlfactory_core.errors import DataError
 from rlfactory_core.reporting.progress import Progress, count_text
-from rlfactory_judge.contract import Service
 from rlfactory_judge.options import SINGLE, JudgeOptions
 from rlfactory_judge.rubrics.rubric import Rubric
+from rlfactory_judge.service.service import JudgeService
 from rlfactory_judge.trust.bias import (
     InjectionBias,
     LengthBias,
@@ -115,7 +115,7 @@ class Calibration:
 
 
 async def calibrate(
-    service: Service,
+    service: JudgeService,
     rubric: Rubric,
     options: JudgeOptions,
     labels: Labels,

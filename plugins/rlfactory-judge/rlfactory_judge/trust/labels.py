@@ -150,7 +150,7 @@ def _row(line: str, number: int, low: float, high: float) -> LabelledAnswer | La
     if any(isinstance(each, bool) or not isinstance(each, str | int | float) for each in truths):
         raise ValueError(f"'truth' is {_short(truth)}, expected a text or a list of texts")
     name = str(number) if data.get("id") is None else str(data["id"])
-    texts, label = tuple(map(str, truths)), data.get("label")
+    texts, label = tuple(map(str, truths)), data.get("label", False)
     if is_pair:
         return LabelledPair(name, data["prompt"], tuple(data["answers"]), texts, data["better"])
     if isinstance(label, bool):

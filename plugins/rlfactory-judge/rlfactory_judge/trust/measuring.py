@@ -18,7 +18,6 @@ from rlfactory_judge.contract import (
     Question,
     RefusedError,
     Reply,
-    Service,
     UnavailableError,
     UnreadableError,
 )
@@ -30,6 +29,7 @@ from rlfactory_judge.options import JudgeOptions
 from rlfactory_judge.rubrics.injections import Injection
 from rlfactory_judge.rubrics.rubric import Rubric
 from rlfactory_judge.service.polling import majority, medians, poll
+from rlfactory_judge.service.service import JudgeService
 from rlfactory_judge.trust.bias import InjectedAnswer
 from rlfactory_judge.trust.labels import LabelledAnswer, LabelledPair, Labels
 
@@ -75,7 +75,7 @@ class Plan:
 
     rubric: Rubric
     pair_rubric: Rubric | None = None
-    sampler: Service | None = None
+    sampler: JudgeService | None = None
     temperature: float = 0.0
     samples: int = 0
     injections: Sequence[Injection] = ()
@@ -102,7 +102,7 @@ class Measurement:
     """One measurement of a judge; `records` may be read at any time, also after `run` was cancelled."""
 
     def __init__(
-        self, service: Service, options: JudgeOptions, labels: Labels, plan: Plan, progress: Progress | None = None
+        self, service: JudgeService, options: JudgeOptions, labels: Labels, plan: Plan, progress: Progress | None = None
     ) -> None:
         self.records = Records()
         self.options, self.labels, self.plan = options, labels, plan
@@ -161,7 +161,7 @@ class Measurement:
             await asyncio.gather(*workers, return_exceptions=True)
 
     async def _ask(
-        self, question: Question, service: Service | None = None, votes: int | None = None, first: int = 0
+        self, question: Question, service: JudgeService | None = None, votes: int | None = None, first: int = 0
     ) -> Judged:
         """One judgement; a question without an answer is repeated when the endpoints are available again."""
         for tries_left in reversed(range(1 + _MORE_TRIES)):
@@ -219,7 +219,7 @@ class Measurement:
         if isinstance(row, LabelledAnswer):
             text = injection.filled(row.answer)
             judged = await self._ask(self._about(replace(row, answer=text)))
-            values = (judged.values[0], 0.0) if judged.replies else ()
+            values = judged.values
             accepted = judged.accepts(self.options.threshold)
         else:
             worse = 0 if row.better == 1 else 1
@@ -251,7 +251,7 @@ class Measurement:
         return rubric.question_of_many(candidates, form)
 
 
-async def _judge(service: Service, question: Question, votes: int, first: int) -> Judged:
+async def _judge(service: JudgeService, question: Question, votes: int, first: int) -> Judged:
     """One judgement as in a run. A spent budget is raised."""
     try:
         return Judged((await poll(service, question, votes, first=first)).replies)
