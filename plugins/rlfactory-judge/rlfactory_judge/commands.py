@@ -96,11 +96,20 @@ def ask(
         form=ScoreForm(checked.low, checked.high),
     )
     reply = asyncio.run(_ask(checked, question))
-    shown = question if show_prompt else None
+    prompts = {"system": question.system, "user": question.user} if show_prompt else {}
+    value, low, high = reply.values[0], checked.low, checked.high
     if as_json:
-        echo_json(_record(checked, reply, shown))
-    else:
-        click.echo(_for_people(checked, reply, shown))
+        facts = ("text", "reasoning", "prompt_tokens", "sampled_tokens", "endpoint")
+        found = {"score": value, "raw": checked.on_scale(value), **{name: getattr(reply, name) for name in facts}}
+        echo_json({**found, "seconds": round(reply.seconds, 6), **({"prompt": prompts} if prompts else {})})
+        return
+    for title, text in (*prompts.items(), ("reasoning", reply.reasoning), ("reply", reply.text)):
+        if text:
+            click.echo(f"{click.style(title, bold=True)}\n{printable(text.strip())}\n")
+    score = f"{value:.3g}  ({checked.on_scale(value):g} on the scale from {low:g} to {high:g})"
+    click.echo(f"{click.style('score', bold=True)}  {score}")
+    tokens = f"{reply.prompt_tokens} + {reply.sampled_tokens} tokens"
+    click.echo(f"{tokens}, {reply.seconds:.2f} s, {reply.endpoint}")
 
 
 async def _ask(options: JudgeOptions, question: Question) -> Reply:
@@ -123,31 +132,3 @@ def _read(text: str) -> str:
         return Path(text[1:]).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise UsageError(f"No text can be read from the file {text[1:]}: {error}") from error
-
-
-def _record(options: JudgeOptions, reply: Reply, question: Question | None) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "score": reply.values[0],
-        "raw": options.on_scale(reply.values[0]),
-        "text": reply.text,
-        "reasoning": reply.reasoning,
-        "prompt_tokens": reply.prompt_tokens,
-        "sampled_tokens": reply.sampled_tokens,
-        "seconds": round(reply.seconds, 6),
-        "endpoint": reply.endpoint,
-    }
-    if question is not None:
-        found["prompt"] = {"system": question.system, "user": question.user}
-    return found
-
-
-def _for_people(options: JudgeOptions, reply: Reply, question: Question | None) -> str:
-    parts = [] if question is None else [("system", question.system), ("user", question.user)]
-    parts += [("reasoning", reply.reasoning), ("reply", reply.text)]
-    lines = [
-        line for title, text in parts if text for line in (click.style(title, bold=True), printable(text.strip()), "")
-    ]
-    value, low, high = reply.values[0], options.low, options.high
-    score = f"{value:.3g}  ({options.on_scale(value):g} on the scale from {low:g} to {high:g})"
-    cost = f"{reply.prompt_tokens} + {reply.sampled_tokens} tokens, {reply.seconds:.2f} s, {reply.endpoint}"
-    return "\n".join([*lines, f"{click.style('score', bold=True)}  {score}", cost])

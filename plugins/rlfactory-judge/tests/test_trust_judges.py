@@ -13,7 +13,7 @@ from rlfactory_judge.options import JudgeOptions
 from rlfactory_judge.trust.calibration import Calibration, calibrate, check_labels, summarise
 from rlfactory_judge.trust.figures import Estimate
 from rlfactory_judge.trust.labels import LabelledAnswer, Labels
-from rlfactory_judge.trust.measuring import Measurement, Plan
+from rlfactory_judge.trust.measuring import Measurement
 from rlfactory_judge.trust.text import calibration_text
 
 from rlfactory_core.errors import BackendError, DataError
@@ -24,9 +24,9 @@ LABELS = labelled(200, pairs=80)
 
 def measure(judge: KnownJudge, labels: Labels = LABELS, samples: int = 3, each: int = 0, **options: Any) -> Calibration:
     rubric = DataRubric()
-    plan = Plan(rubric, rubric, judge, 0.7, samples, TEXTS, each)
-    measurement = Measurement(judge, JudgeOptions(**options), labels, plan)
-    measurement.judge = "known"
+    measurement = Measurement(
+        judge, JudgeOptions(**options), labels, rubric, rubric, judge, 0.7, samples, TEXTS, each, "known"
+    )
     asyncio.run(measurement.run())
     return summarise(measurement)
 
@@ -323,7 +323,7 @@ def test_an_interruption_leaves_the_figures_so_far() -> None:
             reached.set()
 
     judge = KnownJudge(honest, fail=count)
-    measurement = Measurement(judge, JudgeOptions(concurrency=4), LABELS, Plan(DataRubric()))
+    measurement = Measurement(judge, JudgeOptions(concurrency=4), LABELS, DataRubric())
 
     async def interrupted() -> None:
         task = asyncio.ensure_future(measurement.run())

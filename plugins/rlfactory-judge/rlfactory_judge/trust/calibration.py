@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlfactory_core.errors import DataError
-from rlfactory_core.reporting.progress import Progress, count_text
+from rlfactory_core.reporting.progress import NullProgress, Progress, count_text
 from rlfactory_judge.options import SINGLE, JudgeOptions
 from rlfactory_judge.rubrics.rubric import Rubric
 from rlfactory_judge.service.service import JudgeService
@@ -32,7 +32,7 @@ from rlfactory_judge.trust.figures import (
     weighted_kappa,
 )
 from rlfactory_judge.trust.labels import Labels
-from rlfactory_judge.trust.measuring import Judged, Measurement, Plan, Records, label_value, right
+from rlfactory_judge.trust.measuring import Judged, Measurement, label_value, right
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +130,7 @@ async def calibrate(
         BackendError: the judge does not answer.
     """
     check_labels(labels, options)
-    measurement = Measurement(service, options, labels, Plan(rubric), progress)
-    measurement.judge = judge
+    measurement = Measurement(service, options, labels, rubric, judge=judge, progress=progress or NullProgress())
     await measurement.run()
     return summarise(measurement)
 
@@ -156,9 +155,9 @@ def summarise(measurement: Measurement, *, stopped: str = "") -> Calibration:
     Args:
         stopped: why the caller stopped the measurement, if it did.
     """
-    options, plan, labels, records = measurement.options, measurement.plan, measurement.labels, measurement.records
+    options, labels = measurement.options, measurement.labels
     seed, threshold = options.seed, options.threshold
-    judged = [(row, records.answers[row.id]) for row in labels.answers if row.id in records.answers]
+    judged = [(row, measurement.answers[row.id]) for row in labels.answers if row.id in measurement.answers]
     readable = [(row, one) for row, one in judged if one.replies]
     accepted = {row.id: one.accepts(threshold) for row, one in readable}
     truths = [right(row, options) for row, _ in readable]
@@ -167,13 +166,13 @@ def summarise(measurement: Measurement, *, stopped: str = "") -> Calibration:
     unreadable = [right(row, options) for row, one in judged if one.failure == "unreadable" and readable]
     observed = [*zip(truths, accepted.values(), strict=True), *((truth, not truth) for truth in unreadable)]
     answers = agreement_of_answers(observed, seed) if judged else None
-    pairs, position = _pairs(labels, records, seed)
+    pairs, position = _pairs(measurement)
     lengths, wrong = [len(row.answer) for row, _ in readable], [not each for each in truths]
-    costs = costs_of(list(records.all()))
+    costs = costs_of(measurement.judgements)
     return Calibration(
         judge=measurement.judge,
         rubric=options.rubric,
-        rubric_fingerprint=plan.rubric.fingerprint,
+        rubric_fingerprint=measurement.rubric.fingerprint,
         mode=options.mode,
         threshold=threshold,
         votes=options.votes,
@@ -184,54 +183,55 @@ def summarise(measurement: Measurement, *, stopped: str = "") -> Calibration:
         weighted_kappa=weighted_kappa(values, scores, seed) if graded else None,
         position=position,
         length=length_bias(lengths, scores, values, wrong) if readable else None,
-        injection=_injection(labels, records, accepted, seed),
+        injection=_injection(measurement, accepted),
         consistency=_consistency(measurement),
         costs=costs,
-        notes=(*_notes(answers, pairs, truths), *_failures(costs, records.all())),
-        stopped=stopped or records.stopped,
+        notes=(*_notes(answers, pairs, truths), *_failures(costs, measurement.judgements)),
+        stopped=stopped or measurement.stopped,
     )
 
 
-def _pairs(labels: Labels, records: Records, seed: int) -> tuple[Agreement | None, PositionBias | None]:
+def _pairs(measurement: Measurement) -> tuple[Agreement | None, PositionBias | None]:
     seen, observed = [], []
-    for row in labels.pairs:
-        straight, swapped = records.pairs.get(row.id, (Judged(), Judged()))
+    for row in measurement.labels.pairs:
+        straight, swapped = measurement.pairs.get(row.id, (Judged(), Judged()))
         better = {None: 0, 0: 1, 1: -1}[row.better]  # as in `winner`
         if "unreadable" in (straight.failure, swapped.failure):
             observed.append([(better, -better or 1), (-better, better or 1)])
-        if not straight.replies or not swapped.replies:
-            continue
-        seen.append((winner(straight.values), winner(swapped.values)))
-        observed.append([(better, seen[-1][0]), (-better, seen[-1][1])])
-    if not records.pairs:
+        if straight.replies and swapped.replies:
+            seen.append((winner(straight.values), winner(swapped.values)))
+            observed.append([(better, seen[-1][0]), (-better, seen[-1][1])])
+    if not measurement.pairs:
         return None, None
-    return agreement_of_pairs(observed, seed), position_bias(seen)
+    return agreement_of_pairs(observed, measurement.options.seed), position_bias(seen)
 
 
-def _injection(labels: Labels, records: Records, accepted: Mapping[str, bool], seed: int) -> InjectionBias | None:
+def _injection(measurement: Measurement, accepted: Mapping[str, bool]) -> InjectionBias | None:
     """Before: whether an answer was accepted, or in what share of both orders the worse one of a pair was preferred."""
-    if not records.injected:
+    if not measurement.injected:
         return None
     before = {name: float(each) for name, each in accepted.items()}
-    for row in labels.pairs:
-        both = records.pairs.get(row.id, ())
+    for row in measurement.labels.pairs:
+        both = measurement.pairs.get(row.id, ())
         if row.better is not None and both and all(one.replies for one in both):
-            lost = [winner(one.values) for one in both]
+            straight, swapped = (winner(one.values) for one in both)
             sign = 1 if row.better == 1 else -1  # the first answer is the worse one; it stands first, then second
-            before[row.id] = ((lost[0] == sign) + (lost[1] == -sign)) / 2
-    return injection_bias(records.injected, before, seed)
+            before[row.id] = ((straight == sign) + (swapped == -sign)) / 2
+    return injection_bias(measurement.injected, before, measurement.options.seed)
 
 
 def _consistency(measurement: Measurement) -> SelfConsistency | None:
-    options, plan, records = measurement.options, measurement.plan, measurement.records
-    if not records.samples:
+    options, again = measurement.options, measurement.again
+    if not again:
         return None
     verdicts = [
-        (right(row, options), [one.accepts(options.threshold) for one in records.samples[row.id] if one.replies])
+        (right(row, options), [one.accepts(options.threshold) for one in again[row.id] if one.replies])
         for row in measurement.labels.answers
-        if row.id in records.samples
+        if row.id in again
     ]
-    return self_consistency(verdicts, samples=plan.samples, temperature=plan.temperature, seed=options.seed)
+    return self_consistency(
+        verdicts, samples=measurement.samples, temperature=measurement.temperature, seed=options.seed
+    )
 
 
 def _notes(answers: Agreement | None, pairs: Agreement | None, truths: Sequence[bool]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TypeVar
@@ -58,21 +58,24 @@ class Judged:
         return majority(self.replies, threshold)
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What to measure besides agreement.
+@dataclass
+class Measurement:
+    """One measurement of a judge; its judgements may be read at any time, also after `run` was cancelled.
 
     Args:
         rubric: of the options' mode.
         pair_rubric: of the mode ``pairwise``, for pairs where the options' mode judges single answers; None: pairs are
             left out.
-        sampler: the same judge at a temperature above 0, for self-consistency.
-        temperature: the sampler's.
+        sampler: the same judge at a ``temperature`` above 0, for self-consistency.
         samples: replies to each question for self-consistency; 0: not measured.
         injections: put into each wrong answer.
         injections_each: how many of them are tried in each answer, different ones in each; 0: all.
+        judge: its model and endpoints, for people.
     """
 
+    service: JudgeService
+    options: JudgeOptions
+    labels: Labels
     rubric: Rubric
     pair_rubric: Rubric | None = None
     sampler: JudgeService | None = None
@@ -80,39 +83,26 @@ class Plan:
     samples: int = 0
     injections: Sequence[Injection] = ()
     injections_each: int = 0
+    judge: str = ""
+    progress: Progress = field(default_factory=NullProgress)
 
+    answers: dict[str, Judged] = field(default_factory=dict, init=False)  # by the label's id
+    pairs: dict[str, tuple[Judged, Judged]] = field(default_factory=dict, init=False)  # as in the file, and swapped
+    injected: list[InjectedAnswer] = field(default_factory=list, init=False)  # those that were judged
+    injection_judgements: list[Judged] = field(default_factory=list, init=False)  # also without a reply
+    again: dict[str, list[Judged]] = field(default_factory=lambda: defaultdict(list), init=False)
+    stopped: str = field(default="", init=False)  # why there are fewer than planned
 
-@dataclass(slots=True)
-class Records:
-    """All judgements so far; grows while a `Measurement` runs."""
-
-    answers: dict[str, Judged] = field(default_factory=dict)  # by the label's id
-    pairs: dict[str, tuple[Judged, Judged]] = field(default_factory=dict)  # in the file's order, and swapped
-    injected: list[InjectedAnswer] = field(default_factory=list)  # those that were judged
-    injections: list[Judged] = field(default_factory=list)  # also without a reply
-    samples: defaultdict[str, list[Judged]] = field(default_factory=lambda: defaultdict(list))
-    stopped: str = ""  # why there are fewer than planned
-
-    def all(self) -> Iterator[Judged]:
-        """All judgements, those for self-consistency last."""
-        return chain(self.answers.values(), *self.pairs.values(), self.injections, *self.samples.values())
-
-
-class Measurement:
-    """One measurement of a judge; `records` may be read at any time, also after `run` was cancelled."""
-
-    def __init__(
-        self, service: JudgeService, options: JudgeOptions, labels: Labels, plan: Plan, progress: Progress | None = None
-    ) -> None:
-        self.records = Records()
-        self.options, self.labels, self.plan = options, labels, plan
-        self.judge = ""  # its model and endpoints, for people
-        self._service = service
-        self.progress: Progress = progress or NullProgress()
+    def __post_init__(self) -> None:
         self._failed = 0
         self._answered = False
         self._sums: Counter[str] = Counter()  # for the running means of the progress
         self._counts: Counter[str] = Counter()
+
+    @property
+    def judgements(self) -> list[Judged]:
+        """All so far, those for self-consistency last."""
+        return [*chain(self.answers.values(), *self.pairs.values(), self.injection_judgements, *self.again.values())]
 
     async def run(self) -> None:
         """Measure the agreement first, then the rest of the plan.
@@ -120,8 +110,8 @@ class Measurement:
         Raises:
             BackendError: the judge does not answer at all.
         """
-        plan, single = self.plan, self.options.judges_single
-        samples = plan.samples if single and plan.sampler is not None else 0
+        single = self.options.judges_single
+        samples = self.samples if single and self.sampler is not None else 0
         try:
             if single:
                 await self._stage("judging", "answer", self.labels.answers, self._answer)
@@ -131,11 +121,11 @@ class Measurement:
             again = [(row, number) for row in self.labels.answers for number in range(samples)]
             await self._stage("asking again", "sample", again, self._sample)
         except BudgetError as error:
-            self.records.stopped = str(error)
+            self.stopped = str(error)
 
     @property
     def _pair_rubric(self) -> Rubric | None:
-        return self.plan.pair_rubric if self.options.judges_single else self.plan.rubric
+        return self.pair_rubric if self.options.judges_single else self.rubric
 
     async def _stage(
         self, name: str, unit: str, items: Sequence[Item], work: Callable[[Item], Awaitable[None]]
@@ -165,7 +155,7 @@ class Measurement:
     ) -> Judged:
         """One judgement; a question without an answer is repeated when the endpoints are available again."""
         for tries_left in reversed(range(1 + _MORE_TRIES)):
-            found = await _judge(service or self._service, question, votes or self.options.votes, first)
+            found = await _judge(service or self.service, question, votes or self.options.votes, first)
             if found.failure != "unavailable":
                 self._answered = True
                 break
@@ -181,32 +171,32 @@ class Measurement:
         self._counts[name] += 1
 
     async def _answer(self, row: LabelledAnswer) -> None:
-        judged = self.records.answers[row.id] = await self._ask(self._about(row))
+        judged = self.answers[row.id] = await self._ask(self._about(row))
         if judged.replies:
             self._show("agreement", judged.accepts(self.options.threshold) == right(row, self.options))
 
     async def _pair(self, row: LabelledPair) -> None:
         straight = await self._ask(self._about_pair(row, swapped=False))
-        self.records.pairs[row.id] = (straight, await self._ask(self._about_pair(row, swapped=True)))
+        self.pairs[row.id] = (straight, await self._ask(self._about_pair(row, swapped=True)))
 
     async def _sample(self, item: tuple[LabelledAnswer, int]) -> None:
         row, number = item
-        self.records.samples[row.id].append(await self._ask(self._about(row), self.plan.sampler, 1, number))
+        self.again[row.id].append(await self._ask(self._about(row), self.sampler, 1, number))
 
     def _injections(self) -> list[tuple[Row, Injection, int]]:
         """Each judged wrong or worse answer with its injections, taken in turn from a shuffled set, and their number.
 
         The number is the order in which a pair is shown.
         """
-        known = list(self.plan.injections)
+        known = list(self.injections)
         random.Random(self.options.seed).shuffle(known)
-        count = min(self.plan.injections_each or len(known), len(known))
-        records, rows = self.records, list[Row]()
+        count = min(self.injections_each or len(known), len(known))
+        rows = list[Row]()
         if self.options.judges_single:
-            judged = {name for name, each in records.answers.items() if each.replies}
+            judged = {name for name, each in self.answers.items() if each.replies}
             rows += [row for row in self.labels.answers if row.id in judged and not right(row, self.options)]
         else:
-            judged = {name for name, both in records.pairs.items() if all(one.replies for one in both)}
+            judged = {name for name, both in self.pairs.items() if all(one.replies for one in both)}
             rows += [row for row in self.labels.pairs if row.id in judged and row.better is not None]
         return [
             (row, known[(place * count + number) % len(known)], number)
@@ -229,14 +219,14 @@ class Measurement:
             judged = await self._ask(self._about_pair(replace(row, answers=answers), swapped=swapped))
             values = judged.values[::-1] if worse != swapped else judged.values  # the worse one's first
             accepted = bool(values) and values[0] > values[1]
-        self.records.injections.append(judged)
+        self.injection_judgements.append(judged)
         if values:
-            self.records.injected.append(InjectedAnswer(row.id, injection.name, text, values[0], accepted))
+            self.injected.append(InjectedAnswer(row.id, injection.name, text, values[0], accepted))
             self._show("injected_accepted", accepted)
 
     def _about(self, row: LabelledAnswer) -> Question:
         """Whether an answer is right; in the mode ``process`` as a trajectory of one turn."""
-        rubric, low, high = self.plan.rubric, self.options.low, self.options.high
+        rubric, low, high = self.rubric, self.options.low, self.options.high
         if self.options.mode == "process":
             return rubric.question(_trajectory(row, row.answer), TurnScoresForm(1, low, high))
         return rubric.question_of_text(prompt=row.prompt, answer=row.answer, truth=row.truth, form=ScoreForm(low, high))
