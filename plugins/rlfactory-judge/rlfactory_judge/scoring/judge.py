@@ -128,7 +128,8 @@ class Judge:
             self._readable.add(sample)
             return found
         except (BudgetError, UnavailableError) as outage:
-            return await self._policy.score(trajectory, outage)
+            score = await self._policy.score(trajectory, outage)
+            return replace(score, counts={**score.counts, **outage.counts})
         except (UnreadableError, RejectedError) as error:
             failure = error
         finally:
