@@ -48,15 +48,6 @@ def test_transformers_serves_one_model() -> None:
     assert made.environment["CUDA_VISIBLE_DEVICES"] == ""
 
 
-def test_a_small_server_takes_one_thread_and_nothing_from_the_network() -> None:
-    served = Served("/models/judge", "vllm", "cpu", extra=("--dtype", "bfloat16"))
-    made = launch(served, Address(8000), small=True)
-    assert made.environment["OMP_NUM_THREADS"] == "1"
-    assert made.environment["TOKENIZERS_PARALLELISM"] == "false"
-    assert made.environment["HF_HUB_OFFLINE"] == "1"
-    assert made.command[-2:] == ("--dtype", "bfloat16")  # the caller's word is the last
-
-
 @pytest.mark.parametrize(
     ("model", "parser"),
     [

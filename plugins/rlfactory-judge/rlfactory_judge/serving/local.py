@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -14,7 +15,6 @@ from rlfactory_judge.serving.process import ServerProcess
 from rlfactory_judge.serving.servers import (
     LOOPBACK,
     Address,
-    Backend,
     Served,
     choose_backend,
     free_port,
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _TRIES = 3  # in case another program takes the port before the server does
 _PORT_TAKEN = re.compile(r"address already in use|errno 98\b|port \d+ is already in use", re.IGNORECASE)
 _GRACE_S = 3.0  # the server has no state to save
+# Beside training on a CPU: one thread, and nothing from the network.
+_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 
 
 class LocalServer:
@@ -35,18 +37,14 @@ class LocalServer:
 
     Args:
         model: a folder as `save_pretrained` writes it, with its tokenizer.
-        backend: the program; vLLM takes half a minute to start.
-        extra: options of that program, such as ``("--continuous-batching",)``.
         ready_s: how long to wait for its first answer, in seconds.
 
     Raises:
         BackendError: on entering, if the server does not start; the message has the end of its log.
     """
 
-    def __init__(
-        self, model: Path, *, backend: Backend = "transformers", extra: tuple[str, ...] = (), ready_s: float = 180.0
-    ) -> None:
-        self._served = Served(local_model(str(model)), choose_backend(backend, "cpu"), "cpu", extra=extra)
+    def __init__(self, model: Path, *, ready_s: float = 180.0) -> None:
+        self._served = Served(local_model(str(model)), choose_backend("transformers", "cpu"), "cpu")
         self._ready_s = ready_s
         self._folder: Path | None = None
         self._process: ServerProcess | None = None
@@ -58,17 +56,13 @@ class LocalServer:
         """The id of the server's guard process; None if there is none."""
         return None if self._process is None else self._process.pid
 
-    @property
-    def log(self) -> str:
-        """The end of what the server has written."""
-        return "" if self._process is None else self._process.last_lines(100)
-
     async def __aenter__(self) -> Self:
         self._folder = Path(tempfile.mkdtemp(prefix="rlfactory-judge-"))
         try:
             for left in reversed(range(_TRIES)):
                 address = Address(free_port(LOOPBACK))
-                made = launch(self._served, address, small=True)
+                made = launch(self._served, address)
+                made = replace(made, environment={**made.environment, **_ENVIRONMENT})
                 log = self._folder / "server.log"
                 self._process = ServerProcess(made, log, grace_s=_GRACE_S, scratch=self._folder)
                 try:

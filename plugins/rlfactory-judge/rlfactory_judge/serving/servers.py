@@ -42,8 +42,7 @@ app = typer.Typer()
 app.command()(Serve)
 app()
 """
-_SMALL = ("--enforce-eager", "--dtype", "float32")  # of vLLM: compiling a tiny model takes longer than it saves
-_SMALL_ENVIRONMENT = {
+_ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
     "VLLM_CPU_KVCACHE_SPACE": "1",
@@ -110,20 +109,14 @@ def _url(host: str, port: int) -> str:
     return f"http://[{host}]:{port}/v1" if ":" in host else f"http://{host}:{port}/v1"
 
 
-def launch(served: Served, address: Address, *, small: bool = False) -> Launch:
-    """The process of a server.
-
-    Args:
-        small: for a tiny model beside training on a CPU: one thread, little memory, no network.
-    """
+def launch(served: Served, address: Address) -> Launch:
+    """The process of a server."""
     where = ("--host", address.host, "--port", str(address.port))
-    environment = {**_ENVIRONMENT, **(_SMALL_ENVIRONMENT if small else {})}
+    environment = dict(_ENVIRONMENT)
     if served.device == "cpu":
         environment["CUDA_VISIBLE_DEVICES"] = ""
     if served.backend == "vllm":
-        return Launch(
-            (sys.executable, "-m", *_vllm(served), *where, *(_SMALL if small else ()), *served.extra), environment
-        )
+        return Launch((sys.executable, "-m", *_vllm(served), *where, *served.extra), environment)
     if Path(served.model).is_absolute():
         # Its list of models comes from the cache, and fails without one; clients use this list as a health check.
         # Its working directory serves as an empty cache.
