@@ -65,7 +65,7 @@ def calibrate(
     from rlfactory_judge.rubrics.injections import injections as known_injections
     from rlfactory_judge.rubrics.rubric import Rubric, default_rubric
     from rlfactory_judge.service.service import JudgeService
-    from rlfactory_judge.trust.calibration import check_labels, summarise
+    from rlfactory_judge.trust.calibration import summarise
     from rlfactory_judge.trust.labels import FORMAT, read_labels
     from rlfactory_judge.trust.measuring import Measurement
     from rlfactory_judge.trust.text import calibration_text
@@ -75,7 +75,6 @@ def calibrate(
         raise UsageError(f"There is nothing to measure the judge on: give --labels FILE.jsonl.\n{FORMAT}")
     _check_out(out)
     rows = read_labels(labels, low=options.low, high=options.high).first(limit or 0)
-    check_labels(rows, options)
     options = options.model_copy(update={"cache": "off"})  # the model that answers now is measured
     service, whole = JudgeService(options), True
     measurement = Measurement(

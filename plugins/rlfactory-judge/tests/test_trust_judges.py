@@ -10,7 +10,7 @@ import pytest
 from labelled_answers import DataRubric, KnownJudge, Text, is_right, labelled
 from rlfactory_judge.contract import BudgetError, UnavailableError, UnreadableError
 from rlfactory_judge.options import JudgeOptions
-from rlfactory_judge.trust.calibration import Calibration, calibrate, check_labels, summarise
+from rlfactory_judge.trust.calibration import Calibration, summarise
 from rlfactory_judge.trust.figures import Estimate
 from rlfactory_judge.trust.labels import LabelledAnswer, Labels
 from rlfactory_judge.trust.measuring import Measurement
@@ -360,7 +360,9 @@ def test_figures_survive_json() -> None:
 
 def test_only_agreement_is_asked_for_before_a_run() -> None:
     judge = KnownJudge(honest)
-    found = asyncio.run(calibrate(judge, DataRubric(), JudgeOptions(), LABELS, judge="known"))
+    measurement = Measurement(judge, JudgeOptions(), LABELS, DataRubric(), judge="known")
+    asyncio.run(measurement.run())
+    found = summarise(measurement)
     assert judge.asked == 200
     assert (found.judge, found.pairs, found.injection, found.consistency) == ("known", None, None, None)
 
@@ -378,4 +380,4 @@ def test_few_and_one_sided_labels_are_said() -> None:
 @pytest.mark.parametrize(("mode", "labels"), [("pairwise", labelled(4)), ("outcome", labelled(0, pairs=4))])
 def test_labels_have_to_have_what_the_mode_judges(mode: Any, labels: Labels) -> None:
     with pytest.raises(DataError, match=r'Add rows with "answers?"'):
-        check_labels(labels, JudgeOptions(mode=mode))
+        Measurement(KnownJudge(honest), JudgeOptions(mode=mode), labels, DataRubric())

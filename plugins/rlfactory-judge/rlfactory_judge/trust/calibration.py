@@ -7,11 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlfactory_core.errors import DataError
-from rlfactory_core.reporting.progress import NullProgress, Progress, count_text
-from rlfactory_judge.options import SINGLE, JudgeOptions
-from rlfactory_judge.rubrics.rubric import Rubric
-from rlfactory_judge.service.service import JudgeService
+from rlfactory_core.reporting.progress import count_text
+from rlfactory_judge.options import SINGLE
 from rlfactory_judge.trust.bias import (
     InjectionBias,
     LengthBias,
@@ -31,7 +28,6 @@ from rlfactory_judge.trust.figures import (
     self_consistency,
     weighted_kappa,
 )
-from rlfactory_judge.trust.labels import Labels
 from rlfactory_judge.trust.measuring import Judged, Measurement, label_value, right
 
 
@@ -112,41 +108,6 @@ class Calibration:
         from pydantic import TypeAdapter
 
         return TypeAdapter(Calibration).validate_python(dict(data))
-
-
-async def calibrate(
-    service: JudgeService,
-    rubric: Rubric,
-    options: JudgeOptions,
-    labels: Labels,
-    progress: Progress | None = None,
-    *,
-    judge: str = "",
-) -> Calibration:
-    """Measure only the agreement, which a run may require. `measuring.Measurement` with a larger plan measures more.
-
-    Raises:
-        DataError: the labels have no rows for this mode.
-        BackendError: the judge does not answer.
-    """
-    check_labels(labels, options)
-    measurement = Measurement(service, options, labels, rubric, judge=judge, progress=progress or NullProgress())
-    await measurement.run()
-    return summarise(measurement)
-
-
-def check_labels(labels: Labels, options: JudgeOptions) -> None:
-    """Raise `DataError` if the labels have no rows for the options' mode."""
-    if options.judges_single and not labels.answers:
-        raise DataError(
-            f"The labels have {len(labels.pairs)} pairs and no single answers, which mode={options.mode} judges. "
-            'Add rows with "answer" and "label", or measure mode=pairwise.'
-        )
-    if not options.judges_single and not labels.pairs:
-        raise DataError(
-            f"The labels have {len(labels.answers)} answers and no pairs, which mode={options.mode} compares. "
-            'Add rows with "answers" and "better", or measure mode=outcome.'
-        )
 
 
 def summarise(measurement: Measurement, *, stopped: str = "") -> Calibration:

@@ -18,8 +18,9 @@ from rlfactory_core.reporting.progress import NullProgress, StageState, count_te
 from rlfactory_judge.options import JudgeOptions
 from rlfactory_judge.rubrics.rubric import Rubric
 from rlfactory_judge.service.service import JudgeService
-from rlfactory_judge.trust.calibration import FEW, Calibration, calibrate, check_labels
+from rlfactory_judge.trust.calibration import FEW, Calibration, summarise
 from rlfactory_judge.trust.labels import read_labels
+from rlfactory_judge.trust.measuring import Measurement
 from rlfactory_judge.trust.text import verdict
 
 _NAME = "judge-calibration"
@@ -58,9 +59,11 @@ async def check_trust(
     async def measure() -> Calibration:
         assert options.labels is not None
         labels = read_labels(options.labels, low=options.low, high=options.high)
-        check_labels(labels, options)
         with _LineProgress(say) as progress, service.measured():
-            return await calibrate(service, rubric, options, labels, progress, judge=service.describe())
+            judge = service.describe()
+            measurement = Measurement(service, options, labels, rubric, judge=judge, progress=progress)
+            await measurement.run()
+            return summarise(measurement)
 
     if folder is None:
         found = await measure()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TypeVar
 
-from rlfactory_core.errors import BackendError
+from rlfactory_core.errors import BackendError, DataError
 from rlfactory_core.reporting.progress import NullProgress, Progress
 from rlfactory_core.types import Message, Sample, StopReason, Trajectory, Turn
 from rlfactory_judge.contract import (
@@ -71,6 +71,9 @@ class Measurement:
         injections: put into each wrong answer.
         injections_each: how many of them are tried in each answer, different ones in each; 0: all.
         judge: its model and endpoints, for people.
+
+    Raises:
+        DataError: the labels have no rows for the options' mode.
     """
 
     service: JudgeService
@@ -94,6 +97,17 @@ class Measurement:
     stopped: str = field(default="", init=False)  # why there are fewer than planned
 
     def __post_init__(self) -> None:
+        answers, pairs, mode = self.labels.answers, self.labels.pairs, self.options.mode
+        if self.options.judges_single and not answers:
+            raise DataError(
+                f"The labels have {len(pairs)} pairs and no single answers, which mode={mode} judges. "
+                'Add rows with "answer" and "label", or measure mode=pairwise.'
+            )
+        if not self.options.judges_single and not pairs:
+            raise DataError(
+                f"The labels have {len(answers)} answers and no pairs, which mode={mode} compares. "
+                'Add rows with "answers" and "better", or measure mode=outcome.'
+            )
         self._failed = 0
         self._answered = False
         self._sums: Counter[str] = Counter()  # for the running means of the progress
