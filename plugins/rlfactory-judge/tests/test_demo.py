@@ -230,7 +230,9 @@ def servers(cache: Path) -> list[int]:
             words = path.read_bytes().decode(errors="replace").split("\0")
         except OSError:
             continue
-        if "rlfactory_judge.serving.transformers_serve" in words and any(word.startswith(str(cache)) for word in words):
+        if any("transformers.cli.serve" in word for word in words) and any(
+            word.startswith(str(cache)) for word in words
+        ):
             found.append(int(path.parent.name))
     return found
 
