@@ -21,7 +21,7 @@ def test_a_blocked_loop_leaves_no_socket_and_no_coroutine_that_was_never_awaited
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         loop = LoopThread()
-        with pytest.raises(DeadlineError, match="the work did not end within 0.1 s"):
+        with pytest.raises(DeadlineError, match="the work did not end"):
             loop.run(blocking(), 0.1, "the work")
         assert not loop.close(1.0)
         del loop
