@@ -15,7 +15,6 @@ import click
 from rlfactory_core.cli.output import echo, echo_json
 from rlfactory_core.config.loading import merge, parse_override
 from rlfactory_core.errors import ConfigError, DataError, RunStopped, UsageError
-from rlfactory_core.reporting.folder import write_atomic
 from rlfactory_judge.commands import ENDPOINTS, MODEL, URL
 from rlfactory_judge.options import Mode
 
@@ -97,7 +96,7 @@ def calibrate(
         whole = False
     found = summarise(measurement, stopped="" if whole else "stopped by Ctrl-C")
     if out is not None:
-        write_atomic(out, json.dumps(found.to_dict(), indent=2, ensure_ascii=False) + "\n")
+        out.write_text(json.dumps(found.to_dict(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     if as_json:
         echo_json(found.to_dict())
     else:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Literal
 
 from rlfactory_core.errors import MissingExtraError, UsageError
-from rlfactory_core.utils.listening import listener
 
 Backend = Literal["vllm", "transformers"]
 Device = Literal["cuda", "cpu"]
@@ -197,7 +196,9 @@ def free_port(host: str, port: int = 0) -> int:
         UsageError: the port is in use or not allowed, or the address does not belong to this machine.
     """
     try:
-        with listener(host, port) as probe:
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: a port in TIME_WAIT is free
+            probe.bind((host, port))
             probe.listen(1)
             return int(probe.getsockname()[1])
     except (OSError, OverflowError) as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import json
+import os
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -13,7 +14,6 @@ from typing import Any
 
 from rlfactory_core.cache import digest
 from rlfactory_core.errors import UsageError
-from rlfactory_core.reporting.folder import write_atomic
 from rlfactory_core.reporting.progress import NullProgress, StageState, count_text, seconds_text
 from rlfactory_judge.options import JudgeOptions
 from rlfactory_judge.rubrics.rubric import Rubric
@@ -76,7 +76,10 @@ async def check_trust(
             known = _read(path, key)
             # A measurement that was stopped is made again: a resumed run may have the tokens that were missing.
             found = known if known is not None and not known.stopped else await measure()
-            write_atomic(path, json.dumps({"key": key, **found.to_dict()}, indent=2, ensure_ascii=False))
+            temporary = path.with_suffix(f".{os.getpid()}")
+            text = json.dumps({"key": key, **found.to_dict()}, indent=2, ensure_ascii=False)
+            temporary.write_text(text, encoding="utf-8")
+            temporary.replace(path)
     say(f"The judge and the labels: {_figures(found)}")
     if options.min_kappa is not None:
         _demand(found, options.min_kappa, options.labels)
