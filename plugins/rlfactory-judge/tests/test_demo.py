@@ -265,7 +265,11 @@ def test_a_run_is_scored_over_http_and_leaves_no_server(tmp_path: Path, monkeypa
 
     assert len(alive[0]) >= 1
     assert servers(cache) == []
-    attempts = [json.loads(line) for path in sorted((folder.path / "trajectories").iterdir()) for line in path.open()]
+    attempts = [
+        json.loads(line)
+        for path in sorted((folder.path / "trajectories").iterdir())
+        for line in path.read_text().splitlines()
+    ]
     asked = [verdict["data"] for each in attempts if (verdict := each["score"]["verdicts"].get("judge"))]
     assert any(str(data.get("endpoint", "")).startswith("http://127.0.0.1:") for data in asked)
     steps = [json.loads(line) for line in (folder.path / "metrics.jsonl").read_text().splitlines()]
