@@ -7,6 +7,7 @@ import ctypes
 import threading
 from collections.abc import Coroutine
 from contextlib import suppress
+from inspect import CORO_CREATED, getcoroutinestate
 from typing import Any, TypeVar
 
 from rlfactory_core.errors import DeadlineError
@@ -23,6 +24,7 @@ class LoopThread:
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._ended = False
+        self._late: list[Coroutine[Any, Any, Any]] = []  # those that did not end in time
         self._thread = threading.Thread(target=self._run, name="rlfactory-bench", daemon=True)
         self._thread.start()
 
@@ -50,6 +52,7 @@ class LoopThread:
             if future.done():
                 raise  # a TimeoutError of the coroutine itself
             future.cancel()
+            self._late.append(work)
             raise DeadlineError(f"{what} did not end within {deadline_s:g} s") from None
         except SystemExit as error:
             text = f"sys.exit({error.code!r}) is called, which would end the whole run: raise an exception instead"
@@ -83,6 +86,12 @@ class LoopThread:
             ctypes.c_ulong(self._thread.ident or 0), ctypes.py_object(SystemExit)
         )
         self._thread.join(deadline_s)
+        if self._thread.is_alive():
+            return
+        for work in self._late:
+            if getcoroutinestate(work) == CORO_CREATED:  # the loop never came to it
+                work.close()
+        self._loop.close()
 
 
 async def _finish() -> None:

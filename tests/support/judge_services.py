@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 from rlfactory_judge.contract import Question, Reply
 from rlfactory_judge.forms.score import ScoreForm
 from rlfactory_judge.options import JudgeOptions
-from rlfactory_judge.service.counts import cost
 from rlfactory_judge.service.endpoint import Timing
+from rlfactory_judge.service.polling import cost
 from rlfactory_judge.service.service import JudgeService
 
 from rlfactory_core.errors import VerifierError

@@ -7,7 +7,6 @@ import json
 import sys
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -16,20 +15,18 @@ import click
 from rlfactory_core.cli.output import echo, echo_json
 from rlfactory_core.config.loading import merge, parse_override
 from rlfactory_core.errors import ConfigError, DataError, RunStopped, UsageError
-from rlfactory_judge.cli_options import ENDPOINTS, MODEL, URL
+from rlfactory_judge.commands import ENDPOINTS, MODEL, URL
 from rlfactory_judge.options import Mode
 
 if TYPE_CHECKING:
     from rlfactory_judge.options import JudgeOptions
-    from rlfactory_judge.service.service import JudgeService
-    from rlfactory_judge.trust.calibration import Calibration
-    from rlfactory_judge.trust.measuring import Measurement, Plan
+    from rlfactory_judge.trust.measuring import Measurement
 
 _SAMPLES_TEMPERATURE = 0.7  # for self-consistency, where the judge has a temperature of 0
 _BELOW = 1  # exit code for a kappa below --min-kappa, and where nothing was judged
 
 
-@click.command(short_help="Measure how far it can be trusted, on labelled answers.")
+@click.command()
 @click.option(
     "--labels", metavar="FILE", type=click.Path(path_type=Path), help="A JSONL file of answers that people judged."
 )
@@ -64,8 +61,10 @@ def calibrate(
     high=5. Every question is asked anew: no reply comes from a cache. Ctrl-C shows the figures so far.
     """
     from rlfactory_core.cli.ui.progress import make_progress
+    from rlfactory_judge.rubrics.injections import injections as known_injections
+    from rlfactory_judge.rubrics.rubric import Rubric, default_rubric
     from rlfactory_judge.service.service import JudgeService
-    from rlfactory_judge.trust.calibration import check_labels, summarise
+    from rlfactory_judge.trust.calibration import summarise
     from rlfactory_judge.trust.labels import FORMAT, read_labels
     from rlfactory_judge.trust.measuring import Measurement
     from rlfactory_judge.trust.text import calibration_text
@@ -75,20 +74,29 @@ def calibrate(
         raise UsageError(f"There is nothing to measure the judge on: give --labels FILE.jsonl.\n{FORMAT}")
     _check_out(out)
     rows = read_labels(labels, low=options.low, high=options.high).first(limit or 0)
-    check_labels(rows, options)
     options = options.model_copy(update={"cache": "off"})  # the model that answers now is measured
     service, whole = JudgeService(options), True
-    measurement = Measurement(service, options, rows, _plan(options, samples, injections))
+    measurement = Measurement(
+        service,
+        options,
+        rows,
+        rubric=Rubric.load(options.rubric, options.mode),
+        pair_rubric=Rubric.load(default_rubric("pairwise"), "pairwise"),
+        temperature=options.temperature or _SAMPLES_TEMPERATURE,
+        samples=samples,
+        injections=() if injections == 0 else known_injections(),
+        injections_each=injections or 0,
+    )
     try:
         with make_progress(sys.stderr if as_json else sys.stdout) as measurement.progress:
-            asyncio.run(_measure(measurement, service))
+            asyncio.run(_measure(measurement))
     except KeyboardInterrupt:
-        if not any(measurement.records.all()):
+        if not measurement.judgements:
             raise
         whole = False
     found = summarise(measurement, stopped="" if whole else "stopped by Ctrl-C")
     if out is not None:
-        _save(out, found)
+        out.write_text(json.dumps(found.to_dict(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     if as_json:
         echo_json(found.to_dict())
     else:
@@ -129,38 +137,18 @@ def _check_out(path: Path | None) -> None:
         raise DataError(f"The figures cannot be saved in {path}: {error.strerror}.") from error
 
 
-def _save(path: Path, found: Calibration) -> None:
-    path.write_text(json.dumps(found.to_dict(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def _plan(options: JudgeOptions, samples: int, injections_each: int | None) -> Plan:
-    from rlfactory_judge.rubrics.injections import injections
-    from rlfactory_judge.rubrics.rubric import Rubric, default_rubric
-    from rlfactory_judge.trust.measuring import Plan
-
-    return Plan(
-        rubric=Rubric.load(options.rubric, options.mode),
-        pair_rubric=Rubric.load(default_rubric("pairwise"), "pairwise"),
-        temperature=options.temperature or _SAMPLES_TEMPERATURE,
-        samples=samples,
-        injections=() if injections_each == 0 else injections(),
-        injections_each=injections_each or 0,
-    )
-
-
-async def _measure(measurement: Measurement, service: JudgeService) -> None:
+async def _measure(measurement: Measurement) -> None:
     """Raises `BackendError` or `UsageError`: the judge does not answer, or the options do not fit it."""
     from rlfactory_judge.service.service import JudgeService
 
-    plan = measurement.plan
+    service = measurement.service
     async with AsyncExitStack() as stack:
         stack.push_async_callback(service.close)
         await service.open(None, measurement.progress.say)
-        if plan.samples:
-            options = measurement.options.model_copy(update={"temperature": plan.temperature, "votes": 1})
-            sampler = JudgeService(options)
-            stack.push_async_callback(sampler.close)
-            await sampler.open(None)
-            measurement.plan = replace(plan, sampler=sampler)
+        if measurement.samples:
+            update = {"temperature": measurement.temperature, "votes": 1}
+            measurement.sampler = JudgeService(measurement.options.model_copy(update=update))
+            stack.push_async_callback(measurement.sampler.close)
+            await measurement.sampler.open(None)
         measurement.judge = service.describe()
         await measurement.run()

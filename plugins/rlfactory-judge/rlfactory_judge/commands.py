@@ -13,30 +13,44 @@ import click
 from rlfactory_core.cli.output import echo_json
 from rlfactory_core.errors import UsageError
 from rlfactory_core.utils.display import printable
-from rlfactory_judge.cli_options import ENDPOINTS, MODEL, URL
 
 if TYPE_CHECKING:
     from rlfactory_judge.contract import Question, Reply
     from rlfactory_judge.options import JudgeOptions
 
-_SUBCOMMANDS = {
-    "serve": ("rlfactory_judge.serving.command", "serve"),
-    "calibrate": ("rlfactory_judge.calibrate", "calibrate"),
+URL = click.option(
+    "--url", multiple=True, metavar="URL", help="The judge's address, http://HOST:PORT/v1; may be repeated."
+)
+ENDPOINTS = click.option(
+    "--endpoints",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="An endpoint file of `rlfactory judge serve`. Default: its usual place.",
+)
+MODEL = click.option("--model", metavar="ID", help="The served model's id. Default: the only one that is served.")
+
+_COMMANDS = {
+    "ask": ("rlfactory_judge.commands", "Have one answer judged, and see how."),
+    "calibrate": ("rlfactory_judge.calibrate", "Measure how far it can be trusted, on labelled answers."),
+    "serve": ("rlfactory_judge.serving.command", "Start its server, and keep it running until Ctrl-C."),
 }
 
 
 class _Group(click.Group):
-    """Imports a subcommand only when it is called or listed."""
+    """Imports a command only when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted([*super().list_commands(ctx), *_SUBCOMMANDS])
+        return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _SUBCOMMANDS:
-            return super().get_command(ctx, cmd_name)
-        module, name = _SUBCOMMANDS[cmd_name]
-        command: click.Command = getattr(import_module(module), name)
+        if cmd_name not in _COMMANDS:
+            return None
+        command: click.Command = getattr(import_module(_COMMANDS[cmd_name][0]), cmd_name)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
 
 
 @click.group("judge", cls=_Group)
@@ -44,7 +58,7 @@ def judge() -> None:
     """Serve, measure and query a model judge."""
 
 
-@judge.command(short_help="Have one answer judged, and see how.")
+@click.command("ask")
 @URL
 @ENDPOINTS
 @MODEL
@@ -95,11 +109,20 @@ def ask(
         form=ScoreForm(checked.low, checked.high),
     )
     reply = asyncio.run(_ask(checked, question))
-    shown = question if show_prompt else None
+    prompts = {"system": question.system, "user": question.user} if show_prompt else {}
+    value, low, high = reply.values[0], checked.low, checked.high
     if as_json:
-        echo_json(_record(checked, reply, shown))
-    else:
-        click.echo(_for_people(checked, reply, shown))
+        facts = ("text", "reasoning", "prompt_tokens", "sampled_tokens", "endpoint")
+        found = {"score": value, "raw": checked.on_scale(value), **{name: getattr(reply, name) for name in facts}}
+        echo_json({**found, "seconds": round(reply.seconds, 6), **({"prompt": prompts} if prompts else {})})
+        return
+    for title, text in (*prompts.items(), ("reasoning", reply.reasoning), ("reply", reply.text)):
+        if text:
+            click.echo(f"{click.style(title, bold=True)}\n{printable(text.strip())}\n")
+    score = f"{value:.3g}  ({checked.on_scale(value):g} on the scale from {low:g} to {high:g})"
+    click.echo(f"{click.style('score', bold=True)}  {score}")
+    tokens = f"{reply.prompt_tokens} + {reply.sampled_tokens} tokens"
+    click.echo(f"{tokens}, {reply.seconds:.2f} s, {reply.endpoint}")
 
 
 async def _ask(options: JudgeOptions, question: Question) -> Reply:
@@ -122,31 +145,3 @@ def _read(text: str) -> str:
         return Path(text[1:]).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise UsageError(f"No text can be read from the file {text[1:]}: {error}") from error
-
-
-def _record(options: JudgeOptions, reply: Reply, question: Question | None) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "score": reply.values[0],
-        "raw": options.on_scale(reply.values[0]),
-        "text": reply.text,
-        "reasoning": reply.reasoning,
-        "prompt_tokens": reply.prompt_tokens,
-        "sampled_tokens": reply.sampled_tokens,
-        "seconds": round(reply.seconds, 6),
-        "endpoint": reply.endpoint,
-    }
-    if question is not None:
-        found["prompt"] = {"system": question.system, "user": question.user}
-    return found
-
-
-def _for_people(options: JudgeOptions, reply: Reply, question: Question | None) -> str:
-    parts = [] if question is None else [("system", question.system), ("user", question.user)]
-    parts += [("reasoning", reply.reasoning), ("reply", reply.text)]
-    lines = [
-        line for title, text in parts if text for line in (click.style(title, bold=True), printable(text.strip()), "")
-    ]
-    value, low, high = reply.values[0], options.low, options.high
-    score = f"{value:.3g}  ({options.on_scale(value):g} on the scale from {low:g} to {high:g})"
-    cost = f"{reply.prompt_tokens} + {reply.sampled_tokens} tokens, {reply.seconds:.2f} s, {reply.endpoint}"
-    return "\n".join([*lines, f"{click.style('score', bold=True)}  {score}", cost])

@@ -36,12 +36,10 @@ class Form(Protocol):
     @property
     def instruction(self) -> str:
         """The description of the form for the judge, at the end of the prompt."""
-        ...
 
     @property
     def schema(self) -> Mapping[str, Any]:
         """A JSON schema of the answer, for servers that enforce one."""
-        ...
 
     def read(self, text: str) -> tuple[float, ...]:
         """The numbers in an answer without its reasoning, each clamped to the scale and mapped onto [0, 1].
@@ -49,7 +47,6 @@ class Form(Protocol):
         Raises:
             UnreadableError: the answer has no such number, or several that differ.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,24 +74,6 @@ class Reply:
     endpoint: str = ""
 
 
-class Service(Protocol):
-    """Sends questions to the judge: chooses an endpoint, retries, caches replies, counts tokens."""
-
-    async def ask(self, question: Question, *, sample: int = 0) -> Reply:
-        """The reply to one question. Calls may run concurrently.
-
-        Args:
-            sample: the number of an independent reply to the same question (a vote); each is cached separately.
-
-        Raises:
-            UnreadableError: the answer cannot be parsed; it is not cached.
-            RefusedError: no endpoint takes the question.
-            UnavailableError: no endpoint answers.
-            BudgetError: the token budget is spent.
-        """
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class JudgePlace:
     """A judge's address, which ends with ``/v1``, the served model's id, and what it has to be measured on first."""
@@ -115,4 +94,3 @@ class JudgeHost(Protocol):
         Raises:
             BackendError: the server does not start.
         """
-        ...

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from rlfactory_core.reporting import RunData, Section
 from rlfactory_judge.trust.calibration import Calibration
-from rlfactory_judge.trust.figures import Confusion
 from rlfactory_judge.trust.gate import kept_figures
 from rlfactory_judge.trust.text import figures, verdict
 
@@ -27,16 +26,11 @@ def _tables(found: Calibration) -> Iterator[Section]:
         if value is not None
     ]
     columns = (found.judge or "the judge", "value", "95 % confidence", "meaning")
-    note = " ".join(["In short:", verdict(found), *found.notes])
-    confusion = found.agreement.confusion if found.agreement is not None else None
-    tables = [Section.of_table(_TITLE, columns, rows, note), _by_label(confusion) if confusion is not None else None]
+    tables = [Section.of_table(_TITLE, columns, rows, " ".join(["In short:", verdict(found), *found.notes]))]
+    if found.agreement is not None and (confusion := found.agreement.confusion) is not None:
+        counts = [
+            ("right", f"{confusion.right_accepted:,}", f"{confusion.right_rejected:,}"),
+            ("wrong", f"{confusion.wrong_accepted:,}", f"{confusion.wrong_rejected:,}"),
+        ]
+        tables.append(Section.of_table(_TITLE, ("people's label", "the judge accepts", "rejects"), counts))
     yield from (table for table in tables if table is not None)
-
-
-def _by_label(found: Confusion) -> Section | None:
-    rows = [
-        ("right", found.right_accepted, found.right_rejected),
-        ("wrong", found.wrong_accepted, found.wrong_rejected),
-    ]
-    texts = [(label, f"{accepted:,}", f"{rejected:,}") for label, accepted, rejected in rows]
-    return Section.of_table(_TITLE, ("people's label", "the judge accepts", "rejects"), texts)

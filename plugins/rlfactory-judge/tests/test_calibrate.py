@@ -111,9 +111,8 @@ def test_figures_as_json_and_in_a_file(labels: Path, server: FakeServer, tmp_pat
 def test_a_repeat_asks_everything_anew(labels: Path, server: FakeServer) -> None:
     run(labels, server.url, "--injections", "1", "cache=disk")
     before = len(judgements(server))
-    again = json.loads(run(labels, server.url, "--injections", "1", "--json", "cache=disk").stdout)
+    run(labels, server.url, "--injections", "1", "cache=disk")
     assert len(judgements(server)) == 2 * before
-    assert again["costs"]["cached"] == 0
 
 
 def test_an_obedient_judge_is_found_out_through_the_whole_path(labels: Path) -> None:

@@ -230,7 +230,9 @@ def servers(cache: Path) -> list[int]:
             words = path.read_bytes().decode(errors="replace").split("\0")
         except OSError:
             continue
-        if "rlfactory_judge.serving.transformers_serve" in words and any(word.startswith(str(cache)) for word in words):
+        if any("transformers.cli.serve" in word for word in words) and any(
+            word.startswith(str(cache)) for word in words
+        ):
             found.append(int(path.parent.name))
     return found
 
@@ -263,7 +265,11 @@ def test_a_run_is_scored_over_http_and_leaves_no_server(tmp_path: Path, monkeypa
 
     assert len(alive[0]) >= 1
     assert servers(cache) == []
-    attempts = [json.loads(line) for path in sorted((folder.path / "trajectories").iterdir()) for line in path.open()]
+    attempts = [
+        json.loads(line)
+        for path in sorted((folder.path / "trajectories").iterdir())
+        for line in path.read_text().splitlines()
+    ]
     asked = [verdict["data"] for each in attempts if (verdict := each["score"]["verdicts"].get("judge"))]
     assert any(str(data.get("endpoint", "")).startswith("http://127.0.0.1:") for data in asked)
     steps = [json.loads(line) for line in (folder.path / "metrics.jsonl").read_text().splitlines()]

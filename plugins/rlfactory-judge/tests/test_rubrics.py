@@ -16,7 +16,7 @@ from rlfactory_judge.rubrics.quoting import NOTICE, quoted
 from rlfactory_judge.rubrics.rubric import BUILT_IN, Rubric
 from rlfactory_judge.rubrics.transcript import MAX_RESULT, MAX_TRANSCRIPT
 
-from rlfactory_core.errors import ConfigError, UsageError
+from rlfactory_core.errors import ConfigError
 from rlfactory_core.types import FaultKind, Message, Sample, StopReason, ToolCall, ToolResult, Trajectory, Turn
 
 SCORE = ScoreForm(0, 10)
@@ -219,15 +219,6 @@ def test_a_fingerprint_follows_the_template(tmp_path: Path) -> None:
     assert Rubric.load(own, "process").fingerprint == before
     write(tmp_path, "{{ answer }}! {{ form.instruction }}")
     assert Rubric.load(own, "outcome").fingerprint != before
-
-
-def test_a_rubric_asks_only_in_its_own_way() -> None:
-    with pytest.raises(UsageError, match="question_of_many"):
-        Rubric.load("comparison", "ranking").question(TWO_TURNS, SCORE)
-    with pytest.raises(UsageError, match="judges one attempt"):
-        Rubric.load("correctness", "outcome").question_of_many([TWO_TURNS, TWO_TURNS], RankingForm(2))
-    with pytest.raises(UsageError, match="at least two"):
-        Rubric.load("comparison", "ranking").question_of_many([TWO_TURNS], RankingForm(2))
 
 
 def test_names_and_files_that_cannot_be_used(tmp_path: Path) -> None:

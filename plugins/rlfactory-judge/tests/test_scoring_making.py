@@ -181,3 +181,9 @@ def test_the_red_team_attacks_a_judge_with_the_judges_own_injections():
     texts = all_injections(make_judge(url="http://127.0.0.1:1/v1").injections)
     assert len(texts) > 100
     assert all("{answer}" in text for text in texts)
+
+
+@pytest.mark.parametrize(("low", "high"), [(1, 1), (2, 1), (float("nan"), 1), (0, float("inf")), (-1e308, 1e308)])
+def test_a_scale_needs_two_finite_bounds_in_order(low: float, high: float) -> None:
+    with pytest.raises(ConfigError, match="low"):
+        read_options({"low": low, "high": high})

@@ -28,7 +28,6 @@ async def main():
     await budget.open()
     for number in range(300):
         await budget.spend(number)
-    budget.close()
 
 asyncio.run(main())
 """
@@ -82,7 +81,6 @@ def test_processes_that_spend_at_once_lose_nothing(tmp_path: Path) -> None:
         budget = TokenBudget(10**9, file)
         await budget.open()
         assert budget.spent == 3 * sum(range(300))
-        budget.close()
 
     run_alone(work)
 
@@ -99,7 +97,6 @@ def test_half_a_line_of_another_process_waits_for_its_end(tmp_path: Path) -> Non
             more.write(b"00\n")
         assert not await budget.is_spent()
         assert budget.spent == 600
-        budget.close()
 
     run_alone(work)
 

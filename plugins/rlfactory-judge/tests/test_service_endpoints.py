@@ -173,7 +173,7 @@ def test_one_that_comes_up_with_another_model_is_not_asked() -> None:
                 clock.now += 10.1
                 checked = second.health_checks
                 await service.ask(question("1"))
-                await second.until(lambda: second.health_checks == checked + 2)
+                await second.until(lambda: second.health_checks > checked)
                 await second.until(lambda: second.connections == 0)  # it has its answer and has hung up
                 for number in range(2, 6):
                     await service.ask(question(f"{number}"))

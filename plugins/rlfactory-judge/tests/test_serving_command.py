@@ -78,7 +78,7 @@ def test_a_server_runs_until_it_is_stopped(tmp_path: Path, number: int) -> None:
         command.ready()
         file = read_endpoints(command.endpoints)
         assert file.model == str(command.model)
-        assert file.pids == (command.process.pid,)
+        assert file.pid == command.process.pid
         (url,) = file.urls
         assert url in command.text
         with urllib.request.urlopen(f"{url}/models") as response:
@@ -106,7 +106,7 @@ def test_a_killed_supervisor_leaves_no_server_and_a_file_that_is_refused(tmp_pat
 
 
 def _is_mine(command: Command) -> bool:
-    return bool(json.loads(command.endpoints.read_text())["pids"] == [command.process.pid])
+    return bool(json.loads(command.endpoints.read_text())["pid"] == command.process.pid)
 
 
 def test_two_of_them_do_not_share_an_endpoint_file(tmp_path: Path) -> None:

@@ -26,9 +26,9 @@ URLS = ("http://127.0.0.1:8000/v1", "http://127.0.0.1:8001/v1")
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     path = tmp_path / "new" / "endpoints.json"
-    write_endpoints(path, EndpointFile("Qwen/QwQ-32B", URLS, (os.getpid(),)))
+    write_endpoints(path, EndpointFile("Qwen/QwQ-32B", URLS, os.getpid()))
     file = read_endpoints(path)
-    assert (file.model, file.urls, file.pids) == ("Qwen/QwQ-32B", URLS, (os.getpid(),))
+    assert (file.model, file.urls, file.pid) == ("Qwen/QwQ-32B", URLS, os.getpid())
     assert [*path.parent.iterdir()] == [path]
 
 
@@ -53,7 +53,7 @@ def test_a_missing_file_says_how_to_start_the_servers(tmp_path: Path) -> None:
         '{"model": "m", "urls": "http://x/v1"}',
         '{"model": "m", "urls": ["x:8000"]}',
         '{"model": 3, "urls": ["http://x/v1"]}',
-        '{"model": "m", "urls": ["http://x/v1"], "pids": 3}',
+        '{"model": "m", "urls": ["http://x/v1"], "pid": "x"}',
     ],
 )
 def test_a_damaged_file_is_refused(tmp_path: Path, text: str) -> None:
@@ -73,7 +73,7 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
 def test_servers_whose_supervisor_has_ended_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "endpoints.json"
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as supervisor:
-        write_endpoints(path, EndpointFile("m", URLS, (supervisor.pid,)))
+        write_endpoints(path, EndpointFile("m", URLS, supervisor.pid))
         assert read_endpoints(path).urls == URLS
     with pytest.raises(UsageError, match=f"left over: process {supervisor.pid}"):
         read_endpoints(path)
@@ -82,26 +82,26 @@ def test_servers_whose_supervisor_has_ended_are_refused(tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="only there does the kernel say when a process began")
 def test_another_process_with_the_supervisors_number_does_not_count(tmp_path: Path) -> None:
     path = tmp_path / "endpoints.json"
-    write_endpoints(path, EndpointFile("m", URLS, (os.getpid(),), births=("1",)))
+    write_endpoints(path, EndpointFile("m", URLS, os.getpid(), birth="1"))
     with pytest.raises(UsageError, match="left over"):
         read_endpoints(path)
 
 
 def test_processes_of_another_machine_are_not_looked_for(tmp_path: Path) -> None:
     path = tmp_path / "endpoints.json"
-    write_endpoints(path, EndpointFile("m", URLS, (2**22 - 1,), host="elsewhere"))
+    write_endpoints(path, EndpointFile("m", URLS, 2**22 - 1, host="elsewhere"))
     assert read_endpoints(path).urls == URLS
 
 
 def test_a_file_written_by_hand_needs_only_model_and_urls(tmp_path: Path) -> None:
     path = tmp_path / "endpoints.json"
     path.write_text(json.dumps({"model": "m", "urls": URLS}))
-    assert dataclasses.astuple(read_endpoints(path))[:3] == ("m", URLS, ())
+    assert dataclasses.astuple(read_endpoints(path))[:3] == ("m", URLS, None)
 
 
 def test_only_its_writer_removes_it(tmp_path: Path) -> None:
     path = tmp_path / "endpoints.json"
-    write_endpoints(path, EndpointFile("m", URLS, (os.getpid(),)))
+    write_endpoints(path, EndpointFile("m", URLS, os.getpid()))
     remove_endpoints(path, os.getpid() + 1)
     assert path.exists()
     remove_endpoints(path, os.getpid())

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +15,7 @@ from pathlib import Path
 import pytest
 from judge_serving import is_alive, living, pids, stub_launch, until
 from rlfactory_judge.serving.process import ServerProcess
-from rlfactory_judge.serving.servers import Address, free_port
+from rlfactory_judge.serving.servers import Address, Launch, free_port
 
 from rlfactory_core.errors import BackendError
 
@@ -28,7 +30,7 @@ from judge_serving import stub_launch
 from rlfactory_judge.serving.process import ServerProcess
 from rlfactory_judge.serving.servers import Address, free_port
 made = stub_launch(Path({folder!r}))(Address({port}))
-process = ServerProcess(made.command, made.environment, Path({folder!r}) / "log")
+process = ServerProcess(made, Path({folder!r}) / "log")
 if not os.fork():
     time.sleep(600)
 sys.stdin.read()
@@ -53,19 +55,19 @@ while not (folder / "may").exists():
 @contextmanager
 def server(folder: Path, grace_s: float = 5.0) -> Iterator[ServerProcess]:
     made = stub_launch(folder)(Address(free_port("127.0.0.1")))
-    process = ServerProcess(made.command, made.environment, folder / "log", grace_s=grace_s)
+    process = ServerProcess(made, folder / "log", grace_s=grace_s)
     try:
         until(lambda: len(pids(folder)) == 2 and "listening" in process.last_lines(), "the server")
         yield process
     finally:
-        process.stop()
+        asyncio.run(process.stop())
 
 
 def test_stopping_ends_the_server_and_its_child(tmp_path: Path) -> None:
     with server(tmp_path) as process:
         assert living(tmp_path) == pids(tmp_path)
         assert process.exit_code is None
-        process.stop()
+        asyncio.run(process.stop())
         assert process.exit_code == 128 + signal.SIGTERM
         until(lambda: not living(tmp_path), "both to end")
 
@@ -73,8 +75,8 @@ def test_stopping_ends_the_server_and_its_child(tmp_path: Path) -> None:
 def test_a_server_deaf_to_sigterm_is_killed(tmp_path: Path) -> None:
     (tmp_path / "stubborn").touch()
     with server(tmp_path, grace_s=0.1) as process:
-        process.stop()
-        assert process.ending == "it was ended by signal 9"
+        asyncio.run(process.stop())
+        assert process.exit_code == 128 + signal.SIGKILL
         until(lambda: not living(tmp_path), "both to end")
 
 
@@ -82,21 +84,22 @@ def test_a_server_that_ends_takes_its_child_along(tmp_path: Path) -> None:
     with server(tmp_path) as process:
         (tmp_path / "die").touch()
         until(lambda: process.exit_code is not None, "the server to end")
-        assert process.ending == "it ended with exit code 3"
+        assert process.exit_code == 3
         assert process.last_lines(1) == "asked to die"
         until(lambda: not living(tmp_path), "its child to end")
 
 
 def test_a_child_that_tidies_up_after_the_server_has_the_time(tmp_path: Path) -> None:
     pid, untidy = tmp_path / "server.pid", tmp_path / "untidy"
-    process = ServerProcess([sys.executable, "-c", _TIDY, str(tmp_path)], {}, tmp_path / "log", grace_s=60.0)
+    process = ServerProcess(Launch((sys.executable, "-c", _TIDY, str(tmp_path))), tmp_path / "log", grace_s=60.0)
     until(lambda: pid.exists() and pid.read_text() and untidy.exists(), "the server and its child")
-    process.request_stop()
+    stopping = threading.Thread(target=lambda: asyncio.run(process.stop()))
+    stopping.start()
     until(lambda: not Path("/proc", pid.read_text()).exists(), "the guard to see that the server has ended")
     (tmp_path / "may").touch()
     until(lambda: process.exit_code is not None, "the child to end")
     assert not untidy.exists()
-    process.stop()
+    stopping.join()
 
 
 def test_a_killed_guard_takes_the_server_along(tmp_path: Path) -> None:
@@ -134,23 +137,23 @@ def test_what_a_launcher_says_of_its_process_is_not_passed_on(tmp_path: Path, mo
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("HOME_OF_TEST", "kept")
     words = "import os; print(os.environ.get('RANK'), os.environ['HOME_OF_TEST'], os.environ['MORE'])"
-    process = ServerProcess([sys.executable, "-c", words], {"MORE": "given"}, tmp_path / "log")
+    process = ServerProcess(Launch((sys.executable, "-c", words), {"MORE": "given"}), tmp_path / "log")
     until(lambda: process.exit_code is not None, "its end")
-    process.stop()
+    asyncio.run(process.stop())
     assert process.last_lines() == "None kept given"
 
 
 def test_a_program_that_is_not_there_is_an_ending_like_others(tmp_path: Path) -> None:
-    process = ServerProcess([str(tmp_path / "absent")], {}, tmp_path / "log")
+    process = ServerProcess(Launch((str(tmp_path / "absent"),)), tmp_path / "log")
     until(lambda: process.exit_code is not None, "its end")
-    process.stop()
+    asyncio.run(process.stop())
     assert process.exit_code == 127
     assert "No such file or directory" in process.last_lines()
 
 
 def test_a_log_that_cannot_be_written_is_an_error_in_words(tmp_path: Path) -> None:
     with pytest.raises(BackendError, match="cannot be started"):
-        ServerProcess([sys.executable], {}, tmp_path / "absent" / "log")
+        ServerProcess(Launch((sys.executable,)), tmp_path / "absent" / "log")
 
 
 def test_last_lines_are_those_since_its_start_without_colours_and_requests(tmp_path: Path) -> None:
@@ -158,9 +161,9 @@ def test_last_lines_are_those_since_its_start_without_colours_and_requests(tmp_p
     log.write_text("of the server before\n")
     request = r"INFO: \x22GET /health HTTP/1.1\x22 200 OK"
     words = rf"print('one\n\n\x1b[31mtwo\x1b[0m\nshards: 10%\rshards: 100%\n{request}')"
-    process = ServerProcess([sys.executable, "-c", words], {}, log)
+    process = ServerProcess(Launch((sys.executable, "-c", words)), log)
     until(lambda: process.exit_code is not None, "its end")
-    process.stop()
+    asyncio.run(process.stop())
     assert process.last_lines() == "one\ntwo\nshards: 100%"
     assert process.last_lines(1) == "shards: 100%"
     assert not is_alive(process.pid)

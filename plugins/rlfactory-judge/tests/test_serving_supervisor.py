@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from judge_serving import MODEL, living, pids, stub_launch
+from rlfactory_judge.serving.command import Server, Timeouts, keep_serving
 from rlfactory_judge.serving.servers import Address, Launch, free_port
-from rlfactory_judge.serving.supervisor import Server, Timeouts, keep_serving
 from said import Said
 
 from rlfactory_core.errors import BackendError

@@ -10,10 +10,10 @@ import pytest
 from labelled_answers import DataRubric, KnownJudge, Text, is_right, labelled
 from rlfactory_judge.contract import BudgetError, UnavailableError, UnreadableError
 from rlfactory_judge.options import JudgeOptions
-from rlfactory_judge.trust.calibration import Calibration, calibrate, check_labels, summarise
+from rlfactory_judge.trust.calibration import Calibration, summarise
 from rlfactory_judge.trust.figures import Estimate
 from rlfactory_judge.trust.labels import LabelledAnswer, Labels
-from rlfactory_judge.trust.measuring import Measurement, Plan
+from rlfactory_judge.trust.measuring import Measurement
 from rlfactory_judge.trust.text import calibration_text
 
 from rlfactory_core.errors import BackendError, DataError
@@ -24,9 +24,9 @@ LABELS = labelled(200, pairs=80)
 
 def measure(judge: KnownJudge, labels: Labels = LABELS, samples: int = 3, each: int = 0, **options: Any) -> Calibration:
     rubric = DataRubric()
-    plan = Plan(rubric, rubric, judge, 0.7, samples, TEXTS, each)
-    measurement = Measurement(judge, JudgeOptions(**options), labels, plan)
-    measurement.judge = "known"
+    measurement = Measurement(
+        judge, JudgeOptions(**options), labels, rubric, rubric, judge, 0.7, samples, TEXTS, each, "known"
+    )
     asyncio.run(measurement.run())
     return summarise(measurement)
 
@@ -323,7 +323,7 @@ def test_an_interruption_leaves_the_figures_so_far() -> None:
             reached.set()
 
     judge = KnownJudge(honest, fail=count)
-    measurement = Measurement(judge, JudgeOptions(concurrency=4), LABELS, Plan(DataRubric()))
+    measurement = Measurement(judge, JudgeOptions(concurrency=4), LABELS, DataRubric())
 
     async def interrupted() -> None:
         task = asyncio.ensure_future(measurement.run())
@@ -348,7 +348,7 @@ def test_questions_under_way_are_as_many_as_the_options_allow() -> None:
 def test_the_cost_of_a_judgement() -> None:
     costs = measure(KnownJudge(honest), labelled(40), samples=0).costs
     assert (costs.judgements, costs.tokens, costs.tokens_p50, costs.tokens_p95) == (100, 10_000, 100.0, 100.0)
-    assert (costs.seconds_p50, costs.seconds_p95, costs.cached) == (0.5, 0.5, 0)
+    assert (costs.seconds_p50, costs.seconds_p95) == (0.5, 0.5)
 
 
 def test_figures_survive_json() -> None:
@@ -360,7 +360,9 @@ def test_figures_survive_json() -> None:
 
 def test_only_agreement_is_asked_for_before_a_run() -> None:
     judge = KnownJudge(honest)
-    found = asyncio.run(calibrate(judge, DataRubric(), JudgeOptions(), LABELS, judge="known"))
+    measurement = Measurement(judge, JudgeOptions(), LABELS, DataRubric(), judge="known")
+    asyncio.run(measurement.run())
+    found = summarise(measurement)
     assert judge.asked == 200
     assert (found.judge, found.pairs, found.injection, found.consistency) == ("known", None, None, None)
 
@@ -378,4 +380,4 @@ def test_few_and_one_sided_labels_are_said() -> None:
 @pytest.mark.parametrize(("mode", "labels"), [("pairwise", labelled(4)), ("outcome", labelled(0, pairs=4))])
 def test_labels_have_to_have_what_the_mode_judges(mode: Any, labels: Labels) -> None:
     with pytest.raises(DataError, match=r'Add rows with "answers?"'):
-        check_labels(labels, JudgeOptions(mode=mode))
+        Measurement(KnownJudge(honest), JudgeOptions(mode=mode), labels, DataRubric())

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from rlfactory_core.errors import UsageError
 from rlfactory_judge.forms.reading import Found, ParsedForm
 
 _CHAIN = re.compile(r"(?<![0-9\[.,])\[?[0-9]{1,4}\]?(?:\s{0,4}[>=,]\s{0,4}\[?[0-9]{1,4}\]?)+(?![0-9.])")
@@ -20,18 +19,10 @@ Order = tuple[tuple[int, ...], ...]  # groups of equally good candidates, the be
 
 @dataclass(frozen=True)
 class RankingForm(ParsedForm[Order]):
-    """``count`` candidates from the best to the worst, ties allowed.
-
-    Raises:
-        UsageError: there are not at least two candidates.
-    """
+    """``count`` candidates, at least two, from the best to the worst, ties allowed."""
 
     count: int
     keys: ClassVar[tuple[str, ...]] = ("ranking", "order")
-
-    def __post_init__(self) -> None:
-        if self.count < 2:
-            raise UsageError(f"A judge cannot rank {self.count} candidates: expected at least two.")
 
     @property
     def instruction(self) -> str:
@@ -57,9 +48,6 @@ class RankingForm(ParsedForm[Order]):
         one = {"type": "integer", "enum": list(range(1, self.count + 1))}
         several = {"type": "array", "items": one, "minItems": 2, "maxItems": self.count}
         return {"type": "array", "items": {"anyOf": [one, several]}, "minItems": 1, "maxItems": self.count}
-
-    def of_object(self, found: Mapping[str, Any]) -> Order | None:
-        return self.of_json(next(found[key] for key in self.keys if key in found))
 
     def of_json(self, value: object) -> Order | None:
         if not isinstance(value, list):

@@ -86,16 +86,16 @@ class ParsedForm(ABC, Generic[T]):
     def values(self, verdict: T) -> tuple[float, ...]:
         """The numbers of a verdict on [0, 1]."""
 
-    @abstractmethod
     def of_object(self, found: Mapping[str, Any]) -> T | None:
         """The verdict in a JSON object that has one of the keys; None if it is not clear."""
+        return self.of_json(next(found[key] for key in self.keys if key in found))
 
     @abstractmethod
     def in_prose(self, answer: str) -> Iterable[Found[T]]:
         """The verdicts in the answer without its marked ones."""
 
     def of_json(self, value: object) -> T | None:
-        """The verdict if the whole answer is this JSON list."""
+        """The verdict in this JSON value, of an object or the whole answer."""
         return None
 
     def of_text(self, text: str) -> T | None:

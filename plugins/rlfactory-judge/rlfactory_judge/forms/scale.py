@@ -7,29 +7,15 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from rlfactory_core.errors import UsageError
-
 _MOST_CHOICES = 101  # up to so many whole numbers are given to the server as a choice, which every server supports
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """From ``low``, the worst, to ``high``, the best.
-
-    Raises:
-        UsageError: the bounds are not finite, or ``low`` is not below ``high``.
-    """
+    """From ``low``, the worst, to ``high``, the best; the options have checked that they are finite, and low less."""
 
     low: float
     high: float
-
-    def __post_init__(self) -> None:
-        span = self.high - self.low  # infinite too where both are huge
-        if not (math.isfinite(self.low) and math.isfinite(self.high) and math.isfinite(span) and span > 0):
-            raise UsageError(
-                f"A judge's scale goes from low={self.low} to high={self.high}: expected two finite numbers, low below "
-                "high, such as low: 0 and high: 10."
-            )
 
     @property
     def whole(self) -> bool:

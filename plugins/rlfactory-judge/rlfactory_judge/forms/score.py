@@ -17,19 +17,12 @@ _JSON_END = re.compile(r"[\"'\s]{0,8}[,}]")
 
 @dataclass(frozen=True)
 class ScoreForm(ParsedForm[float]):
-    """A number from ``low`` to ``high``. Numbers outside are clamped. Words such as yes and no are no scores.
-
-    Raises:
-        UsageError: ``low`` is not below ``high``, or one of them is not finite.
-    """
+    """A number from ``low`` to ``high``. Numbers outside are clamped. Words such as yes and no are no scores."""
 
     low: float
     high: float
     keys: ClassVar[tuple[str, ...]] = ("score", "rating", "grade")
     marked: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        Scale(self.low, self.high)
 
     @property
     def instruction(self) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from rlfactory_core.errors import UsageError
 from rlfactory_judge.forms.reading import Found, ParsedForm
 from rlfactory_judge.forms.scale import Scale, as_number, plain, stated
 
@@ -18,21 +17,12 @@ Scores = tuple[float, ...]
 
 @dataclass(frozen=True)
 class TurnScoresForm(ParsedForm[Scores]):
-    """A number from ``low`` to ``high`` for each of ``turns`` turns, in order. Numbers outside are clamped.
-
-    Raises:
-        UsageError: ``low`` is not below ``high``, or there is no turn.
-    """
+    """A number from ``low`` to ``high`` for each of ``turns`` turns, in order. Numbers outside are clamped."""
 
     turns: int
     low: float
     high: float
     keys: ClassVar[tuple[str, ...]] = ("scores", "turns", "score")
-
-    def __post_init__(self) -> None:
-        Scale(self.low, self.high)
-        if self.turns < 1:
-            raise UsageError(f"A judge cannot score {self.turns} turns: expected at least one.")
 
     @property
     def instruction(self) -> str:
@@ -59,9 +49,6 @@ class TurnScoresForm(ParsedForm[Scores]):
     @property
     def _scale(self) -> Scale:
         return Scale(self.low, self.high)
-
-    def of_object(self, found: Mapping[str, Any]) -> Scores | None:
-        return self.of_json(next(found[key] for key in self.keys if key in found))
 
     def of_json(self, value: object) -> Scores | None:
         """A list in the turns' order, an object with their numbers as keys, or the score of a single turn."""

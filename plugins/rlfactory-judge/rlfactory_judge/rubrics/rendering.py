@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 BLOCKS = ("system", "user")
 MAX_PROMPT = 524_288  # characters of a rendered block
-_RANDOM = ("lipsum",)  # excluded: equal questions must have equal texts
+# Of expressions in a template, besides jinja's own.
+_FAILURES = (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError)
 
 
 def compile_template(source: str, place: str, known: Collection[str]) -> Template:
@@ -34,9 +35,7 @@ def compile_template(source: str, place: str, known: Collection[str]) -> Templat
     environment = ImmutableSandboxedEnvironment(
         undefined=StrictUndefined, autoescape=False, trim_blocks=True, lstrip_blocks=True, cache_size=0
     )
-    for name in _RANDOM:
-        del environment.globals[name]
-    del environment.filters["random"]
+    del environment.globals["lipsum"], environment.filters["random"]  # equal questions must have equal texts
     try:
         tree = environment.parse(source, filename=place)
         _check(tree, place, known, environment.globals)
@@ -76,15 +75,7 @@ def render_block(template: Template, block: str, data: Mapping[str, Any]) -> str
         raise ConfigError(f"The rubric {_where(error, template)}: {error.message} The sandbox forbids it.") from error
     except ConfigError:
         raise
-    except (
-        TemplateError,
-        TypeError,
-        ValueError,
-        ArithmeticError,
-        LookupError,
-        AttributeError,
-        RecursionError,
-    ) as error:
+    except (TemplateError, *_FAILURES) as error:
         what = f"{type(error).__name__}: {error}"
         raise ConfigError(
             f"The rubric {_where(error, template)} cannot be rendered ({what}). {_existing(data)}"

@@ -9,11 +9,11 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlfactory_core.errors import ConfigError, UsageError, nearest
+from rlfactory_core.errors import ConfigError, nearest
 from rlfactory_core.tools import to_text
 from rlfactory_core.types import Message, Sample, StopReason, Trajectory, Turn
 from rlfactory_judge.contract import Form, Question
-from rlfactory_judge.options import Mode
+from rlfactory_judge.options import SINGLE, Mode
 from rlfactory_judge.rubrics.quoting import MAX_QUOTED, NOTICE, quoted
 from rlfactory_judge.rubrics.rendering import BLOCKS, compile_template, render_block, uses
 from rlfactory_judge.rubrics.transcript import (
@@ -35,7 +35,6 @@ BUILT_IN: Mapping[str, tuple[Mode, ...]] = {
 }
 
 
-_MODES_OF_MANY: tuple[Mode, ...] = ("ranking", "pairwise")
 _OF_ONE = ("sample", "truth", "answer", "transcript", "turns", "form", "quoting")
 _OF_MANY = ("sample", "truth", "candidates", "form", "quoting")
 
@@ -70,84 +69,51 @@ class Rubric:
             ConfigError: the name is unknown or for another mode, the file cannot be read, or the template is wrong.
         """
         source = _source(name_or_path, mode)
-        template = compile_template(source, name_or_path, _OF_MANY if mode in _MODES_OF_MANY else _OF_ONE)
+        template = compile_template(source, name_or_path, _OF_ONE if mode in SINGLE else _OF_MANY)
         digest = hashlib.sha256("\0".join((source, NOTICE)).encode()).hexdigest()[:16]
         rubric = cls(name_or_path, mode, digest, template, uses(source, "quoting"))
-        rubric._try(source)
+        example = _example("What is 6 times 7?", "42", ("42",))
+        shared = _shared(example.sample)
+        shared["sample"]["metadata"] = _Anything()
+        try:
+            rubric._rendered(
+                {**shared, **rubric._attempts([example] if mode in SINGLE else [example] * 2)}, "A number."
+            )
+        except ConfigError as error:  # metadata without real values makes some expressions fail
+            if not (isinstance(error.__cause__, (TypeError, ValueError)) and "metadata" in source):
+                raise
         return rubric
 
     def question(self, trajectory: Trajectory, form: Form) -> Question:
         """The question about one trajectory (modes outcome and process).
 
         Raises:
-            UsageError: the rubric compares several.
-            ConfigError: as `rendering.render_block`.
+            ConfigError: as `rendering.render_block`; likewise for the other questions.
         """
-        self._expect(many=False)
-        return self._asked({**_shared(trajectory.sample), **_view(trajectory, MAX_TRANSCRIPT)}, form)
+        return self._asked([trajectory], form)
 
     def question_of_many(self, trajectories: Sequence[Trajectory], form: Form) -> Question:
-        """The question about several attempts at one sample, numbered from 1 in the given order.
-
-        Raises:
-            UsageError: the rubric judges single attempts, or there are fewer than two.
-            ConfigError: as `rendering.render_block`.
-        """
-        self._expect(many=True)
-        if len(trajectories) < 2:
-            raise UsageError(f"A comparison needs at least two trajectories; got {len(trajectories)}.")
-        budget = MAX_TRANSCRIPT // len(trajectories)
-        candidates = [{"number": number, **_view(one, budget)} for number, one in enumerate(trajectories, 1)]
-        return self._asked({**_shared(trajectories[0].sample), "candidates": candidates}, form)
+        """The question about several attempts at one sample, numbered from 1 in the given order (the other modes)."""
+        return self._asked(trajectories, form)
 
     def question_of_text(self, *, prompt: str, answer: str, truth: Sequence[str], form: Form) -> Question:
-        """The question about an answer without a trajectory, taken as the text of a single turn.
+        """The question about an answer without a trajectory, taken as the text of a single turn."""
+        return self._asked([_example(prompt, answer, tuple(truth))], form, answer=quoted(answer))
 
-        Raises:
-            UsageError: the rubric compares several.
-            ConfigError: as `rendering.render_block`.
-        """
-        self._expect(many=False)
-        trajectory = _example(prompt, answer, tuple(truth))
-        data = {**_shared(trajectory.sample), **_view(trajectory, MAX_TRANSCRIPT), "answer": quoted(answer)}
-        return self._asked(data, form)
+    def _asked(self, trajectories: Sequence[Trajectory], form: Form, **more: str) -> Question:
+        data = {**_shared(trajectories[0].sample), **self._attempts(trajectories), **more}
+        return Question(*self._rendered(data, form.instruction), form)
 
-    def _asked(self, data: Mapping[str, Any], form: Form) -> Question:
-        system, user = self._rendered(data, form.instruction)
-        return Question(system, user, form)
+    def _attempts(self, trajectories: Sequence[Trajectory]) -> dict[str, Any]:
+        views = [_view(one, MAX_TRANSCRIPT // len(trajectories)) for one in trajectories]
+        if self.mode in SINGLE:
+            return views[0]
+        return {"candidates": [{"number": number, **view} for number, view in enumerate(views, 1)]}
 
     def _rendered(self, data: Mapping[str, Any], instruction: str) -> tuple[str, str]:
         seen = {**data, "form": {"instruction": instruction}, "quoting": NOTICE}
         system, user = (render_block(self._template, block, seen) for block in BLOCKS)
         return (system if self._quotes else f"{system}\n\n{NOTICE}".strip()), user
-
-    def _try(self, source: str) -> None:
-        """Render an example. Its metadata has every key, but no real values, so some expressions fail.
-
-        Raises:
-            ConfigError: as `rendering.render_block`.
-        """
-        example = _example("What is 6 times 7?", "42", ("42",))
-        shared = _shared(example.sample)
-        shared["sample"]["metadata"] = _Anything()
-        view = _view(example, MAX_TRANSCRIPT)
-        candidates = [{"number": number, **view} for number in (1, 2)]
-        try:
-            self._rendered({**shared, "candidates": candidates} if self._many else {**shared, **view}, "Say a number.")
-        except ConfigError as error:
-            if not (isinstance(error.__cause__, (TypeError, ValueError)) and "metadata" in source):
-                raise
-
-    @property
-    def _many(self) -> bool:
-        return self.mode in _MODES_OF_MANY
-
-    def _expect(self, *, many: bool) -> None:
-        if self._many != many:
-            what = "compares several attempts" if self._many else "judges one attempt"
-            raise UsageError(
-                f"The rubric {self.name} {what} (mode {self.mode}): ask with question{'_of_many' * (not many)}."
-            )
 
 
 def _view(trajectory: Trajectory, budget: int) -> dict[str, Any]:
@@ -188,9 +154,8 @@ def _source(name_or_path: str, mode: Mode) -> str:
     path = Path(name_or_path).expanduser()
     if not path.is_file():
         if path.suffix or len(path.parts) > 1:
-            raise ConfigError(
-                f"The rubric {name_or_path} is not a file. Give the path of a Jinja file, or one of {_known()}."
-            )
+            known = ", ".join(BUILT_IN)
+            raise ConfigError(f"The rubric {name_or_path} is not a file. Give a Jinja file's path, or one of {known}.")
         raise ConfigError(
             f"There is no rubric {name_or_path!r}. {nearest(name_or_path, BUILT_IN)} Or give a Jinja file."
         )
@@ -198,7 +163,3 @@ def _source(name_or_path: str, mode: Mode) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeError) as error:
         raise ConfigError(f"The rubric {name_or_path} cannot be read as UTF-8 text: {error}.") from error
-
-
-def _known() -> str:
-    return ", ".join(BUILT_IN)

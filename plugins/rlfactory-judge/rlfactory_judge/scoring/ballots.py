@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from statistics import fmean
 
 from rlfactory_core.errors import VerifierError
 from rlfactory_core.types import Group, Trajectory
 from rlfactory_judge.contract import Form, Reply
 from rlfactory_judge.rubrics.transcript import final_answer
-from rlfactory_judge.service.counts import cost
-from rlfactory_judge.service.polling import worst_failure
+from rlfactory_judge.service.polling import cost, divided, worst_failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +40,13 @@ class Candidates:
         places = tuple(None if text is None else order.index(text) for text in texts)
         return Candidates(tuple(first[text] for text in order), places, "\n".join((str(seed), group.sample.id, *order)))
 
-    def shuffled(self, number: int) -> list[int]:
-        """The indices in a different order for each number.
+    def shuffled(self, number: int, kept: Sequence[int]) -> list[int]:
+        """The indices ``kept`` in a different order for each number.
 
         An odd number has the reversed order of the number before it, so that a judge's preference for the first or last
         place cancels in pairs.
         """
-        order = list(range(len(self.answers)))
+        order = list(kept)
         random.Random(f"{number // 2} {self.seed}").shuffle(order)
         return order[::-1] if number % 2 else order
 
@@ -61,27 +62,16 @@ class Ballot:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A score in [0, 1] for each answer, the ballots behind it, and the cost of all."""
+    """A score in [0, 1] for each compared answer by its index, the ballots behind it, and the cost of all."""
 
-    values: tuple[float, ...]
+    values: Mapping[int, float]
     read: tuple[tuple[Ballot, Reply], ...] = ()
     counts: Mapping[str, float] = field(default_factory=dict)
     spoilers: Mapping[int, str] = field(default_factory=dict)  # answers that nobody can be compared with, and why
 
-    def among(self, places: Sequence[int], spoilers: Mapping[int, str]) -> Comparison:
-        """This comparison of the answers ``places`` as one of all, in which the spoilers score 0."""
-        values = dict(zip(places, self.values, strict=True)) | dict.fromkeys(spoilers, 0.0)
-        read = tuple((replace(one, places=tuple(places[at] for at in one.places)), reply) for one, reply in self.read)
-        known = {places[at]: why for at, why in self.spoilers.items()} | dict(spoilers)
-        return Comparison(tuple(values[place] for place in sorted(values)), read, self.counts, known)
 
-    def first_with(self, place: int) -> tuple[Ballot, Reply] | None:
-        """The first ballot with a given answer."""
-        return next(((ballot, reply) for ballot, reply in self.read if place in ballot.places), None)
-
-
-def count(answers: int, ballots: Sequence[Ballot], outcomes: Sequence[Reply | VerifierError]) -> Comparison:
-    """The mean of each answer over its ballots.
+def count(kept: Sequence[int], ballots: Sequence[Ballot], outcomes: Sequence[Reply | VerifierError]) -> Comparison:
+    """The mean of each of the answers ``kept`` over its ballots.
 
     Two ballots of one vote with the same answers are the same question in different orders. If one of them failed, the
     other does not count, because the effect of the order would not cancel.
@@ -89,22 +79,17 @@ def count(answers: int, ballots: Sequence[Ballot], outcomes: Sequence[Reply | Ve
     Raises:
         VerifierError: no majority of an answer's ballots counts; see `worst_failure`.
     """
-    lost = {_question(ballot) for ballot, each in zip(ballots, outcomes, strict=True) if not isinstance(each, Reply)}
-    read = tuple(
-        (ballot, outcome)
-        for ballot, outcome in zip(ballots, outcomes, strict=True)
-        if isinstance(outcome, Reply) and _question(ballot) not in lost
-    )
-    found: list[list[float]] = [[] for _ in range(answers)]
+    cast = list(zip(ballots, outcomes, strict=True))
+    lost = {_question(ballot) for ballot, outcome in cast if not isinstance(outcome, Reply)}
+    read = [(ballot, each) for ballot, each in cast if isinstance(each, Reply) and _question(ballot) not in lost]
+    found: dict[int, list[float]] = {place: [] for place in kept}
     for ballot, reply in read:
         for place, value in zip(ballot.places, reply.values, strict=True):
             found[place].append(value)
-    asked = [sum(place in ballot.places for ballot in ballots) for place in range(answers)]
-    if any(2 * len(values) <= number for values, number in zip(found, asked, strict=True)):
+    asked = Counter(place for ballot in ballots for place in ballot.places)
+    if any(2 * len(values) <= asked[place] for place, values in found.items()):
         raise worst_failure(outcomes)
-    replies = [outcome for outcome in outcomes if isinstance(outcome, Reply)]
-    failures = [outcome for outcome in outcomes if not isinstance(outcome, Reply)]
-    return Comparison(tuple(sum(values) / len(values) for values in found), read, cost(replies, failures))
+    return Comparison({place: fmean(values) for place, values in found.items()}, tuple(read), cost(*divided(outcomes)))
 
 
 def _question(ballot: Ballot) -> tuple[frozenset[int], int]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from rlfactory_core.cache import digest
 from rlfactory_core.config.loading import validate_section
-from rlfactory_core.errors import ConfigError, UsageError
+from rlfactory_core.errors import ConfigError
 from rlfactory_core.utils.display import without_credentials
 from rlfactory_judge.options import JudgeOptions, Mode
 from rlfactory_judge.rubrics.rubric import BUILT_IN, Rubric, default_rubric
@@ -33,8 +33,7 @@ def make_judge(**options: Any) -> Judge:
         options: the fields of `JudgeOptions`. The default of ``rubric`` depends on the mode.
 
     Raises:
-        ConfigError: an unknown option, an invalid value, or an unusable rubric.
-        UsageError: options that contradict each other.
+        ConfigError: an unknown option, an invalid value, options that contradict each other, or an unusable rubric.
     """
     checked = read_options(options)
     rubric = Rubric.load(checked.rubric, checked.mode)
@@ -57,81 +56,69 @@ def read_options(options: dict[str, Any]) -> JudgeOptions:
     checked = validate_section(JudgeOptions, options, prefix=_PREFIX)
     if "rubric" not in options:
         checked = checked.model_copy(update={"rubric": default_rubric(checked.mode)})
-    _check_values(checked)
-    _check_trust(checked)
-    _check_place(checked, options)
+    for problem in (*_values(checked), *(_pool(checked) if checked.placement == "pool" else _servers(checked))):
+        raise ConfigError(f"{_PREFIX}.{problem}")
     return checked
 
 
-def _check_keys(options: JudgeOptions) -> None:
+def _values(options: JudgeOptions) -> Iterator[str]:
+    """What is wrong with the options wherever the judge runs, each beginning with an option's name."""
+    if not options.low < options.high:
+        yield f"low: got {options.low:g}, expected less than high, which is {options.high:g}."
+    if not isfinite(options.high - options.low):
+        yield f"low is {options.low:g} and high {options.high:g}: expected a finite scale, such as 0 to 10."
+    if options.votes > 1 and options.temperature == 0.0 and options.mode != "ranking":
+        yield (
+            f"votes is {options.votes} with a temperature of 0, and equal questions then have equal answers. Leave "
+            "temperature out (it is 0.7 with several votes), or set votes to 1."
+        )
+    if options.hedge_s is not None and options.hedge_s >= options.request_s:
+        yield (
+            f"hedge_s is {options.hedge_s:g} and request_s {options.request_s:g}: a request would be given up before a "
+            "second one is sent. Set hedge_s to the time that most replies take."
+        )
+    if options.token_budget is not None and options.token_budget < options.max_tokens:
+        yield (
+            f"token_budget is {options.token_budget}, less than the {options.max_tokens} tokens of max_tokens that one "
+            "reply may have. It is for the whole run: set it to what a run may cost."
+        )
+    if options.min_kappa is not None and options.labels is None:
+        yield (
+            f"min_kappa is {options.min_kappa:g}, but there are no labels to measure it on. Give labelled examples: "
+            "labels: labels.jsonl"
+        )
+
+
+def _servers(options: JudgeOptions) -> Iterator[str]:
+    for name in sorted({"gpus", "tensor_parallel"} & options.model_fields_set):
+        yield (
+            f"{name} is for placement: pool, in which engine=verl serves the judge. Servers of `rlfactory judge serve` "
+            "have options of their own."
+        )
+    if options.url is not None and options.endpoints is not None:
+        yield "url and endpoints both say where the judge is. Leave one of them out."
     for url in options.urls:
         if without_credentials(url) != url:
-            raise UsageError(
-                f"{_PREFIX}.url: the address {without_credentials(url)} has a user and a password, which the run would "
-                "save. Put the key into an environment variable, and name it: api_key_env: JUDGE_KEY"
+            yield (
+                f"url: the address {without_credentials(url)} has a user and a password, which the run would save. Put "
+                "the key into an environment variable, and name it: api_key_env: JUDGE_KEY"
             )
     names = options.api_key_env
     if isinstance(names, tuple) and len(names) != len(options.urls):
-        raise UsageError(
-            f"{_PREFIX}.api_key_env has {len(names)} names for {len(options.urls)} addresses; expected one for each, "
-            "or one for all."
+        yield (
+            f"api_key_env has {len(names)} names for {len(options.urls)} addresses; expected one for each, or one for "
+            "all."
         )
 
 
-def _check_values(options: JudgeOptions) -> None:
-    if not options.low < options.high:
-        raise ConfigError(f"{_PREFIX}.low: got {options.low:g}, expected less than high, which is {options.high:g}.")
-    if not isfinite(options.high - options.low):
-        raise ConfigError(
-            f"{_PREFIX}.low is {options.low:g} and high {options.high:g}: expected a finite scale, such as 0 to 10."
-        )
-    if options.votes > 1 and options.temperature == 0.0 and options.mode != "ranking":
-        raise UsageError(
-            f"{_PREFIX}.votes is {options.votes} with a temperature of 0, and equal questions then have equal answers. "
-            "Leave temperature out (it is 0.7 with several votes), or set votes to 1."
-        )
-    if options.hedge_s is not None and options.hedge_s >= options.request_s:
-        raise UsageError(
-            f"{_PREFIX}.hedge_s is {options.hedge_s:g} and request_s {options.request_s:g}: a request would be given "
-            "up before a second one is sent. Set hedge_s to the time that most replies take."
-        )
-    if options.token_budget is not None and options.token_budget < options.max_tokens:
-        raise UsageError(
-            f"{_PREFIX}.token_budget is {options.token_budget}, less than the {options.max_tokens} tokens of "
-            "max_tokens that one reply may have. It is for the whole run: set it to what a run may cost."
-        )
-
-
-def _check_trust(options: JudgeOptions) -> None:
-    if options.min_kappa is not None and options.labels is None:
-        raise UsageError(
-            f"{_PREFIX}.min_kappa is {options.min_kappa:g}, but there are no labels to measure it on. Give labelled "
-            "examples: labels: labels.jsonl"
-        )
-
-
-def _check_place(options: JudgeOptions, given: dict[str, Any]) -> None:
-    if options.placement == "endpoint":
-        for name in ("gpus", "tensor_parallel"):
-            if name in given:
-                raise UsageError(
-                    f"{_PREFIX}.{name} is for placement: pool, in which engine=verl serves the judge. Servers of "
-                    "`rlfactory judge serve` have options of their own."
-                )
-        if options.url is not None and options.endpoints is not None:
-            raise UsageError(f"{_PREFIX}.url and endpoints both say where the judge is. Leave one of them out.")
-        _check_keys(options)
-        return
+def _pool(options: JudgeOptions) -> Iterator[str]:
     for name in ("url", "endpoints"):
         if getattr(options, name) is not None:
-            raise UsageError(
-                f"{_PREFIX}.{name} names servers, and placement is 'pool', in which engine=verl starts its own. Leave "
-                "one of them out."
-            )
+            yield f"{name} names servers, and placement is 'pool', in which engine=verl starts its own. Leave one out."
     if options.model is None:
-        raise UsageError(f"{_PREFIX}.placement is 'pool' and needs a model to serve: model: PATH_OR_HUB_ID")
+        yield "placement is 'pool' and needs a model to serve: model: PATH_OR_HUB_ID"
     if options.gpus % options.tensor_parallel:
-        raise UsageError(
-            f"{_PREFIX}.gpus is {options.gpus}, which is no multiple of tensor_parallel, {options.tensor_parallel}: "
-            "each server takes that many."
+        yield (
+            f"gpus is {options.gpus}, which is no multiple of tensor_parallel, {options.tensor_parallel}: each server "
+            "takes that many."
         )

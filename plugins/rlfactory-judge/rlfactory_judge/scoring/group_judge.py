@@ -9,13 +9,12 @@ from dataclasses import replace
 
 from rlfactory_core.errors import VerifierError
 from rlfactory_core.types import Group, Message, Score, Trajectory, Turn, Verdict
-from rlfactory_judge.contract import BudgetError, Form, RejectedError, Reply, UnavailableError, UnreadableError
+from rlfactory_judge.contract import BudgetError, Form, RejectedError, UnavailableError, UnreadableError
 from rlfactory_judge.forms.preference import PreferenceForm
 from rlfactory_judge.forms.ranking import RankingForm
 from rlfactory_judge.scoring.ballots import Ballot, Candidates, Comparison, count
 from rlfactory_judge.scoring.judge import Judge, score_without_judge, shortened
-from rlfactory_judge.service.counts import cost
-from rlfactory_judge.service.polling import ask_all
+from rlfactory_judge.service.polling import ask_all, cost, divided
 
 ALONE = 0.5  # the score of an answer without others to compare with
 NEUTRAL = "I do not know."  # beside which an answer is judged that may have spoilt a comparison
@@ -28,52 +27,53 @@ class GroupJudge(Judge, ABC):
     """
 
     async def score_group(self, group: Group) -> Sequence[Score]:
-        """See `protocols.GroupScorer`."""
+        """See `protocols.GroupScorer`. The first score that needed the judge has the cost of all."""
         candidates = Candidates.of(group, self.options.seed)
+        compared: Comparison | BudgetError | UnavailableError
         try:
             compared = await self._compare(candidates)
         except (BudgetError, UnavailableError) as failure:
-            return await self._instead(group, failure)
-        return self._scores(group, candidates, compared)
+            compared = failure
+        scores, counts = list[Score](), compared.counts
+        for trajectory, place in zip(group.trajectories, candidates.places, strict=True):
+            score = score_without_judge(trajectory)
+            if score is None:
+                assert place is not None  # both exclude the same attempts
+                if isinstance(compared, Comparison):
+                    score = Score(compared.values[place], verdicts={"judge": self._verdict(place, compared)})
+                else:
+                    score = await self._policy.score(trajectory, compared)
+                score = replace(score, counts={**score.counts, **counts})
+                counts = {}
+            scores.append(score)
+        return scores
 
     @abstractmethod
     def form_of(self, size: int) -> Form:
         """The form of a ballot about ``size`` answers."""
 
     @abstractmethod
-    def _ballots(self, candidates: Candidates) -> Sequence[Ballot]:
-        """The ballots for at least two answers."""
+    def _ballots(self, candidates: Candidates, kept: Sequence[int]) -> Sequence[Ballot]:
+        """The ballots for at least two answers, of which ``kept`` are the indices."""
 
     async def _compare(self, candidates: Candidates) -> Comparison:
-        answers = candidates.answers
-        if len(answers) < 2:
-            return Comparison((ALONE,) * len(answers))
-        ballots = self._ballots(candidates)
-        questions = [
-            (self.rubric.question_of_many([answers[place] for place in ballot.places], ballot.form), ballot.vote)
-            for ballot in ballots
-        ]
-        outcomes = await ask_all(self.service, questions)
-        try:
-            return count(len(answers), ballots, outcomes)
-        except (UnreadableError, RejectedError) as failure:
-            return await self._without_spoilers(candidates, failure)
-
-    async def _without_spoilers(self, candidates: Candidates, failure: VerifierError) -> Comparison:
-        """The comparison of the answers that can be judged beside `NEUTRAL`; the others score 0.
+        """The comparison of all answers, and if that fails, of those that can be judged beside `NEUTRAL`.
 
         A policy must not be able to have its group masked, by an answer that is too long or that spoils the judge's
-        reply.
+        reply. Such an answer scores 0.
 
         Raises:
             VerifierError: all answers can be judged beside it, or none; or the others cannot be compared either.
         """
         answers = candidates.answers
+        try:
+            return await self._compared(candidates, range(len(answers)))
+        except (UnreadableError, RejectedError) as error:
+            failure = error
         beside = [(self.rubric.question_of_many([one, _neutral(one)], self.form_of(2)), 0) for one in answers]
         outcomes = await ask_all(self.service, beside)
-        failures = [outcome for outcome in outcomes if not isinstance(outcome, Reply)]
         spent = Counter(failure.counts)
-        spent.update(cost([outcome for outcome in outcomes if isinstance(outcome, Reply)], failures))
+        spent.update(cost(*divided(outcomes)))
         spoilers = {
             place: str(outcome)
             for place, outcome in enumerate(outcomes)
@@ -83,49 +83,38 @@ class GroupJudge(Judge, ABC):
         if not spoilers or not kept:
             raise type(failure)(str(failure), counts=spent)
         try:
-            rest = await self._compare(replace(candidates, answers=tuple(answers[place] for place in kept)))
+            rest = await self._compared(candidates, kept)
         except VerifierError as error:
             spent.update(error.counts)
             raise type(error)(str(error), counts=spent) from error
         spent.update(rest.counts)
-        return replace(rest, counts=dict(spent)).among(kept, spoilers)
+        values = {**rest.values, **dict.fromkeys(spoilers, 0.0)}
+        return replace(rest, values=values, counts=dict(spent), spoilers=spoilers)
 
-    async def _instead(self, group: Group, failure: BudgetError | UnavailableError) -> list[Score]:
-        """The scores of the fallback rule; raises the failure if there is no fallback. The first score has the cost."""
-        scores = []
-        for trajectory in group.trajectories:
-            score = score_without_judge(trajectory)
-            if score is None:
-                score = await self._policy.score(trajectory, failure)
-                failure = type(failure)(str(failure))
-            scores.append(score)
-        return scores
-
-    def _scores(self, group: Group, candidates: Candidates, compared: Comparison) -> list[Score]:
-        """The first compared attempt has the cost, so that sums over attempts are right."""
-        counts = compared.counts
-        scores = []
-        for trajectory, place in zip(group.trajectories, candidates.places, strict=True):
-            score = score_without_judge(trajectory)
-            if score is None:
-                assert place is not None  # both exclude the same attempts
-                verdict = self._verdict(place, compared)
-                score = Score(compared.values[place], verdicts={"judge": verdict}, counts=counts)
-                counts = {}
-            scores.append(score)
-        return scores
+    async def _compared(self, candidates: Candidates, kept: Sequence[int]) -> Comparison:
+        if len(kept) < 2:
+            return Comparison(dict.fromkeys(kept, ALONE))
+        ballots = self._ballots(candidates, kept)
+        questions = [
+            (
+                self.rubric.question_of_many([candidates.answers[place] for place in ballot.places], ballot.form),
+                ballot.vote,
+            )
+            for ballot in ballots
+        ]
+        return count(kept, ballots, await ask_all(self.service, questions))
 
     def _verdict(self, place: int, compared: Comparison) -> Verdict:
         value = compared.values[place]
         if place in compared.spoilers:
             reason = f"other attempts at this sample could be judged, and this one not: {compared.spoilers[place]}"
             return Verdict(passed=False, reasons=(reason,))
-        shown = compared.first_with(place)
+        shown = next((each for each in compared.read if place in each[0].places), None)
         if shown is None:
             return Verdict(None, ("there is no other answer to compare it with",), {"answers": 1})
         ballot, reply = shown
         facts = {
-            "place": 1 + sum(other > value for other in compared.values),
+            "place": 1 + sum(other > value for other in compared.values.values()),
             "answers": len(compared.values),
             "shown_as": 1 + ballot.places.index(place),
             "endpoint": reply.endpoint,
@@ -153,13 +142,13 @@ class RankingJudge(GroupJudge):
     def form_of(self, size: int) -> Form:
         return RankingForm(size)
 
-    def _ballots(self, candidates: Candidates) -> Sequence[Ballot]:
+    def _ballots(self, candidates: Candidates, kept: Sequence[int]) -> Sequence[Ballot]:
         # An order and its reverse would give lists with the same answers, so several lists use every second order.
-        step = 1 if len(candidates.answers) <= MOST_LISTED else 2
+        step = 1 if len(kept) <= MOST_LISTED else 2
         return [
             Ballot(tuple(places), self.form_of(len(places)), vote)
             for vote in range(self.options.votes * step)
-            for places in _lists(candidates.shuffled(vote * step))
+            for places in _lists(candidates.shuffled(vote * step, kept))
         ]
 
 
@@ -180,11 +169,11 @@ class PairwiseJudge(GroupJudge):
     def form_of(self, size: int) -> Form:
         return PreferenceForm()
 
-    def _ballots(self, candidates: Candidates) -> Sequence[Ballot]:
+    def _ballots(self, candidates: Candidates, kept: Sequence[int]) -> Sequence[Ballot]:
         form = self.form_of(2)
         return [
             Ballot(order, form, vote)
-            for first, second in _pairs(candidates.shuffled(0))
+            for first, second in _pairs(candidates.shuffled(0, kept))
             for order in ((first, second), (second, first))
             for vote in range(self.options.votes)
         ]

@@ -27,8 +27,7 @@ from rlfactory_judge.forms.turns import TurnScoresForm
 from rlfactory_judge.options import JudgeOptions
 from rlfactory_judge.rubrics.injections import injections
 from rlfactory_judge.scoring.failure_policy import FailurePolicy
-from rlfactory_judge.service.counts import cost
-from rlfactory_judge.service.polling import Poll, majority, medians, poll
+from rlfactory_judge.service.polling import Poll, cost, majority, medians, poll
 from rlfactory_judge.service.service import JudgeService
 
 if TYPE_CHECKING:
@@ -129,7 +128,8 @@ class Judge:
             self._readable.add(sample)
             return found
         except (BudgetError, UnavailableError) as outage:
-            return await self._policy.score(trajectory, outage)
+            score = await self._policy.score(trajectory, outage)
+            return replace(score, counts={**score.counts, **outage.counts})
         except (UnreadableError, RejectedError) as error:
             failure = error
         finally:

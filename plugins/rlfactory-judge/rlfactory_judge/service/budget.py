@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-from collections.abc import Callable
 from pathlib import Path
+from threading import Lock
 
 from rlfactory_core.errors import UsageError
-from rlfactory_core.utils.threads import BlockingPool
 
 _log = logging.getLogger(__name__)
 
@@ -29,15 +27,10 @@ class TokenBudget:
     def __init__(self, limit: int | None, file: Path | None) -> None:
         self._limit = limit
         self._file = file if limit is not None else None
+        self._lock = Lock()
         self._read_to = 0
-        self._spent = 0
         self._warned = False
-        self._thread: BlockingPool | None = None  # a run's folder may be on a slow network disk
-
-    @property
-    def spent(self) -> int:
-        """Tokens, as last read."""
-        return self._spent
+        self.spent = 0  # as last read
 
     async def open(self) -> None:
         """Read the tokens spent before.
@@ -45,13 +38,10 @@ class TokenBudget:
         Raises:
             UsageError: the file cannot be written.
         """
-        if self._file is None:
-            return
-        self._thread = BlockingPool("tokens", max_threads=1)
         try:
-            await self._thread.run(lambda: self._append(b""))
+            if self._file is not None:
+                await asyncio.to_thread(self._exchange, 0)
         except OSError as error:
-            self.close()
             raise UsageError(
                 f"token_budget: the count of spent tokens {self._file} cannot be written ({error.strerror}). "
                 "Make the run's folder writable."
@@ -59,56 +49,37 @@ class TokenBudget:
 
     async def is_spent(self) -> bool:
         """Whether the budget is spent, counting all of the run's processes."""
-        if self._limit is not None and self._spent < self._limit:
-            await self._on_disk(self._read)
-        return self._limit is not None and self._spent >= self._limit
+        if self._limit is None:
+            return False
+        if self.spent < self._limit:
+            await self.spend(0)
+        return self.spent >= self._limit
 
     async def spend(self, tokens: int) -> None:
         """Count tokens, even if the caller is cancelled."""
-        if self._thread is None:
-            self._spent += tokens
-        elif tokens:
-            line = b"%d\n" % tokens
-            await self._on_disk(lambda: self._append(line))
-
-    def close(self) -> None:
-        if self._thread is not None:
-            self._thread.close()
-            self._thread = None
-
-    async def _on_disk(self, work: Callable[[], None]) -> None:
-        if self._thread is None:
+        if self._file is None:
+            self.spent += tokens
             return
-        done = asyncio.wrap_future(self._thread.submit(work))
-        try:
-            await asyncio.shield(done)
+        try:  # in a thread, because a run's folder may be on a slow network disk
+            await asyncio.shield(asyncio.to_thread(self._exchange, tokens))
         except OSError as error:
+            self.spent += tokens
             if not self._warned:
                 self._warned = True
                 _log.warning(
                     "the count of spent tokens %s cannot be used (%s); this process counts on alone", self._file, error
                 )
 
-    def _append(self, line: bytes) -> None:
-        """Append in one short write, which is atomic even if other processes write."""
+    def _exchange(self, tokens: int) -> None:
+        """Append tokens in one short write, which is atomic even if other processes write; then read what is new."""
         assert self._file is not None
-        try:
+        with self._lock:
             self._file.parent.mkdir(parents=True, exist_ok=True)
-            handle = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-            try:
-                os.write(handle, line)
-            finally:
-                os.close(handle)
-        except OSError:
-            self._spent += int(line or b"0")
-            raise
-        self._read()
-
-    def _read(self) -> None:
-        assert self._file is not None
-        with self._file.open("rb") as file:
-            file.seek(self._read_to)
-            lines, _, _ = file.read().rpartition(b"\n")
-        if lines:
-            self._read_to += len(lines) + 1
-            self._spent += sum(int(line) for line in lines.split() if line.isdigit())
+            with self._file.open("ab", buffering=0) as file:
+                if tokens:
+                    file.write(b"%d\n" % tokens)
+            with self._file.open("rb") as file:
+                file.seek(self._read_to)
+                lines, end, _ = file.read().rpartition(b"\n")
+            self._read_to += len(lines + end)
+            self.spent += sum(int(line) for line in lines.split() if line.isdigit())

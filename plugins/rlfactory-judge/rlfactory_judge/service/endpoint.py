@@ -25,6 +25,7 @@ _PROBE, _PROBE_PARAMS = (Message("user", "Hello"),), SamplingParams(max_tokens=1
 _ABOUT_SCHEMAS = ("response_format", "schema", "grammar", "guided", "structured")  # words in a server's refusal
 _ABOUT_LENGTH = ("max_tokens", "max_model_len", "max_completion_tokens")
 _ELSEWHERE = (401, 403, 404, 405, 410)  # the endpoint is wrong, not the question
+_TOO_LONG = 413
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,31 +43,16 @@ class Timing:
         await self.sleep(backoff_s(failures, self.first_pause_s, self.longest_pause_s))
 
 
-class RequestError(Exception):
-    """A request failed. This exception never leaves the service.
+def remedy(error: BackendError) -> Remedy:
+    """Of a failed request: repeat it, preferably on another endpoint; repeat it only on another; or nothing helps."""
+    if is_passing(error):
+        return "again"
+    return "elsewhere" if error.status in _ELSEWHERE else "none"
 
-    Args:
-        remedy: ``again``: repeat, preferably on another endpoint; ``elsewhere``: repeat only on another; ``none``.
-        blame: whether the endpoint is at fault, so that its breaker counts it.
-        wait_s: the pause that the endpoint asks for.
-    """
 
-    def __init__(
-        self, text: str, remedy: Remedy = "again", *, blame: bool = True, wait_s: float = 0.0, status: int | None = None
-    ) -> None:
-        super().__init__(text)
-        self.remedy, self.blame, self.wait_s, self.status = remedy, blame, wait_s, status
-
-    @staticmethod
-    def of(error: BackendError) -> RequestError:
-        """The failure for a client's error. An error without a status is a lost, late or invalid answer."""
-        status = error.status
-        if is_passing(error):
-            blame = status is None or status >= 500 or status == 408
-            return RequestError(str(error), blame=blame, wait_s=error.retry_after_s, status=status)
-        if status in _ELSEWHERE:
-            return RequestError(str(error), "elsewhere", status=status)
-        return RequestError(str(error), "none", blame=False, status=status)
+def _is_to_blame(error: BackendError) -> bool:
+    """Whether the endpoint is at fault, so that its breaker counts the failure."""
+    return error.status is None or error.status >= 500 or error.status in (408, *_ELSEWHERE)
 
 
 class Endpoint:
@@ -97,6 +83,7 @@ class Endpoint:
         self.alive = False
         self.in_flight = 0
         self.answered = 0  # requests so far
+        self.last_used = -1  # of all endpoints' requests, the number of its last one
         self.paused_until = 0.0  # on the timing's clock, as requested with Retry-After
 
     @property
@@ -120,20 +107,16 @@ class Endpoint:
             BackendError: it does not answer or cannot be used; the endpoint stays dead until `revive`.
             UsageError: several models and none named, or ``output=json`` of a server that does not enforce a form.
         """
-        for left in reversed(range(_START_TRIES)):
+        for failures in range(1, _START_TRIES + 1):
             try:
-                await asyncio.wait_for(self._start(), 2 * self._options.request_s)
+                await self._start()
                 break
-            except TimeoutError:
-                self._mark_dead()
-                text = f"{self.url} gave no answer within {2 * self._options.request_s:g} s."
-                raise BackendError(text) from None
             except BackendError as error:
-                if not left or not is_passing(error):
+                if failures == _START_TRIES or not is_passing(error) or isinstance(error.__cause__, TimeoutError):
                     self._mark_dead()
                     raise
-                await self._timing.back_off(_START_TRIES - left)
-        self._mark_alive()
+                await self._timing.back_off(failures)
+        self._record(failed=False)
 
     async def identity(self) -> str:
         """See `probing.identity`."""
@@ -151,11 +134,12 @@ class Endpoint:
                 await self._client.served(self._timing.health_s)
                 await asyncio.wait_for(self._client.complete(_PROBE, (), _PROBE_PARAMS), self._options.request_s)
             else:
-                await asyncio.wait_for(self._start(), 2 * self._options.request_s)
+                await self._start()
         except (TimeoutError, BackendError, ValueError):
             self._mark_dead()
         else:
-            self._mark_alive()
+            self.paused_until = 0.0
+            self._record(failed=False)
 
     async def complete(
         self, messages: tuple[Message, ...], params: SamplingParams, schema: Mapping[str, Any], *, again: bool = False
@@ -166,16 +150,16 @@ class Endpoint:
             again: this question has failed here before; a refusal is then due to the question, not to the endpoint.
 
         Raises:
-            RequestError: the request failed.
+            BackendError: the request failed; see `remedy`.
         """
         self.in_flight += 1
         try:
             completion = await self._complete(messages, params, schema)
-        except RequestError as error:
-            if not (again and error.blame and error.status is not None):
-                self._record(error.blame)
-            if error.wait_s:
-                self.paused_until = max(self.paused_until, self._timing.clock() + error.wait_s)
+        except BackendError as error:
+            if not (again and _is_to_blame(error) and error.status is not None):
+                self._record(_is_to_blame(error))
+            if error.retry_after_s and is_passing(error):
+                self.paused_until = max(self.paused_until, self._timing.clock() + error.retry_after_s)
             raise
         finally:
             self.in_flight -= 1
@@ -194,31 +178,32 @@ class Endpoint:
         try:
             completion = await self._client.complete(messages, (), params, extra)
         except BackendError as error:
-            failure, text = RequestError.of(error), str(error)
-            if extra and self._options.output == "auto" and _refuses_schema(failure):
+            if extra and self._options.output == "auto" and _refuses_schema(error):
                 self._constrained = False  # at the start it enforced a simpler form
                 return await self._complete(messages, params, schema)
-            if failure.remedy == "none" and any(word in text for word in _ABOUT_LENGTH):
-                failure.args = (f"{text} Lower max_tokens (now {params.max_tokens}), or serve a longer context.",)
-            raise failure from error
+            if remedy(error) == "none" and any(word in str(error) for word in _ABOUT_LENGTH):
+                error.args = (f"{error} Lower max_tokens (now {params.max_tokens}), or serve a longer context.",)
+            raise
         if completion is None:
-            raise RequestError(
+            raise BackendError(
                 f"{self.url}: the question and max_tokens={params.max_tokens} are longer together than the context of "
                 f"{self.model}. Lower max_tokens, shorten the rubric, or serve the model with a longer context.",
-                "none",
-                blame=False,
+                status=_TOO_LONG,
             )
         return completion
 
     async def _start(self) -> None:
-        await self._client.served(self._timing.health_s)  # fail early if the server does not answer this quickly
-        await self._client.open()
+        limit_s = 2 * self._options.request_s
         try:
-            if self.expected not in (None, self.model):
-                raise BackendError(f"{self.url} serves {self.model}, and the judge is {self.expected}.")
-            self._constrained = await enforces_schemas(self._client, self._options)
-        except BaseException:
+            async with asyncio.timeout(limit_s):
+                await self._client.open()
+                if self.expected not in (None, self.model):
+                    raise BackendError(f"{self.url} serves {self.model}, and the judge is {self.expected}.")
+                self._constrained = await enforces_schemas(self._client, self._options)
+        except BaseException as error:
             await self._client.close()
+            if isinstance(error, TimeoutError):
+                raise BackendError(f"{self.url} gave no answer within {limit_s:g} s.") from error
             raise
         self._started = True
 
@@ -231,13 +216,9 @@ class Endpoint:
         for _ in range(self._options.breaker_failures):
             self._record(failed=True)
 
-    def _mark_alive(self) -> None:
-        self.paused_until = 0.0
-        self._record(failed=False)
 
-
-def _refuses_schema(failure: RequestError) -> bool:
-    return failure.status in (400, 422, 501) and any(word in str(failure).lower() for word in _ABOUT_SCHEMAS)
+def _refuses_schema(error: BackendError) -> bool:
+    return error.status in (400, 422, 501) and any(word in str(error).lower() for word in _ABOUT_SCHEMAS)
 
 
 def _key(url: str, options: JudgeOptions) -> str | None:

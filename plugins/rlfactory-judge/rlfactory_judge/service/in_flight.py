@@ -7,11 +7,9 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from rlfactory_judge.contract import UnavailableError
+
 T = TypeVar("T")
-
-
-class GivenUpError(Exception):
-    """`InFlightRequests.close` was called before the result."""
 
 
 @dataclass(slots=True)
@@ -31,10 +29,10 @@ class InFlightRequests(Generic[T]):
     async def join(self, key: str, start: Callable[[], Coroutine[Any, Any, T]]) -> tuple[T, bool]:
         """The result of ``start()`` or of an equal running request, and whether another caller has it too.
 
-        Exactly one caller of a request gets False, so that its cost is counted once. All callers get errors.
+        Exactly one caller of a request gets False, so that its cost is counted once.
 
         Raises:
-            GivenUpError: `close` was called in the meantime.
+            UnavailableError: `close` was called in the meantime.
         """
         request = self._by_key.get(key)
         if request is None:
@@ -46,7 +44,7 @@ class InFlightRequests(Generic[T]):
             result = await asyncio.shield(request.task)
         except asyncio.CancelledError:
             if request.task.cancelled():  # by `close`; otherwise the caller was cancelled
-                raise GivenUpError from None
+                raise UnavailableError("The judge was closed before it answered.") from None
             raise
         finally:
             request.waiting -= 1

@@ -70,42 +70,41 @@ async def enforces_schemas(client: OpenAIClient, options: JudgeOptions) -> bool:
     if options.output == "text":
         return False
     params = SamplingParams(max_tokens=min(options.max_tokens, _MAX_TOKENS), temperature=0.0)
+
+    async def asked(extra: Mapping[str, Any]) -> Completion:
+        completion = await client.complete(_QUESTION, (), params, extra)
+        if completion is None:
+            raise UsageError(
+                f"{client.base_url}: the context of {client.model} is shorter than one short question and a reply of "
+                f"{params.max_tokens} tokens. Lower max_tokens, or serve the model with a longer context."
+            )
+        return completion
+
     held: Completion | None = None
     try:
-        held = _within_context(await client.complete(_QUESTION, (), params, response_format(_SCHEMA)), client, params)
+        held = await asked(response_format(_SCHEMA))
     except BackendError as error:
         if is_passing(error) and error.status not in (500, 501):
             raise
+    holds = held is not None and _json(held.message.content) == _CODE
     if options.output == "json":
-        if held is None or not (_holds(held) or _still_thinks(held)):
+        still_thinks = held is not None and held.finish == "length" and held.message.reasoning
+        if not (holds or (still_thinks and held is not None and not held.message.content)):
             raise UsageError(
                 f"output=json: {client.base_url} does not enforce the form of answers (response_format with a JSON "
                 "schema). Use output=auto or output=text, or a server that does, such as vLLM."
             )
         return True
-    if held is None or not _holds(held):
+    if held is None or not holds:
         return False
     if held.message.reasoning:
         return True  # the server lets the model reason first
-    free = _within_context(await client.complete(_QUESTION, (), params), client, params)
+    free = await asked({})
     return free.finish == "stop" and not free.message.reasoning
 
 
-def _within_context(completion: Completion | None, client: OpenAIClient, params: SamplingParams) -> Completion:
-    if completion is None:
-        raise UsageError(
-            f"{client.base_url}: the context of {client.model} is shorter than one short question and a reply of "
-            f"{params.max_tokens} tokens. Lower max_tokens, or serve the model with a longer context."
-        )
-    return completion
-
-
-def _holds(completion: Completion) -> bool:
+def _json(text: str) -> Any:
     try:
-        return bool(json.loads(completion.message.content) == _CODE)
+        return json.loads(text)
     except ValueError:
-        return False
-
-
-def _still_thinks(completion: Completion) -> bool:
-    return completion.finish == "length" and not completion.message.content and bool(completion.message.reasoning)
+        return None

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import count
 from typing import Any
 
@@ -14,13 +13,29 @@ from rlfactory_core.errors import BackendError, UsageError
 from rlfactory_core.types import Message, SamplingParams
 from rlfactory_judge.contract import RefusedError, RejectedError, UnavailableError
 from rlfactory_judge.options import JudgeOptions
-from rlfactory_judge.service.endpoint import Endpoint, Remedy, RequestError, Timing
+from rlfactory_judge.service.endpoint import Endpoint, Timing, remedy
 
-_HOPE: tuple[Remedy, ...] = ("again", "elsewhere", "none")
+
+@dataclass(slots=True)
+class Inquiry:
+    """A question and the state of its requests."""
+
+    messages: tuple[Message, ...]
+    params: SamplingParams
+    schema: Mapping[str, Any]
+    attempts: int = 0  # requests sent
+    retries: int = 0  # of these, after a failed one
+    hedges: int = 0  # of these, besides a slow one
+    endpoint: str = ""  # the endpoint of the completion
+    failed: list[Endpoint] = field(default_factory=list)  # once for each failure
+    asked: list[Endpoint] = field(default_factory=list)  # endpoints with a running request
+
+    def counts(self) -> dict[str, float]:
+        return {"requests": self.attempts, "retries": self.retries, "hedged": self.hedges}
 
 
 class Endpoints:
-    """One or many addresses of one model.
+    """One or many addresses of one model, with at most ``concurrency`` requests at once. Each event loop needs its own.
 
     Raises:
         UsageError: an address is invalid.
@@ -29,22 +44,15 @@ class Endpoints:
     def __init__(self, urls: Sequence[str], model: str | None, options: JudgeOptions, timing: Timing) -> None:
         self._options, self._timing, self._model = options, timing, model
         self._all = [Endpoint(url, model, options, timing) for url in dict.fromkeys(urls)]
-        self._reviving: dict[str, asyncio.Task[None]] = {}
+        self._slots = asyncio.Semaphore(options.concurrency)
+        self._reviving: dict[Endpoint, asyncio.Task[None]] = {}
         self._turn = count()
-        self._last_used: dict[str, int] = {}
 
-    @property
-    def urls(self) -> tuple[str, ...]:
-        return tuple(endpoint.url for endpoint in self._all)
-
-    @property
-    def dead(self) -> tuple[str, ...]:
-        return tuple(endpoint.url for endpoint in self._all if not endpoint.alive)
-
-    @property
-    def answered(self) -> int:
-        """The number of completed requests."""
-        return sum(endpoint.answered for endpoint in self._all)
+    def describe(self) -> str:
+        """Their addresses, for messages."""
+        dead = [endpoint.url for endpoint in self._all if not endpoint.alive]
+        without = f", without an answer from {', '.join(dead)}" if dead else ""
+        return ", ".join(endpoint.url for endpoint in self._all) + without
 
     async def start(self, say: Callable[[str], None]) -> str:
         """Start all of them concurrently; returns the model's id.
@@ -57,7 +65,7 @@ class Endpoints:
         for end in ends:
             if isinstance(end, BaseException) and not isinstance(end, BackendError):
                 raise end
-        errors = [str(end) for end in ends if isinstance(end, BackendError)]
+        errors = [str(end) for end in ends if end is not None]
         models = sorted({endpoint.model for endpoint in self._all if endpoint.alive})
         if not models:
             raise BackendError(
@@ -89,21 +97,64 @@ class Endpoints:
                     errors.append(f"{endpoint.url}: {error or 'no answer in time'}")
         raise BackendError(f"The judge lists its models, but answers no question. {' '.join(errors)}")
 
-    def choose(self, avoid: Sequence[Endpoint] = ()) -> Endpoint | None:
+    async def complete(self, inquiry: Inquiry) -> Completion:
+        """The first completion.
+
+        Raises:
+            RejectedError: the endpoints reject this question.
+            RefusedError: all its requests fail while others succeed.
+            UnavailableError: no endpoint answered, retries included.
+        """
+        error: BackendError | None = None
+        answered = self._answered
+        for failures in range(self._options.retries + 1):
+            if error is not None and not self._has_other(inquiry.failed):
+                await self._timing.back_off(failures)  # no pause is needed before trying another endpoint
+            try:
+                return await self._round(inquiry)
+            except BackendError as failed:
+                error = failed
+                if remedy(error) == "none":
+                    raise RejectedError(str(error)) from error
+                if remedy(error) == "elsewhere" and not self._has_other(inquiry.failed):
+                    raise UnavailableError(str(error)) from error
+            except UnavailableError as none:
+                raise UnavailableError(f"{none} The last failure: {error}" if error else str(none)) from error
+        gave_up = f"{error} Gave up after {inquiry.attempts} requests"
+        if self._answered > answered:
+            raise RefusedError(f"{gave_up}, while other questions were answered.") from error
+        raise UnavailableError(f"{gave_up}.") from error
+
+    async def close(self) -> None:
+        tasks = list(self._reviving.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for endpoint in self._all:
+            await endpoint.close()
+
+    @property
+    def _answered(self) -> int:
+        return sum(endpoint.answered for endpoint in self._all)
+
+    def _has_other(self, tried: Sequence[Endpoint]) -> bool:
+        return any(one.is_ready and one not in tried for one in self._all)
+
+    def _choose(self, avoid: Sequence[Endpoint]) -> Endpoint | None:
         """The endpoint with the fewest running requests, in turns among equals; None if none is available now.
 
         Args:
             avoid: endpoints that failed this question, once for each failure; used if there is no other.
         """
-        self._revive_others()
+        self._revive_due()
         ready = [endpoint for endpoint in self._all if endpoint.is_ready]
         if not ready:
             return None
-        chosen = min(ready, key=lambda one: (avoid.count(one), one.in_flight, self._last_used.get(one.url, -1)))
-        self._last_used[chosen.url] = next(self._turn)
+        chosen = min(ready, key=lambda one: (avoid.count(one), one.in_flight, one.last_used))
+        chosen.last_used = next(self._turn)
         return chosen
 
-    async def ready(self) -> None:
+    async def _until_ready(self) -> None:
         """Wait until an endpoint is available.
 
         Raises:
@@ -119,120 +170,40 @@ class Endpoints:
                     )
                 await self._timing.sleep(min(pauses))
                 continue
-            self._revive_others()
+            self._revive_due()
             if not self._reviving:
                 raise UnavailableError(
-                    f"No endpoint of the judge answers ({', '.join(self.urls)}); each is left alone for "
-                    f"{self._options.breaker_reset_s:g} s after {self._options.breaker_failures} failures in a row."
+                    f"No endpoint of the judge answers ({', '.join(one.url for one in self._all)}); each is left alone "
+                    f"for {self._options.breaker_reset_s:g} s after {self._options.breaker_failures} failures in a row."
                 )
             await asyncio.wait(list(self._reviving.values()), return_when=asyncio.FIRST_COMPLETED)
 
-    def has_other(self, tried: Sequence[Endpoint]) -> bool:
-        """Whether another endpoint is available now."""
-        return any(one.is_ready and one not in tried for one in self._all)
-
-    async def close(self) -> None:
-        tasks = list(self._reviving.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    def _revive_due(self) -> None:
         for endpoint in self._all:
-            await endpoint.close()
-
-    def _revive_others(self) -> None:
-        for endpoint in self._all:
-            if endpoint.is_due and endpoint.url not in self._reviving:
-                task = self._reviving[endpoint.url] = asyncio.ensure_future(endpoint.revive())
-                task.add_done_callback(partial(self._revived, endpoint.url))
-
-    def _revived(self, url: str, _: asyncio.Task[None]) -> None:
-        del self._reviving[url]
-
-
-@dataclass(slots=True)
-class Inquiry:
-    """A question and the state of its requests."""
-
-    messages: tuple[Message, ...]
-    params: SamplingParams
-    schema: Mapping[str, Any]
-    attempts: int = 0  # requests sent
-    retries: int = 0  # of these, after a failed one
-    hedges: int = 0  # of these, besides a slow one
-    endpoint: str = ""  # the endpoint of the completion
-    failed: list[Endpoint] = field(default_factory=list)
-    asked: list[Endpoint] = field(default_factory=list)  # endpoints with a running request
-
-    def counts(self) -> dict[str, float]:
-        return {"requests": self.attempts, "retries": self.retries, "hedged": self.hedges}
-
-
-class Requester:
-    """Sends requests, at most ``concurrency`` at once. Each event loop needs its own object."""
-
-    def __init__(self, endpoints: Endpoints, options: JudgeOptions, timing: Timing) -> None:
-        self._endpoints, self._options, self._timing = endpoints, options, timing
-        self._slots = asyncio.Semaphore(options.concurrency)
-
-    async def complete(self, inquiry: Inquiry) -> Completion:
-        """The first completion.
-
-        Raises:
-            RejectedError: the endpoints reject this question.
-            RefusedError: all its requests fail while others succeed.
-            UnavailableError: no endpoint answered, retries included.
-        """
-        error: RequestError | None = None
-        answered = self._endpoints.answered
-        for failures in range(self._options.retries + 1):
-            if error is not None and not self._endpoints.has_other(inquiry.failed):
-                await self._timing.back_off(failures)  # no pause is needed before trying another endpoint
-            try:
-                return await self._round(inquiry)
-            except RequestError as failed:
-                error = failed
-                if error.remedy == "none":
-                    raise RejectedError(str(error)) from error
-                if error.remedy == "elsewhere" and not self._endpoints.has_other(inquiry.failed):
-                    raise UnavailableError(str(error)) from error
-            except UnavailableError as none:
-                raise UnavailableError(f"{none} The last failure: {error}" if error else str(none)) from error
-        gave_up = f"{error} Gave up after {inquiry.attempts} requests"
-        if self._endpoints.answered > answered:
-            raise RefusedError(f"{gave_up}, while other questions were answered.") from error
-        raise UnavailableError(f"{gave_up}.") from error
+            if endpoint.is_due and endpoint not in self._reviving:
+                task = self._reviving[endpoint] = asyncio.ensure_future(endpoint.revive())
+                task.add_done_callback(lambda _, endpoint=endpoint: self._reviving.pop(endpoint))  # type: ignore[misc]
 
     async def _round(self, inquiry: Inquiry) -> Completion:
-        """One request in its own slot, preferably to an endpoint that has not failed this question yet."""
+        """One request in its own slot, and a second one to another endpoint if the first is slow (`hedge_s`)."""
         while True:
-            await self._endpoints.ready()
+            await self._until_ready()
             async with self._slots:
-                endpoint = self._endpoints.choose(avoid=inquiry.failed)
-                if endpoint is not None:  # otherwise it became unavailable while this waited for its slot
-                    return await self._hedged(inquiry, endpoint)
+                endpoint = self._choose(avoid=inquiry.failed)
+                if endpoint is None:  # it became unavailable while this waited for its slot
+                    continue
+                if self._options.hedge_s is None:
+                    return await self._send(inquiry, endpoint)
+                return await _first_good(
+                    self._send(inquiry, endpoint), lambda: self._second(inquiry), self._options.hedge_s
+                )
 
-    async def _hedged(self, inquiry: Inquiry, endpoint: Endpoint) -> Completion:
-        """A request, and a second one to another endpoint if the first is slow."""
-        hedge_s = self._options.hedge_s
-        if hedge_s is None:
-            return await self._send(inquiry, endpoint)
-        tasks = [asyncio.ensure_future(self._send(inquiry, endpoint))]
-        try:
-            done, _ = await asyncio.wait(tasks, timeout=hedge_s)
-            if not done:
-                tasks.append(asyncio.ensure_future(self._second(inquiry)))
-            return await _first_good(tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _second(self, inquiry: Inquiry) -> Completion:
+    async def _second(self, inquiry: Inquiry) -> Completion | None:
         async with self._slots:
             busy = inquiry.failed + inquiry.asked
-            endpoint = self._endpoints.choose(avoid=busy)
+            endpoint = self._choose(avoid=busy)
             if endpoint is None or endpoint in busy:
-                raise RequestError("No other endpoint can be asked.", "none")
+                return None
             inquiry.hedges += 1
             return await self._send(inquiry, endpoint)
 
@@ -243,7 +214,7 @@ class Requester:
         again = endpoint in inquiry.failed
         try:
             completion = await endpoint.complete(inquiry.messages, inquiry.params, inquiry.schema, again=again)
-        except RequestError:
+        except BackendError:
             inquiry.failed.append(endpoint)
             raise
         finally:
@@ -252,15 +223,26 @@ class Requester:
         return completion
 
 
-async def _first_good(tasks: Sequence[asyncio.Task[Completion]]) -> Completion:
-    """The first result; if all fail, the failure with the best chance of a retry."""
-    left: set[asyncio.Task[Completion]] = set(tasks)
-    while left:
-        done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            if task.exception() is None:
-                return task.result()
-    errors = [error for task in tasks if isinstance(error := task.exception(), RequestError)]
-    if not errors:
-        return tasks[0].result()  # raises any other exception
-    raise min(errors, key=lambda error: _HOPE.index(error.remedy))
+async def _first_good(
+    first: Coroutine[Any, Any, Completion],
+    second: Callable[[], Coroutine[Any, Any, Completion | None]],
+    after_s: float,
+) -> Completion:
+    """The first result of two requests, the second sent ``after_s`` later; if both fail, the more hopeful failure."""
+    tasks: list[asyncio.Task[Completion | None]] = [asyncio.ensure_future(first)]
+    errors = []
+    try:
+        done, _ = await asyncio.wait(tasks, timeout=after_s)
+        if not done:
+            tasks.append(asyncio.ensure_future(second()))
+        for task in asyncio.as_completed(tasks):
+            try:
+                if (completion := await task) is not None:
+                    return completion
+            except BackendError as error:
+                errors.append(error)
+        raise min(errors, key=lambda error: ("again", "elsewhere", "none").index(remedy(error)))
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
+from rlfactory_core.cache import cache_root, digest
 from rlfactory_core.clients.base import Completion
 from rlfactory_core.errors import UsageError, VerifierError
+from rlfactory_core.tools import AnswerCache, DiskCache, MemoryCache
 from rlfactory_core.types import Message, SamplingParams
 from rlfactory_judge.contract import BudgetError, Question, RefusedError, Reply, UnavailableError, UnreadableError
 from rlfactory_judge.options import JudgeOptions
 from rlfactory_judge.service.budget import TokenBudget
 from rlfactory_judge.service.endpoint import Timing
-from rlfactory_judge.service.in_flight import GivenUpError, InFlightRequests
-from rlfactory_judge.service.reply_cache import ReplyCache, reply_key
-from rlfactory_judge.service.requests import Endpoints, Inquiry, Requester
+from rlfactory_judge.service.in_flight import InFlightRequests
+from rlfactory_judge.service.requests import Endpoints, Inquiry
 
+_CACHE_FORMAT = "2"  # of the cached replies' keys and contents
 _VOTES_TEMPERATURE = 0.7
 _CHARS_PER_TOKEN = 4  # if the server sends no counts
 
@@ -40,11 +43,11 @@ class JudgeService:
         self._model = options.model
         self.identity = ""  # of the model that answers, known once open; only its name where nothing outlives the run
         self._measures = False
-        self._reply_cache = ReplyCache(options.cache, name)
+        self._cache: AnswerCache | None = None  # of replies
         self._budget = TokenBudget(options.token_budget, None)
         self._in_flight: InFlightRequests[Reply | VerifierError] = InFlightRequests()
         self._endpoints: Endpoints | None = None
-        self._asker: Requester | None = None
+        self._is_open = False
 
     @property
     def model(self) -> str:
@@ -61,11 +64,7 @@ class JudgeService:
     def describe(self) -> str:
         """A description of the judge, for messages."""
         model = self._model or "the model"
-        if self._endpoints is None:
-            return f"{model} (not open)"
-        dead = self._endpoints.dead
-        without = f", without an answer from {', '.join(dead)}" if dead else ""
-        return f"{model} at {', '.join(self._endpoints.urls)}{without}"
+        return f"{model} (not open)" if self._endpoints is None else f"{model} at {self._endpoints.describe()}"
 
     def use_endpoints(self, urls: Sequence[str], model: str) -> None:
         """Use these endpoints instead of those in the options. Call it before `open`."""
@@ -95,8 +94,11 @@ class JudgeService:
         except BaseException:
             await self.close()
             raise
-        self._reply_cache.open()
-        self._asker = Requester(self._endpoints, self._options, self._timing)
+        if self._options.cache == "disk":
+            self._cache = DiskCache(cache_root() / "judge")
+        elif self._options.cache == "memory" and self._cache is None:
+            self._cache = MemoryCache()
+        self._is_open = True
 
     @contextmanager
     def measured(self) -> Iterator[None]:
@@ -108,15 +110,22 @@ class JudgeService:
             self._measures = False
 
     async def ask(self, question: Question, *, sample: int = 0) -> Reply:
-        """See `contract.Service`."""
-        if self._asker is None:
+        """The reply to one question. Calls may run concurrently.
+
+        Args:
+            sample: the number of an independent reply to the same question (a vote); each is cached separately.
+
+        Raises:
+            UnreadableError: the answer cannot be parsed; it is not cached.
+            RefusedError: no endpoint takes the question.
+            UnavailableError: no endpoint answers.
+            BudgetError: the token budget is spent.
+        """
+        if not self._is_open:
             raise RuntimeError("The judge is not open: await open() first.")
         began = perf_counter()
-        key = reply_key(self.identity, question, self._options, self._temperature, sample)
-        try:
-            outcome, shared = await self._in_flight.join(key, lambda: self._find(question, key, sample))
-        except GivenUpError:
-            outcome, shared = UnavailableError("The judge was closed before it answered."), False
+        key = self._key(question, sample)
+        outcome, shared = await self._in_flight.join(key, lambda: self._find(question, key, sample))
         if isinstance(outcome, VerifierError):
             raise type(outcome)(str(outcome), counts={} if shared else outcome.counts) from outcome.__cause__
         if shared:
@@ -125,13 +134,14 @@ class JudgeService:
 
     async def close(self) -> None:
         """Close connections and files, and cancel running questions. May be called again."""
-        self._asker = None
+        self._is_open = False
         await self._in_flight.close()
         endpoints, self._endpoints = self._endpoints, None
         if endpoints is not None:
             await endpoints.close()
-            await self._reply_cache.close()
-        self._budget.close()
+        if self._cache is not None and self._options.cache == "disk":  # one in memory is kept for the next opening
+            await self._cache.close()
+            self._cache = None
 
     async def _find(self, question: Question, key: str, sample: int) -> Reply | VerifierError:
         """The reply to a question without an equal running one, or the failure."""
@@ -142,10 +152,10 @@ class JudgeService:
             return BudgetError(
                 f"The judge's tokens are spent: {self._budget.spent} of token_budget={self._options.token_budget}."
             )
-        assert self._asker is not None
+        assert self._endpoints is not None
         inquiry = Inquiry(_messages(question), self._params(sample), question.form.schema)
         try:
-            completion = await self._asker.complete(inquiry)
+            completion = await self._endpoints.complete(inquiry)
         except (RefusedError, UnavailableError) as error:
             return type(error)(str(error), counts=inquiry.counts())
         tokens = (completion.prompt_tokens, completion.sampled_tokens)
@@ -155,19 +165,31 @@ class JudgeService:
         except UnreadableError as error:
             counts = {**inquiry.counts(), "prompt_tokens": tokens[0], "sampled_tokens": tokens[1]}
             return UnreadableError(str(error), counts=counts)
-        self._reply_cache.put(key, completion)
+        if self._cache is not None:
+            message = completion.message
+            self._cache.put(key, self.name, json.dumps([message.content, message.reasoning]))
         said, hedged = completion.message, inquiry.hedges > 0
         return Reply(values, said.content, said.reasoning, *tokens, inquiry.attempts, hedged, endpoint=inquiry.endpoint)
 
+    def _key(self, question: Question, sample: int) -> str:
+        """The key of everything that determines the judge's reply."""
+        options = self._options
+        settings = [options.output, self._temperature, options.max_tokens, options.seed, sample]
+        schema = json.dumps(question.form.schema, sort_keys=True)
+        form = type(question.form).__qualname__
+        return digest(
+            [_CACHE_FORMAT, self.identity, question.system, question.user, form, schema, json.dumps(settings)]
+        )
+
     async def _remembered(self, question: Question, key: str) -> Reply | None:
-        known = None if self._measures else await self._reply_cache.get(key)
+        known = None if self._measures or self._cache is None else await self._cache.get(key)
         if known is None:
             return None
         try:
-            values = question.form.read(known.content)
-        except UnreadableError:  # this version cannot parse it; ask again
+            text, reasoning = map(str, json.loads(known))
+            return Reply(question.form.read(text), text, reasoning, cached=True)
+        except (UnreadableError, ValueError, TypeError):  # this version cannot read it: ask again
             return None
-        return Reply(values, known.content, known.reasoning, cached=True)
 
     def _params(self, sample: int) -> SamplingParams:
         options = self._options

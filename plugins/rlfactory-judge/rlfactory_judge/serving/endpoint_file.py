@@ -6,9 +6,8 @@ import json
 import os
 import socket
 import tempfile
-import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -25,17 +24,13 @@ Url = Annotated[str, Field(pattern="^https?://")]
 
 @dataclass(frozen=True, slots=True)
 class EndpointFile:
-    """A judge's addresses, and the processes that must be alive."""
+    """A judge's addresses, and the process that must be alive."""
 
     model: str  # the id that requests name
     urls: Annotated[tuple[Url, ...], Field(min_length=1)]  # each up to and with /v1
-    pids: tuple[int, ...] = ()  # of `judge serve`, on `host`; none: not checked
+    pid: int | None = None  # of `judge serve`, on `host`; None: not checked
     host: str = field(default_factory=socket.gethostname)
-    started: float = field(default_factory=time.time)  # Unix time, seconds
-    births: tuple[str, ...] = ()  # start times of `pids` in kernel ticks, because process ids are reused
-
-
-_FORMAT = TypeAdapter(EndpointFile)
+    birth: str = ""  # the start time of `pid` in kernel ticks, because process ids are reused
 
 
 def default_endpoints() -> Path:
@@ -44,18 +39,19 @@ def default_endpoints() -> Path:
 
 
 def write_endpoints(path: Path, file: EndpointFile) -> None:
-    """Write the file atomically, so that no reader sees a partial file.
+    """Write the file atomically, so that no reader sees a partial file; others need not know where the judge is.
 
     Raises:
         UsageError: it cannot be written.
     """
-    births = file.births or tuple(_birth(pid) for pid in file.pids)
+    if file.pid is not None and not file.birth:
+        file = replace(file, birth=_birth(file.pid))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
             temporary = Path(folder) / path.name
-            temporary.touch(mode=0o600)  # others need not know where the judge is
-            temporary.write_text(json.dumps({**asdict(file), "births": births}, indent=2) + "\n", encoding="utf-8")
+            temporary.touch(mode=0o600)
+            temporary.write_text(json.dumps(asdict(file), indent=2) + "\n", encoding="utf-8")
             temporary.replace(path)
     except OSError as error:
         raise UsageError(
@@ -70,27 +66,24 @@ def read_endpoints(path: Path) -> EndpointFile:
         UsageError: the file is missing or damaged, or the process that started the servers has ended.
     """
     file = _parse(path)
-    if file.host == socket.gethostname():
-        births = file.births or ("",) * len(file.pids)
-        for pid, birth in zip(file.pids, births, strict=False):
-            if not _is_alive(pid, birth):
-                raise UsageError(
-                    f"The endpoint file {path} is left over: process {pid}, which started the judge's server, has "
-                    f"ended. {_START}"
-                )
+    if file.pid is not None and file.host == socket.gethostname() and not _is_alive(file.pid, file.birth):
+        raise UsageError(
+            f"The endpoint file {path} is left over: process {file.pid}, which started the judge's server, has ended. "
+            f"{_START}"
+        )
     return file
 
 
 def remove_endpoints(path: Path, pid: int) -> None:
     """Remove the file if process ``pid`` wrote it."""
     with suppress(UsageError, OSError):
-        if pid in _parse(path).pids:
+        if _parse(path).pid == pid:
             path.unlink()
 
 
 def _parse(path: Path) -> EndpointFile:
     try:
-        return _FORMAT.validate_json(path.read_text(encoding="utf-8"))
+        return TypeAdapter(EndpointFile).validate_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UsageError(f"No judge is being served: there is no endpoint file {path}. {_START}") from None
     except ValidationError as error:
@@ -116,7 +109,6 @@ def _is_alive(pid: int, birth: str) -> bool:
 def _birth(pid: int) -> str:
     """A process's start in kernel ticks since boot; empty if unknown."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[_START_FIELD]
     except OSError:
         return ""
-    return stat.rpartition(")")[2].split()[_START_FIELD]

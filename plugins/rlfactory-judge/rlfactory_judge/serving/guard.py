@@ -22,9 +22,9 @@ import time
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
-_LOOK_S = 1.0  # between checks that the owner lives: its forks may keep our standard input open
+_LOOK_S = 0.1  # between checks that the owner and the server live
 _POLL_S = 0.02
-_SIGNALLED = 128
+SIGNALLED = 128
 
 
 def main(arguments: list[str]) -> int:
@@ -33,10 +33,6 @@ def main(arguments: list[str]) -> int:
     grace_s, owner, folder = float(arguments[0]), int(arguments[1]), arguments[2]
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the owner decides
-    ended, wake = os.pipe()
-    os.set_blocking(wake, False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)  # without a handler there would be no wakeup
-    signal.set_wakeup_fd(wake)
     if sys.platform == "linux":  # the server's children become ours when it ends, so that we can wait for them
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
     try:
@@ -48,22 +44,15 @@ def main(arguments: list[str]) -> int:
         )
     except OSError as error:
         sys.stderr.write(f"{arguments[split + 1]}: {error.strerror}\n")
-        return _SIGNALLED - 1
+        return SIGNALLED - 1
     while server.poll() is None:
-        if os.getppid() != owner or _owner_closed(ended):
+        # The owner's forks may keep our standard input open after it.
+        if os.getppid() != owner or (select.select([sys.stdin], [], [], _LOOK_S)[0] and not sys.stdin.buffer.read(1)):
             break
     _end(server, grace_s)
     if folder and os.getppid() != owner:
         shutil.rmtree(folder, ignore_errors=True)
-    return server.returncode if server.returncode >= 0 else _SIGNALLED - server.returncode
-
-
-def _owner_closed(ended: int) -> bool:
-    """Wait for an event; True if the owner has closed our standard input."""
-    readable = select.select([sys.stdin, ended], [], [], _LOOK_S)[0]
-    if ended in readable:
-        os.read(ended, 1)
-    return sys.stdin in readable and not os.read(sys.stdin.fileno(), 1)
+    return server.returncode if server.returncode >= 0 else SIGNALLED - server.returncode
 
 
 def _end(server: subprocess.Popen[bytes], grace_s: float) -> None:

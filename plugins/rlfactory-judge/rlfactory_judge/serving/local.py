@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from rlfactory_core.errors import BackendError
 from rlfactory_judge.serving.process import ServerProcess
-from rlfactory_judge.serving.readiness import wait_until_ready
 from rlfactory_judge.serving.servers import (
     LOOPBACK,
     Address,
-    Backend,
     Served,
     choose_backend,
     free_port,
+    launch,
     local_model,
-    small_launch,
 )
 
 if TYPE_CHECKING:
@@ -30,6 +28,8 @@ if TYPE_CHECKING:
 _TRIES = 3  # in case another program takes the port before the server does
 _PORT_TAKEN = re.compile(r"address already in use|errno 98\b|port \d+ is already in use", re.IGNORECASE)
 _GRACE_S = 3.0  # the server has no state to save
+# Beside training on a CPU: one thread, and nothing from the network.
+_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 
 
 class LocalServer:
@@ -37,18 +37,14 @@ class LocalServer:
 
     Args:
         model: a folder as `save_pretrained` writes it, with its tokenizer.
-        backend: the program; vLLM takes half a minute to start.
-        extra: options of that program, such as ``("--continuous-batching",)``.
         ready_s: how long to wait for its first answer, in seconds.
 
     Raises:
         BackendError: on entering, if the server does not start; the message has the end of its log.
     """
 
-    def __init__(
-        self, model: Path, *, backend: Backend = "transformers", extra: tuple[str, ...] = (), ready_s: float = 180.0
-    ) -> None:
-        self._served = Served(local_model(str(model)), choose_backend(backend, "cpu"), "cpu", extra=extra)
+    def __init__(self, model: Path, *, ready_s: float = 180.0) -> None:
+        self._served = Served(local_model(str(model)), choose_backend("transformers", "cpu"), "cpu")
         self._ready_s = ready_s
         self._folder: Path | None = None
         self._process: ServerProcess | None = None
@@ -60,25 +56,26 @@ class LocalServer:
         """The id of the server's guard process; None if there is none."""
         return None if self._process is None else self._process.pid
 
-    @property
-    def log(self) -> str:
-        """The end of what the server has written."""
-        return "" if self._process is None else self._process.last_lines(100)
-
     async def __aenter__(self) -> Self:
         self._folder = Path(tempfile.mkdtemp(prefix="rlfactory-judge-"))
         try:
             for left in reversed(range(_TRIES)):
+                address = Address(free_port(LOOPBACK))
+                made = launch(self._served, address)
+                made = replace(made, environment={**made.environment, **_ENVIRONMENT})
+                log = self._folder / "server.log"
+                self._process = ServerProcess(made, log, grace_s=_GRACE_S, scratch=self._folder)
                 try:
-                    await self._start(self._folder)
+                    await self._process.wait_until_ready(address.url, self.model, self._ready_s)
                     break
                 except BackendError as error:
                     if not left or not _PORT_TAKEN.search(str(error)):
                         raise
-                    await self._stop()
+                    await self._process.stop()
         except BaseException:
             await self._close()
             raise
+        self.url = address.url
         return self
 
     async def __aexit__(
@@ -86,23 +83,11 @@ class LocalServer:
     ) -> None:
         await self._close()
 
-    async def _start(self, folder: Path) -> None:
-        address = Address(free_port(LOOPBACK))
-        made = small_launch(self._served, address)
-        log = folder / "server.log"
-        self._process = ServerProcess(made.command, made.environment, log, grace_s=_GRACE_S, scratch=folder)
-        await wait_until_ready(self._process, address.url, self.model, self._ready_s)
-        self.url = address.url
-
-    async def _stop(self) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            process.request_stop()  # before any waiting, which may be cancelled
-            await asyncio.to_thread(process.stop)
-
     async def _close(self) -> None:
+        process, self._process = self._process, None
         try:
-            await self._stop()
+            if process is not None:
+                await process.stop()
         finally:
             if self._folder is not None:
                 shutil.rmtree(self._folder, ignore_errors=True)

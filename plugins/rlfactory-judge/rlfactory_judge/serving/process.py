@@ -1,28 +1,37 @@
-"""A server's process: it logs to a file, and ends together with all its children."""
+"""A server's process: it logs to a file, answers or not, and ends together with all its children."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import time
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rlfactory_core.errors import BackendError
 from rlfactory_judge.serving import guard
+from rlfactory_judge.serving.servers import Launch
+
+if TYPE_CHECKING:
+    import httpx
 
 _TAIL_BYTES = 1 << 16
 _MARGIN_S = 5.0  # for the guard, beyond the server's own grace
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-# Successful requests in the log, which would hide the last errors.
-_ANSWERED = re.compile(r'"[A-Z]+ \S+ HTTP/[0-9.]+" 2[0-9][0-9]')
-_SIGNALLED = 128
-
-
+_ANSWERED = re.compile(r'"[A-Z]+ \S+ HTTP/[0-9.]+" 2[0-9][0-9]')  # successful requests, which would hide errors
 # Variables from launchers such as torchrun, which a server must not inherit.
 _LAUNCHERS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
+_POLL_S = 0.1
+_LOOK_S = 10.0  # for one health check
+_GLANCE_S = 1.0  # for a health check during the start: it may have ended, and another program use its port
+_FIRST_S = 120.0  # at least, for the model's first answer, before which it may compile or warm up
+_LINES = 300  # of a log that are searched for an error
+_SHOWN = 400  # characters of it
+_ERROR = re.compile(r"(?:\b\w+(?:Error|Exception)\b|\berror): .*")
 
 
 class ServerProcess:
@@ -37,29 +46,21 @@ class ServerProcess:
         BackendError: no process can be started.
     """
 
-    def __init__(
-        self,
-        command: Sequence[str],
-        environment: Mapping[str, str],
-        log: Path,
-        *,
-        grace_s: float = 10.0,
-        scratch: Path | None = None,
-    ) -> None:
+    def __init__(self, launch: Launch, log: Path, *, grace_s: float = 10.0, scratch: Path | None = None) -> None:
         self.log = log
         self._grace_s = grace_s
         told = (str(grace_s), str(os.getpid()), str(scratch or ""))
-        watched = [sys.executable, "-I", guard.__file__, *told, "--", *command]
+        inherited = {name: value for name, value in os.environ.items() if name not in _LAUNCHERS}
         try:
             with log.open("ab") as output:
                 self._from = output.tell()
                 self._guard = subprocess.Popen(  # noqa: S603
-                    watched,
+                    [sys.executable, "-I", guard.__file__, *told, "--", *launch.command],
                     stdin=subprocess.PIPE,
                     stdout=output,
                     stderr=output,
                     cwd=log.parent,  # our own folder: `python -m` imports from the working directory
-                    env={**_inherited(), **environment},
+                    env={**inherited, **launch.environment},
                     start_new_session=True,  # only we get a terminal's Ctrl-C, and then stop the server
                 )
         except OSError as error:
@@ -75,16 +76,6 @@ class ServerProcess:
         """None while it runs; 128 plus the signal's number if a signal ended it."""
         return self._guard.poll()
 
-    @property
-    def ending(self) -> str:
-        """A description of how it ended."""
-        code = self.exit_code
-        if code is None:
-            return "it runs"
-        if code < 0 or code > _SIGNALLED:
-            return f"it was ended by signal {-code if code < 0 else code - _SIGNALLED}"
-        return f"it ended with exit code {code}"
-
     def last_lines(self, count: int = 15) -> str:
         """The end of its output, without colours, empty lines and successful requests."""
         try:
@@ -97,21 +88,99 @@ class ServerProcess:
         lines = [line.rpartition("\r")[2].rstrip() for line in _COLOURS.sub("", text).split("\n")]
         return "\n".join([line for line in lines if line and not _ANSWERED.search(line)][-count:])
 
-    def request_stop(self) -> None:
-        """Ask the server to end, without waiting."""
+    async def wait_until_ready(self, url: str, model: str, seconds: float) -> None:
+        """Wait until the server answers questions to ``model``.
+
+        Args:
+            url: ends with /v1.
+            seconds: the longest time to wait.
+
+        Raises:
+            BackendError: it ends, the time is over, or the server at that address does not have the model.
+        """
+        import httpx
+
+        ends = time.monotonic() + seconds
+        async with httpx.AsyncClient(trust_env=False) as client:
+            while not await _is_healthy(client, url, _GLANCE_S):
+                if self.exit_code is not None:
+                    raise self._ended()
+                if time.monotonic() >= ends:
+                    raise self._failed(f"The server does not answer at {url} after {seconds:g} s.")
+                await asyncio.sleep(_POLL_S)
+            try:
+                refusal = await _ask(client, url, model, max(_FIRST_S, ends - time.monotonic()))
+            except httpx.HTTPError as error:
+                refusal = f"{type(error).__name__}: {error}"
+        if self.exit_code is not None:
+            raise self._ended()
+        if refusal:
+            raise self._failed(f"The server at {url} does not answer questions to {model}: {refusal}")
+
+    async def wait_until_ill(self, url: str, every_s: float, patience_s: float) -> BackendError:
+        """Wait until it has ended, or has not been healthy for ``patience_s``; returns what to tell the user."""
+        import httpx
+
+        well = time.monotonic()
+        async with httpx.AsyncClient(trust_env=False) as client:
+            while self.exit_code is None:
+                await asyncio.sleep(every_s)
+                if await _is_healthy(client, url, _LOOK_S):
+                    well = time.monotonic()
+                elif self.exit_code is None and time.monotonic() - well > patience_s:
+                    return self._failed(f"The server at {url} has not been healthy for {patience_s:g} s.")
+        return self._ended()
+
+    async def stop(self) -> None:
+        """End the server and its children; returns when they have ended. May be called again."""
         assert self._guard.stdin is not None
         with suppress(OSError):
-            self._guard.stdin.close()
+            self._guard.stdin.close()  # the order to end, before any waiting, which may be cancelled
+        await asyncio.to_thread(self._wait)
 
-    def stop(self) -> None:
-        """End the server and its children; returns when they have ended. May be called again."""
-        self.request_stop()
+    def _wait(self) -> None:
         try:
             self._guard.wait(self._grace_s + _MARGIN_S)
         except subprocess.TimeoutExpired:
             self._guard.kill()  # the server then ends by itself
             self._guard.wait()
 
+    def _ended(self) -> BackendError:
+        code = self.exit_code or 0
+        number = -code if code < 0 else code - guard.SIGNALLED
+        how = f"was ended by signal {number}" if number > 0 else f"ended with exit code {code}"
+        return self._failed(f"The server has ended: it {how}.")
 
-def _inherited() -> Mapping[str, str]:
-    return {name: value for name, value in os.environ.items() if name not in _LAUNCHERS}
+    def _failed(self, what: str) -> BackendError:
+        """What happened, the first error in the log, which may be long before its end, and the end."""
+        end = self.last_lines()
+        cause = _ERROR.search(self.last_lines(_LINES))
+        if cause and cause[0] not in end:
+            what = f"{what} It says: {cause[0][:_SHOWN]}\n"
+        return BackendError(
+            f"{what} Its log is {self.log}, and ends with:\n{end}" if end else f"{what} It wrote no log."
+        )
+
+
+async def _is_healthy(client: httpx.AsyncClient, url: str, seconds: float) -> bool:
+    import httpx
+
+    try:
+        response = await client.get(url.removesuffix("/v1") + "/health", timeout=seconds)
+    except httpx.HTTPError:
+        return False
+    return response.is_success
+
+
+async def _ask(client: httpx.AsyncClient, url: str, model: str, seconds: float) -> str:
+    """Sample one token. Returns the server's objection, or an empty text.
+
+    This also distinguishes our server from another program on the same port.
+    """
+    messages = [{"role": "user", "content": "Ready?"}]
+    body = {"model": model, "messages": messages, "max_tokens": 1, "temperature": 0.0}
+    response = await client.post(f"{url}/chat/completions", json=body, timeout=seconds)
+    # A key that the user's own options require is no objection. A server that fails on this one text (transformers
+    # does for invalid tool calls) still counts as ready.
+    refused = response.is_client_error and response.status_code not in (401, 403)
+    return response.text[:500] if refused else ""

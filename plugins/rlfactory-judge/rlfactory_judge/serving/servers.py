@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import socket
 import sys
@@ -34,11 +33,15 @@ _REASONING = (
     (r"magistral", "mistral"),
     (r"glm-?4\.[56]", "glm45"),
 )
-_SMALL: Mapping[Backend, tuple[str, ...]] = {
-    "vllm": ("--enforce-eager", "--dtype", "float32"),  # compiling a tiny model takes longer than it saves
-    "transformers": (),
-}
-_SMALL_ENVIRONMENT = {
+# `transformers serve` alone: its own command imports the other subcommands too.
+_TRANSFORMERS = """
+import typer
+from transformers.cli.serve import Serve
+app = typer.Typer()
+app.command()(Serve)
+app()
+"""
+_ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
     "VLLM_CPU_KVCACHE_SPACE": "1",
@@ -117,7 +120,7 @@ def launch(served: Served, address: Address) -> Launch:
         # Its list of models comes from the cache, and fails without one; clients use this list as a health check.
         # Its working directory serves as an empty cache.
         environment["HF_HUB_CACHE"] = "."
-    program = (sys.executable, "-m", "rlfactory_judge.serving.transformers_serve", served.model)
+    program = (sys.executable, "-c", _TRANSFORMERS, served.model)
     return Launch((*program, *where, "--device", served.device, *served.extra), environment)
 
 
@@ -136,13 +139,6 @@ def _vllm(served: Served) -> list[str]:
     if parser := reasoning_parser(served.model):
         words += ["--reasoning-parser", parser]
     return words
-
-
-def small_launch(served: Served, address: Address) -> Launch:
-    """`launch` for a tiny model beside training on a CPU: one thread, little memory, no network."""
-    given = dataclasses.replace(served, extra=(*_SMALL[served.backend], *served.extra))
-    plain = launch(given, address)
-    return Launch(plain.command, {**plain.environment, **_SMALL_ENVIRONMENT})
 
 
 def reasoning_parser(model: str) -> str | None:

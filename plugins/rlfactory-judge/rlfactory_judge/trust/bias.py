@@ -87,23 +87,18 @@ def length_bias(
     score minus the mean score of the answers with the same label. So a cautious judge shows no bias if right answers
     happen to be longer.
     """
-    lost = [place for place, is_wrong in enumerate(wrong) if is_wrong]
-    return LengthBias(
-        correlation(lengths, _residuals(scores, labels), "spearman"),
-        correlation(
-            [lengths[place] for place in lost],
-            _residuals([scores[place] for place in lost], [labels[place] for place in lost]),
-            "spearman",
-        ),
-    )
+    lost = [row[:3] for row in zip(lengths, scores, labels, wrong, strict=True) if row[3]]
+    everywhere = correlation(lengths, _residuals(scores, labels), "spearman")
+    of_wrong, wrong_scores, wrong_labels = zip(*lost, strict=True) if lost else ((), (), ())
+    return LengthBias(everywhere, correlation(of_wrong, _residuals(wrong_scores, wrong_labels), "spearman"))
 
 
 def _residuals(scores: Sequence[float], labels: Sequence[float]) -> list[float]:
     """The residuals, rounded so that values equal except for rounding errors have equal ranks."""
     try:
         slope, intercept = linear_regression(labels, scores)
-    except StatisticsError:  # the labels are all equal
-        slope, intercept = 0.0, fmean(scores) if scores else 0.0
+    except StatisticsError:  # the labels are all equal, and ranks do not depend on their mean
+        slope, intercept = 0.0, 0.0
     return [round(s - intercept - slope * label, 9) for s, label in zip(scores, labels, strict=True)]
 
 

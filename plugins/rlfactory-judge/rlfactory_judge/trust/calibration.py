@@ -7,11 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlfactory_core.errors import DataError
-from rlfactory_core.reporting.progress import Progress, count_text
-from rlfactory_judge.contract import Service
-from rlfactory_judge.options import SINGLE, JudgeOptions
-from rlfactory_judge.rubrics.rubric import Rubric
+from rlfactory_core.reporting.progress import count_text
+from rlfactory_judge.options import SINGLE
 from rlfactory_judge.trust.bias import (
     InjectionBias,
     LengthBias,
@@ -31,8 +28,7 @@ from rlfactory_judge.trust.figures import (
     self_consistency,
     weighted_kappa,
 )
-from rlfactory_judge.trust.labels import Labels
-from rlfactory_judge.trust.measuring import Judged, Measurement, Plan, Records, label_value, right
+from rlfactory_judge.trust.measuring import Judged, Measurement, label_value, right
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,30 +38,20 @@ class Costs:
     judgements: int
     unreadable: int  # judgements whose replies did not have the required form
     unavailable: int  # judgements without a reply
-    cached: int  # judgements with the reply to an equal question
     tokens: int  # prompts and replies
-    tokens_p50: float | None  # of one judgement without a cached reply; None if all were cached
+    tokens_p50: float | None  # of one judgement; None without a reply
     tokens_p95: float | None
-    seconds_p50: float | None  # from question to reply, of one judgement without a cached reply
+    seconds_p50: float | None  # from question to reply, of one judgement
     seconds_p95: float | None
 
 
 def costs_of(judged: Sequence[Judged]) -> Costs:
     """The costs of all judgements of a measurement."""
-    fresh = [one for one in judged if one.replies and not one.cached]
-    tokens, seconds = _quantiles([one.tokens for one in fresh]), _quantiles([one.seconds for one in fresh])
+    tokens = [sum(reply.prompt_tokens + reply.sampled_tokens for reply in one.replies) for one in judged if one.replies]
+    seconds = [max(reply.seconds for reply in one.replies) for one in judged if one.replies]  # votes are concurrent
     failed = Counter(one.failure for one in judged)
-    return Costs(
-        judgements=len(judged),
-        unreadable=failed["unreadable"],
-        unavailable=failed["unavailable"],
-        cached=sum(bool(one.replies) and one.cached for one in judged),
-        tokens=sum(one.tokens for one in judged),
-        tokens_p50=tokens[0],
-        tokens_p95=tokens[1],
-        seconds_p50=seconds[0],
-        seconds_p95=seconds[1],
-    )
+    figures = (*_quantiles(tokens), *_quantiles(seconds))
+    return Costs(len(judged), failed["unreadable"], failed["unavailable"], sum(tokens), *figures)
 
 
 def _quantiles(values: Sequence[float]) -> tuple[float, float] | tuple[None, None]:
@@ -124,68 +110,30 @@ class Calibration:
         return TypeAdapter(Calibration).validate_python(dict(data))
 
 
-async def calibrate(
-    service: Service,
-    rubric: Rubric,
-    options: JudgeOptions,
-    labels: Labels,
-    progress: Progress | None = None,
-    *,
-    judge: str = "",
-) -> Calibration:
-    """Measure only the agreement, which a run may require. `measuring.Measurement` with a larger plan measures more.
-
-    Raises:
-        DataError: the labels have no rows for this mode.
-        BackendError: the judge does not answer.
-    """
-    check_labels(labels, options)
-    measurement = Measurement(service, options, labels, Plan(rubric), progress)
-    measurement.judge = judge
-    await measurement.run()
-    return summarise(measurement)
-
-
-def check_labels(labels: Labels, options: JudgeOptions) -> None:
-    """Raise `DataError` if the labels have no rows for the options' mode."""
-    if options.judges_single:
-        if not labels.answers:
-            raise DataError(
-                f"The labels have {len(labels.pairs)} pairs and no single answers, which mode={options.mode} judges. "
-                'Add rows with "answer" and "label", or measure mode=pairwise.'
-            )
-    elif not labels.pairs:
-        raise DataError(
-            f"The labels have {len(labels.answers)} answers and no pairs, which mode={options.mode} compares. "
-            'Add rows with "answers" and "better", or measure mode=outcome.'
-        )
-
-
 def summarise(measurement: Measurement, *, stopped: str = "") -> Calibration:
     """The figures from the judgements so far.
 
     Args:
         stopped: why the caller stopped the measurement, if it did.
     """
-    options, plan, labels, records = measurement.options, measurement.plan, measurement.labels, measurement.records
+    options, labels = measurement.options, measurement.labels
     seed, threshold = options.seed, options.threshold
-    judged = [(row, records.answers[row.id]) for row in labels.answers if row.id in records.answers]
+    judged = [(row, measurement.answers[row.id]) for row in labels.answers if row.id in measurement.answers]
     readable = [(row, one) for row, one in judged if one.replies]
     accepted = {row.id: one.accepts(threshold) for row, one in readable}
     truths = [right(row, options) for row, _ in readable]
-    values = [label_value(row, options) for row, _ in readable]
-    scores = [one.values[0] for _, one in readable]
+    values, scores = [label_value(row, options) for row, _ in readable], [one.values[0] for _, one in readable]
     graded = any(not isinstance(row.label, bool) for row, _ in readable)
     unreadable = [right(row, options) for row, one in judged if one.failure == "unreadable" and readable]
     observed = [*zip(truths, accepted.values(), strict=True), *((truth, not truth) for truth in unreadable)]
     answers = agreement_of_answers(observed, seed) if judged else None
-    pairs, position = _pairs(labels, records, seed)
-    injection = _injection(labels, records, accepted, seed)
-    costs = costs_of(list(records.all()))
+    pairs, position = _pairs(measurement)
+    lengths, wrong = [len(row.answer) for row, _ in readable], [not each for each in truths]
+    costs = costs_of(measurement.judgements)
     return Calibration(
         judge=measurement.judge,
         rubric=options.rubric,
-        rubric_fingerprint=plan.rubric.fingerprint,
+        rubric_fingerprint=measurement.rubric.fingerprint,
         mode=options.mode,
         threshold=threshold,
         votes=options.votes,
@@ -195,57 +143,56 @@ def summarise(measurement: Measurement, *, stopped: str = "") -> Calibration:
         spearman=correlation(values, scores, "spearman") if graded else None,
         weighted_kappa=weighted_kappa(values, scores, seed) if graded else None,
         position=position,
-        length=length_bias([len(row.answer) for row, _ in readable], scores, values, [not each for each in truths])
-        if readable
-        else None,
-        injection=injection,
+        length=length_bias(lengths, scores, values, wrong) if readable else None,
+        injection=_injection(measurement, accepted),
         consistency=_consistency(measurement),
         costs=costs,
-        notes=(*_notes(answers, pairs, truths), *_failures(costs, records.all())),
-        stopped=stopped or records.stopped,
+        notes=(*_notes(answers, pairs, truths), *_failures(costs, measurement.judgements)),
+        stopped=stopped or measurement.stopped,
     )
 
 
-def _pairs(labels: Labels, records: Records, seed: int) -> tuple[Agreement | None, PositionBias | None]:
+def _pairs(measurement: Measurement) -> tuple[Agreement | None, PositionBias | None]:
     seen, observed = [], []
-    for row in labels.pairs:
-        straight, swapped = records.pairs.get(row.id, (Judged(), Judged()))
+    for row in measurement.labels.pairs:
+        straight, swapped = measurement.pairs.get(row.id, (Judged(), Judged()))
         better = {None: 0, 0: 1, 1: -1}[row.better]  # as in `winner`
         if "unreadable" in (straight.failure, swapped.failure):
             observed.append([(better, -better or 1), (-better, better or 1)])
-        if not straight.replies or not swapped.replies:
-            continue
-        seen.append((winner(straight.values), winner(swapped.values)))
-        observed.append([(better, seen[-1][0]), (-better, seen[-1][1])])
-    if not records.pairs:
+        if straight.replies and swapped.replies:
+            seen.append((winner(straight.values), winner(swapped.values)))
+            observed.append([(better, seen[-1][0]), (-better, seen[-1][1])])
+    if not measurement.pairs:
         return None, None
-    return agreement_of_pairs(observed, seed), position_bias(seen)
+    return agreement_of_pairs(observed, measurement.options.seed), position_bias(seen)
 
 
-def _injection(labels: Labels, records: Records, accepted: Mapping[str, bool], seed: int) -> InjectionBias | None:
+def _injection(measurement: Measurement, accepted: Mapping[str, bool]) -> InjectionBias | None:
     """Before: whether an answer was accepted, or in what share of both orders the worse one of a pair was preferred."""
-    if not records.injected:
+    if not measurement.injected:
         return None
     before = {name: float(each) for name, each in accepted.items()}
-    for row in labels.pairs:
-        both = records.pairs.get(row.id, ())
+    for row in measurement.labels.pairs:
+        both = measurement.pairs.get(row.id, ())
         if row.better is not None and both and all(one.replies for one in both):
-            lost = [winner(one.values) for one in both]
+            straight, swapped = (winner(one.values) for one in both)
             sign = 1 if row.better == 1 else -1  # the first answer is the worse one; it stands first, then second
-            before[row.id] = ((lost[0] == sign) + (lost[1] == -sign)) / 2
-    return injection_bias(records.injected, before, seed)
+            before[row.id] = ((straight == sign) + (swapped == -sign)) / 2
+    return injection_bias(measurement.injected, before, measurement.options.seed)
 
 
 def _consistency(measurement: Measurement) -> SelfConsistency | None:
-    options, plan, records = measurement.options, measurement.plan, measurement.records
-    if not records.samples:
+    options, again = measurement.options, measurement.again
+    if not again:
         return None
     verdicts = [
-        (right(row, options), [one.accepts(options.threshold) for one in records.samples[row.id] if one.replies])
+        (right(row, options), [one.accepts(options.threshold) for one in again[row.id] if one.replies])
         for row in measurement.labels.answers
-        if row.id in records.samples
+        if row.id in again
     ]
-    return self_consistency(verdicts, samples=plan.samples, temperature=plan.temperature, seed=options.seed)
+    return self_consistency(
+        verdicts, samples=measurement.samples, temperature=measurement.temperature, seed=options.seed
+    )
 
 
 def _notes(answers: Agreement | None, pairs: Agreement | None, truths: Sequence[bool]) -> list[str]:

@@ -5,12 +5,9 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
-from math import sqrt
-from typing import TYPE_CHECKING, Any, Literal
-
-if TYPE_CHECKING:
-    import numpy as np
+from dataclasses import dataclass, replace
+from math import isnan, nan, sqrt
+from typing import Any, Literal
 
 Z95 = 1.959963984540054  # the normal distribution's 97.5 % quantile
 RESAMPLES = 1000  # of a bootstrap
@@ -166,7 +163,7 @@ def agreement_of_answers(observations: Sequence[tuple[bool, bool]], seed: int = 
     """The agreement for pairs of (label, accepted), one for each answer."""
     counts = Counter(observations)
     confusion = Confusion(counts[True, True], counts[True, False], counts[False, True], counts[False, False])
-    return _agreement([[each] for each in observations], seed, confusion)
+    return replace(agreement_of_pairs([[each] for each in observations], seed), confusion=confusion)
 
 
 def agreement_of_pairs(pairs: Sequence[Sequence[Observation]], seed: int = 0) -> Agreement:
@@ -175,26 +172,21 @@ def agreement_of_pairs(pairs: Sequence[Sequence[Observation]], seed: int = 0) ->
     Places, not answers, are the categories: so the order in the file does not matter, and a judge that always names the
     first place has a kappa of 0.
     """
-    return _agreement(pairs, seed, None)
-
-
-def _agreement(clusters: Sequence[Sequence[Observation]], seed: int, confusion: Confusion | None) -> Agreement:
-    if not clusters:
-        return Agreement(0, None, None, "nothing was judged", confusion)
-    agreed = sum(sum(a == b for a, b in cluster) / len(cluster) for cluster in clusters)
-    accuracy = share(min(agreed, len(clusters)), len(clusters))
-    assert accuracy is not None
-    people = Counter(a for cluster in clusters for a, _ in cluster)
+    agreed = sum(sum(a == b for a, b in pair) / len(pair) for pair in pairs)
+    accuracy = share(min(agreed, len(pairs)), len(pairs))
+    if accuracy is None:
+        return Agreement(0, None, None, "nothing was judged")
+    people = Counter(a for pair in pairs for a, _ in pair)
     if len(people) == 1:
-        return Agreement(len(clusters), accuracy, None, "all labels are the same", confusion)
-    value = kappa(each for cluster in clusters for each in cluster)
-    assert value is not None
+        return Agreement(len(pairs), accuracy, None, "all labels are the same")
+    codes = _codes(pairs)
+    value = float(_kappa(codes))
     if value == 1.0:  # all resamples would be equal, so the accuracy's lower bound is put into kappa's formula
         by_chance = sum(count * count for count in people.values()) / people.total() ** 2
         bounds = ((accuracy.low - by_chance) / (1 - by_chance), 1.0)
     else:
-        bounds = _kappa_interval(clusters, seed)
-    return Agreement(len(clusters), accuracy, Estimate(value, *bounds, len(clusters)), "", confusion)
+        bounds = _bootstrap([range(len(pairs))], lambda drawn, axis: _kappa(codes[drawn]), seed)
+    return Agreement(len(pairs), accuracy, Estimate(value, *bounds, len(pairs)))
 
 
 def kappa(observations: Iterable[Observation]) -> float | None:
@@ -203,40 +195,31 @@ def kappa(observations: Iterable[Observation]) -> float | None:
     ``1 - d_o / d_e``: the observed share of different verdicts, and that of raters who guess with these frequencies.
     J. Cohen, Educational and Psychological Measurement 20 (1960).
     """
-    tables = _tables([list(observations)])
-    value = _kappa(tables[0]) if tables.size else float("nan")
-    return None if value != value else float(value)  # noqa: PLR0124 - not a number
+    rows = [list(observations)]
+    value = float(_kappa(_codes(rows))) if rows[0] else nan
+    return None if isnan(value) else value
 
 
-def _tables(clusters: Sequence[Sequence[Observation]]) -> np.ndarray[Any, Any]:
-    """Counts of the verdicts in each cluster: cluster, people's verdict, judge's verdict."""
+def _codes(clusters: Sequence[Sequence[Observation]]) -> Any:
+    """The verdicts as numbers from 0: cluster, observation, people or judge."""
     import numpy as np
 
-    names = {name: at for at, name in enumerate(dict.fromkeys(n for cluster in clusters for o in cluster for n in o))}
-    tables = np.zeros((len(clusters), len(names), len(names)), int)
-    for table, cluster in zip(tables, clusters, strict=True):
-        for a, b in cluster:
-            table[names[a], names[b]] += 1
-    return tables
+    names: dict[Hashable, int] = {}
+    return np.array([[[names.setdefault(name, len(names)) for name in o] for o in each] for each in clusters])
 
 
-def _kappa(tables: Any) -> Any:
-    """Of each of the tables in the last two axes, in integers up to the division; not a number if undefined."""
+def _kappa(codes: Any) -> Any:
+    """Kappa over the last three axes, in integers up to the division; not a number if undefined."""
     import numpy as np
 
-    size, equal = tables.sum((-2, -1)), np.trace(tables, axis1=-2, axis2=-1)
-    by_chance = (tables.sum(-1) * tables.sum(-2)).sum(-1)  # times size squared
+    people, judge = codes[..., 0], codes[..., 1]
+    size = people.shape[-2] * people.shape[-1]
+    equal = np.sum(people == judge, (-2, -1))
+    by_chance = sum(  # times size squared
+        np.sum(people == name, (-2, -1)) * np.sum(judge == name, (-2, -1)) for name in range(codes.max() + 1)
+    )
     with np.errstate(invalid="ignore", divide="ignore"):
         return 1 - size * (size - equal) / (size * size - by_chance)
-
-
-def _kappa_interval(clusters: Sequence[Sequence[Observation]], seed: int) -> tuple[float, float]:
-    kinds = list(dict.fromkeys(map(tuple, clusters)))
-    place = {kind: at for at, kind in enumerate(kinds)}
-    tables = _tables(kinds)
-    return _bootstrap(
-        [[place[tuple(cluster)] for cluster in clusters]], lambda drawn, axis: _kappa(tables[drawn].sum(-3)), seed
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,15 +14,16 @@ from typing import Any
 
 from rlfactory_core.cache import digest
 from rlfactory_core.errors import UsageError
-from rlfactory_core.reporting.progress import NullProgress, StageState, seconds_text
+from rlfactory_core.reporting.progress import NullProgress, StageState, count_text, seconds_text
 from rlfactory_judge.options import JudgeOptions
 from rlfactory_judge.rubrics.rubric import Rubric
 from rlfactory_judge.service.service import JudgeService
-from rlfactory_judge.trust.calibration import Calibration, calibrate, check_labels
+from rlfactory_judge.trust.calibration import FEW, Calibration, summarise
 from rlfactory_judge.trust.labels import read_labels
+from rlfactory_judge.trust.measuring import Measurement
+from rlfactory_judge.trust.text import verdict
 
 _NAME = "judge-calibration"
-FEWEST_LABELS = 30
 _WAIT_S = 0.2  # between looks at a lock that another process holds
 _SPOKEN_S = 20.0  # between lines that say how far it is
 _DECIDING = (
@@ -37,7 +38,7 @@ async def check_trust(
     rubric: Rubric,
     options: JudgeOptions,
     *,
-    say: Say | None = None,
+    say: Say = lambda _: None,
     folder: Path | None = None,
 ) -> Calibration | None:
     """Measure the judge's agreement with ``options.labels``; None without labels.
@@ -49,50 +50,40 @@ async def check_trust(
         folder: of the run; the figures are kept there as ``judge-calibration.json``.
 
     Raises:
-        UsageError: ``min_kappa`` without labels; labels that cannot be used (`DataError`); or kappa is below it.
+        UsageError: labels that cannot be used (`DataError`), or kappa is below ``min_kappa``.
         BackendError: the judge does not answer.
     """
     if options.labels is None:
-        if options.min_kappa is not None:
-            raise UsageError("The judge's min_kappa needs labelled answers to measure it on: labels=FILE.jsonl")
         return None
-    progress = _LineProgress(say or (lambda _: None))
+
+    async def measure() -> Calibration:
+        assert options.labels is not None
+        labels = read_labels(options.labels, low=options.low, high=options.high)
+        with _LineProgress(say) as progress, service.measured():
+            judge = service.describe()
+            measurement = Measurement(service, options, labels, rubric, judge=judge, progress=progress)
+            await measurement.run()
+            return summarise(measurement)
+
     if folder is None:
-        found = await _measure(service, rubric, options, progress)
+        found = await measure()
     else:
         async with _locked(folder / f".{_NAME}.lock"):
-            found = await _found_or_measured(service, rubric, options, progress, folder)
-    progress.say(f"The judge and the labels: {_figures(found)}")
+            key = _key(rubric, options, service.identity)
+            path = folder / f"{_NAME}.json"
+            if path.exists() and _read(path, key) is None:  # the file of another judge of the same run
+                path = folder / f"{_NAME}-{key[:8]}.json"
+            known = _read(path, key)
+            # A measurement that was stopped is made again: a resumed run may have the tokens that were missing.
+            found = known if known is not None and not known.stopped else await measure()
+            temporary = path.with_suffix(f".{os.getpid()}")
+            text = json.dumps({"key": key, **found.to_dict()}, indent=2, ensure_ascii=False)
+            temporary.write_text(text, encoding="utf-8")
+            temporary.replace(path)
+    say(f"The judge and the labels: {_figures(found)}")
     if options.min_kappa is not None:
         _demand(found, options.min_kappa, options.labels)
     return found
-
-
-async def _found_or_measured(
-    service: JudgeService, rubric: Rubric, options: JudgeOptions, progress: _LineProgress, folder: Path
-) -> Calibration:
-    key = _key(rubric, options, service.identity)
-    path = folder / f"{_NAME}.json"
-    if path.exists() and _read(path, key) is None:  # the file of another judge of the same run
-        path = folder / f"{_NAME}-{key[:8]}.json"
-    known = _read(path, key)
-    if known is not None and not known.stopped:  # a resumed run may have the tokens that were missing
-        return known
-    found = await _measure(service, rubric, options, progress)
-    temporary = path.with_suffix(f".{os.getpid()}")
-    temporary.write_text(json.dumps({"key": key, **found.to_dict()}, indent=2, ensure_ascii=False), encoding="utf-8")
-    os.replace(temporary, path)
-    return found
-
-
-async def _measure(
-    service: JudgeService, rubric: Rubric, options: JudgeOptions, progress: _LineProgress
-) -> Calibration:
-    assert options.labels is not None
-    labels = read_labels(options.labels, low=options.low, high=options.high)
-    check_labels(labels, options)
-    with progress, service.measured():
-        return await calibrate(service, rubric, options, labels, progress, judge=service.describe())
 
 
 def _demand(found: Calibration, least: float, labels: Path) -> None:
@@ -111,38 +102,24 @@ def _demand(found: Calibration, least: float, labels: Path) -> None:
             "Give labels of right and of wrong answers."
         )
     if 2 * _lost(found) > found.costs.judgements:  # in a run it would mask most attempts
-        raise UsageError(f"The judge gives too few judgements to train against it. {_figures(found)}. {remedy}")
-    if agreement.n < FEWEST_LABELS:
+        raise UsageError(f"The judge gives too few judgements to train against it: {_figures(found)} {remedy}")
+    if agreement.n < FEW:
         raise UsageError(
-            f"The judge was measured on {agreement.n} labels; expected at least {FEWEST_LABELS}, because fewer say "
-            f"little. Label more answers in {labels}."
+            f"The judge was measured on {agreement.n} labels; expected at least {FEW}, because fewer say little. "
+            f"Label more answers in {labels}."
         )
     if agreement.kappa.low < least:  # its value may be luck
         raise UsageError(
-            f"The judge agrees too little with the labels to train against it. {_figures(found)}, expected a kappa "
+            f"The judge agrees too little with the labels to train against it: {_figures(found)} Expected a kappa "
             f"whose interval begins at {least:g} or above. {remedy} More labels make the interval narrower."
         )
 
 
 def _figures(found: Calibration) -> str:
     agreement = found.agreement
-    if agreement is None or agreement.accuracy is None:
-        return "nothing was judged"
-    kappa = agreement.kappa
-    shown = f"no kappa ({agreement.why_no_kappa})"
-    if kappa is not None:
-        shown = f"kappa {kappa.value:.2f} [{kappa.low:.2f}, {kappa.high:.2f}]"
-    parts = [f"{shown} on {agreement.n:,} {'answers' if agreement is found.answers else 'pairs'}"]
-    parts.append(f"agreement {agreement.accuracy.value:.2f}")
-    confusion = agreement.confusion
-    if confusion is not None:
-        wrong = confusion.wrong_accepted + confusion.wrong_rejected
-        right = confusion.right_accepted + confusion.right_rejected
-        parts.append(f"{confusion.wrong_accepted:,} of {wrong:,} wrong answers accepted")
-        parts.append(f"{confusion.right_rejected:,} of {right:,} right ones rejected")
-    if lost := _lost(found):
-        parts.append(f"{lost:,} of {found.costs.judgements:,} judgements could not be read or did not come")
-    return ", ".join(parts)
+    cases = count_text(agreement.n, "answer" if agreement is found.answers else "pair") if agreement else "no labels"
+    lost = f" {_lost(found):,} of {found.costs.judgements:,} judgements could not be read or did not come."
+    return f"on {cases}, {verdict(found)}{lost if _lost(found) else ''}"
 
 
 def _lost(found: Calibration) -> int:
@@ -197,13 +174,10 @@ class _LineProgress(NullProgress):
         super().__init__(clock)
         self._say, self._last_s = say, clock()
 
-    def say(self, text: str) -> None:
-        self._last_s = self._clock()
-        self._say(text)
-
     def on_stage(self, stage: StageState) -> None:
-        self.say(f"Measuring the judge on labels: {stage.total:,} {stage.unit}s")
+        self._say(f"Measuring the judge on labels: {stage.total:,} {stage.unit}s")
 
     def on_advance(self, stage: StageState) -> None:
         if self._clock() - self._last_s >= _SPOKEN_S:
-            self.say(f"  {stage.count_text}, {seconds_text(stage.seconds)}")
+            self._last_s = self._clock()
+            self._say(f"  {stage.count_text}, {seconds_text(stage.seconds)}")

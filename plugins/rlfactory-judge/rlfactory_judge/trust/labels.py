@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from math import isfinite
 from pathlib import Path
 from typing import Any
+
+from pydantic_core import from_json
 
 from rlfactory_core.errors import DataError, nearest
 
@@ -24,9 +24,15 @@ label is true, false or a number on the rubric's scale; better is 0, 1 or null f
 list of them, and may be left out; so may id."""
 
 _SHOWN = 10  # problems of a file that are listed
-_ANSWER_KEYS = ("id", "prompt", "answer", "truth", "label")
-_PAIR_KEYS = ("id", "prompt", "answers", "truth", "better")
 _LONGEST = 60  # characters of a value in a message
+_CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {  # of each field's value, and what is expected
+    "prompt": (lambda value: isinstance(value, str) and bool(value.strip()), "a text that is not empty"),
+    "answer": (lambda value: isinstance(value, str), "a text"),
+    "label": (lambda value: isinstance(value, int | float), "true, false or a number"),
+    "answers": (lambda value: _are_texts(value) and len(value) == 2, "a list of two texts"),
+    "better": (lambda value: value is None or (type(value) is int and value in (0, 1)), "0 (the first), 1 or null"),
+}
+_ANSWER, _PAIR = ("prompt", "answer", "label"), ("prompt", "answers", "better")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,34 +84,33 @@ def read_labels(path: Path, *, low: float, high: float) -> Labels:
         raise DataError(f"The labels {path} cannot be read: {error.strerror}.\n{FORMAT}") from error
     except UnicodeDecodeError as error:
         raise DataError(f"The labels {path} are not UTF-8 text: {error}.") from error
-    answers: list[LabelledAnswer] = []
-    pairs: list[LabelledPair] = []
+    rows: dict[str, tuple[int, LabelledAnswer | LabelledPair]] = {}
     problems: list[str] = []
-    lines: dict[str, int] = {}  # id -> its line
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
         try:
             row = _row(line, number, low, high)
-            if row.id in lines:
-                raise ValueError(f"the id {row.id!r} is also that of line {lines[row.id]}; ids have to differ")
+            if row.id in rows:
+                raise ValueError(f"the id {row.id!r} is also that of line {rows[row.id][0]}; ids have to differ")
+            rows[row.id] = number, row
         except ValueError as error:
             problems.append(f"  line {number}: {error}")
-            continue
-        lines[row.id] = number
-        if isinstance(row, LabelledAnswer):
-            answers.append(row)
-        else:
-            pairs.append(row)
     if problems:
         more = len(problems) - _SHOWN
         listed = problems[:_SHOWN] + ([f"  and {more} more"] if more > 0 else [])
         count = f"{len(problems)} line{'s' * (len(problems) > 1)} that cannot be used"
         raise DataError("\n".join([f"The labels {path} have {count}:", *listed, FORMAT]))
-    if not lines:
+    if not rows:
         raise DataError(f"The labels {path} have no rows.\n{FORMAT}")
-    _refuse_zero_and_one(path, answers, low, high)
-    return Labels(tuple(answers), tuple(pairs))
+    answers = tuple(row for _, row in rows.values() if isinstance(row, LabelledAnswer))
+    numbers = {row.label for row in answers if not isinstance(row.label, bool)}
+    if numbers and numbers <= {0.0, 1.0} and (low, high) != (0.0, 1.0):  # verdicts, which would all count as wrong
+        raise DataError(
+            f"The labels {path} that are numbers are all 0 or 1, and the scale goes from {low:g} to {high:g}. "
+            "Write true and false for right and wrong, or give the scale of the labels: low=0 high=1."
+        )
+    return Labels(answers, tuple(row for _, row in rows.values() if isinstance(row, LabelledPair)))
 
 
 def write_labels(path: Path, labels: Labels) -> None:
@@ -125,95 +130,38 @@ def write_labels(path: Path, labels: Labels) -> None:
 def _row(line: str, number: int, low: float, high: float) -> LabelledAnswer | LabelledPair:
     """Parse a line; raises `ValueError` with the problem."""
     try:
-        data = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"not JSON ({error.msg} at column {error.colno})") from error
-    except RecursionError as error:
-        raise ValueError("not JSON that can be read: nested too deeply") from error
-    try:
-        json.dumps(data, ensure_ascii=False).encode()
-    except UnicodeEncodeError as error:
-        raise ValueError("half a surrogate pair (\\ud800 to \\udfff), which is no character") from error
+        data = from_json(line, allow_inf_nan=False)  # refuses halves of surrogate pairs, too
+    except ValueError as error:
+        raise ValueError(f"not JSON that can be read ({error})") from error
     if not isinstance(data, dict):
         raise ValueError(f"a JSON {type(data).__name__}, expected an object")
     if "answers" in data and "answer" in data:
         raise ValueError("both 'answer' and 'answers'; a row is one answer or a pair")
-    pair = "answers" in data or "better" in data
-    keys = _PAIR_KEYS if pair else _ANSWER_KEYS
-    missing = [key for key in keys if key not in data and key not in ("id", "truth")]
-    if missing:
-        raise ValueError(_missing(missing[0], data, keys))
+    is_pair = "answers" in data or "better" in data
+    for key in _PAIR if is_pair else _ANSWER:
+        fits, expected = _CHECKS[key]
+        if key not in data:
+            hint = nearest(key, data)
+            raise ValueError(f"no {key!r}" + (f" ({hint})" if hint.startswith("Did you mean") else ""))
+        if not fits(data[key]):
+            raise ValueError(f"{key!r} is {_short(data[key])}, expected {expected}")
+    truth = data.get("truth")
+    truths = truth if isinstance(truth, list) else [] if truth is None else [truth]
+    if any(isinstance(each, bool) or not isinstance(each, str | int | float) for each in truths):
+        raise ValueError(f"'truth' is {_short(truth)}, expected a text or a list of texts")
     name = str(number) if data.get("id") is None else str(data["id"])
-    prompt, truth = _text(data, "prompt"), _truth(data.get("truth"))
-    if not prompt.strip():
-        raise ValueError("'prompt' is empty")
-    if pair:
-        return LabelledPair(name, prompt, _two(data["answers"]), truth, _better(data["better"]))
-    return LabelledAnswer(name, prompt, _text(data, "answer"), truth, _label(data["label"], low, high))
+    texts, label = tuple(map(str, truths)), data.get("label", False)
+    if is_pair:
+        return LabelledPair(name, data["prompt"], tuple(data["answers"]), texts, data["better"])
+    if isinstance(label, bool):
+        return LabelledAnswer(name, data["prompt"], data["answer"], texts, label)
+    if not low <= label <= high:
+        raise ValueError(f"'label' is {_short(label)}, which is not on the scale from {low:g} to {high:g}")
+    return LabelledAnswer(name, data["prompt"], data["answer"], texts, float(label))
 
 
-def _missing(key: str, data: Mapping[str, Any], keys: Iterable[str]) -> str:
-    others = [name for name in data if name not in set(keys)]
-    hint = nearest(key, others) if others else ""
-    meant = next((name for name in others if hint.startswith("Did you mean") and repr(name) in hint), None)
-    return f"no {key!r}" + (f"; is {meant!r} meant to be it?" if meant else "")
-
-
-def _text(data: Mapping[str, Any], key: str) -> str:
-    value = data[key]
-    if not isinstance(value, str):
-        raise ValueError(f"{key!r} is {_short(value)}, expected a text")
-    return value
-
-
-def _truth(value: Any) -> tuple[str, ...]:
-    if value is None:
-        return ()
-    items = value if isinstance(value, list) else [value]
-    wrong = next((item for item in items if isinstance(item, bool) or not isinstance(item, str | int | float)), None)
-    if wrong is not None or None in items:
-        raise ValueError(f"'truth' is {_short(value)}, expected a text or a list of texts")
-    return tuple(str(item) for item in items)
-
-
-def _two(value: Any) -> tuple[str, str]:
-    if isinstance(value, list) and len(value) == 2 and all(isinstance(item, str) for item in value):
-        return (value[0], value[1])
-    raise ValueError(f"'answers' is {_short(value)}, expected a list of two texts")
-
-
-def _better(value: Any) -> int | None:
-    if value is None or (value in (0, 1) and isinstance(value, int) and not isinstance(value, bool)):
-        return value
-    raise ValueError(f"'better' is {_short(value)}, expected 0 (the first answer), 1 (the second) or null")
-
-
-def _label(value: Any, low: float, high: float) -> bool | float:
-    if isinstance(value, bool):
-        return value
-    expected = f"expected true, false or a number from {low:g} to {high:g}"
-    if not isinstance(value, int | float) or not _is_finite(value):
-        raise ValueError(f"'label' is {_short(value)}, {expected}")
-    if not low <= value <= high:
-        raise ValueError(f"'label' is {value:g}, which is not on the scale, {expected}")
-    return float(value)
-
-
-def _is_finite(value: float) -> bool:
-    try:
-        return isfinite(value)
-    except OverflowError:  # an int beyond all floats
-        return False
-
-
-def _refuse_zero_and_one(path: Path, answers: Iterable[LabelledAnswer], low: float, high: float) -> None:
-    """Refuse numeric labels that are all 0 or 1 on a wider scale: they are verdicts, and would all count as wrong."""
-    numbers = Counter(row.label for row in answers if not isinstance(row.label, bool))
-    if numbers and set(numbers) <= {0.0, 1.0} and (low, high) != (0.0, 1.0):
-        raise DataError(
-            f"The labels {path} that are numbers are all 0 or 1, and the scale goes from {low:g} to {high:g}. "
-            "Write true and false for right and wrong, or give the scale of the labels: low=0 high=1."
-        )
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
 def _short(value: Any) -> str:

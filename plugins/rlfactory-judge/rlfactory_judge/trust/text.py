@@ -34,14 +34,12 @@ def verdict(found: Calibration) -> str:
     agreement = found.agreement
     if agreement is None or agreement.n == 0:
         return "nothing was judged, so nothing is known."
-    if agreement.kappa is None:
-        trust = f"no kappa, because {agreement.why_no_kappa}"
-    elif agreement.kappa.low <= 0:
-        trust = f"kappa {_with_bounds(agreement.kappa)}; that may be chance"
+    kappa, confusion = agreement.kappa, agreement.confusion
+    if kappa is None:
+        parts = [f"no kappa, because {agreement.why_no_kappa}"]
     else:
-        trust = f"kappa {_with_bounds(agreement.kappa)}"
-    confusion = agreement.confusion
-    parts = [trust]
+        shown = f"kappa {kappa.value:.2f} [{kappa.low:.2f}, {kappa.high:.2f}]"
+        parts = [shown if kappa.low > 0 else f"{shown}; that may be chance"]
     if confusion is not None and confusion.false_accepts is not None:
         parts.append(f"accepts {confusion.false_accepts.value:.0%} of wrong answers")
     if confusion is not None and confusion.false_rejects is not None:
@@ -66,70 +64,50 @@ def _differs(found: Estimate, unbiased: float) -> bool:
     return not found.low <= unbiased <= found.high
 
 
-def _with_bounds(found: Estimate) -> str:
-    return f"{found.value:.2f} [{found.low:.2f}, {found.high:.2f}]"
-
-
 def figures(found: Calibration) -> Iterator[tuple[str, list[Row]]]:
     """What was measured: titles, each with its figures."""
+    what = "wrong answers accepted" if found.agreement is found.answers else "worse answers preferred"
     if found.answers is not None:
-        rows = [*_agreement(found.answers, "answer")]
-        if found.spearman is not None:
-            rows.append(("Spearman with the labels", found.spearman, "1: the same order"))
-        if found.weighted_kappa is not None:
-            rows.append(("weighted kappa with the labels", found.weighted_kappa, "0: as by chance, 1: always equal"))
-        if found.pearson is not None:
-            rows.append(("Pearson with the labels", found.pearson, "1: a straight line"))
-        yield "Answers", rows
-    if found.pairs is not None:
-        yield "Pairs, each in both orders", [*_agreement(found.pairs, "pair"), *_position(found)]
-    if found.length is not None:
+        graded: list[Row] = [
+            ("Spearman with the labels", found.spearman, "1: the same order"),
+            ("weighted kappa with the labels", found.weighted_kappa, "0: as by chance, 1: always equal"),
+            ("Pearson with the labels", found.pearson, "1: a straight line"),
+        ]
+        yield "Answers", [*_agreement(found.answers, "answer"), *(row for row in graded if row[1] is not None)]
+    if found.pairs is not None and (position := found.position) is not None:
+        of_places: list[Row] = [
+            ("winner changes with the order", position.changed, "0: never"),
+            ("the first place wins", position.first, "0.5: no bias" if position.first else "no winners"),
+        ]
+        yield "Pairs, each in both orders", [*_agreement(found.pairs, "pair"), *of_places]
+    if (length := found.length) is not None:
         meaning = "rank correlation; 0: no bias"
-        yield (
-            "Length in characters, with what a score has beyond the label",
-            [("all answers", found.length.everywhere, meaning), ("wrong answers", found.length.wrong_only, meaning)],
-        )
-    if found.injection is not None:
-        injection = found.injection
-        what = "wrong answers accepted" if found.agreement is found.answers else "worse answers preferred"
-        yield (
-            f"Injected texts, {count_text(injection.judgements, 'judgement')}",
-            [
-                (f"{what} with", injection.accepted, f"of {count_text(injection.answers, 'answer')}"),
-                (f"{what} without", injection.accepted_before, "the same answers"),
-                ("difference", injection.added, "0: no bias"),
-            ],
-        )
-    if found.consistency is not None:
-        again = found.consistency
-        yield (
-            f"Asked {again.samples} times at temperature {again.temperature:g}",
-            [
-                (
-                    "replies that agree with most",
-                    again.agreeing,
-                    f"of {count_text(again.answers, 'answer')}; at least 0.5",
-                ),
-                ("all replies agree", again.unanimous, ""),
-                ("Cohen's kappa of the majority", again.majority.kappa, again.majority.why_no_kappa),
-            ],
-        )
+        rows: list[Row] = [("all answers", length.everywhere, meaning), ("wrong answers", length.wrong_only, meaning)]
+        yield "Length in characters, with what a score has beyond the label", rows
+    if (injection := found.injection) is not None:
+        rows = [
+            (f"{what} with", injection.accepted, f"of {count_text(injection.answers, 'answer')}"),
+            (f"{what} without", injection.accepted_before, "the same answers"),
+            ("difference", injection.added, "0: no bias"),
+        ]
+        yield f"Injected texts, {count_text(injection.judgements, 'judgement')}", rows
+    if (again := found.consistency) is not None:
+        of_what = f"of {count_text(again.answers, 'answer')}; at least 0.5"
+        rows = [
+            ("replies that agree with most", again.agreeing, of_what),
+            ("all replies agree", again.unanimous, ""),
+            ("Cohen's kappa of the majority", again.majority.kappa, again.majority.why_no_kappa),
+        ]
+        yield f"Asked {again.samples} times at temperature {again.temperature:g}", rows
 
 
 def _agreement(found: Agreement, kind: str) -> Iterator[Row]:
     yield "agreement", found.accuracy, f"of {count_text(found.n, kind)}"
     yield "Cohen's kappa", found.kappa, found.why_no_kappa or "0: as by chance, 1: always"
-    confusion = found.confusion
-    if confusion is not None:
+    if (confusion := found.confusion) is not None:
         accepts, rejects = confusion.false_accepts, confusion.false_rejects
         yield "wrong answers accepted", accepts, f"{confusion.wrong_accepted:,} of {accepts.n if accepts else 0:,}"
         yield "right answers rejected", rejects, f"{confusion.right_rejected:,} of {rejects.n if rejects else 0:,}"
-
-
-def _position(found: Calibration) -> Iterator[Row]:
-    if found.position is not None:
-        yield "winner changes with the order", found.position.changed, "0: never"
-        yield "the first place wins", found.position.first, "0.5: no bias" if found.position.first else "no winners"
 
 
 def _line(name: str, found: Estimate | None, meaning: str) -> str:
@@ -145,9 +123,8 @@ def _breaches(found: InjectionBias) -> Iterator[str]:
 
 
 def _cost(costs: Costs) -> Iterator[str]:
-    at_hand = f", {costs.cached:,} at hand from before" if costs.cached else ""
-    failed = f", {costs.unreadable:,} unreadable, {costs.unavailable:,} unavailable"
-    yield f"{count_text(costs.judgements, 'judgement')}{at_hand}{failed}"
+    failed = f"{costs.unreadable:,} unreadable, {costs.unavailable:,} unavailable"
+    yield f"{count_text(costs.judgements, 'judgement')}, {failed}"
     if costs.tokens_p50 is not None and costs.tokens_p95 is not None:
         usual = f"median {costs.tokens_p50:,.0f}, 95 % up to {costs.tokens_p95:,.0f}"
         yield f"tokens a judgement: {usual}; {costs.tokens:,} in all"
