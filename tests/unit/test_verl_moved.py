@@ -11,8 +11,8 @@ import pytest
 
 pytest.importorskip("verl", reason="the verl engine: rlfactory doctor --engine verl --install")
 
-from rlfactory_core.engines.verl.moved import PolicyMovedProof, ScoredRow, prompt_logprobs  # noqa: E402
-from rlfactory_core.errors import TrainingError  # noqa: E402
+from rlfactory_core.engines.verl.moved import PolicyMovedProof, ScoredRow, prompt_logprobs
+from rlfactory_core.errors import TrainingError
 
 ROW = ScoredRow([7, 8, 9, 4, 5], [2, 4], [-1.0, -2.0], [-1.0, -2.0], [-0.5, -2.5])
 """The prompt 7 8, the sampled 9, an observation 4, and the sampled 5."""
