@@ -30,6 +30,10 @@ It gets the attempts that no fault masks, two or more. It is registered by ``rlf
 """
 
 
+GAE = "gae"
+"""The advantage that a critic estimates, token by token, instead of comparing a group's attempts."""
+
+
 def grpo(rewards: Sequence[float]) -> list[float]:
     """(r - mean) / (std + 1e-6), std with n - 1: GRPO, Shao et al. 2024 (DeepSeekMath, arXiv 2402.03300)."""
     centred = dr_grpo(rewards)

@@ -21,6 +21,7 @@ def build_batches(
     aggregation: Aggregation = "token",
     max_tokens: int = 1,
     credit: Credit = NO_DISCOUNT,
+    zeros: bool = False,
 ) -> tuple[TrainBatch, ...]:
     """Compute advantages, select the sequences with a gradient, shuffle them by ``seed``, and cut them into batches.
 
@@ -33,6 +34,7 @@ def build_batches(
 
     Args:
         advantage: a function, or the name of one that compares whole attempts.
+        zeros: whether attempts are kept whose values are all 0; a critic learns from them.
         max_tokens: the most tokens that a trajectory may have, for the aggregation ``constant``.
 
     Raises:
@@ -45,7 +47,7 @@ def build_batches(
     for group in filter(is_trained, groups):
         live = [trajectory for trajectory in group.trajectories if not trajectory.masked]
         for trajectory, values in zip(live, advantage(live, credit), strict=True):
-            if trajectory.num_sampled and any(values):
+            if trajectory.num_sampled and (zeros or any(values)):
                 with_gradient.append((trajectory, values))
     weights = trajectory_weights(aggregation, [each.num_sampled for each, _ in with_gradient], max_tokens)
     trajectories = [

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rlfactory_core.algo.advantages import GAE
 from rlfactory_core.algo.mixing import prompt_shares
 from rlfactory_core.algo.until import SAMPLED, check_goals
 from rlfactory_core.config import RewardConfig, RunConfig
@@ -229,7 +230,8 @@ def check(parts: TaskParts) -> Prepared:
         engines = [item for item in registry.registered("engine") if item.name != config.engine]
         parts.scorers.refuse_pools([item.name for item in engines if getattr(item.make(), "serves_pools", False)])
     if traits.uses_algorithms:
-        registry.find(config.train.advantage, "advantage")
+        if config.train.advantage != GAE:
+            registry.find(config.train.advantage, "advantage")
         registry.find(config.train.loss, "loss_function")
     if config.train.guard == "rollback" and traits.roll_back is None:
         raise ConfigError(

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from rlfactory_core.algo.advantages import GAE
 from rlfactory_core.config import RunConfig
 from rlfactory_core.engines.base import Conversation, EngineRun
 from rlfactory_core.engines.local.local_run import LocalRun, opened
@@ -40,6 +41,8 @@ class LocalEngine:
             raise ConfigError(
                 "rollout.deterministic=true needs train.staleness=0: rollouts that overlap with updates depend on time."
             )
+        if config.train.advantage == GAE:
+            _check_critic(config)
         own_data = config.data.train is not None or config.data.eval is not None
         if own_data and config.model is None:
             raise UsageError(
@@ -79,6 +82,24 @@ class LocalEngine:
         program = _train if training else _evaluate
         with worker_processes(program, run) as workers:
             return program(run, workers)
+
+
+def _check_critic(config: RunConfig) -> None:
+    """Refuse what does not go with a critic."""
+    train, contexts = config.train, {config.of_task(name).rollout.context for name in config.tasks}
+    if train.aggregation != "token":
+        raise ConfigError(
+            f"train.aggregation={train.aggregation}: with train.advantage=gae each token weighs the same."
+        )
+    if train.refill:
+        raise ConfigError(
+            "train.refill=true compares the attempts of a group, and train.advantage=gae does not. Leave one out."
+        )
+    if config.agent.command or (contexts | {config.rollout.context}) != {"keep"}:
+        raise ConfigError(
+            "train.advantage=gae needs attempts of one sequence: those of an agent, or with rollout.context, have "
+            "several. Use another advantage."
+        )
 
 
 def _train(run: EngineRun, workers: Workers) -> dict[str, Any]:

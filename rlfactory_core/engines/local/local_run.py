@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from rlfactory_core.algo.advantages import GAE
 from rlfactory_core.algo.guard import STOPPED_BY
 from rlfactory_core.algo.mixing import prompt_sampler
 from rlfactory_core.algo.until import Ended
@@ -31,6 +32,7 @@ from rlfactory_core.engines.local.training.checkpoint import (
     load_state,
     save_checkpoint,
 )
+from rlfactory_core.engines.local.training.critic import Critic, Discounts
 from rlfactory_core.engines.local.training.loss import LossOptions
 from rlfactory_core.engines.local.training.losses import PolicyLoss
 from rlfactory_core.engines.local.training.optim import Optimizer, OptimizerOptions
@@ -140,9 +142,19 @@ class LocalRun:
             optimizer.load_state_dict(self.start.state.optimizer)
         policy_loss: PolicyLoss = self.run.registry.find(train.loss, "loss_function").factory
         truncate = train.truncate_weight if train.staleness else None
-        loss = LossOptions(train.clip_low, train.clip_high, train.kl, truncate, policy_loss)
         temperature = self.run.config.rollout.temperature
-        return Learner(self.policy, optimizer, self.compute.workers, loss, reference=reference, temperature=temperature)
+        loss = LossOptions(train.clip_low, train.clip_high, train.kl, truncate, policy_loss, temperature)
+        critic = self._critic(options) if train.advantage == GAE else None
+        return Learner(self.policy, optimizer, self.compute.workers, loss, reference, critic)
+
+    def _critic(self, options: OptimizerOptions) -> Critic:
+        """A new one, or the checkpoint's."""
+        train, seed = self.run.config.train, self.run.config.seed
+        own = replace(options, lr=train.critic_lr, muon_lr=0.0)
+        critic = Critic(self.policy, own, self.compute.workers, Discounts(train.gamma, train.lam), seed)
+        if self.start.state is not None and self.start.state.critic:
+            critic.load_state_dict(self.start.state.critic)
+        return critic
 
     async def _train(self, first: int, last: int) -> Outcome:
         learner, progress, checkpoint = self.learner(), self.run.progress, self.run.config.checkpoint
@@ -167,6 +179,8 @@ class LocalRun:
             totals = {**self.recorder.totals, "seconds": self.recorder.seconds()}
             adapters = adapter_weights(self.policy.model)
             state = TrainerState(step, learner.optimizer.state_dict(), totals, adapters, list(pending), trainer.state())
+            if learner.critic is not None:
+                state = replace(state, critic=learner.critic.state_dict())
             folder, tokenizer = self.run.folder.checkpoints, self.start.tokenizer
             keep = checkpoint.keep + (guard == "rollback")  # the one of the stop is of no use then
             save_checkpoint(folder, self.policy.model, tokenizer, state, keep=keep, beside=adapter)

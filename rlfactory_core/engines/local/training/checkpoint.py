@@ -34,6 +34,7 @@ class TrainerState:
     trainable: dict[str, Tensor] = field(default_factory=dict)  # of LoRA: the adapters, for the start model
     pending: list[int] = field(default_factory=list)  # positions of prompts that were begun and not trained
     loop: dict[str, Any] = field(default_factory=dict)  # of the training loop, see `Trainer.state`
+    critic: dict[str, Any] = field(default_factory=dict)  # of the advantage gae
 
 
 def save_checkpoint(

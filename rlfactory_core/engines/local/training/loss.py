@@ -19,6 +19,7 @@ class LossOptions:
     kl: float = 0.0
     truncate: float | None = None  # cap of the importance weight old / behaviour; None: ``old`` is the behaviour policy
     loss: PolicyLoss = ppo
+    temperature: float = 1.0  # at which the trajectories were sampled
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import islice
+from statistics import fmean
 from typing import Any, NoReturn
 
 from torch import Tensor
@@ -20,9 +21,11 @@ from rlfactory_core.algo.batch import build_batches
 from rlfactory_core.algo.masking import LONGEST_PAUSE_S, PAUSE_S, masking_text, too_many
 from rlfactory_core.algo.policy_moved import Moved
 from rlfactory_core.algo.prompts import Played, outcomes, teaches_nothing
+from rlfactory_core.algo.turn_advantages import turn_rewards
 from rlfactory_core.algo.until import Ended, Until
 from rlfactory_core.config import RunConfig
 from rlfactory_core.engines.local.model.pack import Packed
+from rlfactory_core.engines.local.training.critic import Estimates
 from rlfactory_core.engines.local.training.evaluations import Evaluation, Evaluations
 from rlfactory_core.engines.local.training.group_queue import GroupQueue, Taken
 from rlfactory_core.engines.local.training.moved import PolicyMovedProof
@@ -97,12 +100,19 @@ class Trainer:
     def __post_init__(self) -> None:
         train, workers, settings = self.config.train, self.compute.workers, self.config.eval
         until = Until(train.until, train.patience, self.rollouts.runtime.success, settings.attempts)
-        self._advantage = self.rollouts.runtime.parts.registry.find(train.advantage, "advantage").factory
+        self._advantage = self._find_advantage()
         self._credit = Credit(train.gamma, train.turn_weight)
         self._proof = PolicyMovedProof(self.learner.policy, self.rollouts.sampler, self.compute)
         self._index = {sample.id: index for index, sample in enumerate(self.rollouts.samples)}
         self._evaluations = Evaluations(self.rollouts, self.compute, until, settings.every)
         self._queue = GroupQueue(len(workers.share(range(train.prompts_per_step))), train.staleness)
+
+    def _find_advantage(self) -> Advantage:
+        """That of ``train.advantage``; a critic gets the rewards of turns in its place."""
+        if self.learner.critic is not None:
+            return lambda trajectories, _credit: [turn_rewards(each) for each in trajectories]
+        found: Advantage = self.rollouts.runtime.parts.registry.find(self.config.train.advantage, "advantage").factory
+        return found
 
     def state(self) -> dict[str, Any]:
         """For a checkpoint: what the loop knows besides weights and optimizer."""
@@ -196,6 +206,7 @@ class Trainer:
             groups,
             advantage=self._advantage,
             credit=self._credit,
+            zeros=self.learner.critic is not None,
             aggregation=train.aggregation,
             max_tokens=self.config.rollout.max_tokens,
             updates=train.updates_per_step,
@@ -271,17 +282,25 @@ class Trainer:
             return [learner.old_logprobs(packed) if stale else None for packed in microbatches]
 
         old = [await self.compute.run(partial(old_logprobs, microbatches)) for microbatches in packed]
+        estimates: list[list[Estimates]] = []
+        critic = learner.critic
+        if critic is not None:
+            packed, estimates = await self.compute.run(partial(critic.estimate, packed))
+        critic_losses: list[float] = []
         updates = self.config.train.updates_per_step
 
         def optimize(index: int) -> tuple[list[float], float, bool]:
             here, before = (packed[index], old[index]) if index < len(packed) else ([], [])
+            if critic is not None:
+                critic_losses.append(critic.step(here, estimates[index] if index < len(packed) else []))
             result = learner.step(here, before)
             if index == updates - 1:  # on the same thread, so that no token is sampled in between
                 self.rollouts.sampler.decoder.weights_changed(step)
             return result
 
         results = [await self.compute.run(partial(optimize, index)) for index in range(updates)]
-        return summarise(results), context
+        critical = {"critic_loss": fmean(critic_losses)} if critic_losses else {}
+        return summarise(results) | critical, context
 
     def _metrics(self, step: int, groups: Sequence[Group]) -> dict[str, float]:
         trajectories = [t for group in groups for t in group.trajectories]

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from rlfactory_core.engines.local.model.pack import Packed, pack
 from rlfactory_core.engines.local.model.policy import Policy, token_logprobs
+from rlfactory_core.engines.local.training.critic import Critic
 from rlfactory_core.engines.local.training.loss import LossOptions, policy_loss
 from rlfactory_core.engines.local.training.optim import Optimizer
 from rlfactory_core.engines.local.training.workers import Workers
@@ -27,7 +28,7 @@ class Learner:
     workers: Workers
     options: LossOptions
     reference: Policy | None = None  # the start model, frozen, for the KL term
-    temperature: float = 1.0  # at which the trajectories were sampled
+    critic: Critic | None = None  # for the advantage gae
 
     def pack(self, batch: TrainBatch) -> list[Packed]:
         ragged = self.policy.kind == "ragged"
@@ -36,7 +37,7 @@ class Learner:
     @torch.no_grad()
     def old_logprobs(self, packed: Packed) -> Tensor:
         """Under the weights as they are now, [T]."""
-        return token_logprobs(self.policy.target_logits(packed), packed.target_ids, self.temperature)[0]
+        return token_logprobs(self.policy.target_logits(packed), packed.target_ids, self.options.temperature)[0]
 
     def step(self, microbatches: Sequence[Packed], old: Sequence[Tensor | None]) -> tuple[list[float], float, bool]:
         """One optimizer step; all processes call it together, even one without a micro-batch.
@@ -57,12 +58,14 @@ class Learner:
         return [*self.workers.sum(sums.tolist()), tokens], norm, taken
 
     def _backward(self, packed: Packed, before: Tensor | None, tokens: float) -> Tensor:
-        logprobs, entropy = token_logprobs(self.policy.target_logits(packed), packed.target_ids, self.temperature)
+        logprobs, entropy = token_logprobs(
+            self.policy.target_logits(packed), packed.target_ids, self.options.temperature
+        )
         reference = None
         if self.reference is not None:
             with torch.no_grad():
                 logits = self.reference.target_logits(packed)
-            reference = token_logprobs(logits, packed.target_ids, self.temperature)[0]
+            reference = token_logprobs(logits, packed.target_ids, self.options.temperature)[0]
         sums = policy_loss(
             logprobs,
             packed.logprobs,

@@ -1,0 +1,148 @@
+"""PPO's critic: a copy of the model with one output, trained on returns, and generalised advantage estimates."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rlfactory_core.engines.local.model.pack import Packed
+from rlfactory_core.engines.local.model.policy import Policy
+from rlfactory_core.engines.local.training.optim import Optimizer, OptimizerOptions
+from rlfactory_core.engines.local.training.workers import Workers
+
+CLIP = 0.5  # how far a value may move from the one before the update, as in verl
+EPS = 1e-8
+
+
+@dataclass(frozen=True, slots=True)
+class Discounts:
+    """Of later tokens' rewards (gamma), and between one-step (0) and whole returns (1) (lam)."""
+
+    gamma: float = 1.0
+    lam: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Estimates:
+    """Of one micro-batch; both tensors are [T]."""
+
+    values: Tensor  # before the update
+    returns: Tensor  # advantages + values, before the advantages are whitened
+
+
+class Critic:
+    """Estimates values, and learns them.
+
+    Args:
+        policy: whose model is copied, so that the critic starts from what it knows; its output is new, from ``seed``.
+    """
+
+    def __init__(
+        self, policy: Policy, options: OptimizerOptions, workers: Workers, discounts: Discounts, seed: int
+    ) -> None:
+        alike: Any = type(policy)
+        self.policy: Policy = alike(value_model(policy.model, seed))
+        self.optimizer = Optimizer(self.policy.model, options)
+        self._workers, self._discounts = workers, discounts
+
+    @torch.no_grad()
+    def estimate(self, batches: Sequence[Sequence[Packed]]) -> tuple[list[list[Packed]], list[list[Estimates]]]:
+        """Replace rewards by advantages, which have mean 0 and deviation 1 over all tokens of all processes.
+
+        Args:
+            batches: with each turn's reward in ``advantages`` of all its tokens.
+        """
+        found = [[self._estimate(packed) for packed in microbatches] for microbatches in batches]
+        advantages = [each.returns - each.values for estimates in found for each in estimates]
+        flat = torch.cat(advantages) if advantages else torch.zeros(0)
+        total, square, count = self._workers.sum([float(flat.sum()), float((flat * flat).sum()), float(len(flat))])
+        mean = total / max(count, 1.0)
+        deviation = (max(square - count * mean * mean, 0.0) / max(count - 1.0, 1.0)) ** 0.5
+        white = iter([(each - mean) / (deviation + EPS) for each in advantages])
+        return [[replace(packed, advantages=next(white)) for packed in microbatches] for microbatches in batches], found
+
+    def step(self, microbatches: Sequence[Packed], estimates: Sequence[Estimates]) -> float:
+        """One optimizer step on the clipped squared error (PPO, arXiv 1707.06347); all processes call it together.
+
+        Returns:
+            The mean loss over the tokens of all processes.
+        """
+        tokens = self._workers.sum([float(sum(len(packed.targets) for packed in microbatches))])[0]
+        if not tokens:
+            return 0.0
+        loss = 0.0
+        self.policy.model.train()
+        for packed, before in zip(microbatches, estimates, strict=True):
+            values = self._values(packed)
+            near = before.values + (values - before.values).clamp(-CLIP, CLIP)
+            errors = torch.maximum((values - before.returns) ** 2, (near - before.returns) ** 2)
+            part = 0.5 * errors.sum() / tokens
+            part.backward()  # type: ignore[no-untyped-call]
+            loss += float(part.detach())
+        self.policy.model.eval()
+        self._workers.reduce_gradients(self.optimizer.parameters)
+        self.optimizer.step()
+        return self._workers.sum([loss])[0]
+
+    def state_dict(self) -> dict[str, Any]:
+        """For a checkpoint."""
+        return {"model": self.policy.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.policy.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+
+    def _values(self, packed: Packed) -> Tensor:
+        """[T]: of what a token was sampled from."""
+        return self.policy.target_logits(packed)[:, 0].float()
+
+    def _estimate(self, packed: Packed) -> Estimates:
+        values = self._values(packed)
+        rewards = at_turn_ends(packed)
+        advantages = gae(values, rewards, packed.sequence, self._discounts)
+        return Estimates(values, advantages + values)
+
+
+def value_model(model: Any, seed: int) -> Any:
+    """A copy of a causal language model that gives one number for each token."""
+    copied = copy.deepcopy(model)
+    embeddings = copied.get_input_embeddings().weight
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        head = nn.Linear(embeddings.shape[1], 1)
+        nn.init.normal_(head.weight, std=0.02)
+        nn.init.zeros_(head.bias)
+    copied.config.tie_word_embeddings = False
+    copied.set_output_embeddings(head.to(embeddings.device, embeddings.dtype))
+    return copied
+
+
+def at_turn_ends(packed: Packed) -> Tensor:
+    """[T]: each turn's reward on its last token, 0 elsewhere. Between two turns stands what the model was shown."""
+    last = torch.ones_like(packed.targets, dtype=torch.bool)
+    last[:-1] = (packed.targets[1:] != packed.targets[:-1] + 1) | (packed.sequence[1:] != packed.sequence[:-1])
+    return torch.where(last, packed.advantages, torch.zeros_like(packed.advantages))
+
+
+def gae(values: Tensor, rewards: Tensor, sequence: Tensor, discounts: Discounts) -> Tensor:
+    """Generalised advantage estimates, Schulman et al. 2016, arXiv 1506.02438: all tensors are [T].
+
+    A_t = d_t + gamma lam A_{t+1} with d_t = r_t + gamma V_{t+1} - V_t. After the last token of a sequence all is 0. A
+    step is a sampled token; what tools say stands between two steps.
+    """
+    advantages = torch.zeros_like(values)
+    following, value = 0.0, 0.0
+    known, given, of = values.tolist(), rewards.tolist(), sequence.tolist()
+    for place in range(len(known) - 1, -1, -1):
+        if place + 1 == len(known) or of[place + 1] != of[place]:
+            following, value = 0.0, 0.0
+        delta = given[place] + discounts.gamma * value - known[place]
+        following = delta + discounts.gamma * discounts.lam * following
+        value = known[place]
+        advantages[place] = following
+    return advantages
