@@ -28,7 +28,7 @@ from rlfactory_nl2sql.connection import QueryLimits
 from rlfactory_nl2sql.databases.reference import DatabaseRef, parse_reference
 from rlfactory_nl2sql.instances.vary import vary
 from rlfactory_nl2sql.verification.connections import Database
-from rlfactory_nl2sql.verification.judging import VerifyOptions
+from rlfactory_nl2sql.verification.gold import VerifyOptions
 from rlfactory_nl2sql.verification.pool import WorkerPool
 from rlfactory_nl2sql.verification.verifier import SqlVerifier
 

@@ -17,7 +17,7 @@ from rlfactory_nl2sql.comparison.answer import Order
 from rlfactory_nl2sql.comparison.compare import Comparison, Semantics
 from rlfactory_nl2sql.connection import limits_of
 from rlfactory_nl2sql.databases.reference import DatabaseRef, parse_reference
-from rlfactory_nl2sql.verification.judging import VerifyOptions
+from rlfactory_nl2sql.verification.gold import VerifyOptions
 
 _SHOWN = 5  # rows of each result
 _WORDS = {

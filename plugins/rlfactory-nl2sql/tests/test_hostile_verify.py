@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from rlfactory_nl2sql.connection import QueryLimits
 from rlfactory_nl2sql.databases.reference import parse_reference
-from rlfactory_nl2sql.verification.judging import VerifyOptions
+from rlfactory_nl2sql.verification.gold import VerifyOptions
 from rlfactory_nl2sql.verification.pool import WorkerPool
 from rlfactory_nl2sql.verification.verifier import SqlVerifier
 

@@ -14,7 +14,7 @@ import pytest
 from rlfactory_nl2sql.comparison.compare import Comparison
 from rlfactory_nl2sql.connection import QueryLimits
 from rlfactory_nl2sql.databases.reference import parse_reference
-from rlfactory_nl2sql.verification.judging import VerifyOptions
+from rlfactory_nl2sql.verification.gold import VerifyOptions
 from rlfactory_nl2sql.verification.pool import WorkerPool
 from rlfactory_nl2sql.verification.verifier import SqlVerifier
 

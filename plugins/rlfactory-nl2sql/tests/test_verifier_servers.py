@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from rlfactory_nl2sql.databases.reference import DatabaseRef
-from rlfactory_nl2sql.verification.judging import VerifyOptions
+from rlfactory_nl2sql.verification.gold import VerifyOptions
 from rlfactory_nl2sql.verification.pool import WorkerPool
 from rlfactory_nl2sql.verification.verifier import SqlVerifier
 from sql_databases import make_mysql, make_postgres

@@ -15,7 +15,7 @@ from rlfactory_nl2sql.comparison.compare import Comparison, Semantics
 from rlfactory_nl2sql.connection import limits_of
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.rewards.databases import QueryVerdict
-from rlfactory_nl2sql.verification.judging import VerifyOptions
+from rlfactory_nl2sql.verification.gold import VerifyOptions
 from rlfactory_nl2sql.verification.verifier import SqlVerifier
 
 _COUNTED = 200  # right queries that are tried before a run

@@ -1,4 +1,4 @@
-"""Jobs of worker processes for the tools. `judging` has those for verification."""
+"""Jobs of worker processes for the tools. `gold` and `judging` have those for verification."""
 
 from __future__ import annotations
 

@@ -16,16 +16,8 @@ from rlfactory_core.types import Verdict
 from rlfactory_nl2sql.connection import Failure, QueryError
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.verification.connections import Content, content
-from rlfactory_nl2sql.verification.judging import (
-    PREPARE_S,
-    Gold,
-    GoldJob,
-    Outcome,
-    PredictionJob,
-    VerifyOptions,
-    failed,
-    late,
-)
+from rlfactory_nl2sql.verification.gold import PREPARE_S, Gold, GoldJob, VerifyOptions, late
+from rlfactory_nl2sql.verification.judging import Outcome, PredictionJob, failed
 from rlfactory_nl2sql.verification.pool import WorkerPool
 
 _KEPT_BYTES = 256 << 20  # of gold answers

@@ -11,7 +11,7 @@ from pathlib import Path
 from red_team.mutations import Wrong
 from red_team.queries import FOLDER
 from rlfactory_nl2sql.databases.reference import parse_reference
-from rlfactory_nl2sql.verification.judging import VerifyOptions
+from rlfactory_nl2sql.verification.gold import VerifyOptions
 from rlfactory_nl2sql.verification.pool import WorkerPool
 from rlfactory_nl2sql.verification.verifier import SqlVerifier
 

@@ -1,0 +1,297 @@
+"""A gold query's answers, found inside a worker on the given database and on varied ones."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+
+from sqlglot import exp
+
+from rlfactory_core.errors import BackendError, ConfigError
+from rlfactory_nl2sql.checks.constants import Constant, TableColumn, aggregated, constants
+from rlfactory_nl2sql.checks.ordering import is_ordered
+from rlfactory_nl2sql.checks.parsing import Query, parse_query
+from rlfactory_nl2sql.checks.ties import untie
+from rlfactory_nl2sql.comparison.answer import Answer, answer_of
+from rlfactory_nl2sql.comparison.compare import Comparison
+from rlfactory_nl2sql.connection import Connection, Failure, QueryError, QueryLimits, Rows, TableRows
+from rlfactory_nl2sql.databases.reference import DatabaseRef
+from rlfactory_nl2sql.instances.characters import CHARACTERS
+from rlfactory_nl2sql.instances.links import links_of
+from rlfactory_nl2sql.instances.subsample import SHARES, subsample
+from rlfactory_nl2sql.instances.vary import vary
+from rlfactory_nl2sql.schema import Schema
+from rlfactory_nl2sql.verification.connections import Connections, Database
+from rlfactory_nl2sql.verification.tiebreaks import inner_limits, tie_breaks
+
+PREPARE_S = 60.0  # time to connect, and to read and vary a large database
+_OTHER_SEEDS = (1, 2, 3)  # added to the seed, for more varied databases
+_CONFIRMING = 4  # likewise, for those that confirm
+_SAMPLED = 5_000  # most rows of each table from which sub-samples are drawn
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyOptions:
+    """Options of `verifier.SqlVerifier`."""
+
+    comparison: Comparison = field(default_factory=Comparison)
+    instances: int = 5  # databases to compare on: the given one and varied ones
+    seed: int = 0  # of the varied databases
+    limits: QueryLimits = field(default_factory=QueryLimits)  # of a prediction; seconds for all instances
+    gold_seconds: float = 30.0  # for the gold query on all instances
+    shown: int = 0  # rows of differing results to include in the verdict's data, for display
+    confirmed: int = (
+        8  # further databases, for the constants of both queries, before a prediction of another form passes
+    )
+
+    def __post_init__(self) -> None:
+        if self.instances < 1:
+            raise ConfigError(f"A prediction is compared on at least 1 instance of its database, not {self.instances}.")
+        if not (self.limits.seconds > 0 and self.gold_seconds > 0):
+            given = f"{self.limits.seconds} for a prediction, {self.gold_seconds} for a gold query"
+            raise ConfigError(f"A query needs more than 0 seconds. Got {given}.")
+
+
+@dataclass(frozen=True, slots=True)
+class Gold:
+    """The gold query's answers."""
+
+    answers: bytes  # pickled: an `Answer` for each instance, or None if the query fails there
+    varied: tuple[bytes, ...]  # the rows of each varied instance, pickled
+    notes: tuple[str, ...]  # about instances that are left out
+    seconds: float
+    evidence: bool  # whether an answer other than the given database's can tell a right prediction from others
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What the databases that confirm a prediction depend on."""
+
+    literals: tuple[Constant, ...]
+    aggregated: frozenset[TableColumn]
+    tables: frozenset[str]  # those that the queries read, and those that they refer to; the others stay empty
+
+    @classmethod
+    def of(cls, queries: Sequence[Query], schema: Schema) -> About:
+        literals = dict.fromkeys(constant for query in queries for constant in constants(query, schema))
+        columns = [column for query in queries for column in aggregated(query, schema)]
+        return cls(tuple(literals), frozenset(columns), frozenset(_read(queries, schema)))
+
+
+def _read(queries: Sequence[Query], schema: Schema) -> set[str]:
+    """All tables, if a query reads a view."""
+    named = {table.name.lower() for query in queries for table in query.tree.find_all(exp.Table)}
+    if any(table.view and table.name.lower() in named for table in schema.tables):
+        return {table.name for table in schema.tables}
+    links, found = links_of(schema), set[str]()
+    left = [table.name for table in schema.tables if table.name.lower() in named]
+    while left:
+        name = left.pop()
+        if name not in found:
+            found.add(name)
+            left += [link.target for link in links[name]]
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class GoldJob:
+    """Compute a gold query's answers; returns `Gold`, or raises `QueryError` if it fails on the given database."""
+
+    ref: DatabaseRef
+    gold: str
+    options: VerifyOptions
+
+    def run(self, connections: Connections) -> Gold:
+        return connections.use(
+            self.ref, self.options.limits, lambda database: Answers(self, database, connections).find()
+        )
+
+
+class Answers:
+    """The search for a gold query's answers on the given database, on varied ones, and on more if these say nothing."""
+
+    def __init__(self, job: GoldJob, database: Database, connections: Connections) -> None:
+        self._job = job
+        self._options = job.options
+        self._database = database
+        self._connections = connections
+        self._schema = database.connection.schema()
+        self._query = parse_query(job.gold, job.ref.kind)
+        self._clock = Clock(self._options.gold_seconds)
+        self._answers: list[Answer | None] = []
+        self._packed: list[bytes] = []
+        self._notes: list[str] = []
+
+    def find(self) -> Gold:
+        """Raises `QueryError` if the query fails on the given database."""
+        varied: list[Connection] = []
+        literals = constants(self._query, self._schema)
+        try:
+            for number in range(1, self._options.instances):
+                rows = vary(self._schema, self._database.rows(), literals, self._options.seed, number)
+                self._packed.append(pickle.dumps(rows))
+                varied.append(self._database.varied(instance_key(self._options, self._job.gold), self._packed[-1]))
+        except BackendError as error:
+            self._packed = self._packed[: len(varied)]
+            self._notes.append(f"only {len(varied) + 1} of {self._options.instances} instances are compared: {error}")
+        self._connections.clock(self._clock.left)
+        self._answers.append(self._answer(self._database.connection))
+        for number, connection in enumerate(varied, 1):
+            try:
+                self._answers.append(self._answer(connection))
+            except QueryError as error:
+                self._answers.append(None)
+                self._notes.append(f"{instance_name(number)} is left out, where the gold query fails: {error}")
+        if varied and _read([self._query], self._schema) and not self._suffices():
+            self._extend(literals)
+        answers = pickle.dumps(tuple(self._answers), pickle.HIGHEST_PROTOCOL)
+        compared = self._answers[1:] if self._options.instances > 1 else self._answers
+        evidence = any(answer is not None and answer.is_evidence for answer in compared)
+        return Gold(answers, tuple(self._packed), tuple(self._notes), self._clock.used, evidence)
+
+    def confirm(self, about: About) -> Iterator[tuple[bytes, Answer]]:
+        """Further varied databases, pickled, with the query's answers; those on which it fails are left out.
+
+        There are none for queries that read no table, and none after the query's time.
+        """
+        for number in range(1, self._options.confirmed + 1):
+            if not about.tables or self._clock.left <= 0:
+                return
+            self._connections.clock(PREPARE_S)  # to vary as well; each query has its own deadline within
+            seed = self._options.seed + _CONFIRMING
+            data = {name: rows for name, rows in self._database.rows().items() if name in about.tables}
+            made = vary(self._schema, data, about.literals, seed, number, aggregated=about.aggregated)
+            rows = pickle.dumps(made)
+            try:
+                connection = self._database.varied(instance_key(self._options, self._job.gold), rows)
+                yield rows, self._answer(connection)
+            except (BackendError, QueryError):
+                continue
+
+    def _suffices(self) -> bool:
+        """Whether the varied databases tell a right prediction from others."""
+        return self._has_evidence() and len(self._different()) > 1  # a constant has answers that are all equal
+
+    def _has_evidence(self) -> bool:
+        varied = [answer for answer in self._answers[1:] if answer is not None]
+        firm = sum(answer.is_evidence and not answer.tied for answer in varied)
+        return firm >= (2 if any(answer.tied for answer in varied) else 1)  # what hangs on ties is replaced
+
+    def _different(self) -> set[bytes]:
+        return {pickle.dumps(answer) for answer in self._answers if answer is not None and not answer.tied}
+
+    def _extend(self, literals: Sequence[Constant]) -> None:
+        """Add databases on which the query has an answer, until they suffice or none is left to try."""
+        for rows in self._more(literals):
+            if self._clock.left < self._options.gold_seconds / 2:
+                return
+            try:
+                made = self._database.connection.instance(rows)
+            except BackendError:
+                return
+            self._connections.clock(self._clock.left)
+            try:
+                answer = self._answer(made)
+            except QueryError:
+                continue
+            finally:
+                made.close()
+            helps = not self._has_evidence() or pickle.dumps(answer) not in self._different()
+            if answer.is_evidence and not answer.tied and helps:
+                self._answers.append(answer)
+                self._packed.append(pickle.dumps(rows))
+                if self._suffices():
+                    return
+
+    def _more(self, literals: Sequence[Constant]) -> Iterator[TableRows]:
+        """Varied databases of other seeds, then sub-samples of the given rows."""
+        seed, sampled = self._options.seed, self._database.rows()
+        for other, number in product(_OTHER_SEEDS, range(1, len(CHARACTERS) + 1)):
+            yield vary(self._schema, sampled, literals, seed + other, number)
+        read = self._database.connection.read
+        rows = {table.name: read(table.name, _SAMPLED) for table in self._schema.tables if not table.view}
+        for other, share in product((0, *_OTHER_SEEDS), SHARES):
+            yield subsample(self._schema, rows, share, seed + other)
+
+    def _answer(self, connection: Connection) -> Answer:
+        how, ordered = self._options.comparison, is_ordered(self._query)
+        untied = None if how.fixed else untie(self._query, self._schema)
+        if untied is not None:
+            try:
+                rows = self._run(connection, untied.sql, 2)
+                answer = answer_of(rows, ordered=ordered, untied=untied, order=how.order)
+                return answer if answer.tied else self._marked(answer, connection, outermost=False)
+            except QueryError:  # for example too many rows without the LIMIT: use the query's own rows
+                pass
+        answer = answer_of(self._run(connection, self._query.sql, 1), ordered=ordered, untied=None, order=how.order)
+        return self._marked(answer, connection, outermost=untied is not None and ordered)
+
+    def _marked(self, answer: Answer, connection: Connection, *, outermost: bool) -> Answer:
+        """The answer, marked as tied if it depends on how ties within the query are broken."""
+        tied = any(self._cuts(inner, connection) for inner in inner_limits(self._query))
+        tied = tied or self._varies(connection, outermost=outermost)
+        return replace(answer, tied=tied, certain=(), fewest=0)
+
+    def _cuts(self, inner: Query, connection: Connection) -> bool:
+        """Whether a SELECT within the query cuts a tie; False if it is no query of its own."""
+        untied = untie(inner, self._schema)
+        try:
+            rows = self._run(connection, untied.sql, 4) if untied else None
+        except QueryError:  # it may need columns of the query around it
+            return False
+        return rows is not None and answer_of(rows, ordered=True, untied=untied).tied
+
+    def _varies(self, connection: Connection, *, outermost: bool) -> bool:
+        readings = tie_breaks(self._query, self._schema, outermost=outermost)
+        try:
+            found = [Counter(map(repr, self._run(connection, sql, 4).rows)) for sql in readings]
+        except QueryError:  # no database needs to accept what is not the user's text
+            return False
+        return any(one != found[0] for one in found)
+
+    def _run(self, connection: Connection, sql: str, part: int) -> Rows:
+        """The result of a query that may take this part of the time that is left."""
+        return self._clock.query(connection, sql, self._options.limits, self._clock.left / part)
+
+
+class Clock:
+    """A time budget shared by several queries."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self.used = 0.0
+
+    @property
+    def left(self) -> float:
+        return self._seconds - self.used
+
+    def query(self, connection: Connection, sql: str, limits: QueryLimits, seconds: float) -> Rows:
+        began = time.perf_counter()
+        try:
+            if seconds <= 0:
+                raise QueryError(Failure.DEADLINE, "")
+            return connection.query(sql, replace(limits, seconds=seconds))
+        except QueryError as error:
+            if error.failure is Failure.DEADLINE:
+                raise late(self._seconds) from None
+            raise
+        finally:
+            self.used += time.perf_counter() - began
+
+
+def late(seconds: float) -> QueryError:
+    return QueryError(Failure.DEADLINE, f"it took longer than {seconds:g} s.")
+
+
+def instance_key(options: VerifyOptions, gold: str) -> str:
+    """What the varied databases of a gold query are kept under."""
+    return f"{options.seed} {gold}"
+
+
+def instance_name(number: int) -> str:
+    """What a reason calls the database of this number."""
+    return f"varied database {number}" if number else "the given database"
