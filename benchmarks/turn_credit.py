@@ -18,10 +18,24 @@ from machine import describe, sized
 from seeds import measure_seeds, run_plugin
 
 TASK = str(Path(__file__).with_name("quiz_task.py"))
-ADVANTAGES = ("grpo", "turn_grpo", "gigpo")
+ADVANTAGES = ("grpo", "turn_grpo", "gigpo", "gae")
 LEARNT = 0.8
 BAR = 0.6  # of the attempts that grpo takes; for turn_grpo
-KEYS = (f"train.steps={sized(300, 2)}", "eval.every=10", f"train.until.env_reward={LEARNT}", "eval.sampled=false")
+KEYS = (
+    f"train.steps={sized(300, 2)}",
+    "eval.every=10",
+    f"train.until.env_reward={LEARNT}",
+    "eval.sampled=false",
+    "train.critic_lr=3e-3",
+    "train.lam=0.5",
+)
+    f"train.steps={sized(300, 2)}",
+    "eval.every=10",
+    f"train.until.env_reward={LEARNT}",
+    "eval.sampled=false",
+    "train.critic_lr=3e-3",
+    "train.lam=0.5",
+)
 
 
 @dataclass(frozen=True)

@@ -182,7 +182,7 @@ class TrainConfig(Section):
     """With ``refill``, the most groups that are played for one that is wanted."""
     advantage: str = "grpo"
     """Of whole attempts: grpo, dr_grpo or rloo. By turn: turn_grpo, turn_rloo or gigpo. Or a name that a plugin
-    registers; an engine may have more, such as gae (PPO)."""
+    registers, or gae (PPO with a critic); an engine may have more."""
     gamma: Fraction = 1.0
     """For gigpo, turn_grpo and turn_rloo: discount of a later turn's reward. For gae: of a later token's."""
     lam: Fraction = 1.0

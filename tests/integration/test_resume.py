@@ -51,6 +51,9 @@ def kill_after(step: int, *arguments: object, run: Path) -> None:
             id="chosen prompts",
         ),
         pytest.param(
+            1, ["train.workers=2", "train.advantage=gae", "train.critic_lr=1e-3", "train.lam=0.9"], id="a critic"
+        ),
+        pytest.param(
             2, ["train.workers=1", "train.kl=0.05", "train.schedule=cosine", "train.updates_per_step=2"], id="one"
         ),
     ],

@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs rlfactory-core[local]")
 
-from tiny_models import tiny_model  # noqa: E402
+from tiny_models import make_model  # noqa: E402
 
 from rlfactory_core.engines.local.model.pack import pack  # noqa: E402
 from rlfactory_core.engines.local.model.policy import RaggedPolicy  # noqa: E402
@@ -43,7 +43,7 @@ def test_estimates_are_those_worked_out_by_hand() -> None:
 
 def test_values_follow_the_returns_and_advantages_are_whitened() -> None:
     torch.manual_seed(0)
-    policy = RaggedPolicy(tiny_model())
+    policy = RaggedPolicy(make_model("qwen3"))
     before = {name: value.clone() for name, value in policy.model.state_dict().items()}
     critic = Critic(policy, OptimizerOptions(lr=3e-3), Workers(), Discounts(), seed=1)
     packed = [pack([sequence(1.0), sequence(0.0, 5)], torch.device("cpu"), share_prefix=False)]

@@ -89,7 +89,7 @@ def _check_critic(config: RunConfig) -> None:
     train, contexts = config.train, {config.of_task(name).rollout.context for name in config.tasks}
     if train.aggregation != "token":
         raise ConfigError(
-            f"train.aggregation={train.aggregation}: with train.advantage=gae each token weighs the same."
+            f"train.aggregation={train.aggregation}: with train.advantage=gae each token weighs the same. Set token."
         )
     if train.refill:
         raise ConfigError(

@@ -82,7 +82,7 @@ class Critic:
             near = before.values + (values - before.values).clamp(-CLIP, CLIP)
             errors = torch.maximum((values - before.returns) ** 2, (near - before.returns) ** 2)
             part = 0.5 * errors.sum() / tokens
-            part.backward()  # type: ignore[no-untyped-call]
+            part.backward()
             loss += float(part.detach())
         self.policy.model.eval()
         self._workers.reduce_gradients(self.optimizer.parameters)
