@@ -29,13 +29,6 @@ KEYS = (
     "train.critic_lr=3e-3",
     "train.lam=0.5",
 )
-    f"train.steps={sized(300, 2)}",
-    "eval.every=10",
-    f"train.until.env_reward={LEARNT}",
-    "eval.sampled=false",
-    "train.critic_lr=3e-3",
-    "train.lam=0.5",
-)
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,7 @@ class Hookspecs:
     @hookspec
     def rlfactory_loss_functions(self, register: Register) -> None:
         """Takes a policy loss instead of a factory: ``loss(tokens: Tokens, clip: Clip) -> TokenLoss``, with tensors of
-        PyTorch. For ``train.loss``, with the embedded engine; the types are in `engines.local.training.losses`."""
+        PyTorch. For ``train.loss``, with the embedded engine; the types are in `rlfactory_core.engines`."""
 
     @hookspec
     def rlfactory_prompt_samplers(self, register: Register) -> None:

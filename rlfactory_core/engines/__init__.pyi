@@ -8,6 +8,9 @@ from rlfactory_core.engines.base import Engine as Engine
 from rlfactory_core.engines.base import EngineFactoryTraits as EngineFactoryTraits
 from rlfactory_core.engines.base import EngineRun as EngineRun
 from rlfactory_core.engines.base import EngineTraits as EngineTraits
+from rlfactory_core.engines.local.training.losses.tokens import Clip as Clip
+from rlfactory_core.engines.local.training.losses.tokens import TokenLoss as TokenLoss
+from rlfactory_core.engines.local.training.losses.tokens import Tokens as Tokens
 from rlfactory_core.engines.memory import MemoryPart as MemoryPart
 from rlfactory_core.engines.memory import MemoryPhase as MemoryPhase
 from rlfactory_core.engines.memory import ModelShape as ModelShape

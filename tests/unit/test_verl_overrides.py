@@ -53,6 +53,16 @@ LANDS: list[tuple[list[str], dict[str, str]]] = [
         ["train.microbatch_tokens=9000"],
         {f"{ACTOR}.ppo_max_token_len_per_gpu": "9000", f"{ACTOR}.use_dynamic_bsz": "true"},
     ),
+    (
+        ["train.lora={rank: 8, alpha: 24, targets: 'q_proj, v_proj'}"],
+        {
+            "actor_rollout_ref.model.lora_rank": "8",
+            "actor_rollout_ref.model.lora_alpha": "24",
+            "actor_rollout_ref.model.target_modules": "['q_proj','v_proj']",
+            "actor_rollout_ref.model.lora.merge": "true",
+        },
+    ),
+    (["train.lora.rank=4"], {"actor_rollout_ref.model.target_modules": "'all-linear'"}),
     (["train.gradient_checkpointing=true"], {"actor_rollout_ref.model.enable_gradient_checkpointing": "true"}),
     (
         ["train.refill=true"],

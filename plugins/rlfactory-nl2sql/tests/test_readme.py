@@ -12,8 +12,8 @@ from configs import made_config
 from rlfactory_core import Message, Sample, StopReason, Trajectory
 from rlfactory_core.plugins.discovery import PluginEntry, discover
 from rlfactory_core.plugins.registry import Registry
+from rlfactory_core.tasks.opening import open_task
 from rlfactory_core.tasks.parts import TaskParts
-from rlfactory_core.tasks.runtime import open_task
 from rlfactory_core.types import Turn
 
 README = Path(__file__).parent.parent / "README.md"

@@ -21,8 +21,8 @@ from rlfactory_core import FaultKind, Message, Sample, Score, StopReason, Task, 
 from rlfactory_core.errors import ConfigError, UsageError
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.rewards import RewardLayer
+from rlfactory_core.tasks.opening import open_task
 from rlfactory_core.tasks.parts import TaskParts
-from rlfactory_core.tasks.runtime import open_task
 from rlfactory_core.tasks.scorers import TaskScorers
 from rlfactory_core.types import Turn
 

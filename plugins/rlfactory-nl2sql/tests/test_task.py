@@ -21,8 +21,8 @@ from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.reporting.metrics import group_metrics
 from rlfactory_core.reporting.trajectories import StoredTrajectory
 from rlfactory_core.runner import prepare
+from rlfactory_core.tasks.opening import open_task
 from rlfactory_core.tasks.parts import TaskParts
-from rlfactory_core.tasks.runtime import open_task
 from rlfactory_core.testing.bench import TaskBench
 from rlfactory_core.testing.policies import oracle
 from rlfactory_core.types import Group, SamplingParams
