@@ -55,3 +55,13 @@ def test_servers_with_the_new_weights_end_the_proof() -> None:
 def test_servers_with_the_old_weights_stop_the_run() -> None:
     with pytest.raises(TrainingError, match=r"update of step 3 .* moved by 0\.5 nats"):
         proof(Servers({9: -1.0, 5: -2.0, 8: 0.0, 4: 0.0}.__getitem__))
+
+
+def test_an_answer_that_was_given_up_decides_nothing() -> None:
+    class Paused(Servers):
+        async def generate(self, **asked: Any) -> Any:
+            return SimpleNamespace(extra_fields={"global_steps": 3})
+
+    made = proof(Paused(float))
+    assert made.found is None
+    assert not made.over

@@ -40,17 +40,16 @@ class PolicyMovedProof:
         self.found: Moved | None = None
         self.over = False
 
-    def updated(self, actor: Any, batch: KVBatchMeta) -> None:
+    def updated(self, actor: Any, batch: KVBatchMeta, limit: int) -> None:
         """
         Args:
             actor: verl's worker group, which scores the whole batch once more.
+            limit: the most tokens of a sequence in vLLM, which has to sample one more than it scores.
         """
-        if self.over:
-            return
         self._updates += 1
         batch.extra_info.update({"calculate_entropy": True, "compute_loss": False})
         actor.compute_log_prob(batch)
-        self._rows = scored_rows(batch)
+        self._rows = scored_rows(batch, limit - 1)
 
     def synced(self, client: Any, step: int) -> None:
         """
@@ -60,18 +59,21 @@ class PolicyMovedProof:
         Raises:
             TrainingError: the servers have the old weights.
         """
-        if self.over or not self._rows:
+        if not any(row.places for row in self._rows):
             return
         now = asyncio.run(prompt_logprobs(client, self._rows))
+        self.over = self._updates >= UPDATES
+        if now is None:
+            return
         old, new = ([value for row in self._rows for value in getattr(row, name)] for name in ("old", "new"))
         before = noise([value for row in self._rows for value in row.sampled], old)
         self.found = Moved.of(step, now, old, new, before)
         self.found.check()
-        self.over = self.found.measurable or self._updates >= UPDATES
+        self.over = self.over or self.found.measurable
 
 
-def scored_rows(batch: KVBatchMeta) -> list[ScoredRow]:
-    """A few rows of a batch that the actor has scored again after its update."""
+def scored_rows(batch: KVBatchMeta, length: int) -> list[ScoredRow]:
+    """The first ``length`` tokens of a few rows of a batch that the actor has scored again after its update."""
     keys = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not tag.get("is_padding", False)][:ROWS]
     fields = ["prompts", "responses", "response_mask", "log_probs", "old_log_probs", "rollout_log_probs"]
     found = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=fields)
@@ -82,14 +84,15 @@ def scored_rows(batch: KVBatchMeta) -> list[ScoredRow]:
             found[name].unbind()[number].tolist()
             for name in ("prompts", "responses", "response_mask", "log_probs", "old_log_probs", "rollout_log_probs")
         )
-        own = [place for place, kept in enumerate(mask) if kept]
+        own = [place for place, kept in enumerate(mask[: max(0, length - len(prompt))]) if kept]
         places = [len(prompt) + place for place in own]
-        rows.append(ScoredRow([*prompt, *response], places, *([each[p] for p in own] for each in (sampled, old, new))))
+        ids = [*prompt, *response][:length]
+        rows.append(ScoredRow(ids, places, *([each[p] for p in own] for each in (sampled, old, new))))
     return rows
 
 
-async def prompt_logprobs(client: Any, rows: Sequence[ScoredRow]) -> list[float]:
-    """vLLM's log-probs of the rows' sampled tokens, one row after the other."""
+async def prompt_logprobs(client: Any, rows: Sequence[ScoredRow]) -> list[float] | None:
+    """vLLM's log-probs of the rows' sampled tokens, one row after the other; None if it gave an answer up."""
     asked = {"max_tokens": 1, "temperature": 1.0, "prompt_logprobs": 0}
     answers = await asyncio.gather(
         *(
@@ -97,6 +100,8 @@ async def prompt_logprobs(client: Any, rows: Sequence[ScoredRow]) -> list[float]
             for number, row in enumerate(rows)
         )
     )
+    if not all("prompt_logprobs" in answer.extra_fields for answer in answers):
+        return None
     return [
         answer.extra_fields["prompt_logprobs"][place - 1][0]  # the first one belongs to the second token
         for row, answer in zip(rows, answers, strict=True)

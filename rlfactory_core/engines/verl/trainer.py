@@ -122,13 +122,17 @@ class Watching(PPOTrainer):
 
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
         batch = super()._update_actor(batch, metrics)
-        self._proof.updated(self.actor_rollout_wg, batch)
+        if not self._proof.over:
+            self._proof.updated(self.actor_rollout_wg, batch, self._run.rollout.max_tokens)
         return batch
 
     def on_step_end(self) -> None:
         super().on_step_end()  # vLLM gets the new weights
-        self._proof.synced(self.get_llm_client(), self.global_steps)
-        self.recorder.moved = self._proof.found
+        if not self._proof.over:
+            # Of the servers that sample; its clients of the asynchronous modes leave out what is asked of a prompt.
+            servers = getattr(self, "standalone_server_manager", None) or self.llm_server_manager
+            self._proof.synced(servers.get_client(), self.global_steps)
+            self.recorder.moved = self._proof.found
 
     def _save_step(self) -> None:
         """Save the step that has just ended, if verl has not."""
