@@ -20,7 +20,7 @@ from seeds import measure_seeds, run_plugin
 TASK = str(Path(__file__).with_name("quiz_task.py"))
 ADVANTAGES = ("grpo", "turn_grpo", "gigpo", "gae")
 LEARNT = 0.8
-BAR = 0.6  # of the attempts that grpo takes; for turn_grpo
+BAR = 0.6  # of the attempts that grpo takes; for gigpo, which compares turns of one state
 KEYS = (
     f"train.steps={sized(300, 2)}",
     "eval.every=10",
@@ -60,7 +60,7 @@ class Seed:
 
     @property
     def held(self) -> bool:
-        return self.runs["turn_grpo"].reached and self.ratio("turn_grpo") <= BAR
+        return self.runs["gigpo"].reached and self.ratio("gigpo") <= BAR
 
 
 def run(seed: int, scratch: Path) -> Seed:
@@ -76,7 +76,7 @@ def report(seeds: Sequence[Seed], command: str) -> str:
             sign = "" if found.reached else "> "
             rows.append(f"| {each.seed} | `{name}` | {sign}{found.attempts:,} | {each.ratio(name):.2f} | {curve} |")
     for name in ADVANTAGES[1:]:
-        bar = f"bar ≤ {BAR:g}" if name == "turn_grpo" else ""
+        bar = f"bar ≤ {BAR:g}" if name == "gigpo" else ""
         rows.append(f"| median | `{name}` | | {median(each.ratio(name) for each in seeds):.2f} | {bar} |")
     return (
         "# Credit by turn\n\n"
