@@ -20,6 +20,7 @@ from rlfactory_judge.options import Mode
 
 if TYPE_CHECKING:
     from rlfactory_judge.options import JudgeOptions
+    from rlfactory_judge.trust.figures import Agreement
     from rlfactory_judge.trust.measuring import Measurement
 
 _SAMPLES_TEMPERATURE = 0.7  # for self-consistency, where the judge has a temperature of 0
@@ -66,6 +67,7 @@ def calibrate(
     from rlfactory_judge.service.service import JudgeService
     from rlfactory_judge.trust.calibration import summarise
     from rlfactory_judge.trust.labels import FORMAT, read_labels
+    from rlfactory_judge.trust.figures import Agreement
     from rlfactory_judge.trust.measuring import Measurement
     from rlfactory_judge.trust.text import calibration_text
 
@@ -103,12 +105,17 @@ def calibrate(
         echo(f"\n{calibration_text(found)}")
     if not whole:
         raise RunStopped("stopped: these are the figures so far")
-    kappa = found.agreement.kappa if found.agreement is not None else None
+    _refuse_below(found.agreement, min_kappa)
+
+
+def _refuse_below(agreement: Agreement | None, min_kappa: float | None) -> None:
+    """End with 1 if kappa is too low, or nothing could be measured."""
+    kappa = agreement.kappa if agreement is not None else None
     if min_kappa is not None and (kappa is None or kappa.low < min_kappa):
         shown = "cannot be told" if kappa is None else f"is {kappa.value:.3f}, its interval begins at {kappa.low:.3f}"
         click.echo(f"kappa {shown}, and --min-kappa asks for {min_kappa:g}", err=True)
         raise click.exceptions.Exit(_BELOW)
-    if found.agreement is None or found.agreement.n == 0:
+    if agreement is None or agreement.n == 0:
         raise click.exceptions.Exit(_BELOW)
 
 
