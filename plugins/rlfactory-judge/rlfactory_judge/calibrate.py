@@ -67,7 +67,6 @@ def calibrate(
     from rlfactory_judge.service.service import JudgeService
     from rlfactory_judge.trust.calibration import summarise
     from rlfactory_judge.trust.labels import FORMAT, read_labels
-    from rlfactory_judge.trust.figures import Agreement
     from rlfactory_judge.trust.measuring import Measurement
     from rlfactory_judge.trust.text import calibration_text
 
