@@ -31,7 +31,7 @@ REFUSED: list[tuple[list[str], list[str]]] = [
     (["train.loss=sapo"], ["train.loss=sapo", "train.aggregation=trajectory", "--engine local"]),
     (["train.workers=4"], ["train.workers=4", "verl.gpus"]),
     (["train.lora.dropout=0.1"], ["train.lora.dropout=0.1", "Set it to 0"]),
-    (["train.advantage=gigpo"], ["train.advantage=gigpo", "rewards and states of turns"]),
+    (["train.advantage=gigpo"], ["train.advantage=gigpo", "compares turns", "--engine local"]),
     (["train.advantage=remax"], ["train.advantage=remax", "a greedy attempt beside each group", "grpo or rloo"]),
     (["train.advantage=gdpo"], ["train.advantage=gdpo", "rewards", "grpo or rloo"]),
     (["train.explode_norm=50"], ["train.explode_norm", "train.max_grad_norm"]),

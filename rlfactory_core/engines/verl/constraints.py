@@ -18,12 +18,12 @@ SAPO = "sapo"
 LOSSES = {"ppo": "vanilla"}  # our name -> verl's, if they differ
 MISSING_INPUTS = {  # estimators of verl -> the input that its V1 trainer does not give them
     "remax": "a greedy attempt beside each group",
-    **dict.fromkeys(("gigpo", "turn_grpo", "turn_rloo"), "rewards and states of turns"),
     "gdpo": "rewards before they are weighted and summed",
     "optimal_token_baseline": "each token's sum of squared probabilities",
     "opo": "batches without rows of padding, of which two make its baseline 0 / 0",
     "tir_optimal_token_baseline": "each token's sum of squared probabilities",
 }
+BY_TURN = ("turn_grpo", "turn_rloo", "gigpo")  # our names, of which verl's trainer knows nothing
 _DEFAULT = TrainConfig()
 
 
@@ -54,6 +54,8 @@ def _not_in_verl(config: RunConfig) -> Iterator[str]:
     local = "or train with --engine local"
     if train.loss == SAPO and train.aggregation != "trajectory":
         yield f"train.loss={SAPO}: verl has it with train.aggregation=trajectory only. Set that, {local}."
+    if train.advantage in BY_TURN:
+        yield f"train.advantage={train.advantage} compares turns; verl's estimators get whole attempts. Use grpo, {local}."
     if train.advantage in MISSING_INPUTS:
         yield (
             f"train.advantage={train.advantage} needs {MISSING_INPUTS[train.advantage]}, which verl's V1 trainer does "
