@@ -54,13 +54,7 @@ def _not_in_verl(config: RunConfig) -> Iterator[str]:
     local = "or train with --engine local"
     if train.loss == SAPO and train.aggregation != "trajectory":
         yield f"train.loss={SAPO}: verl has it with train.aggregation=trajectory only. Set that, {local}."
-    if train.advantage in BY_TURN:
-        yield f"train.advantage={train.advantage} compares turns; verl's estimators get whole attempts. Use grpo, {local}."
-    if train.advantage in MISSING_INPUTS:
-        yield (
-            f"train.advantage={train.advantage} needs {MISSING_INPUTS[train.advantage]}, which verl's V1 trainer does "
-            "not give it. Use another, such as grpo or rloo."
-        )
+    yield from _estimator(train.advantage)
     if train.muon_lr:
         yield f"train.muon_lr={train.muon_lr:g}: verl's FSDP engine has AdamW only. Set it to 0, {local}."
     if train.schedule == "linear":
@@ -82,6 +76,16 @@ def _not_in_verl(config: RunConfig) -> Iterator[str]:
         yield f"rollout.deterministic=true: vLLM's batches depend on time. Set it to false, {local}."
     if not train.steps:
         yield "train.steps=0 trains nothing; to measure a model use `rlfactory eval`."
+
+
+def _estimator(name: str) -> Iterator[str]:
+    if name in BY_TURN:
+        yield f"train.advantage={name} compares turns, and verl's estimators do not: use grpo, or --engine local."
+    if name in MISSING_INPUTS:
+        yield (
+            f"train.advantage={name} needs {MISSING_INPUTS[name]}, which verl's V1 trainer does "
+            "not give it. Use another, such as grpo or rloo."
+        )
 
 
 def _sizes(config: RunConfig) -> Iterator[str]:
