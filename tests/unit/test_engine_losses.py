@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from runs import TINY_TASK
 from torch import Tensor
 
 from rlfactory_core.engines.local.training.losses import Clip, PolicyLoss, Tokens
@@ -139,7 +140,7 @@ def test_an_unknown_name_is_refused_with_the_nearest(given: str, message: str) -
     from rlfactory_core.runner import prepare
 
     with pytest.raises(PluginError, match=message):
-        prepare(None, ["plugin=search", given])
+        prepare(None, [f"plugin={TINY_TASK}", given])
 
 
 def test_what_becomes_of_a_token_far_above_the_bound() -> None:
