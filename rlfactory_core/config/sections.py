@@ -212,8 +212,8 @@ class TrainConfig(Section):
     microbatch_tokens: Positive = 16384
     staleness: Natural = 0
     """How many updates the sampling weights may lag behind; 0: on-policy."""
-    truncate_weight: Annotated[float, Field(gt=0.0)] = 2.0
-    """Upper bound of the importance weights when staleness > 0."""
+    truncate_weight: Annotated[float, Field(gt=0.0)] | None = 2.0
+    """Upper bound of the importance weights when staleness > 0; null: older samples are not weighted."""
     guard: Literal["warn", "stop", "rollback"] = "warn"
     """What happens when entropy, length or the use of tools collapse, sampling and training differ, all is masked, or a
     rewarded score rises while one of weight 0 falls. stop: the run stops after the step, which is saved. rollback: it

@@ -78,6 +78,13 @@ def test_stale_tokens_are_weighed_and_the_weight_is_truncated() -> None:
     assert float(sums.weight) == pytest.approx(0.1)
 
 
+def test_without_a_cap_stale_tokens_are_not_weighted() -> None:
+    sums, slope = loss_of(1.65, 1.0, old_ratio=1.5, options=LossOptions(LOW, HIGH, truncate=None))
+    assert float(sums.weight) == 1.0
+    assert sums.loss.item() == pytest.approx(-1.1, rel=1e-5)
+    assert slope == pytest.approx(-1.1, rel=1e-5)
+
+
 def test_mismatch_is_zero_on_policy_and_positive_off_it() -> None:
     assert float(loss_of(1.0, 1.0)[0].mismatch) == 0.0
     sums, _ = loss_of(1.5, 1.0)

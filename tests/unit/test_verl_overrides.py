@@ -175,6 +175,11 @@ def test_only_ppo_has_a_critic_and_only_async_modes_correct_for_old_weights() ->
     assert not {"critic.model.path", "critic.optim.lr", "algorithm.rollout_correction.rollout_is"} & set(found)
 
 
+def test_an_async_mode_without_a_bound_has_no_weights() -> None:
+    found = compiled("verl.mode=colocate_async", "train.truncate_weight=null")
+    assert not any(key.startswith("algorithm.rollout_correction") for key in found)
+
+
 def test_training_needs_no_flash_attention_on_a_gpu() -> None:
     padding, attention = (
         f"actor_rollout_ref.model.{key}" for key in ("use_remove_padding", "override_config.attn_implementation")

@@ -209,7 +209,7 @@ def _algorithm(config: RunConfig) -> Iterator[Item]:
     if train.refill:
         yield "algorithm.filter_groups.enable", True, "train.refill"
         yield "algorithm.filter_groups.metric", "reward", "train.refill"
-    if VerlConfig.of(config).mode != "sync":
+    if VerlConfig.of(config).mode != "sync" and train.truncate_weight is not None:
         yield "algorithm.rollout_correction.rollout_is", "token", "train.truncate_weight"
         yield "algorithm.rollout_correction.rollout_is_threshold", train.truncate_weight, "train.truncate_weight"
     if train.advantage == GAE:

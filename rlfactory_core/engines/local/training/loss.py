@@ -17,7 +17,7 @@ class LossOptions:
     clip_low: float = 0.2
     clip_high: float = 0.28
     kl: float = 0.0
-    truncate: float | None = None  # cap of the importance weight old / behaviour; None: ``old`` is the behaviour policy
+    truncate: float | None = None  # cap of the importance weight old / behaviour; None: all weights are 1
     loss: PolicyLoss = ppo
     temperature: float = 1.0  # at which the trajectories were sampled
 
@@ -53,8 +53,8 @@ def policy_loss(
         sequence: [T] the number of each token's sequence, from 0; None: all are of one.
         old: [T] under the weights at the start of this step; given if the behaviour policy is older than that. The
             ratio is then relative to ``old``, and each token has the weight old / behaviour, at most
-            ``options.truncate`` (truncated importance sampling: IMPALA, arXiv 1802.01561; decoupled PPO, arXiv
-            2110.00641; AReaL, arXiv 2505.24298).
+            ``options.truncate``, or 1 if that is None (truncated importance sampling: IMPALA, arXiv 1802.01561;
+            decoupled PPO, arXiv 2110.00641; AReaL, arXiv 2505.24298).
         reference: [T] under the start model, for the KL term, estimated as in GRPO: exp(d) - d - 1 with
             d = reference - logprobs (Schulman's k3).
     """

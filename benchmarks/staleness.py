@@ -1,0 +1,109 @@
+"""What older samples cost in reward and save in time: the search task with a tool that takes 0.2 s, seeds 0-2.
+
+    python benchmarks/staleness.py                # writes benchmarks/results/staleness.md
+
+All runs of a seed start from the same warm-started model and take the same number of steps of the same size. They
+differ in ``train.staleness``, and in whether older samples are weighted (``train.truncate_weight=null``: they are not).
+The bars are those of staleness 4 with weights; the script exits with 1 where a seed misses one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+
+from machine import describe, sized
+from seeds import measure_seeds, run_plugin
+
+TASK = str(Path(__file__).with_name("slow_search.py"))
+STALENESS: tuple[int, ...] = sized((1, 2, 4, 8), (4,))
+JUDGED = "4"
+LOST = 0.02  # of held-out success at temperature 1, at most
+TIME = 0.4  # of the on-policy run's seconds, at most
+GROUPS = 16  # trajectories of a step: 16 x 8
+KEYS = (f"train.steps={sized(120, 2)}", "train.until={}", "eval.every=0", "eval.limit=200", "eval.attempts=2")
+
+
+@dataclass(frozen=True)
+class Result:
+    """One run."""
+
+    success: float  # held out, at temperature 1, after the training
+    seconds: float  # of rollouts and updates
+    staleness: float  # mean versions by which a trained token was older
+    effective: float  # effective sample size as a share of the tokens
+
+    @classmethod
+    def of(cls, out: Path) -> Result:
+        found = json.loads((out / "summary.json").read_text())
+        rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+        return cls(
+            found["eval"]["after"]["sampled/exact_match"],
+            sum(row["rollout_wait_s"] + row["update_s"] for row in rows),
+            mean(row["staleness"] for row in rows),
+            mean(row["effective_sample_size"] for row in rows),
+        )
+
+
+@dataclass(frozen=True)
+class Seed:
+    """All runs of a seed, by staleness."""
+
+    seed: int
+    runs: dict[str, Result]
+
+    def lost(self, name: str) -> float:
+        """Success less than on-policy."""
+        return self.runs["0"].success - self.runs[name].success
+
+    def time(self, name: str) -> float:
+        """Seconds to those on-policy."""
+        return self.runs[name].seconds / max(self.runs["0"].seconds, 1e-9)
+
+    @property
+    def held(self) -> bool:
+        return self.lost(JUDGED) <= LOST and self.time(JUDGED) <= TIME
+
+
+def run(seed: int, scratch: Path) -> Seed:
+    keys: dict[str, tuple[str, ...]] = {"0": ()}
+    for staleness in STALENESS:
+        more = (f"train.staleness={staleness}", f"rollout.slots={8 * GROUPS * (staleness + 1)}")
+        keys[str(staleness)] = more
+        keys[f"{staleness}, not weighted"] = (*more, "train.truncate_weight=null")
+    runs = {
+        name: Result.of(run_plugin(TASK, seed, scratch, f"run-{number}", *KEYS, *more)[1])
+        for number, (name, more) in enumerate(keys.items())
+    }
+    return Seed(seed, runs)
+
+
+def report(seeds: Sequence[Seed], command: str) -> str:
+    rows = ["| seed | staleness | T=1, after | to on-policy | seconds | to on-policy | versions | effective samples |"]
+    rows.append("|---" * 8 + "|")
+    rows += [f"| {each.seed} | {name} | {_cells(each, name)} |" for each in seeds for name in each.runs]
+    lost, time = max(each.lost(JUDGED) for each in seeds), max(each.time(JUDGED) for each in seeds)
+    rows.append(f"| worst | {JUDGED} | | {-lost:+.3f} | | {time:.2f} | | |")
+    rows.append(f"| bar | {JUDGED} | | ≥ -{LOST} | | ≤ {TIME} | | |")
+    return (
+        "# Staleness\n\n"
+        f"Held-out success at temperature 1 on the search task after 120 steps of {GROUPS} x 8 attempts, with a tool\n"
+        "that takes 0.2 s. Seconds are those of rollouts and updates. Versions: by how many updates a trained token's\n"
+        "weights were older, in the mean. Effective samples: as a share of the tokens; 1 where nothing is weighted.\n\n"
+        + "\n".join(rows)
+        + f"\n\nMade by `{command}` on {describe()}.\n"
+    )
+
+
+def _cells(seed: Seed, name: str) -> str:
+    found = seed.runs[name]
+    success = f"{found.success:.3f} | {-seed.lost(name):+.3f}"
+    seconds = f"{found.seconds:.0f} | {seed.time(name):.2f}"
+    return f"{success} | {seconds} | {found.staleness:.2f} | {found.effective:.2f}"
+
+
+if __name__ == "__main__":
+    measure_seeds(__file__, __doc__ or "", run, report)
