@@ -17,10 +17,10 @@ from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import MissingExtraError, ToolArgumentsError, ToolError, UsageError, nearest
 from rlfactory_core.protocols import Tool, ToolSource
 from rlfactory_core.types import Message, ToolSpec
+from rlfactory_core.utils.json_types import with_json_types
 from rlfactory_core.utils.text import to_text
 from rlfactory_core.utils.threads import BlockingPool
 
-_TYPES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "list": "array", "dict": "object"}
 _INTERPRETER = "code_interpreter"  # the only tool of Qwen-Agent's own that keeps state in its instance; needs Docker
 
 
@@ -206,9 +206,7 @@ def _schema(parameters: Any, name: str) -> dict[str, Any]:
         if not isinstance(row, Mapping) or "name" not in row:
             raise UsageError(f"Qwen-Agent's tool '{name}': its parameters hold {row!r}; expected dicts with a name.")
         schema = {key: value for key, value in row.items() if key not in ("name", "required")}
-        if "type" in schema:
-            schema["type"] = _TYPES.get(schema["type"], schema["type"])
-        properties[row["name"]] = schema
+        properties[row["name"]] = with_json_types(schema)
         if row.get("required"):
             required.append(row["name"])
     return {"type": "object", "properties": properties, "required": required}

@@ -35,6 +35,7 @@ from referencing.exceptions import Unresolvable
 from rlfactory_core.errors import UsageError, nearest
 from rlfactory_core.tools.bounded_validator import TooMuchWorkError, bounded, errors, unknown_names
 from rlfactory_core.types import ToolSpec
+from rlfactory_core.utils.json_types import with_json_types
 
 _log = logging.getLogger(__name__)
 
@@ -53,14 +54,14 @@ class ArgumentChecker:
     """Checks arguments against a tool's schema.
 
     The schema is read in the draft that it names. If it names none, or is not valid in that draft, it is read in the
-    newest draft in which it is valid.
+    newest draft in which it is valid. Types may have Python's names, see `utils.json_types`.
 
     Raises:
         UsageError: the schema is not valid in any draft.
     """
 
     def __init__(self, spec: ToolSpec) -> None:
-        schema = dict(spec.parameters)
+        schema = with_json_types(spec.parameters)
         draft = _draft(spec.name, schema)
         # This registry has the drafts' own schemas and fetches nothing, because a schema may name any address.
         self._validator = bounded(draft)(schema, registry=REGISTRY)

@@ -52,6 +52,23 @@ def checked(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> str | No
     return ArgumentChecker(ToolSpec("t", "", schema)).problem(arguments)
 
 
+@pytest.mark.parametrize(
+    ("schema", "arguments", "problem"),
+    [
+        ({"n": {"type": "int"}}, {"n": 2}, None),
+        ({"n": {"type": "int"}}, {"n": "two"}, "'n' must be of type integer, not \"two\""),
+        ({"n": {"type": ["float", "null"]}}, {"n": None}, None),
+        ({"rows": {"type": "list", "items": {"type": "dict", "properties": {"ok": {"type": "bool"}}}}},
+         {"rows": [{"ok": 1}]}, "'rows[0].ok' must be of type boolean, not 1"),
+        ({"type": {"type": "str"}, "default": {"type": "str"}}, {"type": "x", "default": 1},
+         "'default' must be of type string, not 1"),
+        ({"kind": {"enum": [{"type": "int"}]}}, {"kind": {"type": "int"}}, None),
+    ],
+)  # fmt: skip
+def test_types_with_names_of_python(schema: Any, arguments: Any, problem: str | None) -> None:
+    assert checked({"type": "dict", "properties": schema}, arguments) == problem
+
+
 DRAFT7 = {
     "$schema": "http://json-schema.org/draft-07/schema#",
     "type": "object",
@@ -122,7 +139,7 @@ def test_what_cannot_be_checked_is_left_to_the_tool_and_said_once(
 
 
 @pytest.mark.parametrize(
-    "schema", [{"type": "objekt"}, {"required": "a"}, {"$schema": 5}, {"properties": {"a": {"type": "int"}}}]
+    "schema", [{"type": "objekt"}, {"required": "a"}, {"$schema": 5}, {"properties": {"a": {"type": "whole"}}}]
 )
 def test_a_schema_of_no_draft_is_refused(schema: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="tool t: its parameters are not a JSON schema at"):

@@ -14,6 +14,7 @@ from typing import Any
 
 from rlfactory_core.chat.parsers.turn import MalformedError, Text, is_name, skip_space
 from rlfactory_core.types import ToolSpec
+from rlfactory_core.utils.json_types import JSON_TYPES
 from rlfactory_core.utils.text import STRICT_JSON
 
 MAX_DEPTH = 64  # deeper nesting would make later stages (validation, pickling, writing) recurse too deeply
@@ -179,12 +180,12 @@ def typed(text: str, tool: ToolSpec | None, argument: str) -> Any:
 
 
 def _types(schema: object) -> set[str]:
-    """The JSON types that a schema allows; empty if it allows all, or does not say."""
+    """The JSON types that a schema allows; empty if it allows all, or does not say. Python's names count as JSON's."""
     if not isinstance(schema, Mapping):
         return set()
     if "type" in schema:
         given = schema["type"]
-        names = {given} if isinstance(given, str) else set(given)
+        names = {JSON_TYPES.get(name, name) for name in ([given] if isinstance(given, str) else given)}
         return {"number" if name == "integer" else name for name in names}
     if "enum" in schema or "const" in schema:
         values: Sequence[Any] = schema.get("enum", [schema.get("const")])
