@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rlfactory_core.cli.doctor_model import model_checks
 from rlfactory_core.cli.options import found_text
 from rlfactory_core.cli.output import echo, echo_json
 from rlfactory_core.errors import UsageError
@@ -37,19 +38,26 @@ WIDTH = 13  # of the names in the report
 @click.command()
 @click.option("--engine", metavar="NAME", help="Check what this engine needs, and nothing else.")
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), help="Default: cuda on a GPU machine, else cpu.")
+@click.option("--model", metavar="PATH", help="Check which chat format this model gets, and that it is exact.")
 @click.option("--install", is_flag=True, help="First install, with pip, what the engine lacks; asks nothing.")
 @click.option("--json", "as_json", is_flag=True, help="As a JSON object.")
 @click.pass_context
-def doctor(ctx: click.Context, engine: str | None, device: str | None, install: bool, as_json: bool) -> None:
+def doctor(
+    ctx: click.Context, engine: str | None, device: str | None, model: str | None, install: bool, as_json: bool
+) -> None:
     """Say what this machine and installation can do; exit with 1 where something is wrong."""
     from rlfactory_core.plugins.registry import Registry
 
     registry = Registry()
+    if engine and model:
+        raise UsageError("--engine and --model are two checks. Give one of them.")
     if engine:
         request = DoctorRequest(device, install, partial(echo, err=as_json))
         checks = registry.find(engine, "diagnostic").make(request)
     elif device or install:
         raise UsageError("--device and --install belong to an engine: rlfactory doctor --engine NAME …")
+    elif model:
+        checks = model_checks(model, registry)
     else:
         checks = _checks(registry)
     problems = _report_json(checks) if as_json else _report(checks)

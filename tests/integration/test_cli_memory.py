@@ -1,4 +1,4 @@
-"""`rlfactory memory` and `rlfactory doctor --json`: what a run needs, and what there is."""
+"""`rlfactory memory` and `rlfactory doctor`: what a run needs, and what there is."""
 
 from __future__ import annotations
 
@@ -51,3 +51,42 @@ def test_doctor_as_json(cli: Cli) -> None:
     found = json.loads(done.out)
     assert {"Python", "machine", "device"} <= {check["what"] for check in found["checks"]}
     assert found["problems"] == sum(check["state"] == "problem" for check in found["checks"]) == done.code
+
+
+PLAIN = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+@pytest.mark.parametrize(
+    ("template", "code", "said"),
+    [
+        (None, 0, {"chat format": "qwen3, by the model's chat template", "proof": "chat.thinking=false: ids appended"}),
+        (PLAIN, 0, {"chat format": "hermes", "template": "it does not write tools; the first message describes them"}),
+        (PLAIN.replace("<|im_end|>", "[{{ loop.index }}]<|im_end|>"), 1, {"proof": "chat.thinking=false: "}),
+    ],
+)
+def test_doctor_of_a_model(cli: Cli, model: Path, template: str | None, code: int, said: dict[str, str]) -> None:
+    from rlfactory_core.testing.tokenizers import tiny_tokenizer
+
+    tokenizer = tiny_tokenizer("qwen3")
+    tokenizer.chat_template = template or tokenizer.chat_template
+    tokenizer.save_pretrained(model)
+    pytest.importorskip("transformers").Qwen3Config(**{**SHAPE, "vocab_size": len(tokenizer)}).save_pretrained(model)
+    done = cli("doctor", "--model", model, "--json")
+    found = {check["what"]: check["detail"] for check in json.loads(done.out)["checks"]}
+    assert done.code == code, found
+    assert {what: detail[: len(said[what])] for what, detail in found.items() if what in said} == said
+
+
+def test_doctor_of_a_model_with_too_few_embeddings_or_none(cli: Cli, model: Path, tmp_path: Path) -> None:
+    from rlfactory_core.testing.tokenizers import tiny_tokenizer
+
+    tiny_tokenizer("qwen3").save_pretrained(model)
+    done = cli("doctor", "--model", model)
+    assert done.code == 1
+    assert "the model has 500" in done.out
+    missing = cli("doctor", "--model", tmp_path / "nowhere")
+    assert (missing.code, "There is no model folder" in missing.out) == (1, True)
+    assert "two checks" in cli.refusal("doctor", "--model", model, "--engine", "verl")
