@@ -146,6 +146,7 @@ class Sample:
     split: str = "train"
     slice: str = ""  # evaluation is also reported per slice, for example "two_hop"
     task: str = ""  # the name of its task, in a run of several
+    tools: tuple[str, ...] | None = None  # names of those that its episodes may use; None: all that the task has
 
     @property
     def slices(self) -> tuple[str, ...]:

@@ -42,8 +42,8 @@ def model_checks(model: str, registry: Registry) -> Iterator[Check]:
     vocabulary = size.shape.vocabulary
     yield Check("ok", "model", f"{size.parameters:,} parameters, {size.shape.layers} layers, {vocabulary:,} embeddings")
     largest = max(tokenizer.get_vocab().values())
-    fits = "ok" if largest < vocabulary else "problem"
-    yield Check(fits, "tokenizer", f"{type(tokenizer).__name__}, ids up to {largest:,}; the model has {vocabulary:,}")
+    said = f"{type(tokenizer).__name__}, ids up to {largest:,}; the model has {vocabulary:,}"
+    yield Check("ok" if largest < vocabulary else "problem", "tokenizer", said)
     yield from _format_checks(tokenizer, registry)
 
 

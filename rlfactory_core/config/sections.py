@@ -39,6 +39,8 @@ class DataColumns(Section):
     prompt: str = "prompt"
     answer: str = "reward_model.ground_truth.target"
     slice: str = "data_source"
+    tools: str | None = "tools"
+    """The tools that a row's episodes may use: a list of names, or of schemas in OpenAI's format. Null: all tools."""
 
 
 class DataConfig(Section):

@@ -39,6 +39,7 @@ async def _evaluate(client: OpenAIClient, run: EngineRun) -> dict[str, Any]:
         stack.push_async_callback(client.close)
         opening = open_task(run.parts, run.progress, RunContext(run.folder.path))
         runtime = await stack.enter_async_context(opening)
+        runtime.check(samples)
         run.progress.stage("reach the endpoint")
         await client.open(runtime.manager.specs)
         recorder = Recorder(run.folder, run.progress, runtime.success)

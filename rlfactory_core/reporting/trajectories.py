@@ -139,7 +139,8 @@ def _plain(value: Any) -> Any:
 def _sample_to_dict(sample: Sample) -> dict[str, Any]:
     prompt = sample.prompt
     whole = prompt if isinstance(prompt, str) else [_message_to_dict(message) for message in prompt]
-    without = () if sample.task else ("task",)  # readers of the first releases accept no other field
+    # Readers of the first releases accept no other fields.
+    without = [name for name, absent in (("task", ""), ("tools", None)) if getattr(sample, name) == absent]
     return {**_fields(sample, *without), "prompt": whole, "metadata": dict(sample.metadata)}
 
 

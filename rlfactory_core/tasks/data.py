@@ -56,6 +56,7 @@ def load_samples(path: str | Path, columns: DataColumns, split: str) -> list[Sam
             answer=_answer(_get(row, columns.answer), f"{path}, row {number} (from 0): column {columns.answer!r}"),
             metadata={key: value for key, value in row.items() if key != columns.prompt.split(".")[0]},
             split=split,
+            tools=_tools(_get(row, columns.tools), f"{path}, row {number} (from 0): column {columns.tools!r}"),
             slice="" if (value := _get(row, columns.slice)) in (_ABSENT, None) else str(value),
         )
         for number, row in enumerate(rows)
@@ -118,8 +119,10 @@ def _read_parquet(path: Path) -> Iterator[Row]:
         raise DataError(f"{path} cannot be read as parquet: {error}") from error
 
 
-def _get(row: Row, column: str) -> Any:
+def _get(row: Row, column: str | None) -> Any:
     """The value at a dotted path, or `_ABSENT`; a column whose own name has these dots comes first."""
+    if column is None:
+        return _ABSENT
     if column in row:
         return row[column]
     value: Any = row
@@ -156,6 +159,32 @@ def _message(item: Any, place: str) -> Message:
         expected = f"expected {{role, content}} with a text and one of the roles {', '.join(get_args(Role))}."
         raise DataError(f"{place} holds the message {str(item)[:200]!r}; {expected}")
     return Message(cast(Role, role), content)
+
+
+def _tools(value: Any, place: str) -> tuple[str, ...] | None:
+    """The names in a list of names, or of schemas; the list may be written as JSON."""
+    if value in (_ABSENT, None):
+        return None
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            value = [value]
+    items = value if isinstance(value, Sequence) and not isinstance(value, str) else [None]
+    names = tuple(map(_tool_name, items))
+    if not all(isinstance(name, str) for name in names):
+        raise DataError(
+            f"{place} holds {str(value)[:200]!r}; expected the names of the tools that the row's episodes may use, or "
+            "their schemas in OpenAI's format. Where the column means something else: data.columns.tools=null"
+        )
+    return cast(tuple[str, ...], names)
+
+
+def _tool_name(item: Any) -> Any:
+    if not isinstance(item, Mapping):
+        return item
+    function = item.get("function")
+    return (function if isinstance(function, Mapping) else item).get("name")
 
 
 def _answer(value: Any, place: str) -> str | tuple[str, ...]:

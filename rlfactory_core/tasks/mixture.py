@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -176,6 +176,10 @@ class MixedRuntime(TaskRuntime):
 
     def prompt_ids(self, sample: Sample) -> tuple[int, ...] | None:
         return self._members[sample.task].prompt_ids(sample)
+
+    def check(self, samples: Sequence[Sample]) -> None:
+        for name, member in self._members.items():
+            member.check([sample for sample in samples if sample.task == name])
 
     async def rollout(self, episode: Episode, chat: ChatFormat, sampler: Sampler) -> Trajectory:
         return await self._members[episode.sample.task].rollout(episode, chat, sampler)

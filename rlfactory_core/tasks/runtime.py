@@ -23,6 +23,7 @@ from rlfactory_core.tasks.agents import Agents
 from rlfactory_core.tasks.parts import TaskParts
 from rlfactory_core.tasks.scorers import ServedModel
 from rlfactory_core.tools.limits import only_about
+from rlfactory_core.tools.offered import check_names, offered_tools
 from rlfactory_core.tools.sources import OpenTools
 from rlfactory_core.types import Group, Sample, Trajectory
 
@@ -159,7 +160,15 @@ class TaskRuntime:
 
     def prompt_ids(self, sample: Sample) -> tuple[int, ...] | None:
         """The token ids of a sample's prompt, tools included; None: an agent of the user's own makes the prompt."""
-        return None if self.agents.exist else self.chat.initial_ids(sample.messages, self.manager.specs)
+        tools = offered_tools(self.manager, sample).specs
+        return None if self.agents.exist else self.chat.initial_ids(sample.messages, tools)
+
+    def check(self, samples: Sequence[Sample]) -> None:
+        """
+        Raises:
+            DataError: a sample names a tool that the task does not have.
+        """
+        check_names(samples, self.manager)
 
     def control_manager(self, name: str) -> ToolManager:
         """The manager of a control's tools and those of the configuration."""
@@ -253,7 +262,7 @@ class TaskRuntime:
         self, sample: Sample, temperature: float, seed: int, session: str, manager: ToolManager | None
     ) -> Episode:
         """An attempt at a sample with the run's limits and environment."""
-        tools = manager or self.manager
+        tools = offered_tools(manager or self.manager, sample)
         return Episode(
             sample,
             make_env=lambda sample, context: self._make_env(sample, tools, context),

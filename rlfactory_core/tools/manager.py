@@ -12,12 +12,12 @@ from typing import Any
 from rlfactory_core.cache import cache_root
 from rlfactory_core.config import CachePlace, ToolLimits, ToolsConfig
 from rlfactory_core.context import ToolContext
-from rlfactory_core.errors import UsageError, nearest
+from rlfactory_core.errors import UsageError
 from rlfactory_core.protocols import Tool
 from rlfactory_core.tools.attempt import Answer, attempt, close_all, unavailable
 from rlfactory_core.tools.cache import AnswerCache, DiskCache, InFlightCall, MemoryCache, answer_key
 from rlfactory_core.tools.limits import CircuitBreaker, limits_by_tool
-from rlfactory_core.tools.validation import ArgumentChecker, shown
+from rlfactory_core.tools.validation import ArgumentChecker, unknown_tool
 from rlfactory_core.tools.watchdog import Blocked, Watchdog
 from rlfactory_core.types import FaultKind, ToolCall, ToolResult, ToolSpec
 from rlfactory_core.utils.backoff import backoff_s
@@ -28,7 +28,6 @@ _log = logging.getLogger(__name__)
 _TRIPPED = "no call is made for a while, because too many failed in a row"
 _BACKOFF_S = (0.1, 2.0)  # the first pause and the longest, before jitter
 _WORTHWHILE = 0.1  # share of the deadline; with less time left, a shared infra fault is returned without another try
-_MAX_NAME = 64  # characters of an unknown name that are quoted and compared
 
 
 class _Managed:
@@ -163,8 +162,7 @@ class DefaultToolManager:
         if call.error is not None:
             return call.error
         if managed is None:
-            name = call.name[:_MAX_NAME]
-            return f"there is no tool {shown(name)}. {nearest(name, self._tools)}"
+            return unknown_tool(call.name, self._tools)
         return "the call has no arguments" if call.arguments is None else None
 
     async def _wrong_arguments(self, managed: _Managed, arguments: Mapping[str, Any]) -> str | None:

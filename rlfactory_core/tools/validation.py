@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
@@ -47,6 +47,7 @@ _DRAFTS: tuple[Any, ...] = (
     Draft4Validator,
 )  # draft 3 accepts almost any schema, so it is used only if the schema names it
 _MAX_PROBLEMS = 4  # in one message; a model corrects few at a time
+_MAX_NAME = 64  # characters of an unknown name that are quoted and compared
 _MAX_SHOWN = 60  # characters of a wrong value or name
 
 
@@ -100,6 +101,12 @@ def shown(value: object, limit: int = _MAX_SHOWN) -> str:
     """The value as JSON, cut to ``limit`` characters."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= limit else text[:limit] + "…"
+
+
+def unknown_tool(name: str, known: Iterable[str]) -> str:
+    """What the model is told about a call of a tool that it does not have."""
+    name = name[:_MAX_NAME]
+    return f"there is no tool {shown(name)}. {nearest(name, known)}"
 
 
 def _draft(name: str, schema: Mapping[str, Any]) -> Any:

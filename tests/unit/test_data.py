@@ -56,6 +56,23 @@ def test_other_columns_by_name(tmp_path: Path) -> None:
     assert (second.answer, second.id) == ("y", "1")
 
 
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        (["look", "go"], ("look", "go")),
+        ('["look"]', ("look",)),
+        ([{"type": "function", "function": {"name": "look", "parameters": {}}}, {"name": "go"}], ("look", "go")),
+        ("look", ("look",)),
+        ([], ()),
+        (None, None),
+    ],
+)
+def test_the_tools_of_a_row(tmp_path: Path, given: Any, names: tuple[str, ...] | None) -> None:
+    path = write(tmp_path / "q.jsonl", VERL | {"tools": given})
+    assert [sample.tools for sample in load(path)] == [names]
+    assert load_samples(path, DataColumns(tools=None), "train")[0].tools is None
+
+
 def test_repeated_ids_give_way_to_row_numbers(tmp_path: Path) -> None:
     assert [sample.id for sample in load(write(tmp_path / "q.jsonl", VERL, VERL))] == ["0", "1"]
 
@@ -96,6 +113,8 @@ def answer(value: Any) -> dict[str, Any]:
         ([VERL, VERL | {"prompt": "half an emoji: \ud83d"}], r"line 2 has half of a character.*'.ud83d'"),
         ([answer({"value": "x"})], r"is a struct with value; name one"),
         ([VERL, {"prompt": "Who?"}], r"row 1 .* is empty"),
+        ([VERL | {"tools": [3]}], r"column 'tools' holds '\[3\]'; expected the names.*data\.columns\.tools=null"),
+        ([VERL | {"tools": {"a": 1}}], r"column 'tools' holds"),
     ],
 )
 def test_bad_rows_are_refused_in_plain_words(tmp_path: Path, rows: list[Any], message: str) -> None:

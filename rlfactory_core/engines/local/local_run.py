@@ -231,6 +231,7 @@ async def opened(run: EngineRun, compute: Compute, *, training: bool) -> AsyncIt
         resources = task_resources(run.parts, str(run.folder.path.resolve()) if workers.size > 1 else "")
         stack.push_async_callback(resources.close)
         untokenized = await resources.open(run.progress, RunContext(run.folder.path, run.stop.request))
+        untokenized.check([*samples, *eval_samples])
         start = _start(run, workers)
         runtime = untokenized.with_tokenizer(start.tokenizer)
         policy = _policy(run, start, workers)

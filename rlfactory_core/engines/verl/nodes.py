@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import platform
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -14,7 +15,7 @@ from pathlib import Path
 from rlfactory_core.engines.verl.config import VerlConfig
 from rlfactory_core.engines.verl.pool import Pool, check_gpus
 from rlfactory_core.engines.verl.run_payload import Payload
-from rlfactory_core.errors import RlfactoryError, UsageError
+from rlfactory_core.errors import DataError, RlfactoryError, UsageError
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.tasks.opening import task_parts, task_resources
 from rlfactory_core.tasks.runtime import TaskResources
@@ -98,9 +99,13 @@ def report(payload: Payload, shared_file: str) -> NodeReport:
 async def open_and_close(
     resources: TaskResources, progress: Progress | None = None, served: ServedModel | None = None
 ) -> None:
-    """Open the resources and close them again; raises what the task or its scorers raise."""
+    """Open the resources, check the samples and close them again; raises what the task or its scorers raise."""
     try:
-        await resources.open(progress, served=served, pools_later=True)
+        runtime = await resources.open(progress, served=served, pools_later=True)
+        samples = resources.parts.held_out(required=False)
+        with suppress(DataError):  # an evaluation needs no training samples; before a training they are loaded already
+            samples += resources.parts.samples("train")
+        runtime.check(samples)
     finally:
         await resources.close()
 
