@@ -16,7 +16,8 @@ def command_pages() -> dict[str, str]:
     """Path -> text, for the core's commands and those of the plugins that are installed."""
     root = click.Context(cli, info_name="rlfactory")
     plugins = Registry().load_all()
-    brought = sorted({item.name for plugin in plugins for item in plugin.registrations if item.kind == "command"})
+    names = {item.name for plugin in plugins for item in plugin.registrations if item.kind == "command"}
+    brought = sorted(names & {plugin.entry.name for plugin in plugins} - COMMANDS.keys())
     head = "# Commands\n\nLook up here what each command does, and its options."
     pages = {"commands/index.md": f"{head}\n\n{_help(cli, root)}\n\n{_contents([*COMMANDS, *brought])}"}
     for name in (*COMMANDS, *brought):

@@ -11,9 +11,9 @@ from typing import NoReturn
 
 import click
 
-from rlfactory_core.cli.options import LazyCommand, LazyGroup
+from rlfactory_core.cli.commands import LazyCommand, LazyGroup, PluginCommand, plugin_command
 from rlfactory_core.cli.output import echo, log_handler, safe_output
-from rlfactory_core.errors import PluginError, RlfactoryError, RunStopped, UsageError, nearest
+from rlfactory_core.errors import RlfactoryError, RunStopped, UsageError, nearest
 from rlfactory_core.plugins.discovery import discover, is_disabled, matching
 from rlfactory_core.version import __version__
 
@@ -42,45 +42,32 @@ class MainGroup(LazyGroup):
     """Also finds the commands of plugins."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
-        return super().get_command(ctx, cmd_name) or plugin_command(cmd_name)
+        return super().get_command(ctx, cmd_name) or own_command(cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Lists all installed plugins, because only importing a plugin would show whether it has commands."""
         super().format_commands(ctx, formatter)
-        others = (entry for entry in discover() if entry.name not in self.lazy and not is_disabled(entry))
+        shown = {command.plugin for command in self.lazy.values() if isinstance(command, PluginCommand)}
+        others = (entry for entry in discover() if entry.name not in {*self.lazy, *shown} and not is_disabled(entry))
         found = {entry.name: entry.summary for entry in others}
         if found:
             with formatter.section("Plugins"):
                 formatter.write_dl(list(found.items()))
 
 
-def plugin_command(name: str) -> click.Command:
-    """The command of the plugin called ``name``.
+def own_command(name: str) -> click.Command:
+    """The command of the plugin called ``name``, which is that of an entry point, or DISTRIBUTION:NAME.
 
     Raises:
         UsageError: there is no command or plugin of that name, or the plugin has no commands.
-        PluginError: the plugin cannot be loaded, or registers something else as its command.
+        PluginError: as `plugin_command`.
     """
     entries = discover()
     if not matching(entries, name):
-        known = [*COMMANDS, *(entry.name for entry in entries)]
-        raise UsageError(f"There is no command '{name}'. {nearest(name, known)}")
-    from rlfactory_core.plugins.registry import Registry
-
-    plugin = Registry(entries).load(name)
-    given = {item.name: item for item in plugin.registrations if item.kind == "command"}
-    if plugin.entry.name in given:
-        command = given[plugin.entry.name].make()
-        if isinstance(command, click.Command):
-            return command
-        raise PluginError(f"The plugin {plugin.entry} gives {command!r} as its command; expected a click.Command.")
-    if given:
-        wrong = ", ".join(given)
-        raise PluginError(
-            f"The plugin {plugin.entry} registers the command {wrong}, which nobody can call: expected its own name, "
-            f"'{plugin.entry.name}', with a click.Group for several commands."
+        raise UsageError(
+            f"There is no command '{name}'. {nearest(name, [*COMMANDS, *(item.name for item in entries)])}"
         )
-    raise UsageError(f"The plugin {plugin.entry} has no commands. To run its task: `rlfactory run --plugin {name}`.")
+    return plugin_command(name, name.rpartition(":")[2])
 
 
 def _set_debug(_context: click.Context, _parameter: click.Parameter, given: bool) -> None:

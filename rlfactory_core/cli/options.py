@@ -1,11 +1,10 @@
-"""What the commands share: options and their way into the configuration, groups that import lazily."""
+"""What the commands share: options and their way into the configuration."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from difflib import get_close_matches
 from math import isfinite, nan
 from pathlib import Path
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rlfactory_core.errors import ConfigError, MissingExtraError, UsageError
-from rlfactory_core.plugins.lazy import Lazy
 
 if TYPE_CHECKING:
     from rlfactory_core.config import EngineSection, RunConfig
@@ -253,40 +251,6 @@ def needs_local() -> Iterator[None]:
         raise MissingExtraError(
             f"This needs {error.name}, which is not installed: python -m pip install 'rlfactory-core[local]'"
         ) from error
-
-
-@dataclass(frozen=True, slots=True)
-class LazyCommand:
-    """The place of a command, and its line in the group's ``--help``, which does not import it."""
-
-    target: str  # module:attribute
-    help: str
-
-
-class LazyGroup(click.Group):
-    """Imports its commands by name.
-
-    Args:
-        lazy: its commands in the order of ``--help``.
-    """
-
-    def __init__(self, *args: Any, lazy: Mapping[str, LazyCommand], **options: Any) -> None:
-        super().__init__(*args, **options)
-        self.lazy = lazy
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.lazy)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self.lazy:
-            return None
-        command = Lazy(self.lazy[cmd_name].target).load()
-        assert isinstance(command, click.Command)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, command.help) for name, command in self.lazy.items()])
 
 
 def found_text(problems: int) -> str:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rlfactory_core.cli.options import LazyCommand, LazyGroup, found_text
+from rlfactory_core.cli.commands import LazyCommand, LazyGroup
+from rlfactory_core.cli.options import found_text
 from rlfactory_core.cli.output import echo, echo_json
 from rlfactory_core.plugins.discovery import PluginEntry, discover, is_disabled
 

@@ -10,8 +10,9 @@ import click
 import pytest
 
 from rlfactory_core.cli import main as cli_main
+from rlfactory_core.cli.commands import LazyGroup, PluginCommand
 from rlfactory_core.cli.options import task_options
-from rlfactory_core.errors import TrainingError, UsageError
+from rlfactory_core.errors import MissingExtraError, TrainingError, UsageError
 
 
 def command_that(action: object) -> click.Command:
@@ -67,6 +68,16 @@ def test_anything_else_is_refused(word: str) -> None:
         task_options([word])
 
 
+def install_waver(site: Path, registered: str, distribution: str = "waver") -> None:
+    """A plugin that registers this command."""
+    hook = f"@hookimpl\ndef rlfactory_commands(register):\n    register({registered})\n"
+    (site / "waver_plugin.py").write_text(f"import click\nfrom rlfactory_core import hookimpl\n\n{hook}")
+    info = site / "waver-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[rlfactory]\nwaver = waver_plugin\n")
+
+
 def test_help_names_the_plugins_whose_commands_there_may_be(
     install: Callable[..., Path], rlfactory: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
@@ -91,12 +102,33 @@ def test_help_names_the_plugins_whose_commands_there_may_be(
 def test_a_plugins_command_that_cannot_be_called_is_explained(
     tmp_path: Path, rlfactory: Callable[..., subprocess.CompletedProcess[str]], registered: str, message: str
 ) -> None:
-    hook = f"@hookimpl\ndef rlfactory_commands(register):\n    register({registered})\n"
-    (tmp_path / "waver_plugin.py").write_text(f"import click\nfrom rlfactory_core import hookimpl\n\n{hook}")
-    (tmp_path / "waver-1.0.dist-info").mkdir()
-    (tmp_path / "waver-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: waver\nVersion: 1.0\n")
-    (tmp_path / "waver-1.0.dist-info" / "entry_points.txt").write_text("[rlfactory]\nwaver = waver_plugin\n")
+    install_waver(tmp_path, registered)
     done = rlfactory("waver", site=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_command_in_a_plugin_that_is_not_installed_says_what_to_install() -> None:
+    missing = PluginCommand("no-such-plugin", "things check", "Check things.")
+    group = LazyGroup("things", lazy={"check": missing})
+    assert "check  Check things." in group.get_help(click.Context(group))
+    with pytest.raises(MissingExtraError) as raised:
+        group.main(["check"], standalone_mode=False)
+    assert str(raised.value) == (
+        "`rlfactory things check` is in the plugin rlfactory-no-such-plugin, which is not installed: "
+        "python -m pip install rlfactory-no-such-plugin"
+    )
+
+
+def test_a_command_of_rlfactory_in_a_plugin_is_found_under_its_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install_waver(tmp_path, "'things wave', lambda: click.Command('wave', callback=lambda: 'waved')", "rlfactory-waver")
+    monkeypatch.syspath_prepend(tmp_path)
+    group = LazyGroup("things", lazy={"wave": PluginCommand("waver", "things wave", "Wave.")})
+    assert group.main(["wave"], standalone_mode=False) == "waved"
+    main = cli_main.MainGroup("rlfactory", lazy={"wave": PluginCommand("waver", "wave", "Wave.")})
+    listed = main.get_help(click.Context(main))
+    assert "wave  Wave." in listed
+    assert "waver" not in listed

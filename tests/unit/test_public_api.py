@@ -5,10 +5,14 @@ from __future__ import annotations
 import ast
 import difflib
 import re
+import tomllib
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 from public_api import ROOT, SNAPSHOT, api_text, public_modules
+
+from rlfactory_core.version import __version__
 
 CHANGED = """The public API is not the one in tests/unit/public_api.txt:
 
@@ -61,10 +65,10 @@ def test_what_examples_and_templates_import_is_public() -> None:
     assert private == []
 
 
-@pytest.mark.parametrize("plugin", ["search", "nl2sql", "judge", "interpreter"])
-def test_our_plugins_import_public_names_only(plugin: str) -> None:
+@pytest.mark.parametrize("folder", sorted((ROOT / "plugins").glob("rlfactory-*")), ids=lambda folder: folder.name)
+def test_our_plugins_import_public_names_only_or_require_exactly_this_release(folder: Path) -> None:
     public = public_names()
-    package = ROOT / "plugins" / f"rlfactory-{plugin}" / f"rlfactory_{plugin}"
+    package = folder / folder.name.replace("-", "_")
     imported = [
         (path.relative_to(package), node.module, item.name)
         for path in package.rglob("*.py")
@@ -73,4 +77,8 @@ def test_our_plugins_import_public_names_only(plugin: str) -> None:
         for item in node.names
     ]
     assert imported
-    assert [f"{path}: {module}.{name}" for path, module, name in imported if (module, name) not in public] == []
+    project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    if f"rlfactory-core=={__version__}" in project["dependencies"]:
+        assert project["version"] == __version__
+    else:
+        assert [f"{path}: {module}.{name}" for path, module, name in imported if (module, name) not in public] == []
