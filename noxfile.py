@@ -312,7 +312,8 @@ def wheels(session: nox.Session) -> None:
     build(session)
     files = {path.name.split("-")[0]: str(path.resolve()) for path in Path("dist").glob("*.whl")}
     core = files.pop("rlfactory_core")
-    plugins = sorted(name.removeprefix("rlfactory_") for name in files)
+    declared = [nox.project.load_toml(f"{plugin}/pyproject.toml")["project"] for plugin in PLUGINS]
+    plugins = sorted(name for project in declared for name in project.get("entry-points", {}).get("rlfactory", {}))
     place = ENVIRONMENTS / "wheels"
     shutil.rmtree(place, ignore_errors=True)
     made(session, place, core)

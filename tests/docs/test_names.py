@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from documents import DOCUMENTS, ROOT
 
-DOTTED = re.compile(r"\brlfactory_(?:core|search|nl2sql|judge|interpreter)(?:\.\w+)+")
+DOTTED = re.compile(r"\brlfactory_(?:core|search|nl2sql|judge|interpreter|environments)(?:\.\w+)+")
 FILE = re.compile(r"\brlfactory_core/[\w/]+(?:\.py)?")
 CURRENT = [path for path in DOCUMENTS if path.name != "CHANGELOG.md"]
 
