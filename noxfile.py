@@ -334,10 +334,11 @@ def wheels(session: nox.Session) -> None:
             "editables",
             *group("test"),
         )
+        checks = {}
         for name in plugins:
-            run_in(session, place, "rlfactory", "plugins", "info", name, silent=True)
-        # The interpreter has a tool, but no task that could be checked.
-        checks = {name: (place, ["rlfactory", "plugins", "check", name]) for name in plugins if name != "interpreter"}
+            info = json.loads(run_in(session, place, "rlfactory", "plugins", "info", name, "--json", silent=True))
+            if any(part["kind"] == "task" for part in info["gives"]):
+                checks[name] = (place, ["rlfactory", "plugins", "check", name])
         long = checks.pop("judge")  # it trains a model, on one core
         in_two(session, list(checks.values()))
         author(session, place, long)

@@ -27,7 +27,7 @@ COMMANDS = {
     "report": LazyCommand("rlfactory_core.cli.report:report", "Write a run's page of plots, at any time."),
     "trace": LazyCommand("rlfactory_core.cli.trace:trace", "Show a run's trajectories."),
     "play": LazyCommand("rlfactory_core.cli.play:play", "Talk to a model with a task's tools, and change its turns."),
-    "ui": LazyCommand("rlfactory_core.cli.serve_ui:ui", "Start runs, watch them and look into them, in the browser."),
+    "ui": PluginCommand("ui", "ui", "Start runs, watch them and look into them, in the browser."),
     "tools": LazyCommand("rlfactory_core.cli.tools:tools", "See a task's or MCP servers' tools, and call one by hand."),
     "samples": LazyCommand("rlfactory_core.cli.samples:samples", "See data and prompts, and score an answer."),
     "memory": LazyCommand("rlfactory_core.cli.memory:memory", "Estimate the memory that a run needs."),

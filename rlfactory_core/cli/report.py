@@ -28,7 +28,6 @@ def report(run: str, as_json: bool, trajectory: str | None) -> None:
     from rlfactory_core.reporting.report import plugin_sections, trajectory_sections, write_report
     from rlfactory_core.reporting.run_data import RunData
     from rlfactory_core.runner.resolving import find_parts, load_plugins, run_config
-    from rlfactory_core.web import trajectory_files
 
     folder, registry = RunFolder.open(run), Registry()
     data = folder.read_config()
@@ -39,7 +38,7 @@ def report(run: str, as_json: bool, trajectory: str | None) -> None:
         file, _, number = trajectory.rpartition("/")
         if not number.isdecimal():
             raise click.BadParameter(f"expected FILE/NUMBER, such as step-000010/0, got '{trajectory}'.")
-        _, stored = trajectory_files.trajectory(folder, file, int(number))
+        stored = folder.read_trajectory(file, int(number))
         _print(trajectory_sections(registry, stored.trajectory, data))
     elif as_json:
         _print(make(RunData.read(folder, pairs=0)) for make in makers)

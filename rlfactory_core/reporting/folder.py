@@ -239,11 +239,35 @@ class RunFolder:
             return
         with path.open(encoding="utf-8") as file:
             for number, line in enumerate(file, 1):
-                try:
-                    stored = StoredTrajectory.from_dict(json.loads(line))
-                except (ValueError, KeyError, TypeError) as error:
-                    raise DataError(f"{path}, line {number}: not a trajectory ({error})") from error
-                yield stored
+                yield _stored(line, f"{path}, line {number}")
+
+    def read_trajectory(self, name: str, number: int) -> StoredTrajectory:
+        """One trajectory.
+
+        Args:
+            name: of its file, such as ``step-000010``.
+            number: its place in the file, from 0.
+
+        Raises:
+            UsageError: there is no such file or trajectory.
+            DataError: it cannot be read.
+        """
+        path = self.trajectory_file(name)
+        if path.parent != self.trajectories or not path.is_file():
+            raise UsageError(f"{self.name} has no trajectories called '{name}'.")
+        count = 0
+        with path.open(encoding="utf-8") as file:
+            for count, line in enumerate(file, 1):
+                if count > number:
+                    return _stored(line, f"{path}, line {count}")
+        raise UsageError(f"{name} has {count} trajectories; there is no number {number}.")
+
+
+def _stored(line: str, place: str) -> StoredTrajectory:
+    try:
+        return StoredTrajectory.from_dict(json.loads(line))
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{place}: not a trajectory ({error})") from error
 
 
 def write_atomic(path: Path, text: str) -> None:

@@ -19,7 +19,7 @@ import pytest
 from caches import own_cache
 from runs import wait_for_no_process_of
 
-pytest.importorskip("starlette", reason="needs rlfactory-core[ui]")
+pytest.importorskip("rlfactory_ui", reason="needs rlfactory-core[ui]")
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright")
 
 WAIT_MS = 300_000

@@ -1,8 +1,7 @@
-"""``rlfactory play``: with a checkpoint of the embedded engine, with a server, and from the page."""
+"""``rlfactory play``: with a checkpoint of the embedded engine and with a server."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import subprocess
 import sys
@@ -12,10 +11,7 @@ from typing import Any
 import pytest
 from fake_openai import serve
 from runs import TINY_TASK
-from talked_task import PLUGIN, oracle, run_of_it
-
-from rlfactory_core.errors import UsageError
-from rlfactory_core.web.players import KEPT, Players, kept
+from talked_task import PLUGIN, oracle
 
 
 def played(folder: Path, *words: str, stdin: str) -> subprocess.CompletedProcess[str]:
@@ -64,27 +60,3 @@ def test_a_run_and_a_model_are_one_too_many(tmp_path: Path) -> None:
     done = played(tmp_path, "one", "--model", "other", stdin="")
     assert done.returncode == 2
     assert "Got the run one and --model other" in done.stderr
-
-
-def test_the_page_keeps_a_process_and_what_was_said(tmp_path: Path) -> None:
-    """A second server, after the first one has ended, shows the same and goes on."""
-    run = run_of_it(tmp_path, "run")
-
-    async def talk(*orders: dict[str, Any]) -> list[dict[str, Any]]:
-        players = Players()
-        try:
-            return [await players.order(run, ["--api", server.url], each) for each in orders]
-        finally:
-            await players.close()
-
-    with serve(oracle) as server:
-        (_, last) = asyncio.run(talk({"do": "step"}, {"do": "step"}))
-        assert last["stop"] == "final_answer"
-        assert kept(run) is not None
-        (again,) = asyncio.run(talk({"do": "show"}))
-        assert [turn["text"] for turn in again["turns"]] == [turn["text"] for turn in last["turns"]]
-        assert again["reward"] == 1.0
-    with pytest.raises(UsageError, match=r"127\.0\.0\.1"):
-        asyncio.run(talk({"do": "show"}))
-    (run / KEPT).write_text("damaged", encoding="utf-8")
-    assert kept(run) is None

@@ -10,9 +10,9 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from rlfactory_core.errors import UsageError
-from rlfactory_core.web.access import FILES
-from rlfactory_core.web.pages import site_of
-from rlfactory_core.web.processes import LAUNCHES
+from rlfactory_ui.access import FILES
+from rlfactory_ui.pages import site_of
+from rlfactory_ui.processes import LAUNCHES
 
 _KINDS = (".jsonl", ".parquet")
 

@@ -6,9 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-
-from rlfactory_core.web import metrics_file
-from rlfactory_core.web.metrics_file import KEPT, MetricsFile
+from rlfactory_ui import metrics_file
+from rlfactory_ui.metrics_file import KEPT, MetricsFile
 
 
 def line(step: int, **more: float) -> str:

@@ -14,10 +14,10 @@ from starlette.routing import Route
 
 from rlfactory_core.errors import UsageError
 from rlfactory_core.tools.mcp.config import read_servers
-from rlfactory_core.web import processes
-from rlfactory_core.web.pages import part, site_of
-from rlfactory_core.web.routes.draft import tool_words, words_of
-from rlfactory_core.web.routes.forms import Form, first, posted
+from rlfactory_ui import processes
+from rlfactory_ui.pages import part, site_of
+from rlfactory_ui.routes.draft import tool_words, words_of
+from rlfactory_ui.routes.forms import Form, first, posted
 
 START_S = 180.0  # for all MCP servers
 _SECRET = re.compile("key|token|secret|password|auth", re.IGNORECASE)

@@ -33,7 +33,7 @@ def ui(runs: Path, host: str, port: int, no_open: bool) -> None:
     address that other machines reach, a password is asked for (or read from RLFACTORY_UI_PASSWORD): whoever has it can
     start programs here.
     """
-    from rlfactory_core.web.serving import serve
+    from rlfactory_ui.serving import serve
 
     loopback = _is_loopback(host)
     password = None if loopback else _password(host)

@@ -9,9 +9,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from rlfactory_core.errors import UsageError
-from rlfactory_core.web.pages import page, part, site_of
-from rlfactory_core.web.players import kept
-from rlfactory_core.web.routes.forms import Form, first, posted
+from rlfactory_ui.pages import page, part, site_of
+from rlfactory_ui.players import kept
+from rlfactory_ui.routes.forms import Form, first, posted
 
 
 async def show(request: Request) -> Response:

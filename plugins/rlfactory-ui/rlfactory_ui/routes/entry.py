@@ -8,8 +8,8 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from rlfactory_core.web.pages import page, site_of
-from rlfactory_core.web.routes.forms import first, posted
+from rlfactory_ui.pages import page, site_of
+from rlfactory_ui.routes.forms import first, posted
 
 WRONG_S = 1.0  # before a wrong password is answered
 

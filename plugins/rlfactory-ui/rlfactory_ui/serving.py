@@ -8,8 +8,11 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
-from rlfactory_core.errors import MissingExtraError
-from rlfactory_core.web.access import Access
+import uvicorn
+
+from rlfactory_ui.access import Access
+from rlfactory_ui.app import create_app
+from rlfactory_ui.players import Players
 
 
 async def serve(
@@ -20,19 +23,7 @@ async def serve(
     Args:
         hosts: see `Access`.
         ready: called with a one-time token as soon as requests are answered.
-
-    Raises:
-        MissingExtraError: the extra ``ui`` is not installed.
     """
-    try:
-        import uvicorn
-
-        from rlfactory_core.web.app import create_app
-        from rlfactory_core.web.players import Players
-    except ImportError as error:
-        raise MissingExtraError(
-            "`rlfactory ui` needs a small web server: python -m pip install 'rlfactory-core[ui]'"
-        ) from error
     players = Players()
     access = Access(listener.getsockname()[1], hosts, password)
     config = uvicorn.Config(

@@ -22,11 +22,11 @@ from rlfactory_core.config.sections import (
     TrainConfig,
 )
 from rlfactory_core.errors import UsageError
-from rlfactory_core.web import processes
-from rlfactory_core.web.commands import Outcome
-from rlfactory_core.web.pages import page, part, site_of
-from rlfactory_core.web.routes.draft import Draft, Field, described, words_of
-from rlfactory_core.web.routes.forms import first, posted
+from rlfactory_ui import processes
+from rlfactory_ui.commands import Outcome
+from rlfactory_ui.pages import page, part, site_of
+from rlfactory_ui.routes.draft import Draft, Field, described, words_of
+from rlfactory_ui.routes.forms import first, posted
 
 CHECK_S = 600.0
 FIRST_KEYS: dict[str, tuple[type[Section], tuple[str, ...]]] = {  # the keys of the training that matter first

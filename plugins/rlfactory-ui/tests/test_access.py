@@ -5,13 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("starlette", reason="needs rlfactory-core[ui]")
+from rlfactory_ui.access import MAX_BODY, Access
+from rlfactory_ui.app import create_app
+from rlfactory_ui.routes import entry
 from starlette.testclient import TestClient
-
-from rlfactory_core.web.access import MAX_BODY, Access
-from rlfactory_core.web.app import create_app
-from rlfactory_core.web.routes import entry
 
 HOST = "127.0.0.1:8000"
 

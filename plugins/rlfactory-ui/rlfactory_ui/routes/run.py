@@ -13,10 +13,10 @@ from starlette.routing import Route
 from rlfactory_core.config.loading import dump_yaml
 from rlfactory_core.errors import UsageError
 from rlfactory_core.reporting.folder import RunFolder
-from rlfactory_core.web import processes
-from rlfactory_core.web.catalogue import State
-from rlfactory_core.web.pages import Site, page, part, site_of
-from rlfactory_core.web.routes.forms import first, posted
+from rlfactory_ui import processes
+from rlfactory_ui.catalogue import State
+from rlfactory_ui.pages import Site, page, part, site_of
+from rlfactory_ui.routes.forms import first, posted
 
 LOOK_S = 1.0  # between two looks at the files of a run
 _QUIET_S = 15.0  # after so long without news a line is sent, so that a closed connection is noticed

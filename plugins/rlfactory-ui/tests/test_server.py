@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 import pytest
 from reporting_examples import finished_run
 
-pytest.importorskip("starlette", reason="needs rlfactory-core[ui]")
 pytestmark = pytest.mark.slow
 
 WAIT_S = 60.0

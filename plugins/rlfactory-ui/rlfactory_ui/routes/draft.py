@@ -12,7 +12,7 @@ from typing import Literal, get_args, get_origin
 
 from rlfactory_core.config.sections import Section
 from rlfactory_core.errors import UsageError
-from rlfactory_core.web.routes.forms import Form, first
+from rlfactory_ui.routes.forms import Form, first
 
 # Options of the command, in the order of the page: the form's field and its name on the command line.
 OPTIONS = (

@@ -13,8 +13,8 @@ from rlfactory_core.errors import UsageError
 from rlfactory_core.reporting.charts import Chart, Line
 from rlfactory_core.reporting.progress import number_label
 from rlfactory_core.reporting.run_data import RunData
-from rlfactory_core.web import trajectory_files
-from rlfactory_core.web.pages import page, site_of
+from rlfactory_ui import trajectory_files
+from rlfactory_ui.pages import page, site_of
 
 MOST = 6  # runs: as many as there are colours
 _SHOWN = ("eval/{metric}", "{metric}", "reward", "tool_calls", "sampled_tokens", "entropy", "step_s")

@@ -11,7 +11,7 @@ from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.progress import number_label
 from rlfactory_core.reporting.report import Section, behaviour, learning, results, speed, update
 from rlfactory_core.reporting.run_data import RunData, scorers
-from rlfactory_core.web.metrics_file import MetricsFile, Row
+from rlfactory_ui.metrics_file import MetricsFile, Row
 
 _RATE_STEPS = 20  # of the last steps, for the time that is left
 _WARN_STEPS = 5  # so many steps in a row before a warning

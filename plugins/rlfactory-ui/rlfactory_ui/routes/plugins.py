@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from rlfactory_core.web.pages import page, site_of
+from rlfactory_ui.pages import page, site_of
 
 DOCTOR_S = 120.0
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 from reporting_examples import finished_run, write_run
+from rlfactory_ui import processes
+from rlfactory_ui.catalogue import Catalogue, State
 
 from rlfactory_core.errors import UsageError
 from rlfactory_core.reporting.folder import RunFolder
-from rlfactory_core.web import processes
-from rlfactory_core.web.catalogue import Catalogue, State
 
 
 def configured(root: Path, name: str, **facts: object) -> RunFolder:

@@ -16,7 +16,7 @@ import yaml
 from rlfactory_core.errors import UsageError
 from rlfactory_core.reporting.folder import RunFolder, write_atomic
 from rlfactory_core.reporting.run_data import eval_value, success_metric
-from rlfactory_core.web import processes
+from rlfactory_ui import processes
 
 NOTES = "ui.json"  # in a run's folder: the user's own tags and note
 _SCALAR = re.compile(r"^(plugin|engine|model|seed): (.+)$", re.MULTILINE)

@@ -11,11 +11,11 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from rlfactory_core.errors import RlfactoryError
-from rlfactory_core.web.access import Access, guarded
-from rlfactory_core.web.catalogue import Catalogue
-from rlfactory_core.web.pages import STATIC, Site, environment, page
-from rlfactory_core.web.players import Players
-from rlfactory_core.web.routes import (
+from rlfactory_ui.access import Access, guarded
+from rlfactory_ui.catalogue import Catalogue
+from rlfactory_ui.pages import STATIC, Site, environment, page
+from rlfactory_ui.players import Players
+from rlfactory_ui.routes import (
     compare,
     entry,
     play,

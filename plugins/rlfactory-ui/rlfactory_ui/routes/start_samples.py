@@ -9,9 +9,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from rlfactory_core.errors import UsageError
-from rlfactory_core.web.pages import part, site_of
-from rlfactory_core.web.routes.draft import sample_words
-from rlfactory_core.web.routes.forms import first, posted
+from rlfactory_ui.pages import part, site_of
+from rlfactory_ui.routes.draft import sample_words
+from rlfactory_ui.routes.forms import first, posted
 
 SECONDS = 300.0  # a task may make its data first
 

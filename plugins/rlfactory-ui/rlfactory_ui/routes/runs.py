@@ -10,9 +10,9 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from rlfactory_core.errors import UsageError
-from rlfactory_core.web.catalogue import RunEntry
-from rlfactory_core.web.pages import page, site_of
-from rlfactory_core.web.routes.forms import first, posted
+from rlfactory_ui.catalogue import RunEntry
+from rlfactory_ui.pages import page, site_of
+from rlfactory_ui.routes.forms import first, posted
 
 SORTS: dict[str, Callable[[RunEntry], Any]] = {
     "started": lambda run: -run.started,

@@ -11,11 +11,11 @@ from starlette.responses import HTMLResponse, Response
 
 from rlfactory_core.reporting.progress import count_text, seconds_text
 from rlfactory_core.reporting.report import page_environment
-from rlfactory_core.web.access import Access
-from rlfactory_core.web.catalogue import Catalogue
-from rlfactory_core.web.commands import Commands
-from rlfactory_core.web.live import LiveRun
-from rlfactory_core.web.players import Players
+from rlfactory_ui.access import Access
+from rlfactory_ui.catalogue import Catalogue
+from rlfactory_ui.commands import Commands
+from rlfactory_ui.live import LiveRun
+from rlfactory_ui.players import Players
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -74,6 +74,6 @@ def environment() -> Environment:
 
     base = page_environment()
     assert base.loader is not None
-    made = base.overlay(loader=ChoiceLoader([PackageLoader("rlfactory_core.web"), base.loader]))
+    made = base.overlay(loader=ChoiceLoader([PackageLoader("rlfactory_ui"), base.loader]))
     made.filters.update(base.filters, count=count_text, duration=seconds_text)
     return made

@@ -14,10 +14,10 @@ from rlfactory_core.algo.advantages import ADVANTAGES, group_advantages
 from rlfactory_core.errors import UsageError
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.trajectories import StoredTrajectory
-from rlfactory_core.web import trajectory_files
-from rlfactory_core.web.pages import page, part, site_of
-from rlfactory_core.web.tokens import TokenTexts, advantage_colour
-from rlfactory_core.web.trajectory_files import Filter, Line
+from rlfactory_ui import trajectory_files
+from rlfactory_ui.pages import page, part, site_of
+from rlfactory_ui.tokens import TokenTexts, advantage_colour
+from rlfactory_ui.trajectory_files import Filter, Line
 
 _LISTED = 500  # trajectories on one page
 _BESIDE = 16  # attempts side by side

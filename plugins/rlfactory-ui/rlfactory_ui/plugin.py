@@ -1,0 +1,13 @@
+"""What rlfactory finds under the entry point ``ui``; nothing heavy is imported here."""
+
+from __future__ import annotations
+
+from rlfactory_core import Lazy, hookimpl
+from rlfactory_core.hookspecs import Register
+
+RLFACTORY_API = ">=1.2,<2"
+
+
+@hookimpl
+def rlfactory_commands(register: Register) -> None:
+    register("ui", Lazy("rlfactory_ui.command:ui").load)

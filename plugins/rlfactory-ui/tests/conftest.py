@@ -1,0 +1,38 @@
+"""A finished run, a browser that is logged in, and a cache that is thrown away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from caches import own_cache
+from reporting_examples import finished_run
+from rlfactory_ui.access import Access
+from rlfactory_ui.app import create_app
+from starlette.testclient import TestClient
+from ui_pages import HOST
+
+from rlfactory_core.reporting.folder import RunFolder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with own_cache(tmp_path_factory) as cache:
+        yield cache
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    """A finished run called ``first``."""
+    folder = RunFolder(finished_run(tmp_path / "made").path.rename(tmp_path / "first"))
+    (tmp_path / "made").rmdir()
+    return folder
+
+
+@pytest.fixture
+def browser(folder: RunFolder) -> TestClient:
+    access = Access(8000, frozenset({HOST}))
+    browser = TestClient(create_app(folder.path.parent, access), f"http://{HOST}")
+    browser.get(f"/login?token={access.link()}")
+    return browser
