@@ -40,6 +40,7 @@ class Task:
     defaults: ClassVar[Mapping[str, Any]] = {}  # of the run's configuration, as nested plain data
     tiny_defaults: ClassVar[Mapping[str, Any]] = {}  # further defaults for a run with the task's own tiny model
     reward_bounds: tuple[float, float] | None = None  # of a trajectory's reward; None: the weighted bounds of scorers
+    has_solution: bool = True  # False: `solve` plays on without knowing how to win, and checks expect no reward of it
     injections: Sequence[str] = ()  # texts for ``plugins redteam``, with ``{answer}`` for a wrong answer
 
     config: Any  # an instance of the class's own Config

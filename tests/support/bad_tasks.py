@@ -296,6 +296,15 @@ class SolveRaises(Good):
         raise KeyError("no such step")
 
 
+class Unsolved(Good):
+    """Not solved by `solve`, and it says so."""
+
+    has_solution = False
+
+    def solve(self, sample: Sample, messages: Sequence[Message]) -> Message:
+        return Message("assistant", answer_text("perhaps"))
+
+
 class SolveLoops(Good):
     def solve(self, sample: Sample, messages: Sequence[Message]) -> Message:
         return super().solve(sample, messages[:1])
@@ -388,7 +397,18 @@ TASKS: tuple[type[Good], ...] = (
         EvalInTrain,
         SameIds,
     ),
-    *(Exits, SharedState, PaysSteps, SchemaLeak, EnvRaises, EnvHidesFaults, EnvSpeaks, SolveRaises, SolveLoops),
+    *(
+        Exits,
+        SharedState,
+        PaysSteps,
+        SchemaLeak,
+        EnvRaises,
+        EnvHidesFaults,
+        EnvSpeaks,
+        SolveRaises,
+        SolveLoops,
+        Unsolved,
+    ),
     *(Blocks, BlocksLoop, OpenRaises, CloseHangs, CloseBlocks, SecondCloseRaises, CloseNeedsOpen),
     *(LeavesProcess, LeavesFile, LeavesTask, SwallowsCancellation),
 )

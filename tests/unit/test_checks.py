@@ -15,11 +15,13 @@ from jsonschema import Draft202012Validator
 
 from rlfactory_core import Sample
 from rlfactory_core.errors import UsageError
+from rlfactory_core.testing import TaskBench
 from rlfactory_core.testing.checks import run_check, run_checks
 from rlfactory_core.testing.checks.context import CheckContext, CheckOptions
 from rlfactory_core.testing.checks.leakage import leaks
 from rlfactory_core.testing.checks.splits import disjoint
 from rlfactory_core.testing.examples import example_arguments
+from rlfactory_core.testing.redteam import run_redteam
 from rlfactory_core.types import ToolSpec
 
 PLUGIN = str(Path(__file__).parents[1] / "support" / "bad_tasks.py")
@@ -51,6 +53,19 @@ def test_a_tool_that_nothing_describes_is_told() -> None:
     assert told.evidence[0].startswith("the tools' schemas: the model is not told of look what it does")
     with CheckContext(PLUGIN) as context:
         assert not any("is not told" in text for text in run_check("leakage", context).evidence)
+
+
+def test_no_reward_is_expected_of_a_task_without_a_solution() -> None:
+    with CheckContext(PLUGIN, ["task.bad=unsolved"]) as context:
+        oracle, floor = run_check("oracle", context), run_check("floor", context)
+    assert oracle.passed
+    assert "its solve() is no solution" in oracle.evidence[0]
+    assert floor.passed is None
+    with (
+        pytest.raises(UsageError, match="changes a right solution, and this task has none"),
+        TaskBench(PLUGIN, ["task.bad=unsolved"]) as bench,
+    ):
+        run_redteam(bench)
 
 
 def test_the_results_as_json(rlfactory: Run) -> None:

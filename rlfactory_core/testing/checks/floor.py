@@ -26,6 +26,8 @@ def check(context: CheckContext) -> Iterator[Evidence]:
     Luck is the lower bound of the reward, plus the share of correct guesses for a policy that guesses. In a task with
     two classes, half of the guesses are correct. Where rewards may be negative, as penalties, luck is at least 0.
     """
+    if not context.bench.task.has_solution:
+        raise DoesNotApply("the task says that its solve() is no solution")
     known = [each.reward for each in context.oracle() if not each.masked]
     if not known:
         raise DoesNotApply("there is no reward of the oracle to compare with")

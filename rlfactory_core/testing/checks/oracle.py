@@ -20,17 +20,24 @@ def check(context: CheckContext) -> Iterator[Evidence]:
             yield seen(f"{split}: no samples")
             continue
         played = context.oracle(split)
-        yield from _played_to_its_end(split, played)
+        yield from _masked(split, played)
+        if not context.bench.task.has_solution:
+            yield seen(f"{split}: the task says that its solve() is no solution, so its rewards are not judged")
+            continue
+        yield from _cut(split, played)
         yield from _rewarded(context, split, [each for each in played if not each.masked])
 
 
-def _played_to_its_end(split: str, played: list[Trajectory]) -> Iterator[Evidence]:
+def _masked(split: str, played: list[Trajectory]) -> Iterator[Evidence]:
     masked = [each for each in played if each.masked]
     if masked:
         yield wrong(
             f"{split}: {of(len(masked), len(played), 'episode')} of the oracle masked. Sample "
             f"'{masked[0].sample.id}': {masking_fault(masked[0])}"
         )
+
+
+def _cut(split: str, played: list[Trajectory]) -> Iterator[Evidence]:
     cut = [each for each in played if not ended_by_policy(each) and not each.masked]
     if cut:
         yield wrong(

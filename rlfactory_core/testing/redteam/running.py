@@ -50,10 +50,15 @@ def run_redteam(
         skip: names of mutations that are left out.
 
     Raises:
-        UsageError: there is no such mutation, or the task's oracle has no answer that can be changed.
+        UsageError: there is no such mutation, or the task has no solution with an answer that can be changed.
     """
     started, progress = time.perf_counter(), progress or NullProgress()
     mutations = _chosen(skip)
+    if not bench.task.has_solution:
+        raise UsageError(
+            "The red team changes a right solution, and this task has none: its solve() only plays on. Give it one; "
+            f"`rlfactory plugins info {bench.plugin}` shows the task's options."
+        )
     rows = bench.samples("train", samples)
     known, left_out = _known(bench, rows)
     materials = _with_wrong_answers(bench, known, seed)

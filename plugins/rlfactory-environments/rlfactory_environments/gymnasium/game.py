@@ -1,0 +1,62 @@
+"""What an episode needs of a game, whoever wrote it: texts in, texts out. The calls may block."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+
+class IllegalActionError(ValueError):
+    """The model's text is no action of the game, which has not moved; the message is for the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the player sees after a reset or a step."""
+
+    text: str
+    state: str = ""  # names the state, where the player sees all of it
+    reward: float = 0.0  # of the step
+    terminated: bool = False  # the game is over
+    truncated: bool = False  # a limit of the game's own has cut it
+    facts: Mapping[str, object] = field(default_factory=dict)  # for the trajectory's ``info``
+
+
+class Game(Protocol):
+    """One game, played once. An exception other than `IllegalActionError` is a fault of the game."""
+
+    def reset(self, seed: int) -> Seen:
+        """Begin; the text has the rules."""
+        ...
+
+    def step(self, said: str) -> Seen:
+        """
+        Raises:
+            IllegalActionError: the text is no action.
+        """
+        ...
+
+    def actions(self) -> tuple[str, ...]:
+        """Some texts that are actions now, as far as they are known."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class GameMaker(Protocol):
+    """Makes games of one kind."""
+
+    def check(self) -> None:
+        """
+        Raises:
+            UsageError: there is no such game here, or it cannot be played in text; the message says why.
+        """
+        ...
+
+    def make(self) -> Game: ...
+
+    @property
+    def reward_bounds(self) -> tuple[float, float]:
+        """Of an episode's reward; infinite where they are not known."""
+        ...

@@ -1,0 +1,130 @@
+"""The task ``gymnasium``: any environment of Gymnasium or TextArena that can be played in text."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from rlfactory_core import Message, Sample, Section, Task, ToolContext
+from rlfactory_core.config.sections import Natural, Positive
+from rlfactory_core.errors import ConfigError
+from rlfactory_core.protocols import Env, ToolManager
+from rlfactory_core.utils.threads import BlockingPool
+from rlfactory_environments.episodes import ENV_REWARDS, seed_samples
+from rlfactory_environments.gymnasium.env import GameEnv
+from rlfactory_environments.gymnasium.game import Game, GameMaker
+from rlfactory_environments.gymnasium.gym_game import GymGames
+from rlfactory_environments.gymnasium.textarena_game import PREFIX, TextArenaGames
+from rlfactory_environments.solver import Solver, load_solver
+
+
+class GymnasiumTask(Task):
+    """Plays one environment; each episode has an instance of its own, and samples differ by their seeds."""
+
+    class Config(Section):
+        """Which environment is played, and how."""
+
+        environment: str = ""
+        """Its id: as for gymnasium.make (FrozenLake-v1, or MODULE:ID for those of other packages), or TextArena/ID."""
+        arguments: dict[str, Any] = {}
+        """Of the environment's maker, such as {"is_slippery": false}."""
+        rules: str = ""
+        """What the model is told of the environment; by default its own description."""
+        system: str = ""
+        """A system message; by default there is none."""
+        action_names: str = ""
+        """Names of a discrete environment's actions, in their order, with commas between them."""
+        train_seeds: Positive = 512
+        eval_seeds: Positive = 64
+        deadline_s: float = Field(30.0, gt=0)
+        """For each call of the environment."""
+        illegal_actions: Natural = 2
+        """So many in a row are answered with what is legal; one more ends the episode."""
+        solver: str = ""
+        """A function that knows how to win, as MODULE:NAME or FILE.py:NAME; see docs/environments.md."""
+        reward_low: float | None = None
+        reward_high: float | None = None
+        """The bounds of an episode's reward, for `plugins check` and `plugins redteam`."""
+
+    config: Config
+    rewards = ENV_REWARDS
+    defaults: ClassVar[Mapping[str, Any]] = {"rollout": {"max_turns": 50}}
+
+    def __init__(self, config: Mapping[str, Any] | None = None, seed: int = 0) -> None:
+        super().__init__(config, seed)
+        self.has_solution = bool(self.config.solver)
+        self._pool = BlockingPool("environment")
+        self._checked = False
+
+    @cached_property
+    def games(self) -> GameMaker:
+        """
+        Raises:
+            ConfigError: no environment is named.
+            MissingExtraError: its package is not installed.
+        """
+        config = self.config
+        if not config.environment:
+            raise ConfigError("Name the environment: --environment FrozenLake-v1, or TextArena/FrozenLake-v0.")
+        if config.environment.startswith(PREFIX):
+            return TextArenaGames(config.environment.removeprefix(PREFIX), config.arguments, config.rules)
+        names = [name.strip() for name in config.action_names.split(",") if name.strip()]
+        return GymGames(config.environment, config.arguments, names, config.rules)
+
+    @cached_property
+    def solver(self) -> Solver | None:
+        """
+        Raises:
+            ConfigError: there is no such function.
+        """
+        return load_solver(self.config.solver) if self.config.solver else None
+
+    def samples(self, split: str) -> Iterable[Sample]:
+        count = self.config.eval_seeds if split == "eval" else self.config.train_seeds
+        return seed_samples(split, count, self.config.environment)
+
+    def check(self, samples: Sequence[Sample]) -> None:
+        if not self._checked:
+            self.games.check()
+            self._checked = True
+        low, high = self.games.reward_bounds
+        own = self.config
+        self.reward_bounds = (
+            low if own.reward_low is None else own.reward_low,
+            high if own.reward_high is None else own.reward_high,
+        )
+
+    async def close(self) -> None:
+        self._pool.close()
+
+    def make_env(self, sample: Sample, manager: ToolManager, context: ToolContext) -> Env:
+        config = self.config
+        return GameEnv(
+            sample,
+            self.games.make,
+            self._pool,
+            deadline_s=config.deadline_s,
+            illegal=config.illegal_actions,
+            system=config.system,
+        )
+
+    def solve(self, sample: Sample, messages: Sequence[Message]) -> Message:
+        """What the solver says; without one, a random action, so that a tiny model learns what actions look like."""
+        if self.solver is not None:
+            return self.solver(sample, messages)
+        turn = sum(message.role == "assistant" for message in messages)
+        rng = random.Random(f"{self.seed} {sample.id} {turn}")
+        return Message("assistant", rng.choice(self._known_actions))
+
+    @cached_property
+    def _known_actions(self) -> Sequence[str]:
+        game: Game = self.games.make()
+        try:
+            game.reset(1)
+            return game.actions()
+        finally:
+            game.close()

@@ -1,0 +1,146 @@
+"""TextArena's single-player games.
+
+A game draws from Python's global generator, at its reset and during its steps, so that games that are played at once
+would change each other. Here each game keeps that generator's state for itself, and one game moves at a time.
+"""
+
+from __future__ import annotations
+
+import importlib
+import random
+import re
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from rlfactory_core.errors import MissingExtraError, UsageError, nearest
+from rlfactory_environments.gymnasium.game import Game, Seen
+
+Value = TypeVar("Value")
+
+PREFIX = "TextArena/"
+_MOVING = threading.Lock()  # Python's generator is one for the process
+_MISSING = re.compile(r"Resource\W+(?:\d+m)?(\w+)")  # in NLTK's errors, with or without colours
+_BRACKETED = re.compile(r"\[([^\[\]\n]{1,40})\]")
+
+
+class TextArenaGames:
+    """Makes games of one id.
+
+    Args:
+        id: as for ``textarena.make``.
+        arguments: of the game.
+        rules: what the model is told before the game's own prompt.
+
+    Raises:
+        MissingExtraError: TextArena is not installed.
+    """
+
+    reward_bounds = (-1.0, 1.0)  # an illegal move may end a game with -1
+
+    def __init__(self, id: str, arguments: Mapping[str, Any], rules: str) -> None:  # noqa: A002
+        try:
+            self._arena = importlib.import_module("textarena")
+        except ModuleNotFoundError as error:
+            raise MissingExtraError(
+                "This needs TextArena: python -m pip install 'rlfactory-environments[textarena]'"
+            ) from error
+        self._id, self._arguments, self._rules = id, dict(arguments), rules
+
+    def check(self) -> None:
+        known = importlib.import_module("textarena.envs.registration").ENV_REGISTRY
+        if self._id not in known:
+            raise UsageError(f"TextArena has no game '{self._id}'. {nearest(self._id, known)}")
+        game = None
+        try:
+            game = self.make()
+            game.reset(1)
+        except LookupError as error:
+            missing = _MISSING.search(str(error))
+            raise UsageError(
+                f"TextArena's game '{self._id}' cannot be made here, because a resource of NLTK is missing: "
+                f"{missing[1] if missing else error!r:.200}. Get it: python -m nltk.downloader NAME"
+            ) from error
+        except AssertionError as error:
+            raise UsageError(
+                f"TextArena's game '{self._id}' is for several players ({error}), and TextArena has no opponents "
+                "but models of paid services. Single-player games can be trained; their list is in TextArena's "
+                "documentation."
+            ) from error
+        except Exception as error:  # the boundary to the game's code
+            raise UsageError(f"TextArena's game '{self._id}' cannot be made: {error!r:.300}") from error
+        finally:
+            if game is not None:
+                game.close()
+
+    def make(self) -> Game:
+        return TextArenaGame(self._arena.make(self._id, **self._arguments), self._rules)
+
+
+class TextArenaGame:
+    """One game for one player."""
+
+    def __init__(self, game: Any, rules: str) -> None:
+        self._game, self._rules = game, rules
+        self._generator: object = None  # the state of Python's generator after this game's last move
+        self._seen = self._text = ""
+
+    def reset(self, seed: int) -> Seen:
+        def begin() -> str:
+            random.seed(seed)
+            self._game.reset(num_players=1, seed=seed)
+            return self._observe()
+
+        self._text = self._seen = self._alone(begin)
+        return Seen("\n\n".join(filter(None, (self._rules, self._seen.strip()))))
+
+    def step(self, said: str) -> Seen:
+        def move() -> tuple[bool, str]:
+            done, _ = self._game.step(action=said)
+            return bool(done), "" if done else self._observe()
+
+        done, text = self._alone(move)
+        if done:
+            rewards, infos = self._game.close()
+            mine = (infos or {}).get(0, {})
+            reason, reward = str(mine.get("reason", "")), float((rewards or {}).get(0, 0.0))
+            facts = {"reason": reason, "invalid_move": bool(mine.get("invalid_move"))}
+            return Seen(reason, reward=reward, terminated=True, facts=facts)
+        # Most games show all that was ever said; the model has that already.
+        new = text[len(self._seen) :] if text.startswith(self._seen) else text
+        self._seen, self._text = text, new
+        return Seen(self._without_echo(new, said).strip())
+
+    def actions(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(f"[{each}]" for each in _BRACKETED.findall(self._text) if each != "GAME")) or (
+            "[1]",
+        )
+
+    def close(self) -> None:
+        """A game holds nothing."""
+
+    def _observe(self) -> str:
+        _, observation = self._game.get_observation()
+        if isinstance(observation, str):
+            return observation
+        return "\n".join(str(message) for _, message, *_ in observation)  # of a game without wrappers
+
+    def _without_echo(self, text: str, said: str) -> str:
+        """The text without the player's own move, which a game's log repeats."""
+        lines = text.lstrip("\n")
+        name = self._game.state.role_mapping.get(0, "Player 0")
+        for move in (said, f"[{said}]"):
+            lines = lines.removeprefix(f"[{name}] {move}\n")
+        return lines
+
+    def _alone(self, work: Callable[[], Value]) -> Value:
+        """Run it with this game's state of Python's generator; the process gets its own back."""
+        with _MOVING:
+            outside = random.getstate()
+            if self._generator is not None:
+                random.setstate(self._generator)  # type: ignore[arg-type]
+            try:
+                return work()
+            finally:
+                self._generator = random.getstate()
+                random.setstate(outside)

@@ -1,0 +1,1 @@
+"""Environments of the library verifiers: its own rollout plays them, and asks the model at our endpoint."""
