@@ -19,6 +19,7 @@ PYPROJECT = nox.project.load_toml("pyproject.toml")
 PLUGINS = sorted(str(path.parent) for path in Path("plugins").glob("*/pyproject.toml"))
 EXTRAS = {"plugins/rlfactory-search": "[dense]", "plugins/rlfactory-nl2sql": "[all]"}
 INTERPRETER, JUDGE, SEARCH = (f"plugins/rlfactory-{name}" for name in ("interpreter", "judge", "search"))
+GATEWAY = "plugins/rlfactory-agents"
 
 ENVIRONMENTS = Path(".nox").resolve()
 TOOLS = ENVIRONMENTS / "tools"  # uv, and torch as a wheel
@@ -126,7 +127,7 @@ def run_with_everything(
 def make_everything(session: nox.Session) -> None:
     """The shared environment."""
     groups = group("test", "optional", "types", "docs", "lint", "release", "benchmarks")
-    made(session, SHARED, TORCH, "-e", ".[local,agents,lora,mcp]", *editable(*PLUGINS), *groups)
+    made(session, SHARED, TORCH, "-e", ".[local,lora,mcp]", *editable(*PLUGINS), *groups)
 
 
 @nox.session
@@ -209,9 +210,17 @@ def minimums(session: nox.Session) -> None:
     """The oldest declared release of each base dependency still works."""
     oldest = [line.split(",")[0].replace(">=", "==") for line in PYPROJECT["project"]["dependencies"]]
     place = made(
-        session, ENVIRONMENTS / "oldest", TORCH, "-e", ".[local,agents]", "-e", INTERPRETER, *oldest, *group("test")
+        session,
+        ENVIRONMENTS / "oldest",
+        TORCH,
+        "-e",
+        ".[local]",
+        *editable(INTERPRETER, GATEWAY),
+        *oldest,
+        *group("test"),
     )
-    run_in(session, place, "pytest", "-q", *IN_TWO, "-m", "not slow", "tests/unit", *session.posargs)
+    tests = ("tests/unit", f"{GATEWAY}/tests")
+    run_in(session, place, "pytest", "-q", *IN_TWO, "-m", "not slow", *tests, *session.posargs)
 
 
 @nox.session
@@ -223,7 +232,7 @@ def pythons(session: nox.Session) -> None:
             continue
         plugins = [part for plugin in PLUGINS for part in ("-e", plugin)]
         place = ENVIRONMENTS / f"without-torch-{Path(python).name}"
-        made(session, place, "-e", ".[agents,mcp]", *plugins, *group("test"), python=found)
+        made(session, place, "-e", ".[mcp]", *plugins, *group("test"), python=found)
         run_in(session, place, "pytest", "-q", *IN_TWO, "-m", "not slow", "--ignore=tests/docs")
 
 
@@ -249,13 +258,13 @@ def mcp(session: nox.Session) -> None:
 def make_agents(session: nox.Session) -> Path:
     """The environment with the frameworks of agents."""
     frameworks = group("test", "agents")
-    return made(session, AGENTS, TORCH, "-e", ".[local,agents]", "-e", SEARCH, *frameworks)
+    return made(session, AGENTS, TORCH, "-e", ".[local]", "-e", GATEWAY, "-e", SEARCH, *frameworks)
 
 
 @nox.session
 def agents(session: nox.Session) -> None:
     """Agents of real frameworks, trained through the gateway."""
-    pytest = ("-q", *IN_TWO, "tests/integration/test_agent_frameworks.py")
+    pytest = ("-q", *IN_TWO, f"{GATEWAY}/tests/test_frameworks.py")
     run_in(session, make_agents(session), "pytest", *pytest, *session.posargs)
 
 
@@ -276,9 +285,9 @@ def browser(session: nox.Session) -> None:
 def make_verl(session: nox.Session) -> Path:
     """The environment of the verl engine on the CPU, installed by its doctor."""
     # The extra holds most of what the doctor installs below with pip, which takes minutes longer.
-    plugins = ("-e", SEARCH, "-e", JUDGE)
+    plugins = ("-e", SEARCH, "-e", JUDGE, "-e", GATEWAY)
     graphs = [line for line in group("agents") if line.startswith("lang")]  # for an agent of LangGraph
-    place = made(session, VERL, TORCH, "-e", ".[local,agents,mcp,verl-cpu]", *plugins, *group("test"), *graphs)
+    place = made(session, VERL, TORCH, "-e", ".[local,mcp,verl-cpu]", *plugins, *group("test"), *graphs)
     doctor = ("-m", "rlfactory_core", "doctor", "--engine", "verl", "--device", "cpu")
     run_in(session, place, "python", *doctor, "--install")
     run_in(session, place, "python", *doctor)

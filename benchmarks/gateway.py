@@ -30,11 +30,11 @@ from typing import Any
 os.environ |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 from machine import describe, finish, publish, sized
+from rlfactory_agents.conversation import Conversation
+from rlfactory_agents.server import Gateway
 
 from rlfactory_core.chat.qwen3 import Qwen3Format
-from rlfactory_core.gateway.conversation import Conversation
 from rlfactory_core.gateway.models import TokenModel
-from rlfactory_core.gateway.server import Gateway
 from rlfactory_core.rollout import Episode, RolloutLimits
 from rlfactory_core.testing.tokenizers import tiny_tokenizer
 from rlfactory_core.types import Message, Sample, SampledTokens, SamplingParams, ToolSpec
@@ -334,7 +334,7 @@ async def bytes_a_trajectory() -> float:
 
 
 async def _eight_turns(made: Conversation, number: int) -> None:
-    from rlfactory_core.gateway.exchange import ModelRequest
+    from rlfactory_agents.exchange import ModelRequest
 
     messages = [Message("system", "Answer with a place."), Message("user", f"Where is it? {number}")]
     for turn in range(TURNS):

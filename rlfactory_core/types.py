@@ -223,6 +223,9 @@ class Score:
     seconds: float = 0.0  # of scoring; scorers run in parallel, so the sum of latency_s may be larger
 
 
+BRANCH = "branch"  # `Turn.fork` of a row that begins with the ids of another row, up to an earlier turn
+
+
 @dataclass(frozen=True, slots=True)
 class Turn:
     """One turn: the ids that were appended to the context, the ids that the model sampled, and the tools' results."""

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from rlfactory_core.errors import MissingExtraError, PluginError, UsageError
-from rlfactory_core.plugins.discovery import discover, matching
+from rlfactory_core.errors import PluginError, UsageError
+from rlfactory_core.plugins.discovery import separate_plugin
 from rlfactory_core.plugins.lazy import Lazy
 
 
@@ -34,23 +34,13 @@ class PluginCommand:
     name: str  # as the plugin registers it: the words after ``rlfactory``, such as "plugins check"
     help: str
 
-    @property
-    def distribution(self) -> str:
-        return f"rlfactory-{self.plugin}"
-
     def load(self) -> click.Command:
         """
         Raises:
             MissingExtraError: the plugin is not installed.
             PluginError: as `plugin_command`.
         """
-        spec = f"{self.distribution}:{self.plugin}"
-        if not matching(discover(), spec):
-            raise MissingExtraError(
-                f"`rlfactory {self.name}` is in the plugin {self.distribution}, which is not installed: "
-                f"python -m pip install {self.distribution}"
-            )
-        return plugin_command(spec, self.name)
+        return plugin_command(separate_plugin(self.plugin, f"`rlfactory {self.name}`"), self.name)
 
 
 class LazyGroup(click.Group):

@@ -31,7 +31,7 @@ COMMANDS = {
     "tools": LazyCommand("rlfactory_core.cli.tools:tools", "See a task's or MCP servers' tools, and call one by hand."),
     "samples": LazyCommand("rlfactory_core.cli.samples:samples", "See data and prompts, and score an answer."),
     "memory": LazyCommand("rlfactory_core.cli.memory:memory", "Estimate the memory that a run needs."),
-    "agents": LazyCommand("rlfactory_core.cli.agents:agents", "Try an agent of your own before it is trained."),
+    "agents": PluginCommand("agents", "agents", "Try an agent of your own before it is trained."),
     "new": LazyCommand("rlfactory_core.cli.new:new", "Make a plugin of your own from a template."),
     "plugins": LazyCommand("rlfactory_core.cli.plugins:plugins", "List, describe and check the installed plugins."),
     "doctor": LazyCommand("rlfactory_core.cli.doctor:doctor", "Say what this machine and installation can do."),

@@ -1,6 +1,8 @@
-"""The endpoint through which an agent that is not ours plays a task: in any framework, in any language."""
+"""What an agent of the user's own gets and gives back, and the models that answer it.
 
-from rlfactory_core.gateway.agent import Agent, AgentError, AgentResult
-from rlfactory_core.gateway.server import Endpoint
+The plugin rlfactory-agents has the server and plays the attempts.
+"""
+
+from rlfactory_core.gateway.agent import Agent, AgentError, AgentResult, Endpoint
 
 __all__ = ["Agent", "AgentError", "AgentResult", "Endpoint"]

@@ -1,4 +1,4 @@
-"""What an agent is to the gateway, and what it gives back."""
+"""What an agent gets, the address of its model, and what it gives back."""
 
 from __future__ import annotations
 
@@ -7,9 +7,46 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
 
-from rlfactory_core.gateway.server import Endpoint
 from rlfactory_core.types import Sample
 from rlfactory_core.utils.text import to_text
+
+MODEL = "policy"  # the served model's name
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """The address of the model for one trajectory. The key names the trajectory, and is valid until it ends.
+
+    Args:
+        url: for SDKs of OpenAI's kind, such as ``http://127.0.0.1:40123/v1``.
+        key: the API key, a secret.
+        model: the model's name.
+    """
+
+    url: str
+    key: str
+    model: str = MODEL
+
+    @property
+    def anthropic_url(self) -> str:
+        """For SDKs of Anthropic's kind, which add ``/v1`` themselves."""
+        return self.url.removesuffix("/v1")
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables from which SDKs read an address and a key."""
+        return {
+            "OPENAI_BASE_URL": self.url,
+            "OPENAI_API_BASE": self.url,
+            "OPENAI_API_KEY": self.key,
+            "OPENAI_MODEL": self.model,
+            "ANTHROPIC_BASE_URL": self.anthropic_url,
+            "ANTHROPIC_API_KEY": self.key,
+            "ANTHROPIC_MODEL": self.model,
+            "NO_PROXY": "127.0.0.1,localhost",
+            "no_proxy": "127.0.0.1,localhost",
+        }
+
 
 Agent = Callable[[Sample, Endpoint], Awaitable[Any]]
 """Plays one attempt: asks the model at the endpoint, and returns what `AgentResult.of` reads."""

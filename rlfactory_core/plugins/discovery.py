@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 
-from rlfactory_core.errors import PluginConflictError, PluginError, nearest
+from rlfactory_core.errors import MissingExtraError, PluginConflictError, PluginError, nearest
 
 GROUP = "rlfactory"
 DISABLE_VARIABLE = "RLFACTORY_DISABLE_PLUGINS"
@@ -77,6 +77,23 @@ def matching(entries: Sequence[PluginEntry], spec: str) -> list[PluginEntry]:
     """The plugins that ``NAME`` or ``DISTRIBUTION:NAME`` can mean, including disabled ones."""
     distribution, _, name = spec.rpartition(":")
     return [entry for entry in entries if entry.name == name and is_from(entry, distribution)]
+
+
+def separate_plugin(name: str, what: str) -> str:
+    """``rlfactory-NAME:NAME``, a plugin with a part of rlfactory itself, which is installed separately.
+
+    Args:
+        what: the part, as the beginning of a sentence.
+
+    Raises:
+        MissingExtraError: it is not installed.
+    """
+    distribution = f"rlfactory-{name}"
+    if not matching(discover(), f"{distribution}:{name}"):
+        raise MissingExtraError(
+            f"{what} is in the plugin {distribution}, which is not installed: python -m pip install {distribution}"
+        )
+    return f"{distribution}:{name}"
 
 
 def is_from(entry: PluginEntry, distribution: str) -> bool:

@@ -22,6 +22,7 @@ from rlfactory_core.protocols import RewardFactoryTraits
 from rlfactory_core.reporting.loggers import check_loggers
 from rlfactory_core.runner.judge import with_judge
 from rlfactory_core.runner.several import resolve_tasks
+from rlfactory_core.tasks.agents import agents_plugin, has_agent
 from rlfactory_core.tasks.generic import NAME as GENERIC
 from rlfactory_core.tasks.opening import task_parts
 from rlfactory_core.tasks.parts import TaskParts, make_task
@@ -253,7 +254,10 @@ def find_parts(registry: Registry, config: RunConfig, task: Task | None = None) 
     parts = task_parts(config, registry, task)
     registry.find(config.train.prompts, "prompt_sampler")
     prompt_shares(config)
-    for each in (part.config for part in parts.each()):
+    for part in parts.each():
+        each = part.config
+        if has_agent(part.task, each.agent):
+            registry.load(agents_plugin())
         registry.find(each.tools.manager, "tool_manager")
         if each.tools.mcp is not None:
             _check_servers(each.tools.mcp)

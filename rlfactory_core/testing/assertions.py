@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
-from rlfactory_core.gateway.rows import BRANCH
-from rlfactory_core.types import Message, StopReason, ToolCall, Trajectory, Turn
+from rlfactory_core.types import BRANCH, Message, StopReason, ToolCall, Trajectory, Turn
 
 _WIDTH = 160  # characters of a message that are shown
 

@@ -10,6 +10,8 @@ import pytest
 from mcp_runs import trajectories
 from runs import finish, metrics, start, summary
 
+from rlfactory_core.reporting.folder import RunFolder
+
 pytest_plugins = ("runs",)
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("nothing_left")]
 
@@ -51,6 +53,7 @@ def test_a_packaged_agent_learns_without_a_model(tmp_path: Path) -> None:
     assert outcome.code == 0, outcome.out
     rewards = [row["reward"] for row in metrics(run)]
     assert sum(rewards[-3:]) > sum(rewards[:3]) + 0.2, rewards
+    assert "rlfactory-agents:agents" in RunFolder(run).read_plugins_lock()  # workers compare its files
     found = summary(run)["eval"]
     assert found["after"]["sampled/exact_match"] > found["before"]["sampled/exact_match"]
     verified = finish(start("trace", run, "--verify"), LIMIT_S)

@@ -13,6 +13,7 @@ from rlfactory_core.cli import main as cli_main
 from rlfactory_core.cli.commands import LazyGroup, PluginCommand
 from rlfactory_core.cli.options import task_options
 from rlfactory_core.errors import MissingExtraError, TrainingError, UsageError
+from rlfactory_core.plugins import discovery
 
 
 def command_that(action: object) -> click.Command:
@@ -119,6 +120,17 @@ def test_a_command_in_a_plugin_that_is_not_installed_says_what_to_install() -> N
         "`rlfactory things check` is in the plugin rlfactory-no-such-plugin, which is not installed: "
         "python -m pip install rlfactory-no-such-plugin"
     )
+
+
+def test_an_agent_without_the_plugin_that_plays_it_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(discovery, "entry_points", lambda group: ())
+    data = tmp_path / "data.jsonl"
+    data.write_text('{"prompt": "Who?", "answer": "him"}\n')
+    options = ("--data", str(data), "--reward", "exact_match", "--api", "http://127.0.0.1:9/v1", "--model", "x")
+    assert cli_main.invoke(["eval", "--agent", "cat", *options]) == 2
+    assert "is not installed: python -m pip install rlfactory-agents\n" in capsys.readouterr().err
 
 
 def test_a_command_of_rlfactory_in_a_plugin_is_found_under_its_words(

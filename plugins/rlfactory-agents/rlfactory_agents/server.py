@@ -9,64 +9,29 @@ import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rlfactory_core.errors import MissingExtraError
-from rlfactory_core.gateway.conversation import Conversation
-from rlfactory_core.gateway.exchange import ModelAnswer, ModelRequest, RequestError
-from rlfactory_core.gateway.protocols.anthropic_messages import AnthropicMessages
-from rlfactory_core.gateway.protocols.base import Reply, WireFormat
-from rlfactory_core.gateway.protocols.chat_completions import ChatCompletions
-from rlfactory_core.gateway.protocols.responses import Responses
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from rlfactory_agents.conversation import Conversation
+from rlfactory_agents.exchange import ModelAnswer, ModelRequest, RequestError
+from rlfactory_agents.protocols.anthropic_messages import AnthropicMessages
+from rlfactory_agents.protocols.base import Reply, WireFormat
+from rlfactory_agents.protocols.chat_completions import ChatCompletions
+from rlfactory_agents.protocols.responses import Responses
+from rlfactory_core.gateway.agent import MODEL, Endpoint
 from rlfactory_core.utils.listening import listener
 
-if TYPE_CHECKING:
-    from starlette.requests import Request
-    from starlette.responses import Response
-
-MODEL = "policy"  # the served model's name
 FORMATS: Sequence[WireFormat] = (ChatCompletions(), Responses(), AnthropicMessages())
 MAX_BODY = 32 * 2**20  # bytes
 MAX_CONNECTIONS = 8192
 BODY_DEADLINE_S = 60.0
 _START_DEADLINE_S = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """The address of the model for one trajectory. The key names the trajectory, and is valid until it ends.
-
-    Args:
-        url: for SDKs of OpenAI's kind, such as ``http://127.0.0.1:40123/v1``.
-        key: the API key, a secret.
-        model: the model's name.
-    """
-
-    url: str
-    key: str
-    model: str = MODEL
-
-    @property
-    def anthropic_url(self) -> str:
-        """For SDKs of Anthropic's kind, which add ``/v1`` themselves."""
-        return self.url.removesuffix("/v1")
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """The variables from which SDKs read an address and a key."""
-        return {
-            "OPENAI_BASE_URL": self.url,
-            "OPENAI_API_BASE": self.url,
-            "OPENAI_API_KEY": self.key,
-            "OPENAI_MODEL": self.model,
-            "ANTHROPIC_BASE_URL": self.anthropic_url,
-            "ANTHROPIC_API_KEY": self.key,
-            "ANTHROPIC_MODEL": self.model,
-            "NO_PROXY": "127.0.0.1,localhost",
-            "no_proxy": "127.0.0.1,localhost",
-        }
 
 
 class Gateway:
@@ -80,14 +45,10 @@ class Gateway:
         self._serving: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Listen on a free port of the loopback; a second call does nothing.
-
-        Raises:
-            MissingExtraError: the server's packages are not installed.
-        """
+        """Listen on a free port of the loopback; a second call does nothing."""
         if self._serving is not None:
             return
-        uvicorn, application = _application(self._handle)
+        application = Starlette(routes=[Route("/{path:path}", self._handle, methods=["GET", "POST"])])
         listening = listener("127.0.0.1")
         config = uvicorn.Config(
             application,
@@ -130,8 +91,6 @@ class Gateway:
             del self._conversations[key]
 
     async def _handle(self, request: Request) -> Response:
-        from starlette.responses import JSONResponse, StreamingResponse
-
         form = next((each for each in FORMATS if request.url.path.endswith(each.path)), None)
         try:
             if request.method == "GET" and request.url.path.endswith("/models"):
@@ -207,15 +166,3 @@ async def _unless_gone(request: Request, conversation: Conversation, asked: Mode
 async def _disconnected(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
-
-
-def _application(handle: Any) -> tuple[Any, Any]:
-    try:
-        import uvicorn
-        from starlette.applications import Starlette
-        from starlette.routing import Route
-    except ImportError as error:
-        raise MissingExtraError(
-            "Training an agent of your own needs a small web server: python -m pip install 'rlfactory-core[agents]'"
-        ) from error
-    return uvicorn, Starlette(routes=[Route("/{path:path}", handle, methods=["GET", "POST"])])

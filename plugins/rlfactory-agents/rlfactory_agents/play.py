@@ -8,10 +8,10 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
+from rlfactory_agents.conversation import Conversation
+from rlfactory_agents.server import Gateway
 from rlfactory_core.gateway.agent import Agent, AgentError, AgentResult
-from rlfactory_core.gateway.conversation import Conversation
 from rlfactory_core.gateway.models import GatewayModel
-from rlfactory_core.gateway.server import Gateway
 from rlfactory_core.rollout import Episode
 from rlfactory_core.tools.attempt import error_line, is_infra_error
 from rlfactory_core.types import Fault, FaultKind, StopReason, Trajectory

@@ -15,17 +15,17 @@ from typing import Any
 
 import pytest
 from conversations import CHAT, LIMITS, RecordingSampler, check_exact, episode
+from rlfactory_agents.function import FunctionAgents
+from rlfactory_agents.play import play_agent
+from rlfactory_agents.program import ProgramAgents
+from rlfactory_agents.server import Gateway
 
-from rlfactory_core.gateway.function import FunctionAgents
 from rlfactory_core.gateway.models import TokenModel
-from rlfactory_core.gateway.play import play_agent
-from rlfactory_core.gateway.program import ProgramAgents
-from rlfactory_core.gateway.server import Gateway
 from rlfactory_core.rewards import exact_match
 from rlfactory_core.types import Sample, StopReason, Trajectory
 
 pytestmark = pytest.mark.skipif(find_spec("agents") is None, reason="`nox -s agents` installs the frameworks")
-PAGES = Path(__file__).parents[2] / "docs" / "agents"
+PAGES = Path(__file__).parents[3] / "docs" / "agents"
 FILE = re.compile(r"<!-- file: (\S+) -->\n```\w+\n(.*?)```", re.S)
 # By page; or with what the page says that works as well.
 AGENTS: dict[str, tuple[str, str] | None] = {

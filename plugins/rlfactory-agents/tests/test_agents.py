@@ -14,16 +14,17 @@ from typing import Any
 
 import httpx
 import pytest
-from conversations import CHAT, LIMITS, RecordingSampler, episode, user
+from agent_conversations import user
+from conversations import CHAT, LIMITS, RecordingSampler, episode
 from process_tree import is_running
+from rlfactory_agents.function import FunctionAgents
+from rlfactory_agents.play import play_agent
+from rlfactory_agents.program import MAX_OUTPUT, ProgramAgents
+from rlfactory_agents.server import Gateway
 
 from rlfactory_core.errors import BackendError, ConfigError
 from rlfactory_core.gateway import Endpoint
-from rlfactory_core.gateway.function import FunctionAgents
 from rlfactory_core.gateway.models import TokenModel
-from rlfactory_core.gateway.play import play_agent
-from rlfactory_core.gateway.program import MAX_OUTPUT, ProgramAgents
-from rlfactory_core.gateway.server import Gateway
 from rlfactory_core.rollout import RolloutLimits
 from rlfactory_core.types import FaultKind, Message, Sample, StopReason, Trajectory
 
@@ -324,10 +325,10 @@ def test_a_function_that_hangs_in_a_blocking_call_does_not_hold_the_program(tmp_
     code = """
         import asyncio, threading, types
         from conversations import CHAT, RecordingSampler, episode
-        from rlfactory_core.gateway.function import FunctionAgents
+        from rlfactory_agents.function import FunctionAgents
         from rlfactory_core.gateway.models import TokenModel
-        from rlfactory_core.gateway.play import play_agent
-        from rlfactory_core.gateway.server import Gateway
+        from rlfactory_agents.play import play_agent
+        from rlfactory_agents.server import Gateway
 
         async def play():
             gateway, agents = Gateway(), FunctionAgents(lambda sample, endpoint: threading.Event().wait())
@@ -341,7 +342,7 @@ def test_a_function_that_hangs_in_a_blocking_call_does_not_hold_the_program(tmp_
         """
     file = tmp_path / "hangs.py"
     file.write_text(textwrap.dedent(code))
-    support = Path(__file__).parents[1] / "support"
+    support = Path(__file__).parents[3] / "tests" / "support"
     path = os.pathsep.join([str(support), *sys.path])
     done = subprocess.run(
         [sys.executable, str(file)],

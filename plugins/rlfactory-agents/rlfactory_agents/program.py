@@ -24,8 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from rlfactory_core.errors import ConfigError
-from rlfactory_core.gateway.agent import AgentError, AgentResult
-from rlfactory_core.gateway.server import Endpoint
+from rlfactory_core.gateway import AgentError, AgentResult, Endpoint
 from rlfactory_core.types import Sample
 from rlfactory_core.utils.display import printable, shortened
 

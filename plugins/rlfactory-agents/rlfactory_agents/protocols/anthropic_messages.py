@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rlfactory_core.gateway.exchange import ModelAnswer, ModelRequest, RequestError
-from rlfactory_core.gateway.protocols.base import (
+from rlfactory_agents.exchange import ModelAnswer, ModelRequest, RequestError
+from rlfactory_agents.protocols.base import (
     Reply,
     event,
     named_results,

@@ -9,13 +9,13 @@ from typing import Any
 import httpx
 import pytest
 from conversations import LIMITS, RecordingSampler, calling
+from rlfactory_agents.function import FunctionAgents
+from rlfactory_agents.play import play_agent
+from rlfactory_agents.server import Gateway
 
 from rlfactory_core.chat.qwen3 import Qwen3Format
 from rlfactory_core.gateway import Endpoint
-from rlfactory_core.gateway.function import FunctionAgents
 from rlfactory_core.gateway.models import TokenModel
-from rlfactory_core.gateway.play import play_agent
-from rlfactory_core.gateway.server import Gateway
 from rlfactory_core.protocols import ChatFormat, Env
 from rlfactory_core.rewards.scorers import ExactMatch
 from rlfactory_core.rollout import Episode, ToolEnv, rollout

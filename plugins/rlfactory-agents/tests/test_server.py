@@ -11,12 +11,14 @@ from typing import Any
 
 import httpx
 import pytest
-from conversations import CHAT, SEARCH, RecordingSampler, calling, episode, user
+from agent_conversations import user
+from conversations import CHAT, SEARCH, RecordingSampler, calling, episode
+from rlfactory_agents import server
+from rlfactory_agents.conversation import Conversation
+from rlfactory_agents.server import Gateway
 
-from rlfactory_core.gateway import Endpoint, server
-from rlfactory_core.gateway.conversation import Conversation
+from rlfactory_core.gateway import Endpoint
 from rlfactory_core.gateway.models import TokenModel
-from rlfactory_core.gateway.server import Gateway
 
 CHAT_PATH, RESPONSES_PATH, MESSAGES_PATH = "/chat/completions", "/responses", "/messages"
 THOUGHT_CALL = f"<think>\nhm\n</think>\n\nLet me look. {calling(query='é')}"

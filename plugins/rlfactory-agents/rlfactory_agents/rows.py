@@ -12,13 +12,12 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from rlfactory_core.types import Message, ToolSpec
+from rlfactory_core.types import BRANCH, Message, ToolSpec
 
 Key = tuple[object, ...]
 """What makes two messages the same."""
 
 REPEATED = "repeated_prompt"  # the same prompt again: a second attempt, or one of several answers
-BRANCH = "branch"  # the history of a row up to an earlier turn, with other messages after it
 CHANGED_TOOLS = "changed_tools"
 CUT_TURN = "cut_turn"  # the last answer has no end, because max_tokens cut it
 EDITED_HISTORY = "edited_history"  # the request begins like a row, and then differs

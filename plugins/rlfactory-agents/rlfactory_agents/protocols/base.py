@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from rlfactory_core.gateway.exchange import ModelAnswer, ModelRequest, RequestError
+from rlfactory_agents.exchange import ModelAnswer, ModelRequest, RequestError
 from rlfactory_core.types import Message, ToolCall, ToolSpec
 from rlfactory_core.utils.text import STRICT_JSON, clean
 

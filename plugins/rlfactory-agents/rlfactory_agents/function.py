@@ -14,8 +14,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
-from rlfactory_core.gateway.agent import AgentError
-from rlfactory_core.gateway.server import Endpoint
+from rlfactory_core.gateway import AgentError, Endpoint
 from rlfactory_core.types import Sample
 from rlfactory_core.utils.threads import BlockingPool
 

@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from rlfactory_agents.exchange import ModelAnswer, ModelRequest, RequestError
+from rlfactory_agents.rows import REPEATED, End, Key, Place, RowState, message_key, place, tools_key
 from rlfactory_core.errors import BackendError, ChatFormatError
-from rlfactory_core.gateway.exchange import ModelAnswer, ModelRequest, RequestError
 from rlfactory_core.gateway.models import GatewayModel, Sampled
-from rlfactory_core.gateway.rows import REPEATED, End, Key, Place, RowState, message_key, place, tools_key
 from rlfactory_core.rollout import Episode
 from rlfactory_core.types import Fault, FaultKind, Message, SamplingParams, StopReason, ToolCall, ToolSpec, Turn
 from rlfactory_core.utils.aio import gather_all

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rlfactory_core.clients.wire import REASONING_KEYS
-from rlfactory_core.gateway.exchange import ModelAnswer, ModelRequest, RequestError
-from rlfactory_core.gateway.protocols.base import (
+from rlfactory_agents.exchange import ModelAnswer, ModelRequest, RequestError
+from rlfactory_agents.protocols.base import (
     Reply,
     event,
     named_results,
@@ -19,6 +18,7 @@ from rlfactory_core.gateway.protocols.base import (
     texts,
     whole_number,
 )
+from rlfactory_core.clients.wire import REASONING_KEYS
 from rlfactory_core.types import Message, ToolCall, ToolSpec
 
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}

@@ -9,32 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conversations import (
-    CHAT,
-    LIMITS,
-    SEARCH,
-    Asked,
-    RecordingSampler,
-    calling,
-    check_exact,
-    episode,
-    result,
-    system,
-    user,
-    wire,
-)
+from agent_conversations import Asked, result, system, user, wire
+from conversations import CHAT, LIMITS, SEARCH, RecordingSampler, calling, check_exact, episode
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rlfactory_agents.conversation import MAX_ROWS, Conversation
+from rlfactory_agents.exchange import RequestError
+from rlfactory_agents.protocols.base import WireFormat
+from rlfactory_agents.server import FORMATS
 
-from rlfactory_core.gateway.conversation import MAX_ROWS, Conversation
-from rlfactory_core.gateway.exchange import RequestError
 from rlfactory_core.gateway.models import TokenModel
-from rlfactory_core.gateway.protocols.base import WireFormat
-from rlfactory_core.gateway.server import FORMATS
 from rlfactory_core.rollout import RolloutLimits
 from rlfactory_core.types import Row, StopReason
 
-RECORDED = Path(__file__).parents[1] / "data" / "agents"
+RECORDED = Path(__file__).parent / "recorded"
 
 
 def test_a_request_that_continues_appends_only_what_is_new() -> None:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from rlfactory_core.gateway.exchange import ModelAnswer, ModelRequest, RequestError
-from rlfactory_core.gateway.protocols.base import (
+from rlfactory_agents.exchange import ModelAnswer, ModelRequest, RequestError
+from rlfactory_agents.protocols.base import (
     Reply,
     event,
     named_results,
@@ -17,7 +17,7 @@ from rlfactory_core.gateway.protocols.base import (
     text_of,
     whole_number,
 )
-from rlfactory_core.gateway.protocols.chat_completions import ChatCompletions
+from rlfactory_agents.protocols.chat_completions import ChatCompletions
 from rlfactory_core.types import Message, ToolSpec
 
 _RUNS_OWN = ("temperature", "top_p", "text", "tool_choice", "parallel_tool_calls", "reasoning", "truncation")
