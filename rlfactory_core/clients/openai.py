@@ -27,7 +27,7 @@ __all__ = ["OpenAIClient"]
 KEY_VARIABLE, OPENAI_KEY_VARIABLE = "RLFACTORY_API_KEY", "OPENAI_API_KEY"  # the latter for OpenAI's servers alone
 
 _START_DEADLINE_S = 60.0  # a server that loads its model answers late
-_OF_A_START = ("created", "permission")
+_OF_A_START = ("created", "permission", "status")  # they change while the model stays the same
 _SEED_BITS = 0x7FFFFFFF  # some servers accept no larger seeds
 _PROBE = Message("user", "Hello")
 _PROBE_PARAMS = SamplingParams(max_tokens=16, temperature=0.0)
@@ -89,7 +89,7 @@ class OpenAIClient:
 
     @property
     def description(self) -> Mapping[str, Any]:
-        """What the server says of the model at ``/models``, without times of its start; empty if it cannot list it."""
+        """What the server says of the model at ``/models`` and does not change by itself; empty if it lists nothing."""
         return {key: value for key, value in self._listed.get(self.model, {}).items() if key not in _OF_A_START}
 
     async def open(self, tools: Sequence[ToolSpec] = (), *, probe: bool = True) -> None:
