@@ -130,7 +130,8 @@ class TextArenaGame:
         lines = text.lstrip("\n")
         name = self._game.state.role_mapping.get(0, "Player 0")
         for move in (said, f"[{said}]"):
-            lines = lines.removeprefix(f"[{name}] {move}\n")
+            for speaker in (name, "GAME"):  # some games log a move as if it were their own
+                lines = lines.removeprefix(f"[{speaker}] {move}\n")
         return lines
 
     def _alone(self, work: Callable[[], Value]) -> Value:

@@ -1,0 +1,154 @@
+"""The second interface of verifiers (``verifiers.v1``): task sets, harnesses, and environments that drive agents.
+
+``Env.run_episode`` is called as verifiers' own trainers call it, with our endpoint as the model's. A task set that
+brings no harness is played by `chat_harness`, which runs in this process; verifiers' own default gives the model a
+shell on this machine, and starts a process for each turn.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from rlfactory_core.errors import ConfigError, ToolUnavailableError
+from rlfactory_core.gateway import Endpoint
+from rlfactory_core.types import Message
+from rlfactory_environments.verifiers.environment import Played, Row
+from rlfactory_environments.verifiers.splits import held_out_rows
+
+HARNESS = "rlfactory_chat"
+"""The id of `chat_harness`, under which verifiers imports it."""
+_KEYS = "RLFACTORY_API_KEY_"  # of variables of this process; verifiers hides what is named so from its programs
+
+
+class SecondEnvironment:
+    """A task set with its environment."""
+
+    has_group_rewards = False  # what judges several rollouts together is an environment of its own
+
+    def __init__(self, environment: Any) -> None:
+        self._environment = environment
+        self._tasks: dict[str, list[Any]] = {}
+        self._serving: contextlib.AbstractAsyncContextManager[Any] | None = None
+        weights = [
+            float(getattr(each, "_vf_weight", 1.0))
+            for each in vars(type(environment.taskset).task_type()).values()
+            if getattr(each, "reward", False)
+        ]
+        known = any(weights)
+        low, high = sum(min(0.0, weight) for weight in weights), sum(max(0.0, weight) for weight in weights)
+        self.reward_bounds = (low, high) if known else (-math.inf, math.inf)
+
+    @classmethod
+    def load(
+        cls, name: str, arguments: Mapping[str, Any], settings: Mapping[str, Any], max_turns: int | None
+    ) -> SecondEnvironment:
+        """
+        Raises:
+            ConfigError: several agents of the environment would be the model that is trained.
+        """
+        from verifiers.v1.configs.agent import AgentConfig
+        from verifiers.v1.utils.loaders import (
+            default_harness_id,
+            env_config_type,
+            load_environment,
+            resolve_env_config,
+        )
+
+        from rlfactory_environments.verifiers import chat_harness
+
+        sys.modules.setdefault(HARNESS, chat_harness)  # verifiers finds harnesses by the names of top-level modules
+        fields = env_config_type(name, str(settings.get("id", ""))).model_fields
+        roles = {role: each.default for role, each in fields.items() if isinstance(each.default, AgentConfig)}
+        wanted: dict[str, Any] = {**settings, "taskset": {"id": name, **arguments}}
+        own: dict[str, Any] = {"runtime": {"type": "subprocess"}}
+        if default_harness_id(name) == "bash":
+            own["harness"] = {"id": HARNESS}
+        for role in roles:
+            given = dict(wanted.get(role) or {})
+            wanted[role] = {**own, **({"max_turns": max_turns} if max_turns else {}), **given}
+        trained = [role for role, each in roles.items() if each.model is None and not wanted[role].get("model")]
+        if len(trained) > 1:
+            raise ConfigError(
+                f"The environment '{name}' has several agents ({', '.join(trained)}), and one model is trained. Give "
+                f'all but one a model of their own: --settings \'{{"{trained[-1]}": {{"model": …, "client": …}}}}\''
+            )
+        return cls(load_environment(resolve_env_config(wanted)))
+
+    def rows(self, train: int, held_out: int) -> Mapping[str, Sequence[Row]]:
+        self._tasks = held_out_rows(list(islice(self._environment.taskset, train + held_out)), train, held_out)
+        return {
+            split: [Row(number, _messages(task.data), _answer(task.data)) for number, task in enumerate(tasks)]
+            for split, tasks in self._tasks.items()
+        }
+
+    async def open(self) -> None:
+        self._serving = self._environment.serving()
+        await self._serving.__aenter__()
+
+    async def close(self) -> None:
+        serving, self._serving = self._serving, None
+        if serving is not None:
+            await serving.__aexit__(None, None, None)
+
+    async def play(self, split: str, number: int, endpoint: Endpoint) -> Played:
+        from verifiers.v1.clients import EvalClientConfig, ModelContext
+        from verifiers.v1.types import SamplingConfig
+
+        variable = f"{_KEYS}{endpoint.key}"
+        os.environ[variable] = endpoint.key  # verifiers reads a key from a variable only
+        try:
+            client = EvalClientConfig(base_url=endpoint.url, api_key_var=variable)
+            context = ModelContext(model=endpoint.model, client=client, sampling=SamplingConfig())
+            episode = await self._environment.run_episode(self._tasks[split][number], context)
+        finally:
+            del os.environ[variable]
+        return _played(episode)
+
+    async def score_group(self, states: Sequence[Any]) -> Sequence[Played]:
+        raise NotImplementedError("an environment of this interface scores each episode by itself")
+
+
+def _played(episode: Any) -> Played:
+    """
+    Raises:
+        ToolUnavailableError: the episode failed.
+    """
+    errors = [*episode.errors, *(error for trace in episode.traces for error in trace.errors)]
+    if not episode.ok:
+        said = f"{errors[0].type}: {errors[0].message}" if errors else "it gives no reason"
+        raise ToolUnavailableError(f"the environment failed: {said[:400]}")
+    traces = [trace for trace in episode.traces if trace.rewards] or episode.traces
+    components: dict[str, float] = {}
+    for trace in traces:
+        components.update({name: each.score for name, each in trace.rewards.items() if each is not None})
+        components.update({name: value for name, value in trace.metrics.items() if value is not None})
+    last = traces[-1]
+    words = next((each.message for each in reversed(last.nodes) if each.message.role == "assistant"), None)
+    reward = sum(trace.reward for trace in traces)
+    return Played(_text(words.content if words else None), float(reward), components, str(last.stop_condition or ""))
+
+
+def _messages(data: Any) -> tuple[Message, ...]:
+    system = (Message("system", data.system_prompt),) if data.system_prompt else ()
+    if isinstance(data.prompt, str) or data.prompt is None:
+        return (*system, Message("user", data.prompt or "(the environment opens the conversation)"))
+    roles = {"system": "system", "assistant": "assistant"}
+    told = (Message(roles.get(each.role, "user"), _text(each.content)) for each in data.prompt)  # type: ignore[arg-type]
+    return (*system, *told)
+
+
+def _answer(data: Any) -> str | None:
+    answer = getattr(data, "answer", None)
+    return answer if isinstance(answer, str) and answer else None
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, str) or content is None:
+        return content or ""
+    return "\n".join(getattr(part, "text", "") for part in content)
