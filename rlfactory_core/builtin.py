@@ -46,6 +46,9 @@ def rlfactory_reward_scorers(register: Register) -> None:
 def rlfactory_chat_formats(register: Register) -> None:
     # The first whose `matches` says so is chosen: the more special before the more general.
     chat = "rlfactory_core.chat"
+    register("kimi-k2", lazy.LazyChatFormat(f"{chat}.kimi:KimiFormat"))
+    register("lfm2", lazy.LazyChatFormat(f"{chat}.pythonic:Lfm2Format"))
+    register("pythonic", lazy.LazyChatFormat(f"{chat}.pythonic:PythonicFormat"))
     register("qwen3-coder", lazy.LazyChatFormat(f"{chat}.qwen3:Qwen3CoderFormat"))
     register("qwen2.5", lazy.LazyChatFormat(f"{chat}.qwen3:Qwen25Format"))
     register("qwen3", lazy.LazyChatFormat(f"{chat}.qwen3:Qwen3Format"))

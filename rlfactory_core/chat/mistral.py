@@ -21,8 +21,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from rlfactory_core.chat.parsers.json_calls import CallObject, read_call_object, read_object
-from rlfactory_core.chat.parsers.turn import MAX_CALLS, MalformedError, Syntax, Turn, is_name, read_turn, skip_space
+from rlfactory_core.chat.parsers.json_calls import add_calls, read_call_list, read_object
+from rlfactory_core.chat.parsers.turn import MalformedError, Syntax, Turn, is_name, read_turn, skip_space
 from rlfactory_core.chat.rendering import Entry
 from rlfactory_core.chat.template import TemplateFormat
 from rlfactory_core.types import Message, ToolCall, ToolSpec
@@ -100,7 +100,9 @@ def parse_mistral(text: str, tools: Sequence[ToolSpec] = (), *, thinking_open: b
 def _read(turn: Turn, start: int) -> int:
     begin = skip_space(turn.text, start)
     if turn.text.startswith("[", begin) and not turn.text.startswith("[ARGS]", begin):
-        return _read_list(turn, begin)
+        found = read_call_list(turn, begin)
+        add_calls(turn, found.calls)
+        return found.end
     head = _HEAD.match(turn.text, start)
     name = head.group(1) if head else ""
     if head is None or not is_name(name):
@@ -108,25 +110,6 @@ def _read(turn: Turn, start: int) -> int:
     arguments = read_object(turn.text, head.end(), name)
     turn.call(name, turn.text[arguments.start : arguments.end], arguments.value)
     return arguments.end
-
-
-def _read_list(turn: Turn, begin: int) -> int:
-    found: list[CallObject] = []
-    position = begin + 1
-    while turn.num_read + len(found) < MAX_CALLS:
-        call = read_call_object(turn.text, position)
-        found.append(call)
-        position = skip_space(turn.text, call.end)
-        if turn.text.startswith("]", position):
-            break
-        if not turn.text.startswith(",", position):
-            raise MalformedError("the list of calls is not valid JSON (expecting ',' or ']')", position)
-        position += 1
-    else:
-        raise MalformedError(f"a turn holds at most {MAX_CALLS} calls", position)
-    for call in found:
-        turn.call(call.name, call.arguments_text, call.arguments)
-    return position + 1
 
 
 _MISTRAL = Syntax(

@@ -66,6 +66,8 @@ class TemplateFormat:
     """The tokens that may end a sampled turn, beginning with the usual one; the tokenizer need not have them all."""
     past_ends: tuple[str, ...] = ()
     """Further tokens with which the template ends past turns."""
+    beside = True
+    """Whether the family's turns may hold text beside calls, if the template writes it."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast, thinking: bool = True) -> None:
         backend = getattr(tokenizer, "backend_tokenizer", None)
@@ -296,10 +298,12 @@ class TemplateFormat:
                 else:
                     entries.append({"role": "user", "content": content})
             elif message.tool_calls and not self.abilities.calls:
-                texts = [message.content] * bool(message.content) + [self.calls_text(message.tool_calls)]
+                texts = [message.content] * bool(message.content and self.beside) + [
+                    self.calls_text(message.tool_calls)
+                ]
                 entries.append(self.entry(replace(message, content="\n".join(texts), tool_calls=())))
             else:
-                left_out = message.tool_calls and not self.abilities.beside
+                left_out = message.tool_calls and not (self.beside and self.abilities.beside)
                 entries.append(self.entry(replace(message, content="") if left_out else message))
             previous = message.role
         return entries

@@ -96,6 +96,35 @@ MISTRAL = TokenizerKind(
     bos="<s>",
     eos="</s>",
 )
+KIMI = TokenizerKind(
+    ("[BOS]", "[EOS]", "<|im_end|>", "<|im_user|>", "<|im_assistant|>", "<|im_system|>", "<|im_middle|>"),
+    (
+        *("<think>", "</think>", "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
+        *("<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"),
+    ),
+    split=O200K_SPLIT,
+    bos="[BOS]",
+    eos="<|im_end|>",
+)
+LFM2 = TokenizerKind(
+    (
+        *("<|startoftext|>", "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|tool_list_start|>", "<|tool_list_end|>"),
+        *("<|tool_call_start|>", "<|tool_call_end|>", "<|tool_response_start|>", "<|tool_response_end|>"),
+    ),
+    ("<think>", "</think>"),
+    split=LLAMA_SPLIT,
+    bos="<|startoftext|>",
+    eos="<|im_end|>",
+)
+LLAMA4 = TokenizerKind(
+    (
+        *("<|begin_of_text|>", "<|end_of_text|>", "<|header_start|>", "<|header_end|>", "<|eom|>", "<|eot|>"),
+        *("<|python_start|>", "<|python_end|>"),
+    ),
+    split=O200K_SPLIT,
+    bos="<|begin_of_text|>",
+    eos="<|eot|>",
+)
 
 
 def add_tokens(core: Tokenizer, kind: TokenizerKind) -> None:
@@ -115,6 +144,9 @@ _KINDS = {
     "deepseek-v3": DEEPSEEK,
     "glm-4.5": GLM,
     "gpt-oss": GPT_OSS,
+    "kimi-k2": KIMI,
+    "lfm2": LFM2,
+    "pythonic": LLAMA4,
     "hermes": QWEN,
 }
 _LINES = "Who leads the company?\n\n  It is led by Ann Lee, since 1999.\r\n\n\n\t<answer>Ann</answer>\n" * 3

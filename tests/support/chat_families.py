@@ -8,7 +8,20 @@ from functools import cache
 from typing import Any
 
 from chat_templates import HERMES, MISTRAL_V3, PLAIN_CHATML
-from chat_tokenizers import DEEPSEEK, GLM, GPT_OSS, LLAMA, MISTRAL, QWEN, Kind, make_tokenizer, published
+from chat_tokenizers import (
+    DEEPSEEK,
+    GLM,
+    GPT_OSS,
+    KIMI,
+    LFM2,
+    LLAMA,
+    LLAMA4,
+    MISTRAL,
+    QWEN,
+    Kind,
+    make_tokenizer,
+    published,
+)
 
 from rlfactory_core.builtin import rlfactory_chat_formats
 from rlfactory_core.chat.select import choose_format
@@ -60,6 +73,7 @@ FAMILIES = (
         (
             *("qwen3_5_think", "qwen3_5_think_training", "qwen3_5_nothink", "qwen3_5_nothink_training"),
             *("qwen3_6", "qwen3_6_training", "qwen3_8", "qwen3_8_training", "nemotron_3_nano"),
+            *("nemotron_3_super", "nemotron_3_ultra", "nemotron_3_5_lightning"),
             "own_qwen3-coder",
         ),
     ),
@@ -72,6 +86,13 @@ FAMILIES = (
     ),
     Family("glm-4.5", GLM, ("own_glm-4.5", "glm4moe", "glm4moe_training")),
     Family("gpt-oss", GPT_OSS, ("own_gpt-oss", "gptoss", "gptoss_training")),
+    Family("kimi-k2", KIMI, ("own_kimi-k2",)),
+    Family(
+        "lfm2",
+        LFM2,
+        ("own_lfm2", "lfm2", "lfm2_training", "lfm2_v2", "lfm2_v2_training", "lfm2_2_5", "lfm2_2_5_v2", "lfm2_2_5_vl"),
+    ),
+    Family("pythonic", LLAMA4, ("own_pythonic",)),
     Family("hermes", QWEN, ("own_hermes", "qwen2_5_vl", "plain_chatml")),
 )
 TEMPLATES = [(family.name, template) for family in FAMILIES for template in family.templates]

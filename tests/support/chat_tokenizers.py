@@ -10,10 +10,36 @@ from typing import Any
 import pytest
 
 from rlfactory_core.chat.qwen3 import QWEN3_TEMPLATE
-from rlfactory_core.testing.tokenizers import DEEPSEEK, GLM, GPT_OSS, LLAMA, MISTRAL, QWEN, add_tokens, build_tokenizer
+from rlfactory_core.testing.tokenizers import (
+    DEEPSEEK,
+    GLM,
+    GPT_OSS,
+    KIMI,
+    LFM2,
+    LLAMA,
+    LLAMA4,
+    MISTRAL,
+    QWEN,
+    add_tokens,
+    build_tokenizer,
+)
 from rlfactory_core.testing.tokenizers import TokenizerKind as Kind
 
-__all__ = ["DEEPSEEK", "GLM", "GPT_OSS", "LLAMA", "MISTRAL", "QWEN", "Kind", "make_tokenizer", "published", "spaced"]
+__all__ = [
+    "DEEPSEEK",
+    "GLM",
+    "GPT_OSS",
+    "KIMI",
+    "LFM2",
+    "LLAMA",
+    "LLAMA4",
+    "MISTRAL",
+    "QWEN",
+    "Kind",
+    "make_tokenizer",
+    "published",
+    "spaced",
+]
 
 
 def published(name: str) -> str:

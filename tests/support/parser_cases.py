@@ -34,7 +34,7 @@ def read_cases() -> Iterator[Case]:
             row = json.loads(line)
             yield Case(
                 f"{path.stem}-{index}",
-                path.stem,
+                row["family"] if path.stem == "other" else path.stem,  # that file has several families
                 row["text"],
                 tuple(ToolSpec(tool["name"], "", tool.get("parameters") or {}) for tool in row["tools"] or ()),
                 row["expected_calls"],

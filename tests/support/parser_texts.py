@@ -12,9 +12,11 @@ from rlfactory_core.chat.deepseek import parse_deepseek
 from rlfactory_core.chat.glm import parse_glm
 from rlfactory_core.chat.gpt_oss import parse_harmony
 from rlfactory_core.chat.hermes import parse_fallback
+from rlfactory_core.chat.kimi import parse_kimi
 from rlfactory_core.chat.llama3 import parse_llama3
 from rlfactory_core.chat.mistral import parse_mistral
 from rlfactory_core.chat.parsers.hermes import parse_hermes
+from rlfactory_core.chat.parsers.pythonic import parse_lfm2, parse_pythonic
 from rlfactory_core.chat.parsers.qwen3_coder import parse_qwen3_coder
 from rlfactory_core.types import Message, ToolSpec
 
@@ -82,6 +84,19 @@ def _deepseek(name: str, value: str) -> str:
 def _harmony(name: str, value: str) -> str:
     header = f"<|start|>assistant<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>"
     return f'{header}{{"text": {value}}}<|call|>'
+
+
+def _kimi(name: str, value: str) -> str:
+    head = f"<|tool_call_begin|>functions.{name}:0<|tool_call_argument_begin|>"
+    return f'{head}{{"text": {value}}}<|tool_call_end|>'
+
+
+def _pythonic(name: str, value: str) -> str:
+    return f"<|python_start|>[{name}(text={value})]<|python_end|>"
+
+
+def _lfm2(name: str, value: str) -> str:
+    return f"<|tool_call_start|>[{name}(text={value})]<|tool_call_end|>"
 
 
 _TAGGED = ("<tool_call>", "</tool_call>", "<tool_call>\n")
@@ -157,6 +172,26 @@ SYNTAXES: Mapping[str, Syntax] = {
             "<|channel|>final<|message|>x<|end|>",
             "<|channel|>commentary to=functions.echo <|message|>{",
         ),
+    ),
+    "kimi": Syntax(
+        parse_kimi,
+        _kimi,
+        (
+            "<|tool_calls_section_begin|>",
+            "<|tool_call_begin|>",
+            "functions.echo:0",
+            "<|tool_call_argument_begin|>",
+            "<|tool_call_end|>",
+            "<|tool_calls_section_end|>",
+        ),
+    ),
+    "pythonic": Syntax(
+        parse_pythonic,
+        _pythonic,
+        ("<|python_start|>", "<|python_end|>", "[echo(", "echo(text=", "text='", "'", ")]", "),", "=", "[echo(a={'b':"),
+    ),
+    "lfm2": Syntax(
+        parse_lfm2, _lfm2, ("<|tool_call_start|>", "<|tool_call_end|>", "[echo(", "text='", "'", ")]", "[{", "),")
     ),
 }
 

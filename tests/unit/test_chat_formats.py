@@ -47,7 +47,7 @@ def test_a_turn_is_read_back(name: str, template_name: str, thinking: bool) -> N
         : max(1, chat.abilities.calls)
     ]
     thought = "hm" if chat.thinking else ""
-    talks = chat.abilities.beside and name not in ("gpt-oss", "llama3")  # the one makes it analysis, the other no call
+    talks = chat.beside and chat.abilities.beside and name not in ("gpt-oss", "llama3")  # analysis, and no call
     beside = "Let me see." if talks else ""
     turn = Message("assistant", beside, reasoning=thought, tool_calls=calls)
     ids = chat.encode(chat.written(turn))
@@ -216,3 +216,23 @@ def test_ids_that_are_no_tokens_do_not_make_parsing_raise() -> None:
         assert chat.parse([10**6, 5]).role == "assistant"
         assert chat.parse([]).content == ""
         assert chat.parse(chat.stop_token_ids).tool_calls == ()
+
+
+def test_kimi_keeps_the_ids_that_the_model_wrote() -> None:
+    chat = make_format("own_kimi-k2")
+    written = ("functions.search:7", "functions.search:7", "functions.search:8")
+    body = '<|tool_call_argument_begin|>{"query": "a"}<|tool_call_end|>'
+    text = "".join(f"<|tool_call_begin|>{id_}{body}" for id_ in written)
+    calls = chat.parse(chat.encode(f"{text}<|im_end|>"), [SEARCH]).tool_calls
+    assert [call.id for call in calls] == ["functions.search:7", "call_1", "functions.search:8"]
+    results = [Message("tool", "x", name="search", tool_call_id=call.id) for call in calls]
+    seen = chat.decode(chat.observation_ids(results))
+    assert [part.split("\n", 1)[0] for part in seen.split("## Return of ")[1:]] == [
+        *("functions.search:7", "functions.search:1", "functions.search:8")
+    ]
+
+
+def test_a_pythonic_template_that_loses_types_does_not_write_the_calls() -> None:
+    chat = make_format("own_pythonic")
+    turn = Message("assistant", "Said.", tool_calls=(call(0, "search", query='a "b"', top=3),))
+    assert chat.written(turn) == '[search(query="a \\"b\\"", top=3)]<|eot|>'

@@ -9,9 +9,11 @@ from rlfactory_core.chat.deepseek import parse_deepseek
 from rlfactory_core.chat.glm import parse_glm
 from rlfactory_core.chat.gpt_oss import parse_harmony
 from rlfactory_core.chat.hermes import parse_fallback
+from rlfactory_core.chat.kimi import parse_kimi
 from rlfactory_core.chat.llama3 import parse_llama3
 from rlfactory_core.chat.mistral import parse_mistral
 from rlfactory_core.chat.parsers.hermes import parse_hermes
+from rlfactory_core.chat.parsers.pythonic import parse_lfm2, parse_pythonic
 from rlfactory_core.chat.parsers.qwen3_coder import parse_qwen3_coder
 from rlfactory_core.types import Message
 
@@ -27,6 +29,9 @@ PARSERS = {
     "glm45": parse_glm,
     "glm47": parse_glm,
     "gpt_oss": parse_harmony,
+    "kimi_k2": parse_kimi,
+    "pythonic": parse_pythonic,
+    "lfm2": parse_lfm2,
 }
 # The peer of this file guesses the syntax from the text; a chat format knows its own.
 AUTO = {"auto-0": parse_mistral, "auto-5": parse_llama3, "auto-13": parse_llama3}
@@ -40,6 +45,10 @@ WRITTEN_BREAK = "a written-out \\n behind the name, and between tags, is text th
 REASONING_TAG = "a tag of no known family is content as it stands"
 BROKEN_WITHIN = "a broken call with a whole one inside is one error"
 LATER_TEXT = "text behind a call stays content"
+STRAY_END = "the tokens around all calls are left out of the content, wherever they stand"
+WITHIN_TEXT = "a bare list of calls within other text is content: it may be an example"
+BOTH_CALLS = "the source's streamed deltas merge both calls into one"
+HELD_BACK = "the source's streaming holds the bracket back"
 
 # What is found instead: (name, arguments or None for an error) of each call, and the content where it differs.
 DIFFERENT: dict[str, tuple[str, list[tuple[str, object]], str | None]] = {
@@ -49,6 +58,16 @@ DIFFERENT: dict[str, tuple[str, list[tuple[str, object]], str | None]] = {
     "glm47-20": (UNKNOWN_TOOL, [("nonexistent_function", {"param": "value"})], None),
     "llama3_mixed-10": (NO_OBJECT, [("inspect", None)], None),
     "llama3_mixed-11": (NO_OBJECT, [("inspect", None)], None),
+    "kimi_k2-0": (STRAY_END, [], 'invalid_tool:0<|tool_call_argument_begin|>{"city": "Paris"}<|tool_call_end|>'),
+    "other-4": (LATER_TEXT, [("get_weather", {"city": "Paris"}), ("search", {"query": "food"})], "Some text"),
+    "other-12": (UNKNOWN_TOOL, [("unknown_function", {"arg": "value"})], None),
+    "pythonic-6": (
+        WITHIN_TEXT,
+        [("get_weather", {"location": "Berlin"})],
+        "and [search(query='restaurants')]",
+    ),
+    "pythonic-11": (HELD_BACK, [], "Let's try this: ["),
+    "pythonic-20": (BOTH_CALLS, [("get_weather", {"location": "Tokyo", "data": [1, 2, 3]})] * 2, None),
     "mistral-11": (REFUSED, [("get_weather", None)], ""),
     "mistral-17": (REFUSED, [("func", None)], ""),
     # contested: our choice, where it is not the source's
@@ -67,6 +86,16 @@ DIFFERENT: dict[str, tuple[str, list[tuple[str, object]], str | None]] = {
     "glm47-3": (ESCAPED, [("todo_write", str)], None),
     "glm47-5": (ESCAPED, [("todo_write", str)], None),
     "glm47-19": (UNCLOSED, [("get_weather", None)], None),
+    "kimi_k2-2": (UNCLOSED, [("get_weather", None)], None),
+    "kimi_k2-4": (UNCLOSED, [("get_weather", {"city": "Paris"}), ("get_tourist_attractions", None)], None),
+    "pythonic-3": (
+        WITHIN_TEXT,
+        [],
+        "Here's a tool call: [get_weather(location='New York', unit='celsius')]",
+    ),
+    "pythonic-13": (WITHIN_TEXT, [], "Here's a call: [get_weather(location='Tokyo', data=[1, 2, 3])]"),
+    "pythonic-15": (WITHIN_TEXT, [], "Let me check the weather: [get_weather(location='Paris')]"),
+    "pythonic-19": (WITHIN_TEXT, [], "This is some text before [get_weather(location='London')]"),
     "gpt_oss-0": (LATER_TEXT, [("read_file", {"files": []})], "This text should be truncated."),
     "gpt_oss-1": (LATER_TEXT, [("read_file", {})], "This is normal text that should be ignored."),
 }

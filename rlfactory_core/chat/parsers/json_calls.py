@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from rlfactory_core.chat.parsers.turn import MalformedError, Text, is_name, skip_space
+from rlfactory_core.chat.parsers.turn import MAX_CALLS, MalformedError, Text, Turn, is_name, skip_space
 from rlfactory_core.types import ToolSpec
 from rlfactory_core.utils.json_types import JSON_TYPES
 from rlfactory_core.utils.text import STRICT_JSON
@@ -39,6 +39,14 @@ class CallObject:
     name: str
     arguments_text: str
     arguments: dict[str, Any]
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class CallList:
+    """Calls that stand in one list or block; ``end`` is where it ends in the text."""
+
+    calls: tuple[CallObject, ...]
     end: int
 
 
@@ -94,6 +102,35 @@ def read_call_object(text: str, start: int, arguments_keys: tuple[str, ...] = ("
     if not isinstance(written.value, dict):
         raise MalformedError(f'"{arguments_keys[0]}" is a JSON {kind(written.value)}, not an object', end, name)
     return CallObject(name, text[written.start : written.end], written.value, end)
+
+
+def read_call_list(turn: Turn, begin: int, read: Callable[[str, int], CallObject] = read_call_object) -> CallList:
+    """The calls of the list whose ``[`` is at ``begin``; they are not yet the turn's.
+
+    Args:
+        read: reads one call.
+
+    Raises:
+        MalformedError: the list is not closed, or has more calls than a turn may hold.
+    """
+    found: list[CallObject] = []
+    position = begin + 1
+    while turn.num_read + len(found) < MAX_CALLS:
+        call = read(turn.text, position)
+        found.append(call)
+        position = skip_space(turn.text, call.end)
+        if turn.text.startswith("]", position):
+            return CallList(tuple(found), position + 1)
+        if not turn.text.startswith(",", position):
+            raise MalformedError("the list of calls is not right (expecting ',' or ']')", position, call.name)
+        position += 1
+    raise MalformedError(f"a turn holds at most {MAX_CALLS} calls", position)
+
+
+def add_calls(turn: Turn, calls: Iterable[CallObject]) -> None:
+    """Make the calls the turn's."""
+    for call in calls:
+        turn.call(call.name, call.arguments_text, call.arguments)
 
 
 def _read_members(text: str, begin: int, members: dict[str, Value]) -> int:
