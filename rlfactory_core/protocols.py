@@ -124,7 +124,10 @@ class EnvStep:
 
 
 class Env(Protocol):
-    """One episode; an object is used once."""
+    """One episode; an object is used once.
+
+    A `BackendError` of `start` or `step` is an infra fault: it ends the episode, which is played again or masked.
+    """
 
     async def start(self) -> EnvStart: ...
 

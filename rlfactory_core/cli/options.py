@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,8 +25,8 @@ _NUMBER = re.compile(r"-[\d.]")
 def task_options(args: Sequence[str], engine: Mapping[str, str] = {}) -> list[str]:
     """The words that a command does not know, as overrides.
 
-    ``--top-k 3`` and ``--top-k=3`` become ``task.top_k=3``, ``--verbose`` alone ``task.verbose=true``, and
-    ``train.lr=3e-4`` stays as it is.
+    ``--top-k 3`` and ``--top-k=3`` become ``task.top_k=3``, ``--verbose`` alone ``task.verbose=true``.
+    ``--url A --url B`` becomes a list, ``task.url=["A", "B"]``. ``train.lr=3e-4`` stays as it is.
 
     Args:
         engine: options of an engine, and the key that each sets.
@@ -33,7 +34,8 @@ def task_options(args: Sequence[str], engine: Mapping[str, str] = {}) -> list[st
     Raises:
         UsageError: anything else, such as a short option or a word without ``=``.
     """
-    words, found = list(args), []
+    words = list(args)
+    found: dict[str, list[str]] = {}  # by key, the values; a word with ``=`` stays whole
     while words:
         word = words.pop(0)
         option = _OPTION.fullmatch(word)
@@ -43,14 +45,19 @@ def task_options(args: Sequence[str], engine: Mapping[str, str] = {}) -> list[st
                 value = words.pop(0)
             if value is None and name in engine:
                 raise UsageError(f"{word} needs a value: it sets {engine[name]}.")
-            found.append(f"{engine.get(name, f'task.{name}')}={'true' if value is None else value}")
+            key = engine.get(name, f"task.{name}")
+            found.setdefault(key, []).append("true" if value is None else value)
         elif "=" in word and not word.startswith("-"):
-            found.append(word)
+            found.pop(word, None)  # the last one counts
+            found[word] = []
         else:
             raise UsageError(
                 f"Got '{word}'; expected an option of the task such as --top-k 3, or KEY=VALUE such as train.lr=3e-4."
             )
-    return found
+    return [
+        f"{key}={values[0] if len(values) == 1 else json.dumps(values)}" if values else key
+        for key, values in found.items()
+    ]
 
 
 @contextmanager

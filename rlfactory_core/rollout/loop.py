@@ -27,6 +27,7 @@ from rlfactory_core.types import (
     Sample,
     SamplingParams,
     StopReason,
+    ToolResult,
     ToolSpec,
     Trajectory,
     Turn,
@@ -154,6 +155,7 @@ async def play_episode(episode: Episode, speaker: Speaker) -> Trajectory:
     turns: list[Turn] = []
     faults: list[Fault] = []
     info: dict[str, Any] = {}
+    start, stop = EnvStart(()), StopReason.FAULT
     try:
         start = await ask_env(env, "start", EnvStart)
         info.update(start.info)
@@ -187,6 +189,8 @@ async def play_episode(episode: Episode, speaker: Speaker) -> Trajectory:
                 stop = StopReason.MAX_TURNS
                 break
             speaker.hear(step.messages)
+    except BackendError as error:  # of the environment's start
+        faults.append(Fault(FaultKind.INFRA, "env", str(error), 0))
     finally:
         try:
             await speaker.close()
@@ -333,7 +337,11 @@ async def _step(env: Env, turn: Turn, calls_left: int) -> EnvStep:
         return EnvStep(stop=StopReason.LENGTH)
     if calls_left < 0:
         return EnvStep(stop=StopReason.TOOL_BUDGET)
-    step = await ask_env(env, "step", EnvStep, turn.message)
+    try:
+        step = await ask_env(env, "step", EnvStep, turn.message)
+    except BackendError as error:
+        failed = ToolResult("", "env", "", FaultKind.INFRA, reason=str(error))
+        return EnvStep(stop=StopReason.FAULT, results=(failed,))
     if step.stop is None and not step.messages:
         raise PluginError(
             f"{type(env).__name__}.step returned an EnvStep with neither messages nor a stop; expected what the model "

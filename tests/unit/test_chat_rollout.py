@@ -13,6 +13,7 @@ import pytest
 from rlfactory_core.clients.base import Completion
 from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import BackendError
+from rlfactory_core.protocols import EnvStart, EnvStep
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.rollout import Episode, RolloutLimits, ToolEnv, chat_rollout, rollout, rollout_group
 from rlfactory_core.testing import ScriptedSampler, ToyChatFormat
@@ -138,6 +139,35 @@ def test_a_server_that_fails_masks_the_trajectory_and_keeps_what_was_said() -> N
     assert (trajectory.stop, trajectory.masked, len(trajectory.turns)) == (StopReason.FAULT, True, 1)
     (fault,) = trajectory.faults
     assert (fault.kind, fault.source, fault.message, fault.turn) == (FaultKind.INFRA, "model", "gone", 1)
+
+
+class Unready:
+    """An environment whose service is gone at one of its methods."""
+
+    def __init__(self, where: str) -> None:
+        self.where, self.closed = where, 0
+
+    async def start(self) -> EnvStart:
+        if self.where == "start":
+            raise BackendError("not there")
+        return EnvStart(SAMPLE.messages)
+
+    async def step(self, message: Message) -> EnvStep:
+        raise BackendError("not there")
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+@pytest.mark.parametrize(("where", "turns"), [("start", 0), ("step", 1)])
+def test_an_environment_whose_service_fails_masks_the_trajectory(where: str, turns: int) -> None:
+    env = Unready(where)
+    episode = Episode(SAMPLE, lambda sample, context: env, LIMITS, "s")
+    trajectory = asyncio.run(chat_rollout(episode, Scripted(ANSWER)))
+    assert (trajectory.stop, trajectory.masked, len(trajectory.turns)) == (StopReason.FAULT, True, turns)
+    (fault,) = trajectory.faults
+    assert (fault.kind, fault.source, fault.message, fault.turn) == (FaultKind.INFRA, "env", "not there", 0)
+    assert env.closed == 1
 
 
 def test_a_group_has_its_own_seeds() -> None:

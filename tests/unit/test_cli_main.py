@@ -55,6 +55,7 @@ def test_a_bug_of_ours_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> N
         (["train.lr=3e-4", "--seeded", "--k", "-1"], ["train.lr=3e-4", "task.seeded=true", "task.k=-1"]),
         (["--verbose"], ["task.verbose=true"]),
         (["--retriever.url=http://h/?a=b"], ["task.retriever.url=http://h/?a=b"]),
+        (["--url", "http://a", "--k=3", "--url=http://b"], ['task.url=["http://a", "http://b"]', "task.k=3"]),
         (["--text", ""], ["task.text="]),
         ([], []),
     ],

@@ -1,0 +1,141 @@
+"""One episode in an OpenEnv server's environment."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rlfactory_core.errors import BackendError, nearest
+from rlfactory_core.protocols import EnvStart, EnvStep
+from rlfactory_core.types import FaultKind, Message, StopReason, ToolCall, ToolResult, ToolSpec
+from rlfactory_environments.episodes import action_text, observation_text, refused_call, result_message
+from rlfactory_environments.openenv.actions import ActionForm
+from rlfactory_environments.openenv.messages import Observed, Refusal
+from rlfactory_environments.openenv.results import ToolAnswer, read_mcp_result, read_tool_observation
+from rlfactory_environments.openenv.servers import Lease, Servers
+
+_HIDDEN = ("metadata",)  # of an observation: notes for people, which may hold the answer
+_MOST_CHARS = 2_000  # of an error message
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeForm:
+    """What all episodes of a task share."""
+
+    actions: ActionForm
+    has_tools: bool  # whether the environment has tools by MCP
+    system: str = ""  # the system message
+    introduction: str = ""  # stands before the first observation
+    fields: tuple[str, ...] = ()  # of an observation that are shown; empty: all
+
+
+class OpenEnvEnv:
+    """An episode; a session is leased at its start.
+
+    Args:
+        parameters: of the reset, such as the seed.
+    """
+
+    def __init__(self, servers: Servers, form: EpisodeForm, parameters: Mapping[str, Any]) -> None:
+        self._servers, self._form, self._parameters = servers, form, parameters
+        self._lease: Lease | None = None
+        self._tools: tuple[ToolSpec, ...] = ()
+
+    async def start(self) -> EnvStart:
+        """
+        Raises:
+            BackendError: no server could be had, or the environment cannot begin.
+        """
+        self._lease = await self._servers.lease(self._parameters)
+        begun, form = self._lease.begun, self._form
+        if begun.done:
+            raise BackendError(f"{self._lease.session.url}: the environment's episode is over after its reset.")
+        if form.has_tools:
+            self._tools = await self._lease.session.tools()
+        parts = (form.introduction, form.actions.help, self._shown(begun.observation))
+        prompt = Message("user", "\n\n".join(part for part in parts if part))
+        system = (Message("system", form.system),) if form.system else ()
+        return EnvStart((*system, prompt), form.actions.offered(self._tools))
+
+    async def step(self, message: Message) -> EnvStep:
+        """
+        Raises:
+            BackendError: the server failed.
+        """
+        if message.tool_calls:
+            return await self._calls(message.tool_calls)
+        if self._form.actions.field is None:
+            return EnvStep(stop=StopReason.NO_TOOL_CALL)
+        taken = await self._session.step(self._form.actions.text_action(action_text(message)))
+        if isinstance(taken, Refusal):
+            failed = ToolResult("", "action", _error_text(taken), _kind(taken))
+            return EnvStep((Message("user", failed.content),), results=(failed,))
+        shown = Message("user", self._shown(taken.observation))
+        return EnvStep((shown,), StopReason.ENV_DONE if taken.done else None, taken.reward)
+
+    async def close(self) -> None:
+        """End the session. A broken connection raises nothing."""
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            await lease.close()
+
+    async def _calls(self, calls: Sequence[ToolCall]) -> EnvStep:
+        """Make the calls of a turn one after the other, until the episode ends."""
+        results: list[ToolResult] = []
+        reward, done = 0.0, False
+        for call in calls:
+            if done:
+                results.append(refused_call(call, "the episode was over before this call"))
+                continue
+            before = time.perf_counter()
+            answer, taken = await self._call(call)
+            latency = time.perf_counter() - before
+            size = len(answer.text.encode())
+            results.append(ToolResult(call.id, call.name, answer.text, answer.fault, latency, size_bytes=size))
+            if answer.fault is FaultKind.INFRA:
+                return EnvStep(tuple(map(result_message, results)), StopReason.FAULT, reward, tuple(results))
+            if taken is not None:
+                reward, done = reward + taken.reward, taken.done
+        stop = StopReason.ENV_DONE if done else None
+        return EnvStep(tuple(map(result_message, results)), stop, reward, tuple(results))
+
+    async def _call(self, call: ToolCall) -> tuple[ToolAnswer, Observed | None]:
+        """The result of a call, and the environment's response if the call was a step."""
+        form, known = self._form.actions, [tool.name for tool in self._form.actions.offered(self._tools)]
+        if call.error is not None or call.name not in known:
+            problem = call.error or f"there is no tool {call.name[:64]!r}. {nearest(call.name[:64], known)}"
+            return ToolAnswer(f"Error: {problem}", FaultKind.POLICY), None
+        action = form.call_action(call)
+        if action is None:
+            answered = await self._session.call(call.name, call.arguments or {})
+            return (_refused(answered) if isinstance(answered, Refusal) else read_mcp_result(answered)), None
+        taken = await self._session.step(action)
+        if isinstance(taken, Refusal):
+            return _refused(taken), None
+        if form.mcp_steps:
+            return read_tool_observation(taken.observation), taken
+        return ToolAnswer(self._shown(taken.observation)), taken
+
+    @property
+    def _session(self) -> Any:
+        assert self._lease is not None, "step before start"
+        return self._lease.session
+
+    def _shown(self, observation: Mapping[str, Any]) -> str:
+        shown: Collection[str] = self._form.fields
+        kept = {key: value for key, value in observation.items() if key in shown or key not in _HIDDEN}
+        return observation_text(kept, shown)
+
+
+def _kind(refusal: Refusal) -> FaultKind:
+    return FaultKind.POLICY if refusal.invalid else FaultKind.TOOL
+
+
+def _error_text(refusal: Refusal) -> str:
+    return f"Error: {refusal.text[:_MOST_CHARS]}"
+
+
+def _refused(refusal: Refusal) -> ToolAnswer:
+    return ToolAnswer(_error_text(refusal), _kind(refusal))
