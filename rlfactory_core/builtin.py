@@ -46,6 +46,9 @@ def rlfactory_reward_scorers(register: Register) -> None:
 def rlfactory_chat_formats(register: Register) -> None:
     # The first whose `matches` says so is chosen: the more special before the more general.
     chat = "rlfactory_core.chat"
+    register("minimax-m2", lazy.LazyChatFormat(f"{chat}.xml_calls:MinimaxFormat"))
+    register("deepseek-v3.2", lazy.LazyChatFormat(f"{chat}.xml_calls:DsmlFormat"))
+    register("seed-oss", lazy.LazyChatFormat(f"{chat}.xml_calls:SeedOssFormat"))
     register("kimi-k2", lazy.LazyChatFormat(f"{chat}.kimi:KimiFormat"))
     register("lfm2", lazy.LazyChatFormat(f"{chat}.pythonic:Lfm2Format"))
     register("pythonic", lazy.LazyChatFormat(f"{chat}.pythonic:PythonicFormat"))

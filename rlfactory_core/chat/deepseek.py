@@ -31,7 +31,7 @@ _FENCED = re.compile(r"([^\n`<]*)\n\s*```(?:json)?\s*")
 _FENCE = "```"
 _OUTPUTS = "<｜tool▁outputs▁begin｜>"
 _LATER_OUTPUTS = re.compile(r"(?<=<｜end▁of▁sentence｜>)(?:<｜tool▁outputs▁begin｜>|\n)(?=<｜tool▁output▁begin｜>)")
-_THOUGHT = re.compile(r"(?<=<｜Assistant｜>)(?:<think>.*?)?</think>\n*", re.DOTALL)
+_THOUGHT = re.compile(r"(?:(?<=<｜Assistant｜>)|(?<=<｜tool▁output▁end｜>))(?:<think>.*?)?</think>\n*", re.DOTALL)
 _LATER_CALLS = re.compile(r"(?:<｜tool▁outputs▁end｜>|<｜Assistant｜>)[^｜]*<｜tool▁calls▁begin｜>")
 
 

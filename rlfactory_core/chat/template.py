@@ -143,6 +143,10 @@ class TemplateFormat:
         """A conversation's text without the parts of past turns that the template drops or changes."""
         return text
 
+    def past_prompt(self, prompt: str) -> str:
+        """A generation prompt as the template writes it in past turns."""
+        return prompt
+
     # --- ChatFormat -------------------------------------------------------------------------------------------------
 
     def initial_ids(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> tuple[int, ...]:
@@ -206,14 +210,15 @@ class TemplateFormat:
 
     def written(self, message: Message) -> str:
         """The canonical text of an assistant message as a model of this family samples it, stop token included."""
-        prompt = self.render([_QUESTION])
+        prompt = self.past_prompt(self.render([_QUESTION]))
         whole = self.render([_QUESTION, message], generation_prompt=False)
         head, opened = prompt, ""
         if not whole.startswith(prompt) and self.opens_thinking:  # opened in the prompt, not shown in the past
             head = prompt.rstrip().removesuffix("<think>")
             closed = whole.startswith(f"{head}</think>")  # only the closing tag is left of the block
             head += "</think>" * closed
-            opened = message.reasoning + ("</think>" if closed else "\n</think>\n\n") if message.reasoning else ""
+            if message.reasoning or (self.thinking_open and not closed):  # what follows would be read as thinking
+                opened = message.reasoning + ("</think>" if closed else "\n</think>\n\n")
         if not whole.startswith(head):
             raise ChatFormatError(
                 f"Chat format {self.name!r} does not fit the model's chat template: what it writes for an assistant "

@@ -125,6 +125,26 @@ LLAMA4 = TokenizerKind(
     bos="<|begin_of_text|>",
     eos="<|eot|>",
 )
+MINIMAX = TokenizerKind(
+    ("]~!b[", "]~b]", "[e~["),
+    ("<minimax:tool_call>", "</minimax:tool_call>", "<think>", "</think>"),
+    split=O200K_SPLIT,
+    bos="]~!b[",
+    eos="[e~[",
+)
+DEEPSEEK_V32 = TokenizerKind(
+    ("<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"),
+    ("<｜User｜>", "<｜Assistant｜>", "<think>", "</think>", "｜DSML｜"),
+    split=DEEPSEEK_SPLIT,
+    bos="<｜begin▁of▁sentence｜>",
+    eos="<｜end▁of▁sentence｜>",
+)
+SEED = TokenizerKind(
+    ("<seed:bos>", "<seed:eos>"),
+    ("<seed:think>", "</seed:think>", "<seed:tool_call>", "</seed:tool_call>"),
+    bos="<seed:bos>",
+    eos="<seed:eos>",
+)
 
 
 def add_tokens(core: Tokenizer, kind: TokenizerKind) -> None:
@@ -144,6 +164,9 @@ _KINDS = {
     "deepseek-v3": DEEPSEEK,
     "glm-4.5": GLM,
     "gpt-oss": GPT_OSS,
+    "minimax-m2": MINIMAX,
+    "deepseek-v3.2": DEEPSEEK_V32,
+    "seed-oss": SEED,
     "kimi-k2": KIMI,
     "lfm2": LFM2,
     "pythonic": LLAMA4,

@@ -10,14 +10,17 @@ from typing import Any
 from chat_templates import HERMES, MISTRAL_V3, PLAIN_CHATML
 from chat_tokenizers import (
     DEEPSEEK,
+    DEEPSEEK_V32,
     GLM,
     GPT_OSS,
     KIMI,
     LFM2,
     LLAMA,
     LLAMA4,
+    MINIMAX,
     MISTRAL,
     QWEN,
+    SEED,
     Kind,
     make_tokenizer,
     published,
@@ -86,6 +89,9 @@ FAMILIES = (
     ),
     Family("glm-4.5", GLM, ("own_glm-4.5", "glm4moe", "glm4moe_training")),
     Family("gpt-oss", GPT_OSS, ("own_gpt-oss", "gptoss", "gptoss_training")),
+    Family("minimax-m2", MINIMAX, ("own_minimax-m2",)),
+    Family("deepseek-v3.2", DEEPSEEK_V32, ("own_deepseek-v3.2",)),
+    Family("seed-oss", SEED, ("own_seed-oss",)),
     Family("kimi-k2", KIMI, ("own_kimi-k2",)),
     Family(
         "lfm2",

@@ -12,14 +12,17 @@ import pytest
 from rlfactory_core.chat.qwen3 import QWEN3_TEMPLATE
 from rlfactory_core.testing.tokenizers import (
     DEEPSEEK,
+    DEEPSEEK_V32,
     GLM,
     GPT_OSS,
     KIMI,
     LFM2,
     LLAMA,
     LLAMA4,
+    MINIMAX,
     MISTRAL,
     QWEN,
+    SEED,
     add_tokens,
     build_tokenizer,
 )
@@ -27,14 +30,17 @@ from rlfactory_core.testing.tokenizers import TokenizerKind as Kind
 
 __all__ = [
     "DEEPSEEK",
+    "DEEPSEEK_V32",
     "GLM",
     "GPT_OSS",
     "KIMI",
     "LFM2",
     "LLAMA",
     "LLAMA4",
+    "MINIMAX",
     "MISTRAL",
     "QWEN",
+    "SEED",
     "Kind",
     "make_tokenizer",
     "published",

@@ -18,6 +18,7 @@ from rlfactory_core.chat.mistral import parse_mistral
 from rlfactory_core.chat.parsers.hermes import parse_hermes
 from rlfactory_core.chat.parsers.pythonic import parse_lfm2, parse_pythonic
 from rlfactory_core.chat.parsers.qwen3_coder import parse_qwen3_coder
+from rlfactory_core.chat.xml_calls import parse_dsml, parse_minimax, parse_seed_oss
 from rlfactory_core.types import Message, ToolSpec
 
 
@@ -99,6 +100,21 @@ def _lfm2(name: str, value: str) -> str:
     return f"<|tool_call_start|>[{name}(text={value})]<|tool_call_end|>"
 
 
+def _minimax(name: str, value: str) -> str:
+    parameter = f'<parameter name="text">{value}</parameter>'
+    return f'<minimax:tool_call>\n<invoke name="{name}">\n{parameter}\n</invoke>\n</minimax:tool_call>'
+
+
+def _dsml(name: str, value: str) -> str:
+    parameter = f'<｜DSML｜parameter name="text" string="true">{value}</｜DSML｜parameter>'
+    return f'<｜DSML｜tool_calls>\n<｜DSML｜invoke name="{name}">\n{parameter}</｜DSML｜invoke>\n</｜DSML｜tool_calls>'
+
+
+def _seed_oss(name: str, value: str) -> str:
+    body = f"<function={name}>\n<parameter=text>{value}</parameter>\n</function>"
+    return f"<seed:tool_call>\n{body}\n</seed:tool_call>"
+
+
 _TAGGED = ("<tool_call>", "</tool_call>", "<tool_call>\n")
 _FUNCTION = ("<function=", "<function=echo>", "</function>")
 _XML = (*_TAGGED, *_FUNCTION, "<parameter=", "<parameter=text>", "</parameter>", "<tool_call><function=echo>")
@@ -173,6 +189,39 @@ SYNTAXES: Mapping[str, Syntax] = {
             "<|channel|>commentary to=functions.echo <|message|>{",
         ),
     ),
+    "minimax": Syntax(
+        parse_minimax,
+        _minimax,
+        (
+            "<minimax:tool_call>",
+            "</minimax:tool_call>",
+            '<invoke name="echo">',
+            "</invoke>",
+            '<parameter name="text">',
+            "</parameter>",
+        ),
+        quoted=False,
+    ),
+    "dsml": Syntax(
+        parse_dsml,
+        _dsml,
+        (
+            "<｜DSML｜function_calls>",
+            "<｜DSML｜tool_calls>",
+            "</｜DSML｜tool_calls>",
+            '<｜DSML｜invoke name="echo">',
+            "</｜DSML｜invoke>",
+            '<｜DSML｜parameter name="text" string="false">[',
+            "</｜DSML｜parameter>",
+        ),
+        quoted=False,
+    ),
+    "seed_oss": Syntax(
+        parse_seed_oss,
+        _seed_oss,
+        ("<seed:tool_call>", "</seed:tool_call>", *_FUNCTION, "<parameter=text>", "</parameter>", "<seed:think>"),
+        quoted=False,
+    ),
     "kimi": Syntax(
         parse_kimi,
         _kimi,
@@ -209,7 +258,7 @@ def hostile(syntax: Syntax, size: int) -> Iterator[tuple[str, str]]:
     yield "one call, long text", syntax.write("echo", fill("Zoë said so. ")[: size - len(whole)])
     yield "one call, many lists", syntax.call("echo", "[" + "[]," * ((size - len(whole)) // 3) + "0]")
     yield "one call, deep lists", syntax.call("echo", "[" * (size // 2 - len(whole)) + "]" * (size // 2 - len(whole)))
-    yield "thinking, not closed", fill("Let me see. ", "[THINK]" if "[THINK]" in syntax.pieces else "<think>")
+    yield "thinking, not closed", fill("Let me see. ", thinking_tags(syntax)[0])
     yield "one call, cut in its text", fill("x", head + '"' * syntax.quoted)
     yield "one call, cut in brackets", fill("[", head)
     yield "one call, cut in objects", fill('{"a":', head)
@@ -217,6 +266,14 @@ def hostile(syntax: Syntax, size: int) -> Iterator[tuple[str, str]]:
         yield f"`{_shown(unit)}` repeated", fill(unit)
     for unit in syntax.pieces:
         yield f"a call's beginning, then `{_shown(unit)}` repeated", fill(unit, head)
+
+
+def thinking_tags(syntax: Syntax) -> tuple[str, str]:
+    """The tags around thinking."""
+    for begin, end in (("[THINK]", "[/THINK]"), ("<seed:think>", "</seed:think>")):
+        if begin in syntax.pieces:
+            return begin, end
+    return "<think>", "</think>"
 
 
 def _shown(text: str) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from parser_texts import COMMON, SYNTAXES, Syntax, found, hostile, problems, tool
+from parser_texts import COMMON, SYNTAXES, Syntax, found, hostile, problems, thinking_tags, tool
 
 from rlfactory_core.chat.gpt_oss import parse_harmony
 from rlfactory_core.chat.hermes import parse_fallback
@@ -101,7 +101,7 @@ THINKING = [(name, syntax) for name, syntax in SYNTAXES.items() if name != "harm
 
 @pytest.mark.parametrize(("name", "syntax"), THINKING, ids=[name for name, _ in THINKING])
 def test_calls_within_thinking_are_not_calls(name: str, syntax: Syntax) -> None:
-    begin, end = ("[THINK]", "[/THINK]") if name == "mistral" else ("<think>", "</think>")
+    begin, end = thinking_tags(syntax)
     one, two = syntax.write("one", "x"), syntax.write("two", "y")
     assert syntax.parse(f"{begin}{one}{end}") == Message("assistant", "", reasoning=one)
     assert syntax.parse(f"{begin}{one}") == Message("assistant", "", reasoning=one)

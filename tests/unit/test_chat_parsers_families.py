@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,7 @@ from rlfactory_core.chat.parsers.json_calls import typed
 from rlfactory_core.chat.parsers.literals import python_text
 from rlfactory_core.chat.parsers.pythonic import parse_lfm2, parse_pythonic
 from rlfactory_core.chat.parsers.qwen3_coder import parse_qwen3_coder
+from rlfactory_core.chat.xml_calls import parse_dsml, parse_minimax, parse_seed_oss
 from rlfactory_core.types import Message
 
 # --- XML ----------------------------------------------------------------------------------------------------------
@@ -341,3 +343,58 @@ def test_what_python_text_writes_is_read(value: Any) -> None:
 def test_kimi(call: str, expected: Any) -> None:
     message = parse_kimi(f"Hm.<|tool_calls_section_begin|><|tool_call_begin|>{call}<|tool_calls_section_end|>")
     assert (found(message), message.content) == ([expected], "Hm.")
+
+
+# --- blocks of calls with named parameters --------------------------------------------------------------------------
+
+
+def test_minimax_types_come_from_the_schema() -> None:
+    block = '<invoke name="f"><parameter name="n">3</parameter>\n<parameter name="s">3\n</parameter></invoke>'
+    text = f'So.\n<minimax:tool_call>\n{block}\n<invoke name="g"></invoke>\n</minimax:tool_call>'
+    message = parse_minimax(text, [tool(n={"type": "int"}, s={"type": "string"})])
+    assert (found(message), message.content) == ([("f", {"n": 3, "s": "3\n"}), ("g", {})], "So.")
+
+
+@pytest.mark.parametrize("tag", ["function_calls", "tool_calls"])
+def test_dsml_says_what_is_a_string(tag: str) -> None:
+    rows = {"a": ("true", "5"), "b": ("false", "5"), "c": ("false", '{"k": [null]}'), "d": ("true", " x\n")}
+    body = "".join(
+        f'<｜DSML｜parameter name="{key}" string="{string}">{text}</｜DSML｜parameter>\n'
+        for key, (string, text) in rows.items()
+    )
+    text = f'<｜DSML｜{tag}>\n<｜DSML｜invoke name="f">\n{body}</｜DSML｜invoke>\n</｜DSML｜{tag}>'
+    assert found(parse_dsml(text)) == [("f", {"a": "5", "b": 5, "c": {"k": [None]}, "d": " x\n"})]
+
+
+@pytest.mark.parametrize(
+    ("body", "name", "reason"),
+    [
+        ("", "", "no call with a name begins"),
+        ('<invoke name="">', "", "no call with a name begins"),
+        ("<invoke name='f'></invoke>", "", "no call with a name begins"),
+        ('<invoke name="f">so</invoke>', "f", "neither a parameter nor </invoke> follows"),
+        ('<invoke name="f"><parameter name="a">1</invoke>', "f", "'a' is not closed"),
+        ('<invoke name="f"><parameter name="a" string="false">x</parameter></invoke>', "f", "'a' is not JSON"),
+        ('<invoke name="f"><parameter name="a" string="false">1 2</parameter></invoke>', "f", "text follows the JSON"),
+        ('<invoke name="f"></invoke> and', "", "no call with a name begins"),
+        ('<invoke name="f"></invoke><invoke name="g">', "g", "neither a parameter"),
+    ],
+)
+def test_blocks_of_calls_are_strict(body: str, name: str, reason: str) -> None:
+    whole = f"<minimax:tool_call>{body}</minimax:tool_call>"
+    marked = re.sub(r"(</?)(invoke|parameter)", r"\1｜DSML｜\2", whole)
+    marked = marked.replace("minimax:tool_call", "｜DSML｜tool_calls")
+    for message in (parse_minimax(f"{whole} b"), parse_dsml(f"{marked} b")):
+        (call,) = message.tool_calls
+        assert (call.name, call.arguments, message.content) == (name, None, "b")
+        assert call.error is not None
+        assert reason in call.error.replace("｜DSML｜", "")
+    assert found(parse_minimax(whole.removesuffix("</minimax:tool_call>")))[0][1] is None
+
+
+def test_seed_oss() -> None:
+    call = "<seed:tool_call>\n<function=f>\n<parameter=n>3</parameter>\n</function>\n</seed:tool_call>"
+    message = parse_seed_oss(f"<seed:think>{call}</seed:think>So. {call}", [tool(n={"type": "integer"})])
+    assert (found(message), message.content, message.reasoning) == ([("f", {"n": 3})], "So.", call)
+    for bad in (call.removesuffix("</seed:tool_call>"), call.replace("<function=f>", ""), call.replace("=n>", "=n")):
+        assert [arguments for _, arguments in found(parse_seed_oss(bad))] == [None]

@@ -107,7 +107,7 @@ def test_a_stop_token_that_any_text_may_hold_is_refused() -> None:
 def test_calls_that_the_format_does_not_read_are_refused() -> None:
     tokenizer = make_tokenizer(published("lfm2_2_5"), QWEN)
     with pytest.raises(ChatFormatError, match=r"'hermes' does not read the tool calls .*search\(query='Ωmega'\)"):
-        choose_format(formats(), tokenizer).prove()
+        choose_format(formats(), tokenizer, name="hermes").prove()
 
 
 def test_a_template_that_refuses_a_conversation_is_told_with_its_own_words() -> None:

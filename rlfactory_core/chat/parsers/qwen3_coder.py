@@ -21,7 +21,7 @@ _END = "</function>"
 _NAME = re.compile(r"([^<>\n]*)>\s*")
 _PARAMETER = re.compile(r"<parameter=([^<>\n]*)>")
 _VALUE_END = re.compile(r"(?P<close></parameter>\s*)|<parameter=|</function>")
-_BODY = f"{FUNCTION}NAME><parameter=KEY>VALUE</parameter>…{_END}"
+BODY = f"{FUNCTION}NAME><parameter=KEY>VALUE</parameter>…{_END}"
 
 
 def parse_qwen3_coder(text: str, tools: Sequence[ToolSpec] = (), *, thinking_open: bool = False) -> Message:
@@ -34,13 +34,13 @@ def parse_qwen3_coder(text: str, tools: Sequence[ToolSpec] = (), *, thinking_ope
     return read_turn(text, tools, _TAGGED, _BARE, thinking_open=thinking_open)
 
 
-def read_tagged_function(turn: Turn, start: int) -> int:
-    """Read the call between ``<tool_call>`` and ``</tool_call>``."""
+def read_tagged_function(turn: Turn, start: int, opener: str = CALL_OPEN, close: str = CALL_CLOSE) -> int:
+    """Read the call between ``opener``, behind which ``start`` is, and ``close``."""
     begin = skip_space(turn.text, start)
     if not turn.text.startswith(FUNCTION, begin):
-        raise MalformedError(f"{FUNCTION}NAME> does not follow {CALL_OPEN}", start)
+        raise MalformedError(f"{FUNCTION}NAME> does not follow {opener}", start)
     found = read_function(turn, begin + len(FUNCTION))
-    after = behind(turn, CALL_CLOSE, found.end, found.name, "function")
+    after = behind(turn, close, found.end, found.name, "function")
     turn.call(found.name, found.arguments_text, found.arguments)
     return after
 
@@ -49,7 +49,7 @@ def read_function(turn: Turn, start: int) -> CallObject:
     """Read a function, from after its ``<function=``.
 
     Raises:
-        MalformedError: it is not written as `_BODY`.
+        MalformedError: it is not written as `BODY`.
     """
     text = turn.text
     head = _NAME.match(text, start)
@@ -81,5 +81,5 @@ def _refuse_bare(turn: Turn, start: int) -> int:
 
 
 RESUME_FUNCTION = re.compile(f"{CALL_OPEN}|{FUNCTION}|(?P<close>{_END})")
-_TAGGED = Syntax(CALL_OPEN, read_tagged_function, f"{CALL_OPEN}{_BODY}{CALL_CLOSE}", RESUME, close=CALL_CLOSE)
-_BARE = Syntax(FUNCTION, _refuse_bare, f"{CALL_OPEN}{_BODY}{CALL_CLOSE}", RESUME_FUNCTION)
+_TAGGED = Syntax(CALL_OPEN, read_tagged_function, f"{CALL_OPEN}{BODY}{CALL_CLOSE}", RESUME, close=CALL_CLOSE)
+_BARE = Syntax(FUNCTION, _refuse_bare, f"{CALL_OPEN}{BODY}{CALL_CLOSE}", RESUME_FUNCTION)
