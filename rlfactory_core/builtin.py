@@ -79,6 +79,8 @@ def rlfactory_loss_functions(register: Register) -> None:
     losses = "rlfactory_core.engines.local.training.losses"
     for name in ("ppo", "gspo", "cispo", "sapo"):
         register(name, lazy.Lazy(f"{losses}.{name}:{name}"))
+    for name in ("dapo", "dr_grpo"):  # with keys of their own, see `rlfactory_core.algo.methods`
+        register(name, lazy.Lazy(f"{losses}.ppo:ppo"))
 
 
 @hookimpl

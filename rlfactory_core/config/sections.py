@@ -194,7 +194,8 @@ class TrainConfig(Section):
     turn_weight: Annotated[float, Field(ge=0.0)] = 1.0
     """For advantage=gigpo: weight of the comparison of turns, beside that of whole attempts."""
     loss: str = "ppo"
-    """The policy loss: ppo, gspo, cispo or sapo, or a name that a plugin registers; an engine may have more."""
+    """The policy loss: ppo, gspo, cispo or sapo, or a name that a plugin registers; an engine may have more. dapo and
+    dr_grpo are ppo with keys of their own; another value of one of these is refused."""
     aggregation: Literal["token", "trajectory", "constant"] = "token"
     """What weighs the same in the loss: each sampled token, or each trajectory, whatever its length."""
     lr: Annotated[float, Field(gt=0.0)] = 1e-6

@@ -21,6 +21,7 @@ from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.protocols import RewardFactoryTraits
 from rlfactory_core.reporting.loggers import check_loggers
 from rlfactory_core.runner.judge import with_judge
+from rlfactory_core.runner.method import with_method, with_rewards_of_method
 from rlfactory_core.runner.several import resolve_tasks
 from rlfactory_core.tasks.agents import agents_plugin, has_agent
 from rlfactory_core.tasks.generic import NAME as GENERIC
@@ -124,7 +125,7 @@ def resolve_task(
     if not given.get("tasks"):
         return _resolve_one(registry, judge, given)
     data, task = resolve_tasks(given, partial(_resolve_one, registry, judge))
-    return run_config(data, registry), task
+    return with_method(run_config(data, registry), given), task
 
 
 def _resolve_one(registry: Registry, judge: str | None, given: dict[str, Any]) -> tuple[RunConfig, Task]:
@@ -145,7 +146,9 @@ def _resolve_one(registry: Registry, judge: str | None, given: dict[str, Any]) -
     engine = registry.find(str(given.get("engine", "local")), "engine")
     adapt = declared(engine.factory, EngineFactoryTraits, f"The factory of the engine '{engine.name}'").adapt
     config = run_config(merge(adapt(defaults) if adapt else defaults, given), registry)
+    config = with_method(config, given)
     config = config if judge is None else with_judge(config, task.rewards, judge, registry)
+    config = with_rewards_of_method(config, task.rewards)
     settled = tuple(_settled(reward, registry) for reward in config.rewards or ()) or config.rewards
     if (config.seed, config.task) != (task.seed, given["task"]):  # the task's own defaults name others
         task = make_task(registry.task(plugin), config.task, config.seed)

@@ -13,6 +13,7 @@ from runs import TINY_TASK
 from torch import Tensor
 
 from rlfactory_core.engines.local.training.losses import Clip, PolicyLoss, Tokens
+from rlfactory_core.engines.verl.constraints import LOSSES as VERLS
 from rlfactory_core.errors import PluginError
 from rlfactory_core.plugins.registry import Registry
 
@@ -103,7 +104,7 @@ def test_the_losses_are_verls(name: str, low: float, high: float) -> None:
     settings = {"clip_ratio": low, "clip_ratio_low": low, "clip_ratio_high": high, "clip_ratio_c": 1e6}
     config = actor(strategy="fsdp", rollout_n=1, use_dynamic_bsz=True, tau_pos=1.0, tau_neg=1.05, **settings)
     logprobs, old, advantages = made()
-    compute = core.get_policy_loss_fn({"ppo": "vanilla"}.get(name, name))
+    compute = core.get_policy_loss_fn(VERLS.get(name, name))
     expected, _ = compute(old, logprobs, advantages, MASK.double(), "token-mean", config)
     found = ours(name, Clip(low, high), logprobs, old, advantages)
     if name == "sapo":  # verl takes the mean over sequences

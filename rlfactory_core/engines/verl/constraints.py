@@ -15,7 +15,7 @@ from rlfactory_core.errors import ConfigError
 GAE = "gae"
 ESTIMATORS = {"dr_grpo": "grpo"}  # our name -> verl's, if they differ
 SAPO = "sapo"
-LOSSES = {"ppo": "vanilla"}  # our name -> verl's, if they differ
+LOSSES = {"ppo": "vanilla", "dapo": "vanilla", "dr_grpo": "vanilla"}  # our name -> verl's, if they differ
 MISSING_INPUTS = {  # estimators of verl -> the input that its V1 trainer does not give them
     "remax": "a greedy attempt beside each group",
     "gdpo": "rewards before they are weighted and summed",
