@@ -19,7 +19,7 @@ PYPROJECT = nox.project.load_toml("pyproject.toml")
 PLUGINS = sorted(str(path.parent) for path in Path("plugins").glob("*/pyproject.toml"))
 EXTRAS = {"plugins/rlfactory-search": "[dense]", "plugins/rlfactory-nl2sql": "[all]"}
 INTERPRETER, JUDGE, SEARCH = (f"plugins/rlfactory-{name}" for name in ("interpreter", "judge", "search"))
-GATEWAY = "plugins/rlfactory-agents"
+GATEWAY, DEVKIT = (f"plugins/rlfactory-{name}" for name in ("agents", "devkit"))
 
 ENVIRONMENTS = Path(".nox").resolve()
 TOOLS = ENVIRONMENTS / "tools"  # uv, and torch as a wheel
@@ -215,11 +215,11 @@ def minimums(session: nox.Session) -> None:
         TORCH,
         "-e",
         ".[local]",
-        *editable(INTERPRETER, GATEWAY),
+        *editable(INTERPRETER, GATEWAY, DEVKIT),
         *oldest,
         *group("test"),
     )
-    tests = ("tests/unit", f"{GATEWAY}/tests")
+    tests = ("tests/unit", f"{GATEWAY}/tests", f"{DEVKIT}/tests")
     run_in(session, place, "pytest", "-q", *IN_TWO, "-m", "not slow", *tests, *session.posargs)
 
 
@@ -251,14 +251,14 @@ def mcp(session: nox.Session) -> None:
     run_with_everything(session, "pytest", "-q", *IN_FOUR, *chosen, *session.posargs, env=places)  # the newest mcp
     # Qwen-Agent needs mcp 1, too.
     chosen += [*sorted(map(str, Path("tests/unit").glob("test_mcp_*.py"))), "tests/unit/test_qwen_agent.py"]
-    old = made(session, ENVIRONMENTS / "mcp-1", "-e", ".[mcp,qwen-agent]", "mcp==1.30.*", *group("test"))
+    old = made(session, ENVIRONMENTS / "mcp-1", "-e", ".[mcp,qwen-agent]", "-e", DEVKIT, "mcp==1.30.*", *group("test"))
     run_in(session, old, "pytest", "-q", *IN_FOUR, *chosen, *session.posargs, env=places)
 
 
 def make_agents(session: nox.Session) -> Path:
     """The environment with the frameworks of agents."""
     frameworks = group("test", "agents")
-    return made(session, AGENTS, TORCH, "-e", ".[local]", "-e", GATEWAY, "-e", SEARCH, *frameworks)
+    return made(session, AGENTS, TORCH, "-e", ".[local]", "-e", GATEWAY, "-e", DEVKIT, "-e", SEARCH, *frameworks)
 
 
 @nox.session
@@ -285,7 +285,7 @@ def browser(session: nox.Session) -> None:
 def make_verl(session: nox.Session) -> Path:
     """The environment of the verl engine on the CPU, installed by its doctor."""
     # The extra holds most of what the doctor installs below with pip, which takes minutes longer.
-    plugins = ("-e", SEARCH, "-e", JUDGE, "-e", GATEWAY)
+    plugins = ("-e", SEARCH, "-e", JUDGE, "-e", GATEWAY, "-e", DEVKIT)
     graphs = [line for line in group("agents") if line.startswith("lang")]  # for an agent of LangGraph
     place = made(session, VERL, TORCH, "-e", ".[local,mcp,verl-cpu]", *plugins, *group("test"), *graphs)
     doctor = ("-m", "rlfactory_core", "doctor", "--engine", "verl", "--device", "cpu")

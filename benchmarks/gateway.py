@@ -32,11 +32,11 @@ os.environ |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALL
 from machine import describe, finish, publish, sized
 from rlfactory_agents.conversation import Conversation
 from rlfactory_agents.server import Gateway
+from rlfactory_devkit.tokenizers import tiny_tokenizer
 
 from rlfactory_core.chat.qwen3 import Qwen3Format
 from rlfactory_core.gateway.models import TokenModel
 from rlfactory_core.rollout import Episode, RolloutLimits
-from rlfactory_core.testing.tokenizers import tiny_tokenizer
 from rlfactory_core.types import Message, Sample, SampledTokens, SamplingParams, ToolSpec
 from rlfactory_core.utils.garbage import collect_rarely
 

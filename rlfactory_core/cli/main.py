@@ -29,10 +29,10 @@ COMMANDS = {
     "play": LazyCommand("rlfactory_core.cli.play:play", "Talk to a model with a task's tools, and change its turns."),
     "ui": PluginCommand("ui", "ui", "Start runs, watch them and look into them, in the browser."),
     "tools": LazyCommand("rlfactory_core.cli.tools:tools", "See a task's or MCP servers' tools, and call one by hand."),
-    "samples": LazyCommand("rlfactory_core.cli.samples:samples", "See data and prompts, and score an answer."),
+    "samples": PluginCommand("devkit", "samples", "See data and prompts, and score an answer."),
     "memory": LazyCommand("rlfactory_core.cli.memory:memory", "Estimate the memory that a run needs."),
     "agents": PluginCommand("agents", "agents", "Try an agent of your own before it is trained."),
-    "new": LazyCommand("rlfactory_core.cli.new:new", "Make a plugin of your own from a template."),
+    "new": PluginCommand("devkit", "new", "Make a plugin of your own from a template."),
     "plugins": LazyCommand("rlfactory_core.cli.plugins:plugins", "List, describe and check the installed plugins."),
     "doctor": LazyCommand("rlfactory_core.cli.doctor:doctor", "Say what this machine and installation can do."),
 }

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rlfactory_core.cli.commands import LazyCommand, LazyGroup
+from rlfactory_core.cli.commands import LazyCommand, LazyGroup, PluginCommand
 from rlfactory_core.cli.options import found_text
 from rlfactory_core.cli.output import echo, echo_json
 from rlfactory_core.plugins.discovery import PluginEntry, discover, is_disabled
@@ -28,8 +28,8 @@ HERE = "rlfactory_core.cli"
 COMMANDS = {
     "list": LazyCommand(f"{HERE}.plugins:list_plugins", "List the installed plugins, without importing them."),
     "info": LazyCommand(f"{HERE}.plugins:info", "Show what a plugin gives, and the options that it takes."),
-    "check": LazyCommand(f"{HERE}.check:check", "Play a plugin's task without a model, and say what is wrong with it."),
-    "redteam": LazyCommand(f"{HERE}.redteam:redteam", "Attack a task's reward with wrong and right answers."),
+    "check": PluginCommand("devkit", "plugins check", "Play a task without a model, and say what is wrong with it."),
+    "redteam": PluginCommand("devkit", "plugins redteam", "Attack a task's reward with wrong and right answers."),
     "doctor": LazyCommand(f"{HERE}.plugins:doctor", "Load every plugin, and say what is wrong with any."),
 }
 Needs = dict[str, Sequence["Check"]]  # distribution -> unmet requirements of its base and of each extra

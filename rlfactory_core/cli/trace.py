@@ -66,7 +66,7 @@ def trace(
 
 def _verify(folder: RunFolder) -> int:
     """Check every row of a run; returns the number of problems."""
-    from rlfactory_core.testing.assertions import mask_problem, row_problem
+    from rlfactory_core.reporting.token_problems import mask_problem, row_problem
 
     trajectories = rows = tokens = problems = 0
     names = [f"eval-{name}" for name in ("before", "after", "before-sampled", "after-sampled")]

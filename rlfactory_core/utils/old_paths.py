@@ -28,11 +28,13 @@ MOVED = {
     "rlfactory_core.stopping": "rlfactory_core.utils.interrupt",
     "rlfactory_core.task": "rlfactory_core.tasks.task",
     "rlfactory_core.task_runtime": "rlfactory_core.tasks.runtime",
+    "rlfactory_core.testing": "rlfactory_devkit",
     "rlfactory_core.tool_context": "rlfactory_core.context",
     "rlfactory_core.tools.opening": "rlfactory_core.tools.sources",
     "rlfactory_core.tools.pool": "rlfactory_core.utils.threads",
 }
 """Old name -> new name, as of plugin API 1.2; they go with 2.0."""
+_TESTING = "rlfactory_core.testing."  # its modules moved with it
 
 
 class OldPaths:
@@ -43,13 +45,20 @@ class OldPaths:
 
     def find_spec(self, fullname: str, path: object = None, target: object = None) -> ModuleSpec | None:
         loader: Any = self  # by its methods
-        return ModuleSpec(fullname, loader) if fullname in MOVED else None
+        return ModuleSpec(fullname, loader) if fullname in MOVED or fullname.startswith(_TESTING) else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         from rlfactory_core.utils.deprecation import warn_deprecated
 
-        warn_deprecated(spec.name, since="1.2", until="2.0", instead=MOVED[spec.name])
-        module = import_module(MOVED[spec.name])
+        new = MOVED.get(spec.name) or f"{MOVED[_TESTING[:-1]]}.{spec.name.removeprefix(_TESTING)}"
+        warn_deprecated(spec.name, since="1.2", until="2.0", instead=new)
+        try:
+            module = import_module(new)
+        except ModuleNotFoundError as error:
+            if error.name != MOVED[_TESTING[:-1]]:
+                raise
+            hint = f"{spec.name} is in a package that is not installed: python -m pip install rlfactory-devkit"
+            raise ModuleNotFoundError(hint, name=spec.name) from error
         spec.loader_state = module.__spec__
         return module
 

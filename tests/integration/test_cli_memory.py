@@ -68,7 +68,7 @@ PLAIN = (
     ],
 )
 def test_doctor_of_a_model(cli: Cli, model: Path, template: str | None, code: int, said: dict[str, str]) -> None:
-    from rlfactory_core.testing.tokenizers import tiny_tokenizer
+    from rlfactory_devkit.tokenizers import tiny_tokenizer
 
     tokenizer = tiny_tokenizer("qwen3")
     tokenizer.chat_template = template or tokenizer.chat_template
@@ -81,7 +81,7 @@ def test_doctor_of_a_model(cli: Cli, model: Path, template: str | None, code: in
 
 
 def test_doctor_of_a_model_with_too_few_embeddings_or_none(cli: Cli, model: Path, tmp_path: Path) -> None:
-    from rlfactory_core.testing.tokenizers import tiny_tokenizer
+    from rlfactory_devkit.tokenizers import tiny_tokenizer
 
     tiny_tokenizer("qwen3").save_pretrained(model)
     done = cli("doctor", "--model", model)

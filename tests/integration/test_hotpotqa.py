@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rlfactory_devkit import ScriptedSampler
 from runs import Cli, checkpoints, metrics, summary, write_lines
 
 from rlfactory_core import Message
-from rlfactory_core.testing import ScriptedSampler
 from rlfactory_core.types import Group, Sample, SampledTokens, SamplingParams
 
 pytestmark = pytest.mark.slow

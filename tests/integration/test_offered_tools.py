@@ -6,10 +6,10 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from rlfactory_devkit import TaskBench, script
 from runs import Cli
 from tool_calls import CONTEXT, echo, write
 
-from rlfactory_core.testing import TaskBench, script
 from rlfactory_core.tools import DefaultToolManager, tool
 from rlfactory_core.tools.offered import OfferedTools
 from rlfactory_core.types import FaultKind, Message, ToolCall, ToolResult

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rlfactory_devkit import ScriptedSampler, ToyChatFormat
 
 from rlfactory_core.algo.batch import build_batches
 from rlfactory_core.algo.schedule import PromptSchedule
@@ -24,7 +25,6 @@ from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.reporting.trajectories import StoredTrajectory
 from rlfactory_core.tasks.opening import open_task
 from rlfactory_core.tasks.parts import TaskParts
-from rlfactory_core.testing import ScriptedSampler, ToyChatFormat
 from rlfactory_core.types import FaultKind, Group, SampledTokens, SamplingParams, StopReason, TrainSequence, Trajectory
 from rlfactory_core.utils.seeds import derive_seed
 

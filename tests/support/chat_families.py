@@ -25,11 +25,11 @@ from chat_tokenizers import (
     make_tokenizer,
     published,
 )
+from rlfactory_devkit.tokenizers import chat_template, families
 
 from rlfactory_core.builtin import rlfactory_chat_formats
 from rlfactory_core.chat.select import choose_format
 from rlfactory_core.chat.template import TemplateFormat
-from rlfactory_core.testing.tokenizers import chat_template, families
 from rlfactory_core.types import Message, ToolCall, ToolSpec
 
 # The templates of `tiny_tokenizer` stand for their families, and for layouts that trl does not bring.

@@ -1,4 +1,4 @@
-"""Chat templates in published layouts, for what neither trl nor `rlfactory_core.testing` brings.
+"""Chat templates in published layouts, for what neither trl nor `rlfactory_devkit` brings.
 
 `MISTRAL_V3` has the layout of Mistral-7B-Instruct-v0.3: calls as one JSON list with ids, tools before the last user
 message, the system message within it, results as text between JSON. (mistral-common brings Mistral's own; this needs no

@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from rlfactory_core.chat.qwen3 import QWEN3_TEMPLATE
-from rlfactory_core.testing.tokenizers import (
+from rlfactory_devkit.tokenizers import (
     DEEPSEEK,
     DEEPSEEK_V32,
     GLM,
@@ -26,7 +24,9 @@ from rlfactory_core.testing.tokenizers import (
     add_tokens,
     build_tokenizer,
 )
-from rlfactory_core.testing.tokenizers import TokenizerKind as Kind
+from rlfactory_devkit.tokenizers import TokenizerKind as Kind
+
+from rlfactory_core.chat.qwen3 import QWEN3_TEMPLATE
 
 __all__ = [
     "DEEPSEEK",

@@ -7,8 +7,9 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rlfactory_devkit import ToyChatFormat
+
 from rlfactory_core.rollout import Episode, RolloutLimits
-from rlfactory_core.testing import ToyChatFormat
 from rlfactory_core.types import Sample, SampledTokens, SamplingParams, Turn
 
 CHAT = ToyChatFormat()

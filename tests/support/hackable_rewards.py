@@ -6,11 +6,12 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from rlfactory_devkit import ToyChatFormat
+
 from rlfactory_core import Message, Sample, Score, Section, Task, Trajectory, hookimpl, tool
 from rlfactory_core.errors import VerifierError
 from rlfactory_core.hookspecs import Register
 from rlfactory_core.rewards import accepted_answers, extract_answer, f1, last_answer, normalize
-from rlfactory_core.testing import ToyChatFormat
 from rlfactory_core.tiny import answer_text, call
 
 PEOPLE = ("Ann Lee", "Bert Moss", "Cleo Park", "Dora Quill", "Emil Rust", "Fay Stone")

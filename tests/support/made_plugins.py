@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rlfactory_core.cli.new import write_project
-from rlfactory_core.cli.scaffold.names import names_of
-from rlfactory_core.cli.scaffold.template import render, template
+from rlfactory_devkit.commands.new import write_project
+from rlfactory_devkit.scaffold.names import names_of
+from rlfactory_devkit.scaffold.template import render, template
 
 
 def make_plugin(parent: Path, name: str, kind: str) -> Path:

@@ -9,13 +9,14 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from rlfactory_devkit import ToyChatFormat
+
 from rlfactory_core import Message, Sample, Score, Task, Trajectory, hookimpl, tool
 from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import ToolUnavailableError, VerifierError
 from rlfactory_core.protocols import EnvStep, ToolManager
 from rlfactory_core.rewards.scorers import last_answer
 from rlfactory_core.rollout import ToolEnv
-from rlfactory_core.testing import ToyChatFormat
 
 MAX_TOKENS, MAX_TURN_TOKENS = 1200, 200
 CASES = ("plain", "equal", "alike", "infra", "verifier", "single", "none", "full", "cut", "raises")

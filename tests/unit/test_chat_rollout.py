@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rlfactory_devkit import ScriptedSampler, ToyChatFormat
 
 from rlfactory_core.clients.base import Completion
 from rlfactory_core.context import ToolContext
@@ -16,7 +17,6 @@ from rlfactory_core.errors import BackendError
 from rlfactory_core.protocols import EnvStart, EnvStep
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.rollout import Episode, RolloutLimits, ToolEnv, chat_rollout, rollout, rollout_group
-from rlfactory_core.testing import ScriptedSampler, ToyChatFormat
 from rlfactory_core.tools import DefaultToolManager, tool
 from rlfactory_core.types import (
     FaultKind,

@@ -9,13 +9,13 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+from rlfactory_devkit import ScriptedSampler, ToyChatFormat
 
 from rlfactory_core import context
 from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import ToolUnavailableError
 from rlfactory_core.protocols import EnvStart
 from rlfactory_core.rollout import Episode, RolloutLimits, ToolEnv, rollout
-from rlfactory_core.testing import ScriptedSampler, ToyChatFormat
 from rlfactory_core.tools import DefaultToolManager, tool
 from rlfactory_core.types import Sample, Trajectory
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import colour_server
 import pytest
+from rlfactory_devkit.tokenizers import chat_template
 from said import Said
 from stock_task import Stock, count
 
@@ -24,7 +25,6 @@ from rlfactory_core.runner import resolve
 from rlfactory_core.tasks.demonstrations import demonstrated_recipe, recipe_of
 from rlfactory_core.tasks.parts import TaskParts
 from rlfactory_core.tasks.solving import DEFAULTS, tiny_defaults
-from rlfactory_core.testing.tokenizers import chat_template
 from rlfactory_core.tiny import Demonstration, answer_text, call
 
 FILE = str(Path(__file__).parent.parent / "support" / "stock_task.py")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rlfactory_devkit import ScriptedSampler, ToyChatFormat
 
 from rlfactory_core.clients.base import Completion
 from rlfactory_core.errors import UsageError
@@ -16,7 +17,6 @@ from rlfactory_core.runner.playing import Conversation, PlayFiles
 from rlfactory_core.runner.resolving import find_parts, resolve_task
 from rlfactory_core.tasks.opening import open_task
 from rlfactory_core.tasks.playing import Draw, Play, ServedPlayModel, TokenPlayModel
-from rlfactory_core.testing import ScriptedSampler, ToyChatFormat
 from rlfactory_core.types import Message, Sample, StopReason
 
 PLUGIN = '''

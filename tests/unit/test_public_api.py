@@ -38,8 +38,8 @@ def test_a_public_module_lists_its_names_once_and_has_each(name: str) -> None:
 
 
 DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("plugins/*/README.md")]
-TEMPLATES = [*(ROOT / "rlfactory_core" / "cli" / "scaffold" / "templates").rglob("*.jinja")]
-IMPORT = re.compile(r"^\s*from (rlfactory_core[\w.]*) import (?:\(([^)]*)\)|([^#\n]*))", re.MULTILINE)
+TEMPLATES = [*(ROOT / "plugins" / "rlfactory-devkit" / "rlfactory_devkit" / "scaffold" / "templates").rglob("*.jinja")]
+IMPORT = re.compile(r"^\s*from (rlfactory_(?:core|devkit)[\w.]*) import (?:\(([^)]*)\)|([^#\n]*))", re.MULTILINE)
 ONE_OF_MANY = {("rlfactory_core.chat.llama3", "Llama3Format")}  # a built-in format, where any would do
 
 

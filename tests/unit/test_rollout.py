@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rlfactory_devkit import ScriptedSampler, ToyChatFormat
 
 from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import PluginError, ToolUnavailableError
 from rlfactory_core.protocols import Env, EnvStart, EnvStep
 from rlfactory_core.rollout import Episode, RolloutLimits, ToolEnv, rollout, rollout_group
-from rlfactory_core.testing import ScriptedSampler, ToyChatFormat
 from rlfactory_core.tools import DefaultToolManager, tool
 from rlfactory_core.types import (
     FaultKind,

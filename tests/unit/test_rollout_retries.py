@@ -6,12 +6,12 @@ import asyncio
 from typing import Any
 
 from conversations import LIMITS, RecordingSampler, calling, check_exact
+from rlfactory_devkit import ToyChatFormat
 
 from rlfactory_core.errors import ToolUnavailableError
 from rlfactory_core.protocols import Env, Sampler
 from rlfactory_core.rollout import Episode, ToolEnv, rollout
 from rlfactory_core.rollout.retrying import retried
-from rlfactory_core.testing import ToyChatFormat
 from rlfactory_core.tools import DefaultToolManager, tool
 from rlfactory_core.types import Sample, StopReason, Trajectory
 

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rlfactory_devkit import TaskBench, constant
+from rlfactory_devkit.checks.context import CheckContext
 
 from rlfactory_core import Sample, Task
 from rlfactory_core.cli.main import invoke
@@ -15,8 +17,6 @@ from rlfactory_core.errors import ConfigError, PluginError
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.tasks import parts
 from rlfactory_core.tasks.parts import own_samples
-from rlfactory_core.testing import TaskBench, constant
-from rlfactory_core.testing.checks.context import CheckContext
 
 HOOK = """
 

@@ -14,11 +14,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rlfactory_devkit import FaultInjector, InjectedFaults
 from tool_calls import CONTEXT, Flaky, echo, invoke, manage, raising, write
 
 from rlfactory_core.config import ToolsConfig
 from rlfactory_core.errors import ToolArgumentsError, ToolError, ToolFailedError, ToolUnavailableError
-from rlfactory_core.testing import FaultInjector, InjectedFaults
 from rlfactory_core.tools import DefaultToolManager, FunctionTool, tool
 from rlfactory_core.tools import attempt as attempt_module
 from rlfactory_core.tools import manager as manager_module

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rlfactory_devkit import FaultInjector
 
-from rlfactory_core.testing import FaultInjector
 from rlfactory_core.tools import tool
 
 MODULE = """

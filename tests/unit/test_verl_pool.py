@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from configs import made_config
+from rlfactory_devkit import ScriptedSampler, ToyChatFormat
 
 from rlfactory_core.config import RunConfig
 from rlfactory_core.engines.verl.nodes import report
@@ -20,14 +21,13 @@ from rlfactory_core.engines.verl.worker_runtime import worker_runtime
 from rlfactory_core.errors import ConfigError
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.protocols import PoolRequest
-from rlfactory_core.testing import ScriptedSampler, ToyChatFormat
 from rlfactory_core.types import Sample
 
 MODEL = "reward.reward_model"
 PLUGIN = """
 from rlfactory_core import Sample, Score, Task, hookimpl
 from rlfactory_core.protocols import PoolRequest
-from rlfactory_core.testing import ToyChatFormat
+from rlfactory_devkit import ToyChatFormat
 
 
 class PoolScorer:

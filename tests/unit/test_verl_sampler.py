@@ -8,12 +8,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rlfactory_devkit import ToyChatFormat
 
 from rlfactory_core.context import ToolContext
 from rlfactory_core.engines.verl.sampler import ServerSampler
 from rlfactory_core.errors import BackendError
 from rlfactory_core.rollout import Episode, RolloutLimits, ToolEnv, rollout
-from rlfactory_core.testing import ToyChatFormat
 from rlfactory_core.tools import DefaultToolManager
 from rlfactory_core.types import FaultKind, Sample, SampledTokens, SamplingParams, StopReason, Trajectory
 

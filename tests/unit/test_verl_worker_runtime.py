@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from configs import made_config
+from rlfactory_devkit import ScriptedSampler, ToyChatFormat
 
 from rlfactory_core.algo.evaluation import EvalPass
 from rlfactory_core.engines.verl.events import StopFile
@@ -15,7 +16,6 @@ from rlfactory_core.engines.verl.rollout_request import Position, RolloutRequest
 from rlfactory_core.engines.verl.run_payload import Payload
 from rlfactory_core.engines.verl.worker_runtime import WorkerRuntime, worker_runtime
 from rlfactory_core.plugins.registry import Registry
-from rlfactory_core.testing import ScriptedSampler, ToyChatFormat
 from rlfactory_core.types import FaultKind, Sample, StopReason, Trajectory
 from rlfactory_core.utils.seeds import derive_seed
 
@@ -23,7 +23,7 @@ PLUGIN = """
 import asyncio
 from rlfactory_core import Sample, Score, Section, Task, hookimpl, tool
 from rlfactory_core.errors import BackendError
-from rlfactory_core.testing import ToyChatFormat
+from rlfactory_devkit import ToyChatFormat
 
 
 @tool

@@ -75,9 +75,10 @@ def try_agent(
 def _played_by_solve(
     plugin: str | None, overrides: Sequence[str | Mapping[str, Any]], count: int
 ) -> list[StoredTrajectory]:
+    from rlfactory_devkit import TaskBench
+    from rlfactory_devkit.policies import oracle
+
     from rlfactory_core.tasks.generic import NAME
-    from rlfactory_core.testing import TaskBench
-    from rlfactory_core.testing.policies import oracle
 
     with TaskBench(plugin or NAME, overrides) as bench:
         if not bench.resources.agents.exist:

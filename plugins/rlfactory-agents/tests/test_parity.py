@@ -12,6 +12,8 @@ from conversations import LIMITS, RecordingSampler, calling
 from rlfactory_agents.function import FunctionAgents
 from rlfactory_agents.play import play_agent
 from rlfactory_agents.server import Gateway
+from rlfactory_devkit import ToyChatFormat
+from rlfactory_devkit.tokenizers import tiny_tokenizer
 
 from rlfactory_core.chat.qwen3 import Qwen3Format
 from rlfactory_core.gateway import Endpoint
@@ -19,8 +21,6 @@ from rlfactory_core.gateway.models import TokenModel
 from rlfactory_core.protocols import ChatFormat, Env
 from rlfactory_core.rewards.scorers import ExactMatch
 from rlfactory_core.rollout import Episode, ToolEnv, rollout
-from rlfactory_core.testing import ToyChatFormat
-from rlfactory_core.testing.tokenizers import tiny_tokenizer
 from rlfactory_core.tools import DefaultToolManager, tool
 from rlfactory_core.types import Message, Sample, SampledTokens, SamplingParams, Trajectory
 

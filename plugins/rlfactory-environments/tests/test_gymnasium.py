@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+from rlfactory_devkit.bench import TaskBench
+from rlfactory_devkit.policies import Policy, constant
 
 from rlfactory_core import Message, Sample
 from rlfactory_core.errors import ConfigError, UsageError
-from rlfactory_core.testing.bench import TaskBench
-from rlfactory_core.testing.policies import Policy, constant
 from rlfactory_core.types import StopReason, Trajectory
 
 gym = pytest.importorskip("gymnasium", reason="nox -s environments installs it")

@@ -7,10 +7,10 @@ import threading
 
 import pytest
 from openenv_server import OpenEnvServer, openenv_server
+from rlfactory_devkit import TaskBench, constant
 from rlfactory_environments.openenv.session import open_session
 
 from rlfactory_core.errors import BackendError
-from rlfactory_core.testing import TaskBench, constant
 from rlfactory_core.types import FaultKind, StopReason, Trajectory
 
 FAST = ("task.request_s=0.5", "task.connect_s=0.5", "task.queue_s=0.5")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 from openenv_server import Kind, openenv_server
+from rlfactory_devkit import TaskBench, constant, script
 
 from rlfactory_core import Message
 from rlfactory_core.errors import UsageError
 from rlfactory_core.protocols import EnvStart
-from rlfactory_core.testing import TaskBench, constant, script
 from rlfactory_core.types import FaultKind, StopReason, ToolCall, Trajectory
 
 

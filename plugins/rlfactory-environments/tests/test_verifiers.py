@@ -12,12 +12,12 @@ from typing import Any
 import nltk_words
 import pytest
 from fake_openai import FakeServer, Reply, said, serve
+from rlfactory_devkit.bench import TaskBench
+from rlfactory_devkit.policies import Policy, constant, turn_ids
 
 from rlfactory_core import Message, Sample
 from rlfactory_core.clients.base import Completion
 from rlfactory_core.errors import ConfigError, UsageError
-from rlfactory_core.testing.bench import TaskBench
-from rlfactory_core.testing.policies import Policy, constant, turn_ids
 from rlfactory_core.tiny import call
 from rlfactory_core.types import FaultKind, StopReason, Trajectory
 

@@ -11,6 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rlfactory_devkit.bench import TaskBench
+from rlfactory_devkit.policies import oracle
 from rlfactory_judge.contract import JudgeHost, JudgePlace
 from rlfactory_judge.demo import judge_model, policy
 from rlfactory_judge.demo import task as task_module
@@ -32,8 +34,6 @@ from rlfactory_core.reporting.progress import NullProgress
 from rlfactory_core.rewards import exact_match
 from rlfactory_core.runner import prepare, resolve, run
 from rlfactory_core.tasks.parts import TaskParts
-from rlfactory_core.testing.bench import TaskBench
-from rlfactory_core.testing.policies import oracle
 from rlfactory_core.tiny import TinyModelRecipe
 from rlfactory_core.types import Turn
 

@@ -11,9 +11,8 @@ from typing import Any
 import hackable_rewards
 import pytest
 from fake_openai import Answer, Reply, said, serve
-
-from rlfactory_core.testing import TaskBench
-from rlfactory_core.testing.redteam import RedTeamResult, run_redteam
+from rlfactory_devkit import TaskBench
+from rlfactory_devkit.redteam import RedTeamResult, run_redteam
 
 _QUOTED = re.compile(r"<quoted:(\w+)>\n(.*?)\n?</quoted:\1>", re.DOTALL)
 _LONG = {"prose", "thought"}  # 100 kB each

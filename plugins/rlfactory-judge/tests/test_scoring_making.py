@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from rlfactory_devkit.redteam.mutations import all_injections
 from rlfactory_judge.contract import JudgePlace
 from rlfactory_judge.options import JudgeOptions
 from rlfactory_judge.scoring.factory import make_judge, read_options
@@ -20,7 +21,6 @@ from rlfactory_core.protocols import NeedsModelPool, PoolRequest
 from rlfactory_core.runner import resolve
 from rlfactory_core.tasks.scorers import ScorerLifecycle
 from rlfactory_core.tasks.task import Task
-from rlfactory_core.testing.redteam.mutations import all_injections
 
 POOL = {"placement": "pool", "model": "some/judge"}
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 from configs import made_config
+from rlfactory_devkit.bench import TaskBench
+from rlfactory_devkit.policies import oracle
 from rlfactory_nl2sql.checks.parsing import parse_query
 from rlfactory_nl2sql.task import Nl2SqlTask
 
@@ -23,8 +25,6 @@ from rlfactory_core.reporting.trajectories import StoredTrajectory
 from rlfactory_core.runner import prepare
 from rlfactory_core.tasks.opening import open_task
 from rlfactory_core.tasks.parts import TaskParts
-from rlfactory_core.testing.bench import TaskBench
-from rlfactory_core.testing.policies import oracle
 from rlfactory_core.types import Group, SamplingParams
 
 Said = str | tuple[str, dict[str, Any]]  # a turn's text, or the tool that it calls with its arguments

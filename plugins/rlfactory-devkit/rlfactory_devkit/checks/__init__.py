@@ -1,0 +1,107 @@
+"""The checks of ``rlfactory plugins check``, one in each file, and how they are run.
+
+A check takes the `CheckContext` and yields `Evidence`. It may raise `DoesNotApply`, and any exception of the task. The
+other checks run all the same.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from rlfactory_core.errors import UsageError, nearest
+from rlfactory_devkit.checks import (
+    bounds,
+    cancellation,
+    close,
+    determinism,
+    faults,
+    floor,
+    isolation,
+    leakage,
+    oracle,
+    pickling,
+    splits,
+    tokens,
+)
+from rlfactory_devkit.checks.context import CheckContext
+from rlfactory_devkit.checks.result import CheckResult, DoesNotApply, Evidence, describe_error, wrong
+
+_MODULES = (oracle, floor, determinism, leakage, isolation, cancellation, faults, tokens, pickling, splits, bounds)
+CHECKS: Mapping[str, Callable[[CheckContext], Iterator[Evidence]]] = {
+    module.__name__.rpartition(".")[2]: module.check
+    for module in (*_MODULES, close)  # it comes last, because it closes the task that the others use
+}
+
+
+def chosen(only: Sequence[str]) -> tuple[str, ...]:
+    """The names of the checks to run, in their order; all of them if ``only`` is empty.
+
+    Raises:
+        UsageError: there is no such check.
+    """
+    unknown = [name for name in only if name not in CHECKS]
+    if unknown:
+        raise UsageError(f"There is no check '{unknown[0]}'. {nearest(unknown[0], CHECKS)}")
+    return tuple(name for name in CHECKS if not only or name in only)
+
+
+def run_checks(context: CheckContext, only: Sequence[str] = ()) -> Iterator[CheckResult]:
+    """Yields each result as soon as the check has ended.
+
+    Raises:
+        UsageError, BackendError: the task cannot be opened on this machine, so no check can run.
+    """
+    context.open()
+    for name in chosen(only):
+        yield run_check(name, context)
+
+
+def run_check(name: str, context: CheckContext) -> CheckResult:
+    """Run one of `CHECKS`."""
+    started, folder = time.perf_counter(), os.getcwd()
+    found: list[Evidence] = []
+    applies = usable = True
+    try:
+        for evidence in _quietly(CHECKS[name](context)):
+            found.append(evidence)  # noqa: PERF402 - keeps the evidence that came before an exception
+    except DoesNotApply as reason:
+        found.append(Evidence(str(reason)))
+        applies = False
+    except Exception as error:  # noqa: BLE001 - the boundary to the task's code, all of which runs in here
+        found.append(wrong(describe_error(error)))
+        usable = False
+    found += _restored_directory(folder)
+    if not usable:
+        context.renew()
+    bad = [each.text for each in found if each.wrong]
+    good = [each.text for each in found if not each.wrong]
+    passed = not bad if applies or bad else None
+    return CheckResult(name, passed, (*bad, *good), time.perf_counter() - started)
+
+
+def _restored_directory(folder: str) -> list[Evidence]:
+    """Go back to the working directory, if the task has changed it: the plugin's path may be relative to it."""
+    now = os.getcwd()
+    if now == folder:
+        return []
+    os.chdir(folder)
+    return [
+        wrong(
+            f"the working directory has become {now}. The whole process shares it, and a run's paths may be relative "
+            "to it: use absolute paths, or the cwd argument of a subprocess."
+        )
+    ]
+
+
+def _quietly(found: Iterator[Evidence]) -> Iterator[Evidence]:
+    """Hides the warnings that a run logs, since checks provoke most of them."""
+    log = logging.getLogger("rlfactory_core")
+    level = log.level
+    log.setLevel(logging.CRITICAL + 1)
+    try:
+        yield from found
+    finally:
+        log.setLevel(level)

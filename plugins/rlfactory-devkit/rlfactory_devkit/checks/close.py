@@ -1,0 +1,98 @@
+"""Closing is safe: a second time, without an open, and after an open that failed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
+from typing import Any
+from unittest.mock import patch
+
+from rlfactory_core.tasks.runtime import TaskResources
+from rlfactory_devkit.checks.context import CheckContext
+from rlfactory_devkit.checks.result import Evidence, describe_error, judged
+from rlfactory_devkit.loop import LoopThread
+
+_OPENING_S = 600.0  # what a task builds when it is opened is in its cache by now
+
+
+class _InjectedError(Exception):
+    """Raised by an open that is made to fail."""
+
+
+def check(context: CheckContext) -> Iterator[Evidence]:
+    """Closes the task with its tools and scorers: without an exception, and within `CheckContext.close_s`.
+
+    The open task is the one that other checks have used, because opening one may be slow.
+    """
+    bench = context.bench  # if the task cannot be opened, another check reports it
+    for what, before in _CASES.items():
+        evidence = _evidence(what, _made_and_closed(context, before))
+        yield evidence
+        if evidence.wrong:
+            return
+    try:
+        yield _evidence("after an open", _closed_twice(bench.resources, bench.loop, context.options.close_s))
+    finally:
+        context.renew()
+
+
+def _evidence(what: str, problem: str) -> Evidence:
+    return judged(
+        problem
+        and f"{what}: {problem}. close has to be safe at any time. Let it release what is open, release it once, and "
+        "not wait for what may never happen.",
+        f"{what}: closed, and closed again",
+    )
+
+
+def _made_and_closed(context: CheckContext, before: Callable[[TaskResources], Coroutine[Any, Any, None]]) -> str:
+    """What goes wrong when the resources of a new task are prepared with ``before`` and then closed."""
+    resources, loop = context.closed_bench().resources, LoopThread()
+    try:
+        loop.run(before(resources), _OPENING_S, "opening the task")
+        return _closed_twice(resources, loop, context.options.close_s)
+    except Exception as error:  # noqa: BLE001 - the boundary to the task's open
+        return describe_error(error)
+    finally:
+        loop.close(min(1.0, context.options.close_s))
+
+
+def _closed_twice(resources: TaskResources, loop: LoopThread, close_s: float) -> str:
+    """What goes wrong in two calls of close; empty if nothing does."""
+    try:
+        for number in ("first", "second"):
+            loop.run(resources.close(), close_s, f"the {number} close()")
+    except Exception as error:  # noqa: BLE001 - the boundary to the task's close
+        return describe_error(error)
+    return ""
+
+
+async def _nothing(resources: TaskResources) -> None:
+    """The resources are never opened."""
+
+
+async def _open_that_fails(resources: TaskResources) -> None:
+    """The task opens, and then an error is raised."""
+    task_open = resources.parts.task.open
+
+    async def opened() -> None:
+        await task_open()
+        raise _InjectedError
+
+    with patch.object(resources.parts.task, "open", opened), suppress(_InjectedError):
+        await resources.open()
+
+
+async def _open_that_is_cancelled(resources: TaskResources) -> None:
+    opening = asyncio.ensure_future(resources.open())
+    await asyncio.sleep(0)  # lets the opening begin
+    opening.cancel()
+    await asyncio.wait((opening,))
+
+
+_CASES: dict[str, Callable[[TaskResources], Coroutine[Any, Any, None]]] = {
+    "without an open": _nothing,
+    "after an open that failed": _open_that_fails,
+    "after an open that was cancelled": _open_that_is_cancelled,
+}

@@ -1,0 +1,1 @@
+"""The commands of rlfactory for authors of plugins."""

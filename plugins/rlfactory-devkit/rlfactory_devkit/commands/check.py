@@ -1,0 +1,102 @@
+"""``rlfactory plugins check``: checks a plugin's task without a model."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rlfactory_core.cli.options import CONFIG, JSON, REST, SEED, SETTINGS, nested, task_options
+from rlfactory_core.cli.output import echo, echo_json
+
+if TYPE_CHECKING:
+    from rlfactory_devkit.checks.result import CheckResult
+
+_WIDTH = 13  # of the names
+
+
+@click.command(context_settings=SETTINGS)
+@click.argument("plugin", metavar="NAME|FILE.py")
+@click.option("--only", multiple=True, metavar="CHECK", help="This check alone; may be repeated.")
+@click.option("--model", "models", multiple=True, metavar="PATH", help="Also try this model's tokenizer in `tokens`.")
+@SEED
+@CONFIG
+@JSON
+@REST
+@click.pass_context
+def check(
+    ctx: click.Context,
+    /,
+    plugin: str,
+    only: tuple[str, ...],
+    models: tuple[str, ...],
+    seed: int | None,
+    file: Path | None,
+    as_json: bool,
+    rest: tuple[str, ...],
+) -> None:
+    """Play the task NAME with policies that need no model, and say what is wrong with it; exit with 1 if anything is.
+
+    The checks: oracle, floor, determinism, leakage, isolation, cancellation, close, faults, tokens, pickling, splits,
+    bounds. Any other --NAME VALUE is an option of the task, and KEY=VALUE sets any key of the configuration.
+    """
+    from rlfactory_core.cli.ui.progress import make_progress
+    from rlfactory_core.config.loading import load_yaml
+    from rlfactory_devkit.checks import chosen, run_checks
+    from rlfactory_devkit.checks.context import CheckContext, CheckOptions
+
+    names, started = chosen(only), time.perf_counter()
+    overrides: list[str | Mapping[str, Any]] = [load_yaml(file)] if file else []
+    overrides += [nested({"seed": seed}, {}), *task_options(rest)]
+    results = []
+    with (
+        make_progress(sys.stderr if as_json else sys.stdout) as progress,
+        redirect_stdout(sys.stderr if as_json else sys.stdout),  # keeps prints of a task out of the JSON
+        CheckContext(plugin, overrides, CheckOptions(models), progress=progress) as context,
+    ):
+        context.open()
+        progress.stage("check", len(names), "check")
+        for result in run_checks(context, names):
+            results.append(result)
+            progress.advance()
+            for line in _lines(result):
+                progress.say(line)
+    seconds = time.perf_counter() - started
+    if as_json:
+        echo_json(_record(plugin, results, seconds))
+    else:
+        echo(f"\n{_verdict(plugin, results)} {seconds:.0f} s")
+    ctx.exit(1 if any(result.passed is False for result in results) else 0)
+
+
+def _lines(result: CheckResult) -> list[str]:
+    word = {True: "pass", False: "FAIL", None: "skip"}[result.passed]
+    lines = [f"{word}  {result.name:<{_WIDTH}}{result.seconds:6.1f} s"]
+    for evidence in result.evidence:
+        first, *more = evidence.splitlines()
+        lines += [f"      {first}", *(f"        {line}" for line in more)]
+    return lines
+
+
+def _verdict(plugin: str, results: Sequence[CheckResult]) -> str:
+    from rlfactory_devkit.rewards import of
+
+    failed = [result.name for result in results if result.passed is False]
+    if failed:
+        return f"{plugin}: {of(len(failed), len(results), 'check')} failed: {', '.join(failed)}."
+    skipped = [result.name for result in results if result.passed is None]
+    passed = len(results) - len(skipped)
+    rest = f" ({', '.join(skipped)} did not apply)" if skipped else ""
+    return f"{plugin}: {passed} check{'' if passed == 1 else 's'} passed{rest}."
+
+
+def _record(plugin: str, results: Sequence[CheckResult], seconds: float) -> dict[str, object]:
+    checks = [asdict(result) for result in results]
+    passed = not any(result.passed is False for result in results)
+    return {"plugin": plugin, "passed": passed, "seconds": seconds, "checks": checks}

@@ -1,0 +1,66 @@
+"""How the checks and the red team read rewards and answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rlfactory_core.errors import VerifierError
+from rlfactory_core.rewards.scorers import accepted_answers
+from rlfactory_core.types import Sample, StopReason, Trajectory
+from rlfactory_devkit.bench import TaskBench
+
+
+def opinions(bench: TaskBench) -> tuple[str, ...]:
+    """The names of the rewards that a model decides and that have a weight."""
+    traits = bench.runtime.rewards.traits
+    return tuple(name for name, (_, weight) in bench.runtime.scorers.items() if weight and traits[name].opinion)
+
+
+def exact_rewards(trajectory: Trajectory, opinionated: Sequence[str]) -> tuple[float, ...]:
+    """The parts of a reward that have to be the same each time.
+
+    Without opinionated rewards this is the whole reward, else the environment's part and each other component.
+    """
+    if not opinionated or trajectory.score is None:
+        return (trajectory.reward,)
+    components = trajectory.score.components
+    exact = (components[name] for name in sorted(components) if name.split(".")[0] not in opinionated)
+    return (sum(turn.reward for turn in trajectory.turns), *exact)
+
+
+def components(trajectory: Trajectory) -> Mapping[str, float]:
+    """The scorers' unweighted values; empty if it was not scored."""
+    return trajectory.score.components if trajectory.score else {}
+
+
+def masking_fault(trajectory: Trajectory) -> str:
+    """The first fault that masks a trajectory, in words; empty if there is none."""
+    fault = next((fault for fault in trajectory.faults if fault.masks), None)
+    return f"a fault of {fault.source}: {fault.message}" if fault else ""
+
+
+def ended_by_policy(trajectory: Trajectory) -> bool:
+    """Whether the policy ended the episode, rather than a budget or a fault."""
+    return trajectory.stop in (StopReason.FINAL_ANSWER, StopReason.NO_TOOL_CALL, StopReason.ENV_DONE)
+
+
+def known_answers(sample: Sample) -> tuple[str, ...]:
+    """The sample's accepted answers as texts; empty if only the task's own reward can judge an answer."""
+    try:
+        return accepted_answers(sample)
+    except VerifierError:
+        return ()
+
+
+def last_text(trajectory: Trajectory) -> str:
+    """The content of the model's last message."""
+    return trajectory.turns[-1].message.content if trajectory.turns else ""
+
+
+def mean(numbers: Sequence[float]) -> float:
+    return sum(numbers) / len(numbers)
+
+
+def of(count: int, total: int, what: str) -> str:
+    """``3 of 8 episodes``."""
+    return f"{count} of {total} {what}{'' if total == 1 else 's'}"

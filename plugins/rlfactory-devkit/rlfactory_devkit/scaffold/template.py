@@ -1,0 +1,125 @@
+"""The templates of new plugins, and how files are made from them.
+
+A template is a folder beside this file, combined with the folder ``common``. A file that ends with ``.jinja`` is
+rendered and loses that ending; any other file is copied. ``PACKAGE`` in a path becomes the package's name. Jinja's
+marks are ``<< … >>`` and ``<% … %>``, so that the files may contain Jinja, YAML and TOML themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib import resources
+from importlib.resources.abc import Traversable
+
+from jinja2 import Environment, StrictUndefined
+
+from rlfactory_core.errors import UsageError, nearest
+from rlfactory_core.version import __version__
+from rlfactory_devkit.scaffold.names import Names
+
+COMMON = "common"
+_ENDING = ".jinja"
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """One kind of plugin."""
+
+    name: str
+    summary: str  # what is made, in a few words
+    module: str  # of the entry point, within the package
+    extras: str = "local"  # of rlfactory-core that the plugin depends on
+    file: str = ""  # within the package; of this one alone `rlfactory new my_task.py` makes a plugin
+
+
+TEMPLATES: Mapping[str, Template] = {
+    item.name: item
+    for item in (
+        Template("tool-task", "a task with a tool that is a Python function", "task", file="task.py"),
+        Template("agent", "a task that an agent of your own plays", "task", extras="local,agents", file="task.py"),
+        Template("mcp-task", "a task whose tool is an MCP server", "plugin", extras="local,mcp"),
+        Template("env", "a task with an environment of its own: state, a tool, a reward", "task", file="task.py"),
+        Template("verifier", "a verifier, and a task that is rewarded by it", "plugin"),
+        Template("chat-format", "a chat format, and a task that is played in it", "plugin", extras="local,devkit"),
+        Template("engine", "an engine, and a task that it learns in seconds", "plugin", extras="local,devkit"),
+    )
+}
+DEFAULT = "tool-task"
+
+
+def template(name: str) -> Template:
+    """The template of that name.
+
+    Raises:
+        UsageError: there is none; the message has the nearest name.
+    """
+    if name not in TEMPLATES:
+        raise UsageError(f"There is no template '{name}'. {nearest(name, TEMPLATES)}")
+    return TEMPLATES[name]
+
+
+def render(wanted: Template, names: Names) -> dict[str, str]:
+    """The files of a new plugin: text by path, relative to the project's folder."""
+    folders = [resources.files(__package__) / "templates" / name for name in (COMMON, wanted.name)]
+    sources = {path: source for folder in folders for path, source in _files(folder, "")}
+    return dict(sorted(_rendered(path, source, wanted, names) for path, source in sources.items()))
+
+
+def render_file(wanted: Template, names: Names) -> str:
+    """The plugin as one file.
+
+    Raises:
+        UsageError: this template needs more than one.
+    """
+    if not wanted.file:
+        single = ", ".join(item.name for item in TEMPLATES.values() if item.file)
+        raise UsageError(
+            f"The template '{wanted.name}' is more than one file. For a folder, leave the .py out of the name; "
+            f"as one file there is: {single}."
+        )
+    return render(wanted, names)[f"{names.package}/{wanted.file}"]
+
+
+def _files(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]:
+    for item in folder.iterdir():
+        path = f"{prefix}{item.name}"
+        if item.is_file():
+            yield path, item
+        elif item.name != "__pycache__":
+            yield from _files(item, f"{path}/")
+
+
+def _rendered(path: str, source: Traversable, wanted: Template, names: Names) -> tuple[str, str]:
+    text = source.read_text(encoding="utf-8")
+    if path.endswith(_ENDING):
+        major, minor = __version__.split(".")[:2]
+        path = path.removesuffix(_ENDING)
+        text = (
+            _environment()
+            .from_string(text)
+            .render(
+                name=names.name,
+                package=names.package,
+                class_name=names.class_name,
+                part=names.part,
+                template=wanted,
+                core=f">={major}.{minor},<{int(major) + 1}",  # up to the next that may break the plugin
+            )
+        )
+    return path.replace("PACKAGE", names.package), text
+
+
+def _environment() -> Environment:
+    return Environment(
+        variable_start_string="<<",
+        variable_end_string=">>",
+        block_start_string="<%",
+        block_end_string="%>",
+        comment_start_string="<#",
+        comment_end_string="#>",
+        trim_blocks=True,
+        keep_trailing_newline=True,
+        undefined=StrictUndefined,
+        autoescape=False,  # noqa: S701 - source code, not HTML
+    )
