@@ -7,21 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from caches import own_cache
-from runs import SEARCH_DATA, Cli, write_lines
+from run_fixtures import cache, cli, tiny_model
+from runs import SEARCH_DATA, write_lines
 
-
-@pytest.fixture(scope="session", autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    with own_cache(tmp_path_factory) as cache:
-        yield cache
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    """The command line in this process: faster than a process of its own, and the same code from ``main`` on."""
-    pytest.importorskip("torch", reason="the embedded engine needs rlfactory-core[local]")
-    return Cli(capsys)
+__all__ = ["cache", "cli", "nothing_left", "search_files", "tiny_model"]
 
 
 @pytest.fixture
@@ -31,28 +20,6 @@ def nothing_left() -> Iterator[None]:
 
     with leaving_nothing():
         yield
-
-
-@pytest.fixture(scope="session")
-def tiny_model(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny task's warm-started model as a Hugging Face folder: a checkpoint after one step that changes nothing."""
-    pytest.importorskip("torch", reason="the embedded engine needs rlfactory-core[local]")
-    from runs import TINY_TASK
-
-    from rlfactory_core.cli.main import invoke
-
-    out = tmp_path_factory.mktemp("warm") / "run"
-    small = (
-        "--steps",
-        "1",
-        "train.workers=1",
-        "train.group_size=2",
-        "train.lr=1e-12",
-        "train.muon_lr=0",
-        "eval.limit=2",
-    )
-    assert invoke(["run", "--plugin", TINY_TASK, "--out", str(out), *small]) == 0
-    return out / "checkpoints" / "latest"
 
 
 @dataclass(frozen=True)

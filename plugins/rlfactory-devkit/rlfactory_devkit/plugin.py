@@ -12,6 +12,7 @@ COMMANDS = "rlfactory_devkit.commands"
 @hookimpl
 def rlfactory_commands(register: Register) -> None:
     register("new", Lazy(f"{COMMANDS}.new:new").load)
+    register("play", Lazy(f"{COMMANDS}.play:play").load)
     register("samples", Lazy(f"{COMMANDS}.samples:samples").load)
     register("plugins check", Lazy(f"{COMMANDS}.check:check").load)
     register("plugins redteam", Lazy(f"{COMMANDS}.redteam:redteam").load)

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from caches import own_cache
 from reporting_examples import finished_run
 from rlfactory_ui.access import Access
 from rlfactory_ui.app import create_app
+from run_fixtures import cache
 from starlette.testclient import TestClient
 from ui_pages import HOST
 
 from rlfactory_core.reporting.folder import RunFolder
 
-
-@pytest.fixture(scope="session", autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    with own_cache(tmp_path_factory) as cache:
-        yield cache
+__all__ = ["browser", "cache", "folder"]
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from rlfactory_core.cli.output import echo
 from rlfactory_core.errors import RlfactoryError, UsageError
 
 if TYPE_CHECKING:
-    from rlfactory_core.runner.playing import Conversation
+    from rlfactory_devkit.play.conversation import Conversation
 
 PLACES = {
     "data": ("data", "eval"),
@@ -72,8 +72,8 @@ def play(
     "text": "…"}, and each line of standard output the conversation after it.
     """
     from rlfactory_core.cli.ui.progress import make_progress
-    from rlfactory_core.runner.playing import PlayFiles, converse
     from rlfactory_core.runner.subject import Named
+    from rlfactory_devkit.play.conversation import PlayFiles, converse
 
     words = [*([run] if run and "=" in run else []), *rest]  # KEY=VALUE can come first, where there is no run
     run = None if run and "=" in run else run

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 from rlfactory_devkit import ScriptedSampler, ToyChatFormat
+from rlfactory_devkit.play.conversation import Conversation, PlayFiles
+from rlfactory_devkit.play.play import Draw, Play, ServedPlayModel, TokenPlayModel
 
 from rlfactory_core.clients.base import Completion
 from rlfactory_core.errors import UsageError
 from rlfactory_core.plugins.registry import Registry
-from rlfactory_core.runner.playing import Conversation, PlayFiles
 from rlfactory_core.runner.resolving import find_parts, resolve_task
 from rlfactory_core.tasks.opening import open_task
-from rlfactory_core.tasks.playing import Draw, Play, ServedPlayModel, TokenPlayModel
 from rlfactory_core.types import Message, Sample, StopReason
 
 PLUGIN = '''

@@ -22,9 +22,9 @@ from rlfactory_core.reporting.trajectories import json_text
 from rlfactory_core.runner.resolving import check
 from rlfactory_core.runner.subject import Named, Subject
 from rlfactory_core.tasks.opening import open_task
-from rlfactory_core.tasks.playing import Draw, Play, PlayedTurn, ServedPlayModel, TokenPlayModel
 from rlfactory_core.tasks.runtime import TaskRuntime
 from rlfactory_core.types import Message, Sample
+from rlfactory_devkit.play.play import Draw, Play, PlayedTurn, ServedPlayModel, TokenPlayModel
 
 _OURS: Mapping[str, Any] = {
     "engine": "local",

@@ -1,0 +1,1 @@
+"""Talking to a model with the tools of a task, turn by turn: `rlfactory play`."""
