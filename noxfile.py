@@ -19,7 +19,7 @@ PYPROJECT = nox.project.load_toml("pyproject.toml")
 PLUGINS = sorted(str(path.parent) for path in Path("plugins").glob("*/pyproject.toml"))
 EXTRAS = {"plugins/rlfactory-search": "[dense]", "plugins/rlfactory-nl2sql": "[all]"}
 INTERPRETER, JUDGE, SEARCH = (f"plugins/rlfactory-{name}" for name in ("interpreter", "judge", "search"))
-GATEWAY, DEVKIT = (f"plugins/rlfactory-{name}" for name in ("agents", "devkit"))
+GATEWAY, DEVKIT, MCP = (f"plugins/rlfactory-{name}" for name in ("agents", "devkit", "mcp"))
 
 ENVIRONMENTS = Path(".nox").resolve()
 TOOLS = ENVIRONMENTS / "tools"  # uv, and torch as a wheel
@@ -127,7 +127,7 @@ def run_with_everything(
 def make_everything(session: nox.Session) -> None:
     """The shared environment."""
     groups = group("test", "optional", "types", "docs", "lint", "release", "benchmarks")
-    made(session, SHARED, TORCH, "-e", ".[local,lora,mcp]", *editable(*PLUGINS), *groups)
+    made(session, SHARED, TORCH, "-e", ".[local,lora]", *editable(*PLUGINS), *groups)
 
 
 @nox.session
@@ -232,7 +232,7 @@ def pythons(session: nox.Session) -> None:
             continue
         plugins = [part for plugin in PLUGINS for part in ("-e", plugin)]
         place = ENVIRONMENTS / f"without-torch-{Path(python).name}"
-        made(session, place, "-e", ".[mcp]", *plugins, *group("test"), python=found)
+        made(session, place, "-e", ".", *plugins, *group("test"), python=found)
         run_in(session, place, "pytest", "-q", *IN_TWO, "-m", "not slow", "--ignore=tests/docs")
 
 
@@ -250,8 +250,9 @@ def mcp(session: nox.Session) -> None:
     chosen = sorted(map(str, Path("tests").glob(MCP_TESTS)))
     run_with_everything(session, "pytest", "-q", *IN_FOUR, *chosen, *session.posargs, env=places)  # the newest mcp
     # Qwen-Agent needs mcp 1, too.
-    chosen += [*sorted(map(str, Path("tests/unit").glob("test_mcp_*.py"))), "tests/unit/test_qwen_agent.py"]
-    old = made(session, ENVIRONMENTS / "mcp-1", "-e", ".[mcp,qwen-agent]", "-e", DEVKIT, "mcp==1.30.*", *group("test"))
+    chosen.append(f"{MCP}/tests")
+    ours = ("-e", ".", "-e", f"{MCP}[qwen-agent]", "-e", DEVKIT)
+    old = made(session, ENVIRONMENTS / "mcp-1", *ours, "mcp==1.30.*", *group("test"))
     run_in(session, old, "pytest", "-q", *IN_FOUR, *chosen, *session.posargs, env=places)
 
 
@@ -285,9 +286,9 @@ def browser(session: nox.Session) -> None:
 def make_verl(session: nox.Session) -> Path:
     """The environment of the verl engine on the CPU, installed by its doctor."""
     # The extra holds most of what the doctor installs below with pip, which takes minutes longer.
-    plugins = ("-e", SEARCH, "-e", JUDGE, "-e", GATEWAY, "-e", DEVKIT)
+    plugins = ("-e", SEARCH, "-e", JUDGE, "-e", GATEWAY, "-e", DEVKIT, "-e", MCP)
     graphs = [line for line in group("agents") if line.startswith("lang")]  # for an agent of LangGraph
-    place = made(session, VERL, TORCH, "-e", ".[local,mcp,verl-cpu]", *plugins, *group("test"), *graphs)
+    place = made(session, VERL, TORCH, "-e", ".[local,verl-cpu]", *plugins, *group("test"), *graphs)
     doctor = ("-m", "rlfactory_core", "doctor", "--engine", "verl", "--device", "cpu")
     run_in(session, place, "python", *doctor, "--install")
     run_in(session, place, "python", *doctor)
@@ -337,7 +338,7 @@ def wheels(session: nox.Session) -> None:
             session,
             place,
             TORCH,
-            f"{core}[local,agents,mcp]",
+            f"{core}[local,agents]",
             *files.values(),
             "hatchling",
             "editables",

@@ -60,9 +60,10 @@ async def bare(stack: AsyncExitStack) -> Call:
 
 
 async def managed(stack: AsyncExitStack, group: str) -> Call:
+    from rlfactory_mcp.source import McpSource
+
     from rlfactory_core.context import ToolContext
     from rlfactory_core.tools import DefaultToolManager
-    from rlfactory_core.tools.mcp.source import McpSource
     from rlfactory_core.types import Sample, ToolCall
 
     source = McpSource({"mcpServers": {"it": {"command": sys.executable, "args": SERVER}}})

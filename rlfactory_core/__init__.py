@@ -15,22 +15,32 @@ from rlfactory_core.utils.old_paths import OldPaths
 _find, __all__ = lazy_names(__name__, __file__)
 
 
+_MOVED = {
+    "code_interpreter": "rlfactory_interpreter",
+    "McpSource": "rlfactory_mcp",
+    "qwen_tool": "rlfactory_mcp",
+    "qwen_tools": "rlfactory_mcp",
+}
+"""Names that are in packages of plugins now."""
+
+
 def __getattr__(name: str) -> Any:
-    return _code_interpreter() if name == "code_interpreter" else _find(name)
+    return _moved(name, _MOVED[name]) if name in _MOVED else _find(name)
 
 
-def _code_interpreter() -> Any:
+def _moved(name: str, package: str) -> Any:
     from rlfactory_core.errors import MissingExtraError
     from rlfactory_core.utils.deprecation import warn_deprecated
 
-    new = "rlfactory_interpreter.code_interpreter"
-    warn_deprecated("rlfactory_core.code_interpreter", since="1.2", until="2.0", instead=new, depth=2)
+    warn_deprecated(f"rlfactory_core.{name}", since="1.2", until="2.0", instead=f"{package}.{name}", depth=2)
     try:
-        return import_module("rlfactory_interpreter").code_interpreter
+        return getattr(import_module(package), name)
     except ModuleNotFoundError as error:
+        if error.name != package:
+            raise
         raise MissingExtraError(
-            "The code interpreter is a package of its own now: python -m pip install rlfactory-interpreter, then "
-            "`from rlfactory_interpreter import code_interpreter`."
+            f"`{name}` is in a package of its own now: python -m pip install {package.replace('_', '-')}, then "
+            f"`from {package} import {name}`."
         ) from error
 
 

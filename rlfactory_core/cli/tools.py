@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rlfactory_core.protocols import Tool
     from rlfactory_core.tasks.parts import TaskParts
     from rlfactory_core.tasks.runtime import TaskRuntime
-    from rlfactory_core.tools.mcp.source import ServerState
+    from rlfactory_core.tools.servers import ServerState
 
 Found = TypeVar("Found")
 
@@ -60,9 +60,9 @@ def list_tools(
         ctx.exit(_list_all(plugin, mcp, file, task_options(rest), as_json))
 
     async def look(runtime: TaskRuntime) -> list[tuple[ToolSpec, str]]:
-        from rlfactory_core.tools.mcp.source import McpTool
+        from rlfactory_core.tools.servers import ServerTool
 
-        servers = {tool.spec.name: tool.server for tool in runtime.tools if isinstance(tool, McpTool)}
+        servers = {tool.spec.name: tool.server for tool in runtime.tools if isinstance(tool, ServerTool)}
         origins = {name: f"MCP server {server}" for name, server in servers.items()}
         return [(spec, origins.get(spec.name, "task")) for spec in runtime.manager.specs]
 
@@ -80,7 +80,7 @@ def list_tools(
 def _list_all(plugin: str | None, mcp: Path | None, file: Path | None, overrides: Sequence[str], as_json: bool) -> int:
     """Each tool, offered or not, and the state of each server; returns the exit code."""
     from rlfactory_core.tools.limits import limits_by_tool, only_about
-    from rlfactory_core.tools.mcp.source import McpTool, try_servers
+    from rlfactory_core.tools.servers import ServerTool, try_servers
 
     config, parts = _parts(plugin, mcp, file, overrides, without_servers=True)
 
@@ -94,7 +94,7 @@ def _list_all(plugin: str | None, mcp: Path | None, file: Path | None, overrides
     found, states = _use_tools(parts, look)
     known = only_about(config, found) if any(state.problem for state in states) else config
     limits = limits_by_tool(known, found)
-    origins = {tool.spec.name: tool.server for tool in found if isinstance(tool, McpTool)}
+    origins = {tool.spec.name: tool.server for tool in found if isinstance(tool, ServerTool)}
     if as_json:
         records = [
             {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -29,6 +28,7 @@ from rlfactory_core.tasks.opening import task_parts
 from rlfactory_core.tasks.parts import TaskParts, make_task
 from rlfactory_core.tasks.solving import tiny_defaults
 from rlfactory_core.tasks.task import Task
+from rlfactory_core.tools.servers import check_servers, mcp_plugin
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +263,8 @@ def find_parts(registry: Registry, config: RunConfig, task: Task | None = None) 
             registry.load(agents_plugin())
         registry.find(each.tools.manager, "tool_manager")
         if each.tools.mcp is not None:
-            _check_servers(each.tools.mcp)
+            registry.load(mcp_plugin())
+            check_servers(each.tools.mcp)
         if each.env is not None:
             registry.find(each.env, "env")
     if config.chat.format != "auto":
@@ -280,13 +281,3 @@ def with_sections(config: RunConfig, registry: Registry) -> RunConfig:
     sections = {name: section.model_dump(mode="json") for name, section in registry.sections(config).items()}
     named = {name.rpartition(":")[2]: name for name in config.plugins}  # a distribution stays in front of its name
     return config.model_copy(update={"plugins": {named.get(name, name): data for name, data in sections.items()}})
-
-
-def _check_servers(servers: Path | Mapping[str, Any]) -> None:
-    """Check the configuration of MCP servers without starting one."""
-    from rlfactory_core.tools.mcp.compat import require_sdk
-    from rlfactory_core.tools.mcp.config import expand, read_servers
-
-    require_sdk()
-    for server in read_servers(servers):
-        expand(server, os.environ)

@@ -14,7 +14,7 @@ from rlfactory_core.clients.base import ChatClient
 from rlfactory_core.context import RunContext
 from rlfactory_core.errors import ConfigError
 from rlfactory_core.gateway.models import ClientModel, TokenModel
-from rlfactory_core.protocols import ChatFormat, Sampler, Tool, ToolManager, ToolSource
+from rlfactory_core.protocols import ChatFormat, Sampler, Tool, ToolManager
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.rollout import Episode, RolloutLimits, chat_rollout, rollout, rollout_group
 from rlfactory_core.rollout.history import History
@@ -24,6 +24,7 @@ from rlfactory_core.tasks.parts import TaskParts
 from rlfactory_core.tasks.scorers import ServedModel
 from rlfactory_core.tools.limits import only_about
 from rlfactory_core.tools.offered import check_names, offered_tools
+from rlfactory_core.tools.servers import server_tools
 from rlfactory_core.tools.sources import OpenTools
 from rlfactory_core.types import Group, Sample, Trajectory
 
@@ -82,10 +83,7 @@ class TaskResources:
         await self._tools.open(task.tools)
         own = len(self._tools.tools)
         if config.tools.mcp is not None:
-            from rlfactory_core.tools.mcp.source import McpSource
-
-            sources: list[ToolSource] = [McpSource(config.tools.mcp)]
-            await self._tools.open(sources)
+            await self._tools.open([server_tools(config.tools.mcp)])
         self._added = self._tools.tools[own:]
         self.manager("")  # raises UsageError if an item is not a tool
         return TaskRuntime(self.parts, self)

@@ -74,7 +74,7 @@ def test_start_watch_look_stop_reload_resume_compare(page: Any, expect: Callable
 
 
 def test_a_server_that_does_not_start_is_named(page: Any, expect: Callable[..., Any], tmp_path: Path) -> None:
-    pytest.importorskip("mcp", reason="needs rlfactory-core[mcp]")
+    pytest.importorskip("rlfactory_mcp", reason="needs rlfactory-core[mcp]")
     (tmp_path / "colours").mkdir()
     works = {"command": sys.executable, "args": [str(Path(colour_server.__file__)), str(tmp_path / "colours")]}
     page.goto("/new")

@@ -19,7 +19,7 @@ from runs import TINY_TASK, Cli, finish, metrics, start, summary, wait_until
 from rlfactory_core.cli.main import invoke
 from rlfactory_core.tasks.generic import SYSTEM
 
-pytest.importorskip("mcp", reason="MCP servers: python -m pip install 'rlfactory-core[mcp]'")
+pytest.importorskip("rlfactory_mcp", reason="needs rlfactory-core[mcp]")
 pytest_plugins = ("mcp_runs",)
 
 LIMITS = ("rollout.max_turns=3", "rollout.max_turn_tokens=40", "rollout.max_tokens=320")

@@ -12,7 +12,7 @@ from verl_runs import VERL, rlfactory
 
 pytest.importorskip("verl", reason="the verl engine: rlfactory doctor --engine verl --install")
 pytest.importorskip("vllm", reason="the verl engine: rlfactory doctor --engine verl --install")
-pytest.importorskip("mcp", reason="MCP servers: python -m pip install 'rlfactory-core[mcp]'")
+pytest.importorskip("rlfactory_mcp", reason="needs rlfactory-core[mcp]")
 pytest_plugins = ("mcp_runs", "verl_runs")
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("nothing_of_verl_left")]
 

@@ -7,10 +7,11 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from rlfactory_mcp.source import McpSource
+
 from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import UsageError
 from rlfactory_core.tools import DefaultToolManager
-from rlfactory_core.tools.mcp.source import McpSource
 from rlfactory_core.types import Sample, ToolCall
 
 _EXAMPLES = {"number": 2, "integer": 2, "string": "two", "boolean": True, "array": [], "object": {}}

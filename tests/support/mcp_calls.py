@@ -10,10 +10,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from rlfactory_mcp.source import McpSource
+
 from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import ToolUnavailableError
 from rlfactory_core.protocols import Tool
-from rlfactory_core.tools.mcp.source import McpSource
 from rlfactory_core.types import Sample
 
 SERVER = Path(__file__).with_name("mcp_server.py")

@@ -16,11 +16,11 @@ from uuid import uuid4
 
 import pytest
 from process_tree import children
+from rlfactory_mcp.source import McpSource
 
 from rlfactory_core.config import ToolsConfig
 from rlfactory_core.context import ToolContext
 from rlfactory_core.tools import DefaultToolManager
-from rlfactory_core.tools.mcp.source import McpSource
 from rlfactory_core.tools.sources import OpenTools
 from rlfactory_core.types import Sample, ToolCall, ToolResult
 

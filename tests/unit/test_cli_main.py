@@ -134,6 +134,20 @@ def test_an_agent_without_the_plugin_that_plays_it_is_refused(
     assert "is not installed: python -m pip install rlfactory-agents\n" in capsys.readouterr().err
 
 
+def test_mcp_servers_without_their_client_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(discovery, "entry_points", lambda group: ())
+    servers = tmp_path / "mcp.json"
+    servers.write_text('{"mcpServers": {"time": {"command": "uvx"}}}')
+    data = tmp_path / "data.jsonl"
+    data.write_text('{"prompt": "Who?", "answer": "him"}\n')
+    run = ["run", "--reward", "exact_match", "--data", str(data), "--model", "x"]
+    for command in (["tools", "list"], ["tools", "list", "--servers"], run):
+        assert cli_main.invoke([*command, "--mcp", str(servers)]) == 2, command
+        assert "is not installed: python -m pip install rlfactory-mcp\n" in capsys.readouterr().err
+
+
 def test_a_command_of_rlfactory_in_a_plugin_is_found_under_its_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

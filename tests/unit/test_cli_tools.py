@@ -139,7 +139,7 @@ def test_a_disabled_tool_is_not_listed_to_the_model(cli: Cli) -> None:
 
 
 def test_a_server_that_fails_leaves_out_only_its_own_tools(cli: Cli) -> None:
-    pytest.importorskip("mcp", reason="MCP servers need the package mcp")
+    pytest.importorskip("rlfactory_mcp", reason="needs rlfactory-core[mcp]")
     broken = {"command": sys.executable, "args": ["-c", "import sys; sys.exit('no such key')"]}
     unset = {"command": sys.executable, "args": ["${NOWHERE_SET}"]}
     servers = {"good": fake("--tools", "echo,count"), "broken": broken, "unset": unset, "picky": fake(allow=["ecko"])}

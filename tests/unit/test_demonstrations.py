@@ -183,8 +183,8 @@ def test_tools_of_a_source_are_shown_too() -> None:
 
 
 def test_tools_of_a_server_are_shown_too(tmp_path: Path) -> None:
-    pytest.importorskip("mcp", reason="MCP servers: python -m pip install 'rlfactory-core[mcp]'")
-    from rlfactory_core.tools.mcp.source import McpSource
+    pytest.importorskip("rlfactory_mcp", reason="needs rlfactory-core[mcp]")
+    from rlfactory_mcp.source import McpSource
 
     server = {"command": sys.executable, "args": [colour_server.__file__, str(tmp_path)]}
 

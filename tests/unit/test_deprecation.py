@@ -75,19 +75,51 @@ def test_a_module_that_moved_is_found_under_its_old_name(old: str) -> None:
     assert module.__spec__.name == MOVED[old]
 
 
+OLD_TESTS = """
+from rlfactory_core.testing import TaskBench, check_plugin
+from rlfactory_core.testing.bench import TaskBench as same
+from rlfactory_core.testing.checks.context import CheckContext
+import rlfactory_devkit.checks.context
+assert same is TaskBench and check_plugin is rlfactory_devkit.check_plugin
+assert CheckContext is rlfactory_devkit.checks.context.CheckContext
+"""
+
+
+def test_the_tests_of_older_plugins_still_run() -> None:
+    code = [sys.executable, "-W", "always", "-c", OLD_TESTS]
+    done = subprocess.run(code, capture_output=True, text=True, check=True)
+    warned = "rlfactory_core.testing is deprecated since plugin API 1.2 and goes with 2.0. Use rlfactory_devkit."
+    assert warned in done.stderr
+
+
+def test_an_old_module_of_a_package_that_is_missing_says_what_to_install() -> None:
+    code = "import sys\nsys.modules['rlfactory_devkit'] = None\nfrom rlfactory_core.testing import TaskBench"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1].endswith("not installed: python -m pip install rlfactory-devkit")
+
+
 def test_the_place_that_imports_an_old_module_is_named() -> None:
     code = "from rlfactory_core.env import ToolEnv\nimport rlfactory_core\nassert ToolEnv is rlfactory_core.ToolEnv"
     done = subprocess.run([sys.executable, "-W", "always", "-c", code], capture_output=True, text=True, check=True)
     assert "<string>:1: RlfactoryDeprecationWarning: rlfactory_core.env is deprecated" in done.stderr
 
 
-def test_the_code_interpreter_moved_to_a_package_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    code_interpreter = pytest.importorskip("rlfactory_interpreter").code_interpreter
-    with pytest.warns(RlfactoryDeprecationWarning, match=r"Use rlfactory_interpreter\.code_interpreter"):
-        assert rlfactory_core.code_interpreter is code_interpreter
-    monkeypatch.setitem(sys.modules, "rlfactory_interpreter", None)
+@pytest.mark.parametrize(
+    ("name", "package"),
+    [
+        ("code_interpreter", "rlfactory_interpreter"),
+        ("McpSource", "rlfactory_mcp"),
+        ("qwen_tool", "rlfactory_mcp"),
+        ("qwen_tools", "rlfactory_mcp"),
+    ],
+)
+def test_a_name_that_moved_to_a_plugin(name: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    moved = getattr(pytest.importorskip(package), name)
+    with pytest.warns(RlfactoryDeprecationWarning, match=rf"Use {package}\.{name}"):
+        assert getattr(rlfactory_core, name) is moved
+    monkeypatch.setitem(sys.modules, package, None)
     with (
         pytest.warns(RlfactoryDeprecationWarning),
-        pytest.raises(MissingExtraError, match="python -m pip install rlfactory-interpreter"),
+        pytest.raises(MissingExtraError, match=f"python -m pip install {package.replace('_', '-')}"),
     ):
-        rlfactory_core.code_interpreter  # noqa: B018
+        getattr(rlfactory_core, name)

@@ -116,7 +116,7 @@ def test_the_generic_task_needs_a_model_and_data(data: str, capsys: pytest.Captu
 def test_servers_that_cannot_be_started_are_refused_before_anything_is(
     data: str, capsys: pytest.CaptureFixture[str], command: tuple[str, ...], content: str | None, message: str
 ) -> None:
-    pytest.importorskip("mcp", reason="MCP servers: python -m pip install 'rlfactory-core[mcp]'")
+    pytest.importorskip("rlfactory_mcp", reason="needs rlfactory-core[mcp]")
     if content is not None:
         Path("mcp.json").write_text(content, encoding="utf-8")
     assert message in Cli(capsys).refusal(*command, "--mcp", "mcp.json")

@@ -81,7 +81,7 @@ def test_tools_can_be_switched_off_and_limited(browser: TestClient) -> None:
 
 @pytest.mark.slow  # it starts commands
 def test_a_failing_server_hides_no_other_tools(browser: TestClient, tmp_path: Path) -> None:
-    pytest.importorskip("mcp", reason="MCP servers need the package mcp")
+    pytest.importorskip("rlfactory_mcp", reason="needs rlfactory-core[mcp]")
     broken = {"command": sys.executable, "args": ["-c", "import sys; sys.exit('no <key>')"]}
     path = tmp_path / "mcp.json"
     path.write_text(json.dumps({"mcpServers": {"good": fake("--tools", "echo,count"), "broken": broken}}))

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from mcp_calls import OpenedServers, context, fake, is_alive, opened, servers, wait_until
 from process_tree import children
+from rlfactory_mcp import stdio
 
 from rlfactory_core.errors import ToolUnavailableError
-from rlfactory_core.tools.mcp import stdio
 
-pytest.importorskip("mcp", reason="MCP servers need the package mcp")
+pytest.importorskip("rlfactory_mcp", reason="needs rlfactory-core[mcp]")
 
 
 @pytest.fixture(autouse=True)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from rlfactory_core.tools.mcp.compat import UNREACHABLE, RpcError
+from rlfactory_mcp.compat import UNREACHABLE, RpcError
 
 
 @pytest.mark.parametrize(

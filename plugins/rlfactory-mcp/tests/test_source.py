@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 from mcp_calls import OpenedServers, answer, fake, opened, servers
+from rlfactory_mcp.source import McpSource
 
 from rlfactory_core.errors import MissingExtraError, ToolArgumentsError, ToolError, ToolFailedError, UsageError
 from rlfactory_core.protocols import Tool, ToolSource
 from rlfactory_core.tools import DefaultToolManager
-from rlfactory_core.tools.mcp.source import McpSource
 from rlfactory_core.types import FaultKind, ToolCall
 
-pytest.importorskip("mcp", reason="MCP servers need the package mcp")
+pytest.importorskip("rlfactory_mcp", reason="needs rlfactory-core[mcp]")
 
 
 def test_tools_are_what_the_server_lists_over_all_pages() -> None:

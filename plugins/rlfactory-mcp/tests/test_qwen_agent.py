@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, Dict, Union  # noqa: UP035 - as tools for Qwen-Agent write it
 
 import pytest
+from rlfactory_mcp import qwen_tool, qwen_tools
 from tool_calls import invoke, manage, write
 
-from rlfactory_core import ToolContext, UsageError, qwen_tool, qwen_tools
+from rlfactory_core import ToolContext, UsageError
 from rlfactory_core.errors import ToolArgumentsError
 from rlfactory_core.protocols import Tool, ToolSource
 from rlfactory_core.tools import DefaultToolManager

@@ -10,8 +10,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from rlfactory_core.tools.mcp.http import fitting
+from rlfactory_mcp.http import fitting
 
 EVENTS = ["event: endpoint\ndata: /message?id=1", "data: ä\u2028b", ": ping", 'id: 7\ndata: {"a":\ndata: 1}']
 

@@ -17,12 +17,13 @@ from rlfactory_core.cache import digest
 from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import BackendError, ToolArgumentsError, UsageError, nearest
 from rlfactory_core.protocols import Tool
-from rlfactory_core.tools.mcp.compat import ListedTool, Listing, require_sdk
-from rlfactory_core.tools.mcp.config import ServerConfig, expand, read_servers
-from rlfactory_core.tools.mcp.servers import LocalServers
-from rlfactory_core.tools.mcp.sharing.client import RemoteServers
-from rlfactory_core.tools.mcp.sharing.rendezvous import meeting_place
+from rlfactory_core.tools.servers import ServerState, ServerTool
 from rlfactory_core.types import ToolSpec
+from rlfactory_mcp.compat import ListedTool, Listing, require_sdk
+from rlfactory_mcp.config import ServerConfig, expand, read_servers
+from rlfactory_mcp.servers import LocalServers
+from rlfactory_mcp.sharing.client import RemoteServers
+from rlfactory_mcp.sharing.rendezvous import meeting_place
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
 _LONGEST = 64  # most characters of a tool's name that models' servers accept
@@ -76,12 +77,16 @@ class McpSource:
             await servers.close()
 
 
-@dataclass(frozen=True, slots=True)
-class ServerState:
-    """How one server of a configuration has started."""
+def server_names(config: Path | str | Mapping[str, Any]) -> Sequence[str]:
+    """As `rlfactory_core.tools.servers.server_names`."""
+    return [server.name for server in read_servers(config)]
 
-    name: str
-    problem: str = ""  # why it offers nothing; empty: it is ready
+
+def check_servers(config: Path | str | Mapping[str, Any]) -> None:
+    """As `rlfactory_core.tools.servers.check_servers`."""
+    require_sdk()
+    for server in read_servers(config):
+        expand(server, os.environ)
 
 
 async def try_servers(
@@ -122,7 +127,7 @@ async def _try(config: ServerConfig) -> Listing | str:
     return listings[config.name]
 
 
-class McpTool:
+class McpTool(ServerTool):
     """A tool of an MCP server; the source opens and closes the server."""
 
     def __init__(self, chosen: ChosenTool, servers: LocalServers | RemoteServers) -> None:

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from rlfactory_core.tools.mcp import compat
-from rlfactory_core.tools.mcp.calls import PipeCalls
-from rlfactory_core.tools.mcp.config import ServerConfig
+from rlfactory_mcp import compat
+from rlfactory_mcp.calls import PipeCalls
+from rlfactory_mcp.config import ServerConfig
 
 _LINES = 40
 _LINE_CHARS = 400

@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 
 from rlfactory_core.errors import BackendError, ToolUnavailableError
-from rlfactory_core.tools.mcp.compat import Listing
-from rlfactory_core.tools.mcp.config import ServerConfig
-from rlfactory_core.tools.mcp.connection import Connection
 from rlfactory_core.utils.cpu import usable_cores
+from rlfactory_mcp.compat import Listing
+from rlfactory_mcp.config import ServerConfig
+from rlfactory_mcp.connection import Connection
 
 _RESTART_WAIT_S = 5.0
 

@@ -16,14 +16,14 @@ from typing import Any
 import anyio
 
 from rlfactory_core.errors import BackendError, ToolArgumentsError, ToolError, ToolFailedError, ToolUnavailableError
-from rlfactory_core.tools.mcp import compat
-from rlfactory_core.tools.mcp.calls import PipeCalls, SessionCalls, render
-from rlfactory_core.tools.mcp.compat import Listing, RpcError
-from rlfactory_core.tools.mcp.config import ServerConfig
-from rlfactory_core.tools.mcp.http import open_sse, open_streamable_http
-from rlfactory_core.tools.mcp.link import LastWords, LinkRequest, RefusedError, explain, in_words, leaves
-from rlfactory_core.tools.mcp.stdio import open_stdio
 from rlfactory_core.utils.backoff import backoff_s
+from rlfactory_mcp import compat
+from rlfactory_mcp.calls import PipeCalls, SessionCalls, render
+from rlfactory_mcp.compat import Listing, RpcError
+from rlfactory_mcp.config import ServerConfig
+from rlfactory_mcp.http import open_sse, open_streamable_http
+from rlfactory_mcp.link import LastWords, LinkRequest, RefusedError, explain, in_words, leaves
+from rlfactory_mcp.stdio import open_stdio
 
 _log = logging.getLogger(__name__)
 

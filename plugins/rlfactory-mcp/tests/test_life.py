@@ -12,16 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from documents import ROOT
 from mcp_calls import OpenedServers, fake, is_alive, opened, servers, wait_until
 from process_tree import children
+from rlfactory_mcp import stdio
+from rlfactory_mcp.source import McpSource
 
 from rlfactory_core.errors import BackendError, ToolUnavailableError
 from rlfactory_core.tools import DefaultToolManager
-from rlfactory_core.tools.mcp import stdio
-from rlfactory_core.tools.mcp.source import McpSource
 from rlfactory_core.types import FaultKind, ToolCall
 
-pytest.importorskip("mcp", reason="MCP servers need the package mcp")
+pytest.importorskip("rlfactory_mcp", reason="needs rlfactory-core[mcp]")
 
 
 @pytest.fixture
@@ -81,7 +82,7 @@ def test_a_server_that_is_killed_under_a_call() -> None:
 def test_one_that_does_not_come_back_refuses_calls_and_is_tried_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("rlfactory_core.tools.mcp.servers._RESTART_WAIT_S", 0.3)
+    monkeypatch.setattr("rlfactory_mcp.servers._RESTART_WAIT_S", 0.3)
     broken = tmp_path / "broken"
 
     async def work(it: OpenedServers) -> None:
@@ -199,7 +200,7 @@ def test_a_program_that_speaks_something_else() -> None:
 def test_the_servers_end_when_this_process_is_killed(tmp_path: Path) -> None:
     script = f"""
 import asyncio, os, signal, sys
-sys.path[:0] = [{str(Path(__file__).parents[1] / "support")!r}]
+sys.path[:0] = [{str(ROOT / "tests" / "support")!r}]
 from mcp_calls import fake, opened, servers
 async def work(it):
     print(await it.call("pid"), flush=True)

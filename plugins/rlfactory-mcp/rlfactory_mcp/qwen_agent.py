@@ -36,7 +36,7 @@ def qwen_tools(function_list: Sequence[Any]) -> list[Tool | ToolSource]:
     found: list[Tool | ToolSource] = []
     for item in function_list:
         if isinstance(item, Mapping) and "mcpServers" in item:
-            from rlfactory_core.tools.mcp.source import McpSource
+            from rlfactory_mcp.source import McpSource
 
             found.append(McpSource(dict(item)))
         else:

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rlfactory_mcp.config import ServerConfig, expand, read_servers
+from rlfactory_mcp.source import McpSource
 
 from rlfactory_core.errors import ConfigError, UsageError
-from rlfactory_core.tools.mcp.config import ServerConfig, expand, read_servers
-from rlfactory_core.tools.mcp.source import McpSource
 
 TIME = {"command": "uvx", "args": ["mcp-server-time"]}
 

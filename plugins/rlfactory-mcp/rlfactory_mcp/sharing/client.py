@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from rlfactory_core.errors import BackendError, ToolUnavailableError
-from rlfactory_core.tools.mcp.compat import ListedTool, Listing
-from rlfactory_core.tools.mcp.config import ServerConfig
-from rlfactory_core.tools.mcp.sharing.rendezvous import Rendezvous, read_frame, reply_error, to_frame
+from rlfactory_mcp.compat import ListedTool, Listing
+from rlfactory_mcp.config import ServerConfig
+from rlfactory_mcp.sharing.rendezvous import Rendezvous, read_frame, reply_error, to_frame
 
 _log = logging.getLogger(__name__)
 
@@ -179,7 +179,7 @@ class RemoteServers:
             "cwd": str(Path.cwd()),
             "servers": [server.model_dump(mode="json") for server in self._servers],
         }
-        command = [sys.executable, "-m", "rlfactory_core.tools.mcp.sharing.daemon"]
+        command = [sys.executable, "-m", "rlfactory_mcp.sharing.daemon"]
         started = await asyncio.to_thread(
             subprocess.run,
             command,

@@ -19,8 +19,8 @@ from typing import Any
 
 import anyio
 
-from rlfactory_core.tools.mcp import compat
-from rlfactory_core.tools.mcp.link import Link, LinkRequest, RefusedError
+from rlfactory_mcp import compat
+from rlfactory_mcp.link import Link, LinkRequest, RefusedError
 
 _log = logging.getLogger(__name__)
 

@@ -29,8 +29,8 @@ from rlfactory_core.errors import (
     ToolFailedError,
     ToolUnavailableError,
 )
-from rlfactory_core.tools.mcp.config import ServerConfig
 from rlfactory_core.version import __version__
+from rlfactory_mcp.config import ServerConfig
 
 _NAME_DIGITS = 16
 _LONGEST_PATH = 100  # bytes; a Unix socket's path has to fit 104 on macOS, 108 on Linux

@@ -15,9 +15,9 @@ from typing import Any
 from pydantic_core import from_json
 
 from rlfactory_core.errors import ToolError
-from rlfactory_core.tools.mcp import compat
-from rlfactory_core.tools.mcp.compat import RpcError
 from rlfactory_core.utils.text import to_text
+from rlfactory_mcp import compat
+from rlfactory_mcp.compat import RpcError
 
 _FIRST_NUMBER = 1_000_000_000  # the session counts its requests from zero
 

@@ -14,7 +14,7 @@ from mcp_http import McpHttp, serving
 
 from rlfactory_core.errors import BackendError, ToolArgumentsError, ToolUnavailableError
 
-pytest.importorskip("mcp", reason="MCP servers need the package mcp")
+pytest.importorskip("rlfactory_mcp", reason="needs rlfactory-core[mcp]")
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_a_session_that_the_server_forgot_is_made_anew(server: McpHttp) -> None:
 
 @pytest.mark.parametrize("path", ["/mcp", "/sse"])
 def test_a_server_that_goes_away_and_comes_back(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rlfactory_core.tools.mcp.servers._RESTART_WAIT_S", 0.3)
+    monkeypatch.setattr("rlfactory_mcp.servers._RESTART_WAIT_S", 0.3)
 
     async def work(it: OpenedServers) -> None:
         assert await it.call("echo", text="x") == "x"

@@ -13,17 +13,18 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
+from documents import ROOT
 from mcp_calls import OpenedServers, context, fake, is_alive, opened, servers, wait_until
+from rlfactory_mcp.sharing.rendezvous import Rendezvous
+from rlfactory_mcp.source import McpSource
 
 from rlfactory_core.errors import BackendError, ToolArgumentsError, ToolError, ToolUnavailableError
-from rlfactory_core.tools.mcp.sharing.rendezvous import Rendezvous
-from rlfactory_core.tools.mcp.source import McpSource
 
-pytest.importorskip("mcp", reason="MCP servers need the package mcp")
+pytest.importorskip("rlfactory_mcp", reason="needs rlfactory-core[mcp]")
 
 pytestmark = pytest.mark.slow  # the end of a group is waited for
 
-SUPPORT = str(Path(__file__).parents[1] / "support")
+SUPPORT = str(ROOT / "tests" / "support")
 WORKER = """
 import sys
 sys.path[:0] = [sys.argv[1]]

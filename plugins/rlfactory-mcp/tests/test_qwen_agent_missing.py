@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 
 import pytest
+from rlfactory_mcp import qwen_tool
 
-from rlfactory_core import qwen_tool
 from rlfactory_core.errors import MissingExtraError
 
 

@@ -22,9 +22,9 @@ from typing import Any
 
 import anyio
 
-from rlfactory_core.tools.mcp import compat
-from rlfactory_core.tools.mcp.calls import PipeCalls
-from rlfactory_core.tools.mcp.link import LastWords, Link, LinkRequest
+from rlfactory_mcp import compat
+from rlfactory_mcp.calls import PipeCalls
+from rlfactory_mcp.link import LastWords, Link, LinkRequest
 
 _log = logging.getLogger(__name__)
 

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from rlfactory_core.tools.mcp.calls import PipeCalls
-from rlfactory_core.tools.mcp.compat import RpcError
+from rlfactory_mcp.calls import PipeCalls
+from rlfactory_mcp.compat import RpcError
 
 RESULT = {"content": [{"type": "text", "text": "x"}]}
 JSON = st.recursive(

@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from rlfactory_core.errors import RlfactoryError, ToolUnavailableError
-from rlfactory_core.tools.mcp.compat import Listing
-from rlfactory_core.tools.mcp.config import ServerConfig
-from rlfactory_core.tools.mcp.servers import LocalServers
-from rlfactory_core.tools.mcp.sharing.rendezvous import Rendezvous, error_reply, read_frame, to_frame
+from rlfactory_mcp.compat import Listing
+from rlfactory_mcp.config import ServerConfig
+from rlfactory_mcp.servers import LocalServers
+from rlfactory_mcp.sharing.rendezvous import Rendezvous, error_reply, read_frame, to_frame
 
 _log = logging.getLogger(__name__)
 

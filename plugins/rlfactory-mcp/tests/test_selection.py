@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rlfactory_mcp.compat import ListedTool, Listing
+from rlfactory_mcp.config import read_servers
+from rlfactory_mcp.source import choose_tools, valid_name
 
 from rlfactory_core.errors import UsageError
-from rlfactory_core.tools.mcp.compat import ListedTool, Listing
-from rlfactory_core.tools.mcp.config import read_servers
-from rlfactory_core.tools.mcp.source import choose_tools, valid_name
 
 
 def choose(
