@@ -262,6 +262,12 @@ def test_a_run_s_limit_of_turns_ends_a_rollout_which_is_scored_as_it_is() -> Non
     assert components(played)["right"] == 0.0
 
 
+def test_a_model_that_says_nothing_cannot_mask_its_rollout() -> None:
+    with bench("made_environments:tools") as open_bench:
+        (played,) = open_bench.play(constant(""), open_bench.samples(limit=1))
+    assert not played.masked
+
+
 @pytest.mark.parametrize(
     ("name", "why"),
     [

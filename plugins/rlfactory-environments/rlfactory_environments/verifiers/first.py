@@ -159,7 +159,7 @@ def _noting(function: Any) -> Any:
 
 def _is_models(error: BaseException, vf: Any) -> bool:
     """Whether the model's doing, or a limit of the run, has ended a rollout: it is scored as it is."""
-    if isinstance(error, vf.ToolError):
+    if isinstance(error, (vf.ToolError, vf.InvalidModelResponseError)):  # the second is raised of an empty answer
         return True
     link: BaseException | None = error
     while link is not None:
