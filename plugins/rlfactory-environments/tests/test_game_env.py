@@ -49,7 +49,9 @@ def play(game: Counting, *said: str, deadline_s: float = 30.0) -> list[EnvStep]:
 
     async def run() -> list[EnvStep]:
         pool = BlockingPool("test")
-        env = GameEnv(SAMPLE, lambda: game, pool, deadline_s=deadline_s, illegal=1, system="Play well.")
+        env = GameEnv(
+            SAMPLE, lambda: game, pool, deadline_s=deadline_s, illegal=1, illegal_reward=-2.0, system="Play well."
+        )
         start = await env.start()
         assert [each.role for each in start.messages] == ["system", "user"]
         steps = [await env.step(Message("assistant", text)) for text in said]
@@ -69,16 +71,17 @@ def test_a_game_is_played_to_its_end_and_closed() -> None:
     assert game.closed.is_set()
 
 
-def test_a_games_own_limit_ends_as_a_limit_of_turns() -> None:
+def test_a_games_own_limit_is_told_from_its_end() -> None:
     (step,) = play(Counting(lambda said: Seen("over", truncated=True)), "go")
-    assert step.stop is StopReason.MAX_TURNS
-    assert step.info["truncated"] is True
+    assert step.stop is StopReason.ENV_DONE
+    assert step.info == {"terminated": False, "truncated": True}
 
 
 def test_an_illegal_action_is_answered_and_costs_no_step_and_no_fault() -> None:
     game = Counting()
     wrong, right, again, end = play(game, "fly", "go", "fly", "fly")
     assert (wrong.messages[0].content, wrong.stop, wrong.results) == ("Say go or stop.", None, ())
+    assert [wrong.reward, right.reward, again.reward, end.reward] == [-2.0, 1.0, -2.0, -2.0]
     assert right.messages[0].content == "go"
     assert again.stop is None, "a legal action begins the count anew"
     assert end.stop is StopReason.ENV_DONE
@@ -136,7 +139,10 @@ def test_a_blocking_step_does_not_hold_the_event_loop() -> None:
 
     async def run() -> list[EnvStep]:
         pool = BlockingPool("test")
-        envs = [GameEnv(SAMPLE, lambda: Counting(meet), pool, deadline_s=30.0, illegal=0, system="") for _ in range(2)]
+        envs = [
+            GameEnv(SAMPLE, lambda: Counting(meet), pool, deadline_s=30.0, illegal=0, illegal_reward=0.0, system="")
+            for _ in range(2)
+        ]
         await asyncio.gather(*(env.start() for env in envs))
         steps = await asyncio.gather(*(env.step(Message("assistant", "go")) for env in envs))
         await asyncio.gather(*(env.close() for env in envs))

@@ -31,6 +31,7 @@ class GameEnv:
         make: makes the game; it may block.
         deadline_s: of each call.
         illegal: so many illegal actions in a row are answered.
+        illegal_reward: of each illegal action.
         system: a system message before the game's text; empty: none.
     """
 
@@ -42,10 +43,12 @@ class GameEnv:
         *,
         deadline_s: float,
         illegal: int,
+        illegal_reward: float,
         system: str,
     ) -> None:
         self._sample, self._make, self._pool = sample, make, pool
-        self._deadline_s, self._illegal, self._system = deadline_s, illegal, system
+        self._deadline_s, self._system = deadline_s, system
+        self._illegal, self._illegal_reward = illegal, illegal_reward
         self._game: Game | None = None
         self._running: Future[Seen] | None = None
         self._failed = ""  # why there is no game
@@ -74,7 +77,7 @@ class GameEnv:
         if not math.isfinite(seen.reward):
             return _fault(f"the reward {seen.reward} is no finite number")
         self._in_a_row = 0
-        stop = StopReason.ENV_DONE if seen.terminated else StopReason.MAX_TURNS if seen.truncated else None
+        stop = StopReason.ENV_DONE if seen.terminated or seen.truncated else None
         info = {**seen.facts, **({"terminated": seen.terminated, "truncated": seen.truncated} if stop else {})}
         return EnvStep((Message("user", seen.text),), stop, seen.reward, info=info, state=seen.state)
 
@@ -105,7 +108,7 @@ class GameEnv:
         self._mistakes += 1
         self._in_a_row += 1
         stop = StopReason.ENV_DONE if self._in_a_row > self._illegal else None
-        return EnvStep((Message("user", problem),), stop, info={ILLEGAL: self._mistakes})
+        return EnvStep((Message("user", problem),), stop, self._illegal_reward, info={ILLEGAL: self._mistakes})
 
 
 def _close_late(game: Game | None, running: Future[Seen]) -> None:

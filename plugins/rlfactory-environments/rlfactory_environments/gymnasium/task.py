@@ -44,6 +44,9 @@ class GymnasiumTask(Task):
         """For each call of the environment."""
         illegal_actions: Natural = 2
         """So many in a row are answered with what is legal; one more ends the episode."""
+        illegal_reward: float = 0.0
+        """Of each illegal action. Where every step costs something it has to be lower than what a game can cost, else
+        a model learns to end the game by saying nothing."""
         solver: str = ""
         """A function that knows how to win, as MODULE:NAME or FILE.py:NAME; see docs/environments.md."""
         reward_low: float | None = None
@@ -109,6 +112,7 @@ class GymnasiumTask(Task):
             self._pool,
             deadline_s=config.deadline_s,
             illegal=config.illegal_actions,
+            illegal_reward=config.illegal_reward,
             system=config.system,
         )
 
