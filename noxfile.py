@@ -19,13 +19,14 @@ PYPROJECT = nox.project.load_toml("pyproject.toml")
 PLUGINS = sorted(str(path.parent) for path in Path("plugins").glob("*/pyproject.toml"))
 EXTRAS = {"plugins/rlfactory-search": "[dense]", "plugins/rlfactory-nl2sql": "[all]"}
 INTERPRETER, JUDGE, SEARCH = (f"plugins/rlfactory-{name}" for name in ("interpreter", "judge", "search"))
-GATEWAY, DEVKIT, MCP = (f"plugins/rlfactory-{name}" for name in ("agents", "devkit", "mcp"))
+GATEWAY, DEVKIT, MCP, OTHERS = (f"plugins/rlfactory-{name}" for name in ("agents", "devkit", "mcp", "environments"))
 
 ENVIRONMENTS = Path(".nox").resolve()
 TOOLS = ENVIRONMENTS / "tools"  # uv, and torch as a wheel
 SHARED = ENVIRONMENTS / "everything"  # for all sessions that do not need one of their own
 VERL = ENVIRONMENTS / "verl"
 AGENTS = ENVIRONMENTS / "agents"
+PUBLISHED = ENVIRONMENTS / "published"  # with environments of others
 # Published servers to talk to. Each Python server has an environment of its own, for its mcp is not the client's: the
 # time server is of the last release for mcp 1, the git server is for mcp 2.
 PYPI_SERVERS = {"time": "2026.8.18", "git": "2026.10.19"}
@@ -44,7 +45,7 @@ MCP_TESTS = "integration/test_mcp_*.py"
 TEMPLATES = ("tool-task", "agent", "env", "mcp-task", "verifier", "chat-format", "engine")  # of `rlfactory new`
 IN_TWO = ("-n", "2", "--dist", "loadfile")  # processes, each with whole files of tests
 IN_FOUR = ("-n", "4", "--dist", "loadfile")  # for tests that often wait: for other processes, servers, the disk
-FULL = ("wheels", "minimums", "slow", "mcp", "agents", "browser", "verl", "benchmarks")
+FULL = ("wheels", "minimums", "slow", "mcp", "agents", "environments", "browser", "verl", "benchmarks")
 
 MINIATURE = {"RLFACTORY_MINIATURE": "1"}  # of a benchmark
 # So that a model is warm-started once for several sessions. Whole runs in tests have a cache of their own otherwise.
@@ -269,6 +270,18 @@ def agents(session: nox.Session) -> None:
     run_in(session, make_agents(session), "pytest", *pytest, *session.posargs)
 
 
+def make_published(session: nox.Session) -> Path:
+    """The environment with published environments of others and the libraries that play them."""
+    own = ("-e", ".[local]", "-e", GATEWAY, "-e", DEVKIT, "-e", f"{OTHERS}[gymnasium,textarena,verifiers]")
+    return made(session, PUBLISHED, TORCH, *own, *group("test", "environments"))
+
+
+@nox.session
+def environments(session: nox.Session) -> None:
+    """Environments of others, as they are published."""
+    run_in(session, make_published(session), "pytest", "-q", *IN_TWO, f"{OTHERS}/tests", *session.posargs)
+
+
 @nox.session
 def browser(session: nox.Session) -> None:
     """`rlfactory ui` in a real browser."""
@@ -401,7 +414,11 @@ def benchmarks(session: nox.Session) -> None:
     # Those that say how they are run; the others are their parts. The longest come first.
     says = {path.stem: f"python {path}" in path.read_text("utf-8") for path in sorted(Path("benchmarks").glob("*.py"))}
     names = dict.fromkeys(("nl2sql_learns", "verl_agent_loop", "agents_learn", *(name for name in says if says[name])))
-    own = {"verl_agent_loop": (VERL, make_verl), "agents_learn": (AGENTS, make_agents)}
+    own = {
+        "verl_agent_loop": (VERL, make_verl),
+        "agents_learn": (AGENTS, make_agents),
+        "environments_learn": (PUBLISHED, make_published),
+    }
     runnable = {name: own[name][0] if name in own else SHARED for name in names}
     make_everything(session)
     for name in own:

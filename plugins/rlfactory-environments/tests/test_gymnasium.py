@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -210,3 +211,15 @@ def test_a_solver_of_the_user_is_a_solution(tmp_path: Any) -> None:
     assert [each.reward for each in played] == [1.0] * 8
     with pytest.raises(ConfigError, match="cannot be loaded"):
         _ = GymnasiumTask({"environment": "FrozenLake-v1", "solver": f"{file}:wrong"}).solver
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["FrozenLake-v1", "Blackjack-v1", "TextArena/GuessTheNumber-v0"])
+def test_a_tiny_model_trains_on_it_for_three_steps(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    import blank_model
+
+    with bench(name) as open_bench:
+        played = open_bench.play(constant("1"), open_bench.samples())
+        texts = [open_bench.chat.decode(turn.context_ids) for each in played for turn in each.turns]
+    blank_model.train_three_steps(tmp_path, texts, "gymnasium", name, {"train_seeds": 6, "eval_seeds": 2})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -294,19 +293,7 @@ def test_a_tiny_model_trains_on_it_for_three_steps(name: str, arguments: dict[st
     pytest.importorskip("torch")
     import blank_model
 
-    from rlfactory_core.cli.main import invoke
-
     with bench(name, arguments) as open_bench:
         texts = [message.content for sample in open_bench.rows("train") for message in sample.messages]
-    model = blank_model.write(tmp_path / "model", texts)
-    run = tmp_path / "run"
-    own = ["--environment", name, "--arguments", json.dumps(arguments), *SMALL]
-    sizes = ["train.prompts_per_step=2", "train.group_size=2", "eval.every=0", "eval.limit=2", "checkpoint.every=0"]
-    limits = ["rollout.max_turn_tokens=24", "rollout.max_tokens=3000", "rollout.max_turns=3"]
-    command = ["run", "--plugin", "verifiers", "--model", str(model), "--steps", "3", "--out", str(run)]
-    assert invoke([*command, *own, *sizes, *limits]) == 0
-    metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert len(metrics) == 3
-    rows = [json.loads(line) for path in sorted(run.glob("trajectories/step-*.jsonl")) for line in path.open()]
-    assert len(rows) >= 12
-    assert not any(row.get("faults") for row in rows), rows[0].get("faults")
+    task = {"arguments": arguments, "train_samples": 6, "eval_samples": 2}
+    blank_model.train_three_steps(tmp_path, texts, "verifiers", name, task)
