@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,12 +27,19 @@ for package in ("reasoning_gym", "sophistry_bench_sprint", "stardata", "marble_v
     pytest.importorskip(package, reason="nox -s environments installs it")
 
 REASONING = "verifiers.legacy.envs.integrations.reasoninggym_env:ReasoningGymEnv"
+from rlfactory_environments.verifiers.task import VerifiersTask  # noqa: E402
+
 FIRST = {  # published environments of the first interface, with options
     "sophistry_bench_sprint": {"n_items": 8, "passage_chars": 300},
     "stardata.envs.constraint_gym": {},
     REASONING: {"gym": "chain_sum", "num_train_examples": 16, "num_eval_examples": 8},
 }
 SECOND = {"marble-v1": {}, "textarena": {"game": "Wordle-v0"}}  # and of the second
+TRAINED = {  # without the word game, each of whose episodes reads dictionaries for seconds
+    **FIRST,
+    "stardata.envs.constraint_gym:load_lipogram_env": {"topics_per_letter": 2},
+    "marble-v1": {},
+}
 TEXTS = (
     "I do not know.",
     "<claim>It is so.</claim>\n<cite>he said</cite>",
@@ -288,7 +297,7 @@ def test_several_trained_agents_are_refused() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "arguments"), {**FIRST, **SECOND}.items())
+@pytest.mark.parametrize(("name", "arguments"), TRAINED.items())
 def test_a_tiny_model_trains_on_it_for_three_steps(name: str, arguments: dict[str, Any], tmp_path: Path) -> None:
     pytest.importorskip("torch")
     import blank_model
@@ -297,3 +306,12 @@ def test_a_tiny_model_trains_on_it_for_three_steps(name: str, arguments: dict[st
         texts = [message.content for sample in open_bench.rows("train") for message in sample.messages]
     task = {"arguments": arguments, "train_samples": 6, "eval_samples": 2}
     blank_model.train_three_steps(tmp_path, texts, "verifiers", name, task)
+
+
+def test_an_environment_does_not_take_over_ctrl_c_and_can_be_made_in_any_thread() -> None:
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    with ThreadPoolExecutor(1) as thread:
+        task = thread.submit(VerifiersTask, {"environment": "made_environments:tools"}).result()
+        assert thread.submit(lambda: list(task.samples("train"))).result()
+    _ = VerifiersTask({"environment": "made_environments:tools"}).environment
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before

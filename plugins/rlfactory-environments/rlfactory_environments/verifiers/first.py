@@ -6,12 +6,14 @@ environment is covered, also one that overrides ``rollout``.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import importlib
 import inspect
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from rlfactory_core.errors import ConfigError, ToolUnavailableError
@@ -58,7 +60,8 @@ class FirstEnvironment:
                 "python -m pip install 'verifiers>=0.3,<0.4'"
             )
         function = name.partition(":")[2]
-        made = getattr(module, function)(**arguments) if function else vf.load_environment(name, **arguments)
+        with _signals_kept():
+            made = getattr(module, function)(**arguments) if function else vf.load_environment(name, **arguments)
         if not isinstance(made, vf.Environment):
             raise ConfigError(f"'{name}' makes a {type(made).__name__}; expected an Environment of verifiers.")
         return cls(made)
@@ -131,6 +134,21 @@ class FirstEnvironment:
         components = {name: float(value) for name, value in (state.get("metrics") or {}).items()}
         stop = str(state.get("stop_condition") or "")
         return Played(_last_text(state.get("completion")), reward, components, stop, errors, state)
+
+
+@contextlib.contextmanager
+def _signals_kept() -> Iterator[None]:
+    """Keep the environment from handling the process's signals, which a run needs for its own orderly end.
+
+    It also could not do so in any thread but the main one.
+    """
+    place = importlib.import_module("verifiers.envs.environment")
+    own = place.signal
+    place.signal = SimpleNamespace(**{**vars(own), "signal": lambda *_: None})  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        place.signal = own  # type: ignore[attr-defined]
 
 
 def _rubrics(rubric: Any) -> Iterator[Any]:
