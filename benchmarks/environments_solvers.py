@@ -132,7 +132,7 @@ def __getattr__(name: str) -> Any:
 
 def _reasoning(kind: str, sample: Sample, messages: Sequence[Message]) -> str:
     # A row of verifiers' environment has the place of its question in the data set for an answer.
-    return f"<answer>{_reasoning_set(kind)[int(sample.answer)]['answer']}</answer>"
+    return f"<answer>{_reasoning_set(kind)[int(sample.metadata['answer'])]['answer']}</answer>"
 
 
 @cache
@@ -143,7 +143,7 @@ def _reasoning_set(kind: str) -> Any:
 
 
 def marble(sample: Sample, messages: Sequence[Message]) -> str:
-    """The layout with which a level of marble-v1 was made, of 16 levels for training and 8 for evaluation."""
+    """The layout with which a level of marble-v1 was made, of 20 levels for training and the next for evaluation."""
     return f"```json\n{json.dumps(_marble_solution(int(sample.metadata['row']), sample.split))}\n```"
 
 
@@ -152,7 +152,7 @@ def _marble_solution(row: int, split: str) -> Any:
     from marble_v1 import levels
 
     stream = levels.stream(0, 1, ring_half_width=118.0)
-    number = row + (16 if split == "eval" else 0)
+    number = row + (20 if split == "eval" else 0)
     made = [next(stream) for _ in range(number + 1)][-1]
     return [{"kind": each.kind.value, "x": each.x, "y": each.y, "rot": each.rot_steps} for each in made.solution]
 

@@ -168,6 +168,7 @@ def test_data_become_samples_and_what_is_held_out_is_not_trained() -> None:
         train, held_out = open_bench.rows("train"), open_bench.rows("eval")
     assert [len(train), len(held_out)] == [6, 2]
     assert train[0].messages[0].role == "system"
+    assert (train[3].answer, train[3].metadata["answer"]) == (None, "3"), "it is no answer, but the row's number"
     assert not {each.messages for each in train} & {each.messages for each in held_out}
     with bench("marble-v1", {}) as open_bench:
         train, held_out = open_bench.rows("train"), open_bench.rows("eval")

@@ -19,6 +19,7 @@ class Row:
     number: int  # its place in the environment's own order
     messages: tuple[Message, ...]
     answer: str | None = None
+    told: str | None = None  # the column ``answer``, also where it only says where the environment keeps the answer
 
 
 @dataclass(frozen=True, slots=True)

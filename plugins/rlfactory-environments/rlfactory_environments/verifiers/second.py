@@ -83,7 +83,10 @@ class SecondEnvironment:
     def rows(self, train: int, held_out: int) -> Mapping[str, Sequence[Row]]:
         self._tasks = held_out_rows(list(islice(self._environment.taskset, train + held_out)), train, held_out)
         return {
-            split: [Row(number, _messages(task.data), _answer(task.data)) for number, task in enumerate(tasks)]
+            split: [
+                Row(number, _messages(task.data), _answer(task.data), _answer(task.data))
+                for number, task in enumerate(tasks)
+            ]
             for split, tasks in self._tasks.items()
         }
 

@@ -83,9 +83,8 @@ class VerifiersTask(Task):
 
     def samples(self, split: str) -> Iterable[Sample]:
         for row in self.rows[split]:
-            yield Sample(
-                f"{split}-{row.number}", row.messages, answer=row.answer, metadata={"row": row.number}, split=split
-            )
+            facts = {"row": row.number, "answer": row.told}
+            yield Sample(f"{split}-{row.number}", row.messages, answer=row.answer, metadata=facts, split=split)
 
     def check(self, samples: Sequence[Sample]) -> None:
         own, (low, high) = self.config, self.environment.reward_bounds
