@@ -287,7 +287,7 @@ def rows(trl: Trl | None, rl_factory_step: Measure | None) -> list[Row]:
         for calls in (1024, 2048):
             what = f"{calls:,} {kind} calls, s"
             ideal = Row(what, "asyncio alone" if fn is nap else "threads alone", alone(calls))
-            found += [Row(what, "rlfactory", ours(fn, calls), 1.3, ideal), ideal]
+            found += [Row(what, "rlfactory", ours(fn, calls), 1.25, ideal), ideal]
         found.append(Row(what, "rlfactory, no gc.freeze()", ours(fn, calls), unfrozen=True))
     cpu, most = "CPU of one of 2,048 async calls, µs", 2048
     for who, used in (
