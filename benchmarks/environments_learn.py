@@ -17,9 +17,9 @@ from machine import describe, sized
 from seeds import measure_seeds, run_plugin
 
 SOLVERS = Path(__file__).with_name("environments_solvers.py")
-SORTING = {"min_numbers": 2, "max_numbers": 3, "min_decimals": 0, "max_decimals": 0, "min_value": 0, "max_value": 9}
+SUMS = {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1, "allow_negation": False}
 REASONING = {
-    "gym": [{"name": "number_sorting", "weight": 1.0, "config": SORTING}],
+    "gym": [{"name": "chain_sum", "weight": 1.0, "config": SUMS}],
     "num_train_examples": 512,
     "num_eval_examples": 64,
     "system_prompt": "Give the answer as <answer>answer</answer>.",
@@ -31,10 +31,10 @@ RUNS = {
         *(f"task.solver={SOLVERS}:frozen_lake", "task.train_seeds=64", "rollout.max_turns=12"),
         *("rollout.max_turn_tokens=8", *SHARED),
     ),
-    "verifiers, ReasoningGymEnv with number_sorting": (
+    "verifiers, ReasoningGymEnv with chain_sum of two digits": (
         *("verifiers", "verifiers_rubric"),
         "task.environment=verifiers.legacy.envs.integrations.reasoninggym_env:ReasoningGymEnv",
-        *(f"task.arguments={json.dumps(REASONING)}", f"task.solver={SOLVERS}:sorting", "rollout.max_turn_tokens=40"),
+        *(f"task.arguments={json.dumps(REASONING)}", f"task.solver={SOLVERS}:small_sums", "rollout.max_turn_tokens=16"),
         *SHARED,
     ),
 }

@@ -157,9 +157,9 @@ def _marble_solution(row: int, split: str) -> Any:
     return [{"kind": each.kind.value, "x": each.x, "y": each.y, "rot": each.rot_steps} for each in made.solution]
 
 
-def sorting(sample: Sample, messages: Sequence[Message]) -> str:
-    """Sorts the numbers of reasoning-gym's number_sorting."""
-    found = re.search(r"(ascending|descending) order: ([-\d., ]+)", messages[-1].content)
+def small_sums(sample: Sample, messages: Sequence[Message]) -> str:
+    """The sums and differences of two numbers in reasoning-gym's chain_sum."""
+    found = re.search(r"(\d+) ([-+]) (\d+) =", messages[-1].content)
     assert found is not None
-    numbers = sorted(re.findall(r"-?\d+", found[2]), key=int, reverse=found[1] == "descending")
-    return f"<answer>{numbers}</answer>"
+    one, other = int(found[1]), int(found[3])
+    return f"<answer> {one + other if found[2] == '+' else one - other} </answer>"
