@@ -226,10 +226,11 @@ class Blocks(Good):
 
 
 class BlocksLoop(Good):
-    """Its tool keeps the event loop for longer than a tool may."""
+    """Its tool keeps the event loop for longer than a tool may, in each split's first drawer."""
 
     async def look(self, drawer: str, context: ToolContext) -> str:
-        time.sleep(0.8)  # noqa: ASYNC251
+        if drawer in (DRAWERS[0], DRAWERS[COUNT]):
+            time.sleep(0.8)  # noqa: ASYNC251
         return await super().look(drawer, context)
 
 

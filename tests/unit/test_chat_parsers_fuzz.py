@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -16,7 +17,7 @@ from rlfactory_core.context import ToolContext
 from rlfactory_core.tools import DefaultToolManager
 from rlfactory_core.types import FaultKind, ToolCall, ToolResult, ToolSpec
 
-NUM_TEXTS = 60_000
+NUM_TEXTS = 60_000 if os.environ.get("RLFACTORY_CAMPAIGN") == "1" else 15_000
 SEED = 20_260
 PIECES = tuple(dict.fromkeys([*COMMON, *(piece for syntax in SYNTAXES.values() for piece in syntax.pieces)]))
 ODD = (
