@@ -18,6 +18,8 @@ from rlfactory_core.errors import ConfigError, MissingExtraError, UsageError
 if TYPE_CHECKING:
     from rlfactory_core.config import EngineSection, RunConfig
 
+__all__ = ["REST", "SETTINGS", "task_options"]
+
 _OPTION = re.compile(r"--([A-Za-z][\w.-]*)(?:=(.*))?", re.DOTALL)
 _NUMBER = re.compile(r"-[\d.]")
 

@@ -1,0 +1,261 @@
+"""The server: HTTP and WebSockets in OpenEnv's protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import socket
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route, WebSocketRoute
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from rlfactory_core.errors import BackendError, UsageError
+from rlfactory_environments.serve.rpc import answer_rpc
+from rlfactory_environments.serve.sessions import FullError, ServedSession, Sessions
+from rlfactory_environments.serve.wire import (
+    ACTION_SCHEMA,
+    OBSERVATION_SCHEMA,
+    STATE_SCHEMA,
+    ActionError,
+    error_message,
+    observed,
+    openapi,
+    read_action,
+    rpc_error,
+)
+
+_log = logging.getLogger(__name__)
+_MOST_BYTES = 100 * 2**20  # of one message, as OpenEnv's client sends at most
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A bound socket; port 0 takes a free one.
+
+    Raises:
+        UsageError: the address cannot be had.
+    """
+    made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind((host, port))
+    except OSError as error:
+        made.close()
+        raise UsageError(f"cannot listen on {host}, port {port}: {error.strerror}. Choose another --port.") from error
+    return made
+
+
+async def run_server(sessions: Sessions, listening: socket.socket, name: str) -> None:
+    """Serve until cancelled."""
+    config = uvicorn.Config(
+        make_app(sessions, name),
+        log_level="warning",
+        lifespan="off",
+        ws_max_size=_MOST_BYTES,
+        ws_ping_interval=None,  # a client that computes does not answer, and its session has to stay
+        timeout_graceful_shutdown=1,
+    )
+    server = uvicorn.Server(config)
+    serving = asyncio.ensure_future(server.serve(sockets=[listening]))
+    try:
+        await asyncio.shield(serving)
+    except asyncio.CancelledError:
+        server.should_exit = True
+        await serving
+        raise
+    finally:
+        await sessions.close()
+
+
+def make_app(sessions: Sessions, name: str) -> Starlette:
+    """The application for a task's sessions.
+
+    Args:
+        name: of the task.
+    """
+    served = _Served(sessions, name)
+    routes = [
+        Route("/health", served.health),
+        Route("/schema", served.schema),
+        Route("/metadata", served.metadata),
+        Route("/openapi.json", served.openapi),
+        Route("/state", served.state),
+        Route("/reset", served.reset, methods=["POST"]),
+        Route("/step", served.step, methods=["POST"]),
+        Route("/mcp", served.mcp, methods=["POST"]),
+        WebSocketRoute("/ws", served.websocket),
+        WebSocketRoute("/mcp", served.mcp_websocket),
+    ]
+    return Starlette(routes=routes)
+
+
+class _Served:
+    """The handlers. By HTTP, a reset and a step are an episode of their own, as on OpenEnv's servers."""
+
+    def __init__(self, sessions: Sessions, name: str) -> None:
+        self._sessions, self._name = sessions, name
+
+    async def health(self, request: Request) -> JSONResponse:
+        return JSONResponse({"status": "healthy"})
+
+    async def schema(self, request: Request) -> JSONResponse:
+        return JSONResponse({"action": ACTION_SCHEMA, "observation": OBSERVATION_SCHEMA, "state": STATE_SCHEMA})
+
+    async def metadata(self, request: Request) -> JSONResponse:
+        description = f"The task {self._name} of rlfactory."
+        return JSONResponse({"name": self._name, "description": description, "version": "1.0.0"})
+
+    async def openapi(self, request: Request) -> JSONResponse:
+        return JSONResponse(openapi(self._name))
+
+    async def state(self, request: Request) -> JSONResponse:
+        return JSONResponse({"episode_id": None, "step_count": 0, "sample": None, "done": False})
+
+    async def reset(self, request: Request) -> JSONResponse:
+        return await self._alone(await _json(request), None)
+
+    async def step(self, request: Request) -> JSONResponse:
+        body = await _json(request)
+        return await self._alone(body, body.get("action"))
+
+    async def _alone(self, body: Mapping[str, Any], action: Any) -> JSONResponse:
+        try:
+            session = await self._sessions.open()
+        except FullError as error:
+            return JSONResponse({"detail": str(error)}, 503)
+        try:
+            message = None if action is None else read_action(action)
+            response = await session.reset(body)
+            if message is not None:
+                response = await session.say(message)
+            return JSONResponse(observed(response, called=bool(message and message.tool_calls)))
+        except (UsageError, ActionError) as error:
+            return JSONResponse({"detail": [{"loc": ["body"], "msg": str(error), "type": "value_error"}]}, 422)
+        except BackendError as error:
+            return JSONResponse({"detail": str(error)}, 503)
+        finally:
+            await session.close()
+
+    async def mcp(self, request: Request) -> JSONResponse:
+        try:
+            body = json.loads(await request.body())
+        except (ValueError, RecursionError):
+            return JSONResponse(rpc_error(None, -32700, "Parse error"))
+        return JSONResponse(await answer_rpc(body, self._sessions))
+
+    async def websocket(self, websocket: WebSocket) -> None:
+        await websocket.accept()
+        named = websocket.query_params.get("session_id")
+        try:
+            session = self._attach(named) if named else await self._sessions.open()
+        except FullError as error:
+            more = {"active_sessions": error.active, "max_sessions": error.most}
+            await _refuse(websocket, error_message("CAPACITY_REACHED", str(error), **more))
+            return
+        except UsageError as error:
+            await _refuse(websocket, error_message("SESSION_ERROR", str(error)))
+            return
+        session.attached = True
+        try:
+            while (answer := await self._answer(await websocket.receive_text(), session)) is not None:
+                await websocket.send_text(json.dumps(answer))
+        except WebSocketDisconnect:
+            pass
+        finally:
+            session.attached = False
+            if not named:
+                await session.close()
+        await _end(websocket)
+
+    async def mcp_websocket(self, websocket: WebSocket) -> None:
+        await websocket.accept()
+        try:
+            session = await self._sessions.open()
+        except FullError as error:
+            active = {"active_sessions": error.active, "max_sessions": error.most}
+            await _refuse(websocket, rpc_error(None, -32000, str(error), active))
+            return
+        session.attached = True
+        try:
+            await session.reset({})
+            while True:
+                try:
+                    body = json.loads(await websocket.receive_text())
+                except ValueError:
+                    answer = rpc_error(None, -32700, "Parse error")
+                else:
+                    answer = await answer_rpc(body, self._sessions, session)
+                await websocket.send_text(json.dumps(answer))
+        except (WebSocketDisconnect, BackendError):
+            pass
+        finally:
+            await session.close()
+        await _end(websocket)
+
+    def _attach(self, named: str) -> ServedSession:
+        session = self._sessions.find(named)
+        if session.attached:
+            raise UsageError(f"Session {named[:64]} already has an attached WebSocket")
+        return session
+
+    async def _answer(self, text: str, session: ServedSession) -> dict[str, Any] | None:
+        """The answer to a message of the WebSocket; None ends the session."""
+        try:
+            message = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            return error_message("INVALID_JSON", f"Invalid JSON: {error}")
+        kind = message.get("type") if isinstance(message, Mapping) else None
+        data = message.get("data") or {} if isinstance(message, Mapping) else {}
+        if kind == "close":
+            return None
+        try:
+            return await self._answer_kind(str(kind), data if isinstance(data, Mapping) else {}, session)
+        except ActionError as error:
+            errors = [{"loc": ["data"], "msg": str(error), "type": "value_error"}]
+            return error_message("VALIDATION_ERROR", "Invalid message", errors=errors)
+        except UsageError as error:
+            return error_message("EXECUTION_ERROR", str(error))
+        except BackendError as error:  # not a fault of the action: a client must not score the episode
+            return error_message("SESSION_ERROR", str(error))
+        except Exception:  # noqa: BLE001 - the boundary of a session: a bug in a task ends no other session
+            _log.exception("a session failed")
+            return error_message("SESSION_ERROR", "The task failed; the server's log has the reason.")
+
+    async def _answer_kind(self, kind: str, data: Mapping[str, Any], session: ServedSession) -> dict[str, Any]:
+        if kind == "reset":
+            return {"type": "observation", "data": observed(await session.reset(data))}
+        if kind == "step":
+            message = read_action(data)
+            response = await session.say(message)
+            return {"type": "observation", "data": observed(response, called=bool(message.tool_calls))}
+        if kind == "state":
+            return {"type": "state", "data": session.state()}
+        if kind == "mcp":
+            return {"type": "mcp", "data": await answer_rpc(data, self._sessions, session)}
+        return error_message("UNKNOWN_TYPE", f"Unknown message type: {kind[:64]}")
+
+
+async def _json(request: Request) -> Mapping[str, Any]:
+    try:
+        body = json.loads(await request.body() or b"{}")
+    except (ValueError, RecursionError):
+        return {}
+    return body if isinstance(body, Mapping) else {}
+
+
+async def _refuse(websocket: WebSocket, message: Mapping[str, Any]) -> None:
+    with suppress(WebSocketDisconnect, RuntimeError):
+        await websocket.send_text(json.dumps(message))
+    await _end(websocket)
+
+
+async def _end(websocket: WebSocket) -> None:
+    with suppress(WebSocketDisconnect, RuntimeError):
+        await websocket.close()
