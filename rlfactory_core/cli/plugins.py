@@ -1,4 +1,4 @@
-"""``rlfactory plugins``: the group of commands, with ``list``, which reads metadata only, ``info`` and ``doctor``."""
+"""``rlfactory plugins``: the group of commands, with ``list``, which reads metadata only, and ``info``."""
 
 from __future__ import annotations
 
@@ -7,21 +7,17 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import redirect_stdout
 from dataclasses import asdict
-from importlib.metadata import PackageNotFoundError
 from textwrap import shorten
 from typing import TYPE_CHECKING
 
 import click
 
 from rlfactory_core.cli.commands import LazyCommand, LazyGroup, PluginCommand
-from rlfactory_core.cli.options import found_text
 from rlfactory_core.cli.output import echo, echo_json
 from rlfactory_core.plugins.discovery import PluginEntry, discover, is_disabled
 
 if TYPE_CHECKING:
     from rlfactory_core.plugins.description import Description, Part
-    from rlfactory_core.plugins.diagnostics import Check
-    from rlfactory_core.plugins.health import Examination, Health
     from rlfactory_core.plugins.options import Option
 
 HERE = "rlfactory_core.cli"
@@ -30,9 +26,8 @@ COMMANDS = {
     "info": LazyCommand(f"{HERE}.plugins:info", "Show what a plugin gives, and the options that it takes."),
     "check": PluginCommand("devkit", "plugins check", "Play a task without a model, and say what is wrong with it."),
     "redteam": PluginCommand("devkit", "plugins redteam", "Attack a task's reward with wrong and right answers."),
-    "doctor": LazyCommand(f"{HERE}.plugins:doctor", "Load every plugin, and say what is wrong with any."),
+    "doctor": PluginCommand("devkit", "plugins doctor", "Load every plugin, and say what is wrong with any."),
 }
-Needs = dict[str, Sequence["Check"]]  # distribution -> unmet requirements of its base and of each extra
 WIDEST = 40  # most characters of a column that are aligned
 
 
@@ -146,95 +141,3 @@ def table(rows: Sequence[tuple[str, ...]], indent: str) -> Iterator[str]:
     for row in rows:
         cells = [cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=False)]
         yield (indent + "  ".join([*cells, row[-1]])).rstrip()
-
-
-@click.command()
-@click.option("--json", "as_json", is_flag=True, help="As a JSON object.")
-@click.pass_context
-def doctor(ctx: click.Context, as_json: bool) -> None:
-    """Load every plugin; exit with 1 if one is broken or two conflict."""
-    from rlfactory_core.plugins.health import examine
-
-    found = examine()
-    needs = {item.entry.distribution: _needs(item.entry.distribution) for item in found.plugins}
-    problems = _problems(found, needs)
-    if as_json:
-        echo_json(_health_record(found, needs, problems))
-    else:
-        for line in _health_lines(found, needs, problems):
-            echo(line)
-    ctx.exit(1 if problems else 0)
-
-
-def _needs(distribution: str) -> Sequence[Check]:
-    from rlfactory_core.plugins.diagnostics import requirement_checks
-
-    try:
-        return [check for check in requirement_checks(distribution) if check.state != "ok"]
-    except PackageNotFoundError:
-        return []  # an entry point without a distribution's name
-
-
-def _problems(found: Examination, needs: Needs) -> int:
-    enabled = [item for item in found.plugins if item.state != "disabled"]
-    unmet = {item.entry.distribution for item in enabled} & {
-        name for name, checks in needs.items() if any(check.state == "problem" for check in checks)
-    }
-    wrong = sum(item.state == "broken" or bool(item.worker) for item in enabled)
-    return wrong + len(unmet) + len(found.conflicts) + bool(found.core)
-
-
-def _health_record(found: Examination, needs: Needs, problems: int) -> dict[str, object]:
-    from rlfactory_core.hookspecs import API_VERSION
-
-    plugins = [
-        {
-            **entry_record(item.entry),
-            **{key: value for key, value in asdict(item).items() if key != "entry"},
-            "requirements": [asdict(check) for check in needs[item.entry.distribution]],
-        }
-        for item in found.plugins
-    ]
-    return {
-        "api": API_VERSION,
-        "plugins": plugins,
-        "conflicts": [str(conflict) for conflict in found.conflicts],
-        "core_in_worker": found.core,
-        "problems": problems,
-    }
-
-
-def _health_lines(found: Examination, needs: Needs, problems: int) -> Iterator[str]:
-    from rlfactory_core.hookspecs import API_VERSION
-
-    yield f"This rlfactory-core speaks plugin API {API_VERSION}."
-    if not found.plugins:
-        yield "No plugins are installed."
-    for item in found.plugins:
-        yield from _plugin(item)
-        if item.state != "disabled":
-            yield from (
-                _under(check.state, f"{check.what}: {check.detail}") for check in needs[item.entry.distribution]
-            )
-    if found.core:
-        yield f"problem   {found.core}"
-    for conflict in found.conflicts:
-        yield f"conflict  {conflict}"
-    yield found_text(problems)
-
-
-def _plugin(item: Health) -> Iterator[str]:
-    if item.state == "broken":
-        yield f"broken    {item.error}"
-        yield from (f"          {line}" for line in item.traceback.rstrip().splitlines())
-    else:
-        speaks = f", plugin API {item.api}, fingerprint {item.fingerprint}" if item.state == "ok" else ""
-        yield f"{item.state:<8}  {item.entry}{speaks}"
-    if item.worker:
-        yield _under("problem", f"in a worker: {item.worker}")
-    for use in item.deprecated:
-        yield _under("note", use)
-
-
-def _under(state: str, text: str) -> str:
-    return f"          {state:<8} {text}"
