@@ -21,7 +21,6 @@ from rlfactory_core.runner import prepare
 ROWS, LENGTH, LIMIT = 5, 7, 9
 MASK = torch.ones(ROWS, LENGTH, dtype=torch.bool)
 MASK[1, 4:] = MASK[3, 1:] = False
-RESUMED = "train.clip_high=0.28"
 
 
 def resolved(*keys: str) -> RunConfig:
