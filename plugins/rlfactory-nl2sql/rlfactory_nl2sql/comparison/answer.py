@@ -51,8 +51,9 @@ class Answer:
 
         It may have all tied rows, as ``x = (SELECT max(x) …)`` gives them.
         """
-        missing = Counter(map(_loosely, self.certain)) - Counter(map(_loosely, rows.rows))
-        return self.tied and not missing and len(rows.rows) >= self.fewest
+        if not self.tied or len(rows.rows) < self.fewest:
+            return False  # before the rows are counted: nearly all answers are not tied
+        return not Counter(map(_loosely, self.certain)) - Counter(map(_loosely, rows.rows))
 
     @property
     def size(self) -> int:
