@@ -36,7 +36,7 @@ def out(tmp_path: Path) -> Path:
 
 
 def test_an_unknown_plugin_is_answered_with_the_nearest(cli: Cli) -> None:
-    assert "Did you mean 'search'?" in cli.refusal("run", "--plugin", "serch")
+    assert "Did you mean 'search' or 'serve'?" in cli.refusal("run", "--plugin", "serch")
 
 
 def test_no_plugin(cli: Cli) -> None:

@@ -158,7 +158,8 @@ class OpenEnvServer:
                 if guess == "die":
                     raise WebSocketDisconnect
                 if guess == "hang":
-                    await asyncio.Event().wait()
+                    await socket.receive_text()  # no answer, until the client gives the session up
+                    return
                 answer = game.step(guess, call=data.get("tool_name"))
             await socket.send_text(json.dumps(answer))
 

@@ -18,8 +18,15 @@ pytest.importorskip("transformers")
 
 SAMPLE = Sample("s", "Who?\n")
 LIMITS = RolloutLimits(max_turns=4, max_tool_calls=4, max_turn_tokens=1000, max_tokens=10_000)
-# How a model of the family spoils a call: a quote or a closing tag is missing.
-SPOILS = {"qwen3-coder": ("</parameter>", ""), "glm-4.5": ("</arg_value>", "")}
+# How a model of the family spoils a call: a quote, a bracket or a closing tag is missing.
+SPOILS = {
+    "qwen3-coder": ("</parameter>", ""),
+    "glm-4.5": ("</arg_value>", ""),
+    "minimax-m2": ("</parameter>", ""),
+    "deepseek-v3.2": ("</\uff5cDSML\uff5cparameter>", ""),
+    "seed-oss": ("</parameter>", ""),
+    "lfm2": (")]", "]"),
+}
 
 
 @tool
