@@ -274,7 +274,7 @@ def agents(session: nox.Session) -> None:
 
 def make_published(session: nox.Session) -> Path:
     """The environment with published environments of others and the libraries that play them."""
-    own = ("-e", ".[local]", "-e", GATEWAY, "-e", DEVKIT, "-e", f"{OTHERS}[gymnasium,textarena,verifiers]")
+    own = ("-e", ".[local]", *editable(GATEWAY, DEVKIT), "-e", SEARCH, "-e", f"{OTHERS}[gymnasium,textarena,verifiers]")
     return made(session, PUBLISHED, TORCH, *own, *group("test", "environments"))
 
 
