@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from openenv_server import Kind, openenv_server
-from rlfactory_devkit import TaskBench, constant, script
+from rlfactory_devkit import TaskBench, constant, oracle, script
 
 from rlfactory_core import Message
 from rlfactory_core.errors import UsageError
@@ -142,3 +144,21 @@ def test_servers_with_different_actions_are_refused() -> None:
 def test_an_address_is_needed() -> None:
     with pytest.raises(UsageError, match="needs the address of a server: --url"):
         TaskBench("openenv")
+
+
+@pytest.mark.parametrize("kind", ["text", "fields", "mcp", "mixed"])
+def test_without_a_solver_checks_play_what_fits_the_schema(kind: Kind) -> None:
+    with openenv_server(kind) as server, bench(server.url) as opened:
+        (played,) = opened.play(oracle(opened.task), opened.rows("train")[:1])
+        assert not opened.task.has_solution
+        assert not [fault for fault in played.faults if fault.kind is FaultKind.POLICY]
+        with pytest.raises(UsageError, match=r"--solver FILE\.py:NAME"):
+            opened.task.demonstrate(played.sample, played.sample.messages)
+
+
+def test_a_solver_of_the_user_is_a_solution(tmp_path: Path) -> None:
+    file = tmp_path / "solver.py"
+    file.write_text("def right(sample, messages):\n    return str(sample.metadata['seed'] % 10)\n")
+    with openenv_server() as server, bench(server.url, f"task.solver={file}:right") as opened:
+        (played,) = opened.play(oracle(opened.task), opened.rows("train")[:1])
+        assert (opened.task.has_solution, played.reward) == (True, 1.0)

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field
+from rlfactory_devkit.examples import example_arguments
 
-from rlfactory_core import Sample, Section, Task, ToolContext
+from rlfactory_core import Message, Sample, Section, Task, ToolContext
 from rlfactory_core.errors import UsageError
 from rlfactory_core.protocols import Env, ToolManager
+from rlfactory_core.tiny import call
+from rlfactory_core.types import ToolSpec
 from rlfactory_environments.episodes import ENV_REWARDS, seed_samples
 from rlfactory_environments.openenv.actions import read_form
 from rlfactory_environments.openenv.description import ServerDescription, describe
 from rlfactory_environments.openenv.env import EpisodeForm, OpenEnvEnv
 from rlfactory_environments.openenv.servers import Servers, Waiting
+from rlfactory_environments.solver import Solver, load_solver
 
 Seconds = Annotated[float, Field(gt=0.0)]
 Count = Annotated[int, Field(gt=0)]
@@ -54,6 +59,8 @@ class OpenEnvTask(Task):
         """A text before the first observation; None: the server's description of its environment."""
         reset: dict[str, Any] = {}
         """Further parameters of each reset, such as a difficulty."""
+        solver: str = ""
+        """A function that knows the solution, as MODULE:NAME or FILE.py:NAME; see docs/environments.md."""
         reward_low: float = 0.0
         """The lowest reward of an episode, for ``rlfactory plugins check``."""
         reward_high: float = 1.0
@@ -79,8 +86,10 @@ class OpenEnvTask(Task):
                 "--url http://127.0.0.1:8000 --url http://127.0.0.1:8001."
             )
         self.reward_bounds = (self.config.reward_low, self.config.reward_high)
+        self.has_solution = bool(self.config.solver)
         self._servers: Servers | None = None
         self._form: EpisodeForm | None = None
+        self._offered: tuple[ToolSpec, ...] = ()
 
     def samples(self, split: str) -> Iterable[Sample]:
         config = self.config
@@ -111,6 +120,7 @@ class OpenEnvTask(Task):
             introduction=first.text if config.introduction is None else config.introduction,
             fields=config.observation,
         )
+        self._offered = self._form.actions.offered(first.tools)
         waiting = Waiting(config.request_s, config.connect_s, config.queue_s)
         self._servers = Servers(config.url, most=config.sessions, waiting=waiting, headers=headers)
 
@@ -119,6 +129,37 @@ class OpenEnvTask(Task):
         assert self._form is not None
         seed = {"seed": sample.metadata["seed"]} if "seed" in sample.metadata else {}
         return OpenEnvEnv(self._servers, self._form, {**seed, **self.config.reset, **sample.metadata.get("reset", {})})
+
+    @cached_property
+    def solver(self) -> Solver | None:
+        """
+        Raises:
+            ConfigError: there is no such function.
+        """
+        return load_solver(self.config.solver) if self.config.solver else None
+
+    def solve(self, sample: Sample, messages: Sequence[Message]) -> Message:
+        """What the solver says; without one, an action that fits its schema, or one call and the end."""
+        if self.solver is not None:
+            return self.solver(sample, messages)
+        assert self._form is not None, "the task is not open"
+        plays_on = self._form.actions.act is not None or messages[-1].role == "user"
+        if self._form.actions.field is None and self._offered and plays_on:
+            first = self._offered[0]
+            return Message("assistant", "", tool_calls=(call(first.name, **example_arguments(first)),))
+        return Message("assistant", "example")
+
+    def demonstrate(self, sample: Sample, messages: Sequence[Message]) -> Message:
+        """
+        Raises:
+            UsageError: there is no solver.
+        """
+        if self.solver is None:
+            raise UsageError(
+                "A tiny model learns from a solution first, and an OpenEnv server does not say it: give a model "
+                "(--model), or a function that solves the environment (--solver FILE.py:NAME)."
+            )
+        return self.solver(sample, messages)
 
     def _headers(self) -> dict[str, str]:
         name = self.config.token_env
