@@ -419,6 +419,7 @@ def benchmarks(session: nox.Session) -> None:
     own = {
         "verl_agent_loop": (VERL, make_verl),
         "agents_learn": (AGENTS, make_agents),
+        "environments": (PUBLISHED, make_published),
         "environments_learn": (PUBLISHED, make_published),
     }
     runnable = {name: own[name][0] if name in own else SHARED for name in names}

@@ -1,0 +1,121 @@
+"""Steps a second through the OpenEnv client of the task ``openenv``, beside OpenEnv's own client.
+
+    python benchmarks/environments.py      # writes benchmarks/results/environments.md
+
+Both play 64 sessions at once against one server of OpenEnv's echo environment, in a process of its own, in turns. It
+needs OpenEnv: ``nox -s benchmarks -- environments`` has it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+
+from machine import describe, finish, publish, sized
+from openenv.core import GenericEnvClient
+from rlfactory_environments.openenv.servers import Servers, Waiting
+
+RESULTS = Path(__file__).parent / "results" / "environments.md"
+SESSIONS = sized(64, 2)
+STEPS = sized(50, 2)  # in each session
+ROUNDS = sized(5, 1)  # of each client
+ACTION = {"message": "hello"}
+LIMIT = "max_concurrent_envs=1,"  # in the environment as OpenEnv's command makes it
+SERVER = """
+import uvicorn
+from rlfactory_core.utils.listening import listener
+from server.app import app
+sock = listener("127.0.0.1")
+sock.listen(128)
+print(f"http://127.0.0.1:{sock.getsockname()[1]}", flush=True)
+uvicorn.Server(uvicorn.Config(app, log_level="critical")).run(sockets=[sock])
+"""
+
+
+@contextmanager
+def echo_server(folder: Path) -> Iterator[str]:
+    """The address of OpenEnv's echo environment, with room for all sessions."""
+    openenv = Path(sys.executable).with_name("openenv")
+    subprocess.run([openenv, "init", "echo_world"], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    app = folder / "echo_world" / "server" / "app.py"
+    text = app.read_text(encoding="utf-8")
+    assert LIMIT in text, "OpenEnv's template has changed"
+    app.write_text(text.replace(LIMIT, f"max_concurrent_envs={SESSIONS},"), encoding="utf-8")
+    command = [sys.executable, "-c", SERVER]
+    with subprocess.Popen(command, cwd=folder / "echo_world", stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield process.stdout.readline().strip()
+        finally:
+            process.kill()
+
+
+async def timed(steps: list[Callable[[], Awaitable[object]]]) -> tuple[float, float]:
+    """Steps a second, and milliseconds of this process's CPU for a step, with all sessions at once."""
+
+    async def play(step: Callable[[], Awaitable[object]]) -> None:
+        for _ in range(STEPS):
+            await step()
+
+    started, before = time.perf_counter(), time.process_time()
+    await asyncio.gather(*map(play, steps))
+    count = len(steps) * STEPS
+    return count / (time.perf_counter() - started), 1000 * (time.process_time() - before) / count
+
+
+async def ours(url: str) -> tuple[float, float]:
+    servers = Servers([url], most=SESSIONS, waiting=Waiting())
+    leases = await asyncio.gather(*(servers.lease({"seed": seed}) for seed in range(1, SESSIONS + 1)))
+    try:
+        return await timed([lambda session=each.session: session.step(ACTION) for each in leases])
+    finally:
+        await asyncio.gather(*(each.close() for each in leases))
+
+
+async def openenvs(url: str) -> tuple[float, float]:
+    clients = [GenericEnvClient(base_url=url) for _ in range(SESSIONS)]
+    try:
+        for seed, client in enumerate(clients, 1):
+            await client.connect()
+            await client.reset(seed=seed)
+        return await timed([lambda client=each: client.step(ACTION) for each in clients])
+    finally:
+        for client in clients:
+            await client.close()
+
+
+def report(found: dict[str, list[tuple[float, float]]]) -> str:
+    rows = ["| client | steps a second, median | least to most | CPU a step |", "|---|---|---|---|"]
+    for name, each in found.items():
+        rates = [rate for rate, _ in each]
+        cpu = median(cpu for _, cpu in each)
+        rows.append(f"| {name} | {median(rates):,.0f} | {min(rates):,.0f} to {max(rates):,.0f} | {cpu:.2f} ms |")
+    return (
+        f"# Clients of OpenEnv, {SESSIONS} sessions at once\n\n"
+        f"{STEPS} steps in each session of one server's echo environment; {ROUNDS} times each client, in turns. The "
+        "server has a\nprocess of its own. CPU is of the client's process.\n\n"
+        + "\n".join(rows)
+        + "\n\nMade by `python benchmarks/environments.py`, beside other work, on "
+        f"{describe('openenv', 'websockets', 'uvicorn')}.\n"
+    )
+
+
+def main() -> None:
+    found: dict[str, list[tuple[float, float]]] = {"rlfactory's": [], "OpenEnv's own": []}
+    with TemporaryDirectory() as folder, echo_server(Path(folder)) as url:
+        for _ in range(ROUNDS):
+            found["rlfactory's"].append(asyncio.run(ours(url)))
+            found["OpenEnv's own"].append(asyncio.run(openenvs(url)))
+    publish(RESULTS, report(found))
+    finish(held=True)
+
+
+if __name__ == "__main__":
+    main()
