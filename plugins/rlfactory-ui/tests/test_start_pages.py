@@ -20,7 +20,7 @@ def test_a_tasks_options_are_a_form(browser: TestClient) -> None:
     page = browser.post("/new/options", data={"plugin": "search"}, headers=PART).text
     assert 'name="key.task.top_k"' in page
     assert "<option>dense</option>" in page
-    assert "Did you mean 'search'?" in refused(browser, "/new/options", plugin="serch")
+    assert "Did you mean 'search' or 'serve'?" in refused(browser, "/new/options", plugin="serch")
 
 
 @pytest.mark.slow  # it starts commands
