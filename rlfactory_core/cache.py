@@ -18,7 +18,7 @@ from pathlib import Path
 
 from rlfactory_core.errors import DataError
 
-__all__ = ["build_once", "cache_root", "check_room", "digest", "file_digest"]
+__all__ = ["build_once", "cache_root", "check_room", "digest", "file_digest", "write_atomically"]
 
 _CHUNK = 1 << 20
 _STALE_S = 86_400.0  # nothing is built for a day
@@ -64,15 +64,16 @@ def file_digest(path: Path, root: Path) -> str:
     found = total.hexdigest()
     if time.time_ns() - stat.st_mtime_ns > _SETTLED_NS:
         with suppress(OSError):  # remembering it only saves time
-            _write_atomically(memo, json.dumps({**seen, "digest": found}))
+            write_atomically(memo, json.dumps({**seen, "digest": found}).encode())
     return found
 
 
-def _write_atomically(path: Path, text: str) -> None:
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a file that readers see completely or not at all; its folder is made."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-    with os.fdopen(handle, "w") as file:
-        file.write(text)
+    with os.fdopen(handle, "wb") as file:
+        file.write(data)
     os.replace(name, path)
 
 

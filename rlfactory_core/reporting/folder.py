@@ -19,7 +19,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from rlfactory_core.cache import write_atomically
 from rlfactory_core.errors import CheckpointError, ConfigError, DataError, UsageError, nearest
+from rlfactory_core.images import images_in
 from rlfactory_core.reporting.trajectories import StoredTrajectory, json_text
 from rlfactory_core.types import Trajectory
 
@@ -43,6 +45,7 @@ class RunFolder:
         self.summary = path / "summary.json"
         self.report = path / "report.html"
         self.trajectories = path / "trajectories"
+        self.images = self.trajectories / "images"  # named by their hashes
         self.checkpoints = path / "checkpoints"
         self.logs = path / "logs"  # of an engine's processes, if one of them has failed
 
@@ -223,9 +226,11 @@ class RunFolder:
         return self.write_stored(step, (StoredTrajectory.of(item, decode) for item in trajectories))
 
     def write_stored(self, step: int | str, trajectories: Iterable[StoredTrajectory]) -> Path:
-        """Save trajectories that already have their texts; returns the file."""
-        path = self.trajectory_file(step)
-        write_atomic(path, "".join(f"{each.to_line()}\n" for each in trajectories))
+        """Save trajectories that already have their texts, and the images that they name; returns the file."""
+        path, text = self.trajectory_file(step), "".join(f"{each.to_line()}\n" for each in trajectories)
+        for image in set(images_in(text)):
+            write_atomically(self.images / image.path.name, image.read())
+        write_atomic(path, text)
         return path
 
     def read_trajectories(self, step: int | str) -> Iterator[StoredTrajectory]:

@@ -21,11 +21,11 @@ from typing import Any
 
 from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import RlfactoryError, ToolArgumentsError, ToolError, ToolFailedError
+from rlfactory_core.images import content_text
 from rlfactory_core.protocols import Tool
 from rlfactory_core.tools.watchdog import TASK_NAME
 from rlfactory_core.types import FaultKind
 from rlfactory_core.utils.display import RUNNING_TOOL, printable, shortened, without_credentials
-from rlfactory_core.utils.text import to_text
 
 _log = logging.getLogger(__name__)
 
@@ -99,7 +99,7 @@ def _end(over: asyncio.Future[None]) -> None:
 async def _answer(tool: Tool, arguments: Mapping[str, Any], context: ToolContext, over: asyncio.Future[None]) -> Answer:
     RUNNING_TOOL.set(tool.spec.name)  # of this task, which makes this attempt only
     try:
-        return Answer(to_text(await tool.call(arguments, context)))
+        return Answer(content_text(await tool.call(arguments, context)))
     except (asyncio.CancelledError, KeyboardInterrupt):
         raise
     except BaseException as error:  # noqa: BLE001 the boundary; SystemExit and others would end the event loop

@@ -15,8 +15,8 @@ from typing import Any, Generic, ParamSpec, TypedDict, TypeVar, Unpack, overload
 from rlfactory_core.cache import digest
 from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import nearest
+from rlfactory_core.images import content_text
 from rlfactory_core.tools.schema import read_signature
-from rlfactory_core.utils.text import to_text
 from rlfactory_core.utils.threads import BlockingPool
 
 NO_OUTPUT = "(no output)"
@@ -123,7 +123,7 @@ def _called(fn: Callable[..., Any], values: Mapping[str, Any]) -> Any:
 def _text(value: object) -> str:
     if isinstance(value, (Iterator, AsyncIterator)):  # it may have no end
         raise TypeError(f"it returned a {type(value).__name__}; expected text or data, such as a list")
-    return NO_OUTPUT if value is None else to_text(value)
+    return NO_OUTPUT if value is None else content_text(value)
 
 
 @overload

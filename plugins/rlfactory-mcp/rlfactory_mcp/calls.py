@@ -9,16 +9,20 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import logging
+from base64 import b64decode
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from pydantic_core import from_json
 
-from rlfactory_core.errors import ToolError
+from rlfactory_core.errors import MissingExtraError, ToolError
+from rlfactory_core.images import Image
 from rlfactory_core.utils.text import to_text
 from rlfactory_mcp import compat
 from rlfactory_mcp.compat import RpcError
 
+_log = logging.getLogger(__name__)
 _FIRST_NUMBER = 1_000_000_000  # the session counts its requests from zero
 
 
@@ -136,8 +140,8 @@ class SessionCalls:
 def render(result: Mapping[str, Any]) -> str:
     """The text of a ``tools/call`` result in its wire form.
 
-    Text blocks are joined by line breaks. Images and sound become a short note. Structured content is used only if
-    there is no text, because servers send both for clients that know only one of them.
+    Text blocks are joined by line breaks. Images become their names (`Image`), sound a short note. Structured content
+    is used only if there is no text, because servers send both for clients that know only one of them.
 
     Raises:
         ToolError: the result reports a failure, whose text the error holds, or it does not follow the protocol.
@@ -153,11 +157,19 @@ def render(result: Mapping[str, Any]) -> str:
     return text
 
 
+def has_images(result: Mapping[str, Any]) -> bool:
+    """Whether `render` has images to read, which takes long."""
+    blocks = result.get("content")
+    return isinstance(blocks, list) and any(isinstance(each, dict) and each.get("type") == "image" for each in blocks)
+
+
 def _block(block: Mapping[str, Any]) -> str:
     kind = block.get("type")
     if kind == "text":
         return str(block["text"])
-    if kind in ("image", "audio"):
+    if kind == "image":
+        return _image(block)
+    if kind == "audio":
         return f"[{kind}, {block['mimeType']}, {_size(block['data'])}: not shown]"
     if kind == "resource_link":
         about = ": ".join(str(block[key]) for key in ("name", "description") if block.get(key))
@@ -169,6 +181,15 @@ def _block(block: Mapping[str, Any]) -> str:
         mime = resource.get("mimeType", "unknown type")
         return f"[resource {resource.get('uri')}, {mime}, {_size(resource['blob'])}: not shown]"
     return to_text(block)
+
+
+def _image(block: Mapping[str, Any]) -> str:
+    """Its name, or a note if it cannot be read."""
+    try:
+        return str(Image.of(b64decode(block["data"])))
+    except (ValueError, MissingExtraError) as error:  # `DataError` is a ValueError, as that of the base64
+        _log.warning("an MCP server's image is not shown: %s", error)
+        return f"[image, {block['mimeType']}, {_size(block['data'])}: not shown]"
 
 
 def _size(base64: str) -> str:

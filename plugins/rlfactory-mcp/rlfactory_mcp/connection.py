@@ -18,7 +18,7 @@ import anyio
 from rlfactory_core.errors import BackendError, ToolArgumentsError, ToolError, ToolFailedError, ToolUnavailableError
 from rlfactory_core.utils.backoff import backoff_s
 from rlfactory_mcp import compat
-from rlfactory_mcp.calls import PipeCalls, SessionCalls, render
+from rlfactory_mcp.calls import PipeCalls, SessionCalls, has_images, render
 from rlfactory_mcp.compat import Listing, RpcError
 from rlfactory_mcp.config import ServerConfig
 from rlfactory_mcp.http import open_sse, open_streamable_http
@@ -112,7 +112,7 @@ class Connection:
         except Exception as error:
             raise self._attribute(error, life) from error
         life.answers += 1
-        return render(result)
+        return await asyncio.to_thread(render, result) if has_images(result) else render(result)
 
     async def close(self) -> None:
         """End the server, whatever state it is in, within twenty seconds."""

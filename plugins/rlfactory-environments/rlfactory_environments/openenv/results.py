@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from base64 import b64decode
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from rlfactory_core.errors import MissingExtraError
+from rlfactory_core.images import Image
 from rlfactory_core.types import FaultKind
 
 _FAULTS = {
@@ -48,6 +52,9 @@ def read_mcp_result(result: Any) -> ToolAnswer:
 
 
 def _part(content: Mapping[str, Any]) -> str:
+    if content.get("type") == "image":
+        with suppress(ValueError, MissingExtraError):  # `DataError` is a ValueError, as that of the base64
+            return str(Image.of(b64decode(str(content.get("data")))))
     return str(content["text"]) if "text" in content else f"[{content.get('type', 'content')} left out]"
 
 
