@@ -11,6 +11,9 @@ The templates change past turns in ways that this format does not:
   round of calls only. Here every round looks like the first.
 
 The templates of V3 and R1 do not show tools, so the first message describes them.
+
+The tokens around all calls are ignored and may be missing. A call that is not closed by ``<｜tool▁call▁end｜>`` is an
+error, as in `parse_hermes`.
 """
 # ruff: noqa: RUF001, RUF002 - the bars in DeepSeek's tokens look like others
 
@@ -19,10 +22,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from rlfactory_core.chat.parsers.json_calls import read_object
-from rlfactory_core.chat.parsers.turn import MalformedError, Syntax, Turn, behind, is_name, read_turn, skip_space
+from rlfactory_core.chat.parsers.json_calls import read_arguments
+from rlfactory_core.chat.parsers.turn import MalformedError, Parser, Turn, behind, between, is_name, skip_space
 from rlfactory_core.chat.template import TemplateFormat
-from rlfactory_core.types import Message, ToolCall, ToolSpec
+from rlfactory_core.types import Message, ToolCall
 
 _CALLS, _CALLS_END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
 _OPEN, _SEPARATOR, _CLOSE = "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"
@@ -35,15 +38,35 @@ _THOUGHT = re.compile(r"(?:(?<=<｜Assistant｜>)|(?<=<｜tool▁output▁end｜
 _LATER_CALLS = re.compile(r"(?:<｜tool▁outputs▁end｜>|<｜Assistant｜>)[^｜]*<｜tool▁calls▁begin｜>")
 
 
+def _read(turn: Turn, start: int) -> int:
+    text = turn.text
+    head = _HEAD.match(text, skip_space(text, start))
+    if head is None:
+        raise MalformedError(f"{_SEPARATOR} does not follow {_OPEN}function", start)
+    name, position, fenced = head.group(1).strip(), head.end(), False
+    if not text.startswith("{", position):
+        fence = _FENCED.match(text, position)
+        if name != "function" or fence is None:
+            raise MalformedError("the arguments are not JSON in a ```json fence below the name", position, name)
+        name, position, fenced = fence.group(1).strip(), fence.end(), True
+    if not is_name(name):
+        raise MalformedError("the call has no function name", position)
+    call = read_arguments(text, position, name)
+    end = behind(turn, _FENCE, call.end, name) if fenced else call.end
+    return turn.add(call, end=end, close=_CLOSE)
+
+
+_BODY = f"function{_SEPARATOR}NAME\n```json\n{{…}}\n```"
+parse_deepseek = Parser((between(_OPEN, _CLOSE, _read, _BODY, also=(_CALLS_END,)),), markup=(_CALLS, _CALLS_END))
+
+
 class DeepseekFormat(TemplateFormat):
     """DeepSeek-V3, R1 and V3.1: calls and results between special tokens."""
 
     name = "deepseek-v3"
     marks = (_CALLS, "<｜Assistant｜>")
     stops = ("<｜end▁of▁sentence｜>",)
-
-    def parse_text(self, text: str, tools: Sequence[ToolSpec]) -> Message:
-        return parse_deepseek(text, tools, thinking_open=self.thinking_open)
+    parser = parse_deepseek
 
     def calls_text(self, calls: Sequence[ToolCall]) -> str:
         written = "\n".join(
@@ -62,41 +85,3 @@ class DeepseekFormat(TemplateFormat):
         rest = _LATER_CALLS.sub("\n", rest)
         once, outputs, later = rest.partition(_OUTPUTS)
         return head + begin + once + outputs + _LATER_OUTPUTS.sub("", later)
-
-
-def parse_deepseek(text: str, tools: Sequence[ToolSpec] = (), *, thinking_open: bool = False) -> Message:
-    """Read one assistant turn; see `read_turn` for thinking and limits.
-
-    The tokens around all calls (``<｜tool▁calls▁begin｜>`` and its end) are ignored and may be missing. A call that is
-    not closed by ``<｜tool▁call▁end｜>`` is an error, as in `parse_hermes`.
-    """
-    return read_turn(text, tools, _DEEPSEEK, thinking_open=thinking_open, markup=(_CALLS, _CALLS_END))
-
-
-def _read(turn: Turn, start: int) -> int:
-    text = turn.text
-    head = _HEAD.match(text, skip_space(text, start))
-    if head is None:
-        raise MalformedError(f"{_SEPARATOR} does not follow {_OPEN}function", start)
-    name, position, fenced = head.group(1).strip(), head.end(), False
-    if not text.startswith("{", position):
-        fence = _FENCED.match(text, position)
-        if name != "function" or fence is None:
-            raise MalformedError("the arguments are not JSON in a ```json fence below the name", position, name)
-        name, position, fenced = fence.group(1).strip(), fence.end(), True
-    if not is_name(name):
-        raise MalformedError("the call has no function name", position)
-    arguments = read_object(text, position, name)
-    end = behind(turn, _FENCE, arguments.end, name) if fenced else arguments.end
-    end = behind(turn, _CLOSE, end, name)
-    turn.call(name, text[arguments.start : arguments.end], arguments.value)
-    return end
-
-
-_DEEPSEEK = Syntax(
-    _OPEN,
-    _read,
-    f"{_OPEN}function{_SEPARATOR}NAME\n```json\n{{…}}\n```{_CLOSE}",
-    re.compile(f"{_OPEN}|{_CALLS_END}|(?P<close>{_CLOSE})"),
-    close=_CLOSE,
-)

@@ -19,7 +19,7 @@ import re
 from collections.abc import Sequence
 from functools import partial
 
-from rlfactory_core.chat.parsers.json_calls import read_object
+from rlfactory_core.chat.parsers.json_calls import read_arguments
 from rlfactory_core.chat.parsers.turn import (
     MAX_TAGS,
     MalformedError,
@@ -144,13 +144,12 @@ def _recipient(header: str) -> str | None:
 def _read_call(name: str, turn: Turn, start: int) -> int:
     if not is_name(name):
         raise MalformedError("the recipient is no function's name", start)
-    arguments = read_object(turn.text, start, name)
-    after = skip_space(turn.text, arguments.end)
+    call = read_arguments(turn.text, start, name)
+    after = skip_space(turn.text, call.end)
     end = _END.match(turn.text, after)
     if end is None and after < len(turn.text):
-        raise MalformedError("text follows the call's JSON object", arguments.end, name)
-    turn.call(name, turn.text[arguments.start : arguments.end], arguments.value)
-    return _behind(end, after)
+        raise MalformedError("text follows the call's JSON object", call.end, name)
+    return turn.add(call, end=_behind(end, after))
 
 
 def _behind(end: re.Match[str] | None, stop: int) -> int:

@@ -7,16 +7,18 @@ wrote stays, and any other id is changed to that form.
 The template of K2-Thinking empties the thinking blocks of turns up to the last answer; this format keeps them. A copy
 of the template that llama.cpp changed counts calls by itself with a method that transformers' sandbox refuses. It shows
 no calls to this format, which then writes them itself.
+
+The tokens around all calls are ignored and may be missing, and so may ``functions.`` and the index. A call that is not
+closed by ``<|tool_call_end|>`` is an error.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 
-from rlfactory_core.chat.parsers.json_calls import read_object
-from rlfactory_core.chat.parsers.turn import MalformedError, Syntax, Turn, behind, is_name, read_turn
+from rlfactory_core.chat.parsers.json_calls import read_arguments
+from rlfactory_core.chat.parsers.turn import MalformedError, Parser, Turn, between, is_name, with_own_ids
 from rlfactory_core.chat.rendering import Entry
 from rlfactory_core.chat.template import TemplateFormat
 from rlfactory_core.types import Message, ToolCall, ToolSpec
@@ -27,7 +29,17 @@ _HEAD = re.compile(rf"\s*((?:functions\.)?([^\s:<|]*)(?::\d+)?)\s*{re.escape(_AR
 _ID = re.compile(r"functions\.[^\s:<|]+:\d+")
 _WRITTEN = re.compile(rf"({_ID.pattern})\s*{re.escape(_ARGUMENTS)}\s*\Z")
 _LONGEST = 400  # characters of an id and what surrounds it
-_THOUGHT = re.compile(r"(<think>).*?(</think>)", re.DOTALL)
+
+
+def _read(turn: Turn, start: int) -> int:
+    head = _HEAD.match(turn.text, start)
+    if head is None or not is_name(head[2]):
+        raise MalformedError(f"{_ARGUMENTS} does not follow {_OPEN}functions.NAME:INDEX", start)
+    return turn.add(read_arguments(turn.text, head.end(), head[2]), close=_CLOSE)
+
+
+_BODY = f"functions.NAME:INDEX{_ARGUMENTS}{{…}}"
+parse_kimi = Parser((between(_OPEN, _CLOSE, _read, _BODY, also=(_SECTION_END,)),), markup=(_SECTION, _SECTION_END))
 
 
 class KimiFormat(TemplateFormat):
@@ -36,19 +48,16 @@ class KimiFormat(TemplateFormat):
     name = "kimi-k2"
     marks = ("<|im_middle|>", _SECTION)
     stops = ("<|im_end|>", "[EOS]")
+    parser = parse_kimi
+    block = re.compile(r"(?<=<think>)(?:(?!</think>).)+", re.DOTALL)
 
     def parse_text(self, text: str, tools: Sequence[ToolSpec]) -> Message:
         """Parse the text; calls keep the ids that the model wrote."""
-        message = parse_kimi(text, tools, thinking_open=self.thinking_open)
-        calls: list[ToolCall] = []
-        position = 0
-        for call in message.tool_calls:
-            start = text.find(call.arguments_text, position)
-            position = start + len(call.arguments_text)
-            written = _WRITTEN.search(text, max(0, start - _LONGEST), start) if call.error is None else None
-            taken = {other.id for other in calls}
-            calls.append(replace(call, id=written[1]) if written and written[1] not in taken else call)
-        return replace(message, tool_calls=tuple(calls))
+
+        def written(start: int, end: int) -> re.Match[str] | None:
+            return _WRITTEN.search(text, max(0, start - _LONGEST), start)
+
+        return with_own_ids(super().parse_text(text, tools), text, written)
 
     def entry(self, message: Message) -> Entry:
         entry = super().entry(message)
@@ -65,39 +74,8 @@ class KimiFormat(TemplateFormat):
     def keeps(self, messages: Sequence[Message]) -> bool:
         return not any(message.reasoning for message in messages)
 
-    def forgetful(self, text: str, messages: Sequence[Message]) -> str:
-        return _THOUGHT.sub(r"\1\2", text)
-
 
 def _own_id(call_id: str, name: str) -> str:
     if _ID.fullmatch(call_id):
         return call_id
     return f"functions.{name}:{re.sub('[^0-9]', '', call_id)[-4:] or '0'}"
-
-
-def parse_kimi(text: str, tools: Sequence[ToolSpec] = (), *, thinking_open: bool = False) -> Message:
-    """Read one assistant turn; see `read_turn` for thinking and limits.
-
-    The tokens around all calls (``<|tool_calls_section_begin|>`` and its end) are ignored and may be missing, and so
-    may ``functions.`` and the index. A call that is not closed by ``<|tool_call_end|>`` is an error. Ids are left out.
-    """
-    return read_turn(text, tools, _KIMI, thinking_open=thinking_open, markup=(_SECTION, _SECTION_END))
-
-
-def _read(turn: Turn, start: int) -> int:
-    head = _HEAD.match(turn.text, start)
-    if head is None or not is_name(head[2]):
-        raise MalformedError(f"{_ARGUMENTS} does not follow {_OPEN}functions.NAME:INDEX", start)
-    arguments = read_object(turn.text, head.end(), head[2])
-    end = behind(turn, _CLOSE, arguments.end, head[2])
-    turn.call(head[2], turn.text[arguments.start : arguments.end], arguments.value)
-    return end
-
-
-_KIMI = Syntax(
-    _OPEN,
-    _read,
-    f"{_OPEN}functions.NAME:INDEX{_ARGUMENTS}{{…}}{_CLOSE}",
-    re.compile("|".join(map(re.escape, (_OPEN, _SECTION_END))) + f"|(?P<close>{re.escape(_CLOSE)})"),
-    close=_CLOSE,
-)

@@ -1,7 +1,12 @@
 """Llama 3 to 3.3: header turns, one JSON call in a turn, ``{"name": …, "parameters": {…}}``.
 
-A call is bare or follows ``<|python_tag|>``; the form ``<function=NAME>{…}`` is read as well. Several calls are
-separated by ``;``, white space or a further ``<|python_tag|>``.
+A call is bare or follows ``<|python_tag|>``; the form ``<function=NAME>{…}</function>`` is read as well. Several calls
+are separated by ``;``, white space or a further ``<|python_tag|>``. JSON without ``<|python_tag|>`` is a call only at
+the beginning of the turn or after a call, and only if it begins with a name and parameters; other JSON is content.
+After ``<|python_tag|>`` only JSON is accepted: calls of Llama's built-in tools in Python's syntax are an error.
+
+Other parsers disagree on three cases. A broken call with a complete one inside is one error here. Both syntaxes in one
+turn are read in order. Parameters that are not an object are an error.
 
 The templates trim contents, show tools in the first user message and write tool results as JSON strings. They leave
 out text beside a call, and accept one call in a turn. A sampled turn with text beside its call, or with several calls,
@@ -14,10 +19,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from rlfactory_core.chat.parsers.json_calls import read_call_object, read_object
-from rlfactory_core.chat.parsers.turn import MalformedError, Syntax, Turn, behind, is_name, read_or_refuse, read_turn
+from rlfactory_core.chat.parsers.json_calls import read_arguments, read_call_object
+from rlfactory_core.chat.parsers.turn import MalformedError, Parser, Syntax, Turn, between, is_name, read_or_refuse
 from rlfactory_core.chat.template import TemplateFormat
-from rlfactory_core.types import Message, ToolCall, ToolSpec
+from rlfactory_core.types import ToolCall
 
 _PYTHON_TAG, _FUNCTION, _END = "<|python_tag|>", "<function=", "</function>"
 _KEYS = ("parameters", "arguments")
@@ -30,34 +35,6 @@ _NAME = re.compile(r"([^<>\n]*)>")
 _RESUME = re.compile(f"{re.escape(_PYTHON_TAG)}|{_FUNCTION}")
 
 
-class Llama3Format(TemplateFormat):
-    """Llama 3 to 3.3: one JSON call in a turn."""
-
-    name = "llama3"
-    marks = ("<|start_header_id|>", "<|eot_id|>")
-    stops = ("<|eot_id|>", "<|eom_id|>", "<|end_of_text|>")
-
-    def parse_text(self, text: str, tools: Sequence[ToolSpec]) -> Message:
-        return parse_llama3(text, tools, thinking_open=self.thinking_open)
-
-    def calls_text(self, calls: Sequence[ToolCall]) -> str:
-        return "; ".join(f'{{"name": "{call.name}", "parameters": {call.arguments_text}}}' for call in calls)
-
-
-def parse_llama3(text: str, tools: Sequence[ToolSpec] = (), *, thinking_open: bool = False) -> Message:
-    """Read one assistant turn; see `read_turn` for thinking and limits.
-
-    JSON without ``<|python_tag|>`` is a call only at the beginning of the turn or after a call, and only if it begins
-    with a name and parameters; other JSON is content. Complete JSON is a complete call, also at the end of the text;
-    ``<function=NAME>{…}`` has to be closed by ``</function>``. After ``<|python_tag|>`` only JSON is accepted: calls of
-    Llama's built-in tools in Python's syntax are an error.
-
-    Other parsers disagree on three cases. A broken call with a complete one inside is one error here. Both syntaxes in
-    one turn are read in order. Parameters that are not an object are an error.
-    """
-    return read_turn(text, tools, _TAGGED, FUNCTION_JSON, thinking_open=thinking_open, at_start=_read_bare)
-
-
 def _read_bare(turn: Turn, position: int) -> int:
     while call := _CALL.match(turn.text, position):
         position = read_or_refuse(turn, _BARE, call.end())
@@ -65,9 +42,7 @@ def _read_bare(turn: Turn, position: int) -> int:
 
 
 def _read_json(turn: Turn, start: int) -> int:
-    found = read_call_object(turn.text, start, _KEYS)
-    turn.call(found.name, found.arguments_text, found.arguments)
-    return found.end
+    return turn.add(read_call_object(turn.text, start, _KEYS))
 
 
 def _read_tagged(turn: Turn, start: int) -> int:
@@ -77,21 +52,25 @@ def _read_tagged(turn: Turn, start: int) -> int:
 def read_function_json(turn: Turn, start: int) -> int:
     """Read ``NAME>{…}</function>``, which follows ``<function=``."""
     head = _NAME.match(turn.text, start)
-    name = head.group(1) if head else ""
+    name = head[1] if head else ""
     if head is None or not is_name(name):
         raise MalformedError(f"no name follows {_FUNCTION}", start)
-    arguments = read_object(turn.text, head.end(), name)
-    end = behind(turn, _END, arguments.end, name)
-    turn.call(name, turn.text[arguments.start : arguments.end], arguments.value)
-    return end
+    return turn.add(read_arguments(turn.text, head.end(), name), close=_END)
 
 
 _BARE = Syntax("", _read_json, f"{{{_PARAMETERS}}}", _RESUME)
 _TAGGED = Syntax(_PYTHON_TAG, _read_tagged, f"{_PYTHON_TAG}{{{_PARAMETERS}}}", _RESUME)
-FUNCTION_JSON = Syntax(
-    _FUNCTION,
-    read_function_json,
-    f"{_FUNCTION}NAME>{{…}}{_END}",
-    re.compile(f"{re.escape(_PYTHON_TAG)}|{_FUNCTION}|(?P<close>{_END})"),
-    close=_END,
-)
+FUNCTION_JSON = between(_FUNCTION, _END, read_function_json, "NAME>{…}", also=(_PYTHON_TAG,))
+parse_llama3 = Parser((_TAGGED, FUNCTION_JSON), at_start=_read_bare)
+
+
+class Llama3Format(TemplateFormat):
+    """Llama 3 to 3.3: one JSON call in a turn."""
+
+    name = "llama3"
+    marks = ("<|start_header_id|>", "<|eot_id|>")
+    stops = ("<|eot_id|>", "<|eom_id|>", "<|end_of_text|>")
+    parser = parse_llama3
+
+    def calls_text(self, calls: Sequence[ToolCall]) -> str:
+        return "; ".join(f'{{"name": "{call.name}", "parameters": {call.arguments_text}}}' for call in calls)

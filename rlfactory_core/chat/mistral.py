@@ -13,19 +13,21 @@ mistral-common, Mistral's own renderer, works on whole requests, not on text tha
 its own tokenizer files. With these files and the templates that it writes for them, the ids here equal its ids (tests
 compare v3, v7 and Tekken). If a model's template differs, as that of Mistral-7B-Instruct-v0.3 does, which writes a
 result as it is and not as a JSON string, the model's template is followed.
+
+A ``NAME[ARGS]{…}`` call is complete if its JSON is, also at the end of the text; ``[ARGS]`` may be missing. A list that
+is not JSON up to its ``]`` holds no calls and is one error.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 
-from rlfactory_core.chat.parsers.json_calls import add_calls, read_call_list, read_object
-from rlfactory_core.chat.parsers.turn import MalformedError, Syntax, Turn, is_name, read_turn, skip_space
+from rlfactory_core.chat.parsers.json_calls import read_arguments, read_call_list
+from rlfactory_core.chat.parsers.turn import MalformedError, Parser, Syntax, Turn, is_name, skip_space, with_own_ids
 from rlfactory_core.chat.rendering import Entry
 from rlfactory_core.chat.template import TemplateFormat
-from rlfactory_core.types import Message, ToolCall, ToolSpec
+from rlfactory_core.types import Message, ToolSpec
 
 _ID = re.compile(r"[A-Za-z0-9]{9}")
 _ID_BEFORE = re.compile(r"\[CALL_ID\]([A-Za-z0-9]{9})(?:\[ARGS\])?\s*\Z")
@@ -35,28 +37,40 @@ _OPEN = "[TOOL_CALLS]"
 _HEAD = re.compile(r"\s*([^\s\[{]*)\s*(?:\[CALL_ID\][^\[{]*)?(?:\[ARGS\])?\s*")
 
 
+def _read(turn: Turn, start: int) -> int:
+    begin = skip_space(turn.text, start)
+    if turn.text.startswith("[", begin) and not turn.text.startswith("[ARGS]", begin):
+        found = read_call_list(turn, begin)
+        return turn.add(*found.calls, end=found.end)
+    head = _HEAD.match(turn.text, start)
+    name = head.group(1) if head else ""
+    if head is None or not is_name(name):
+        raise MalformedError(f"neither a list nor a function name follows {_OPEN}", start)
+    return turn.add(read_arguments(turn.text, head.end(), name))
+
+
+_FORM = f'{_OPEN}[{{"name": "NAME", "arguments": {{…}}}}] or {_OPEN}NAME[ARGS]{{…}}'
+parse_mistral = Parser((Syntax(_OPEN, _read, _FORM, re.compile(re.escape(_OPEN))),), thinking=("[THINK]", "[/THINK]"))
+
+
 class MistralFormat(TemplateFormat):
     """Mistral with a ``tokenizer.json``: calls after ``[TOOL_CALLS]``."""
 
     name = "mistral"
     marks = ("[INST]", _OPEN)
     stops = ("</s>",)
+    parser = parse_mistral
 
     def knows_thinking(self) -> bool:
         return False
 
     def parse_text(self, text: str, tools: Sequence[ToolSpec]) -> Message:
         """Parse the text; calls keep the ids that the model wrote."""
-        message = parse_mistral(text, tools)
-        calls: list[ToolCall] = []
-        position = 0
-        for call in message.tool_calls:
-            start = text.find(call.arguments_text, position)
-            position = start + len(call.arguments_text)
-            written = _ID_BEFORE.search(text, max(0, start - 40), start) or _ID_BEHIND.match(text, position)
-            taken = {other.id for other in calls}
-            calls.append(replace(call, id=written[1]) if written and written[1] not in taken else call)
-        return replace(message, tool_calls=tuple(calls))
+
+        def written(start: int, end: int) -> re.Match[str] | None:
+            return _ID_BEFORE.search(text, max(0, start - 40), start) or _ID_BEHIND.match(text, end)
+
+        return with_own_ids(super().parse_text(text, tools), text, written)
 
     def entry(self, message: Message) -> Entry:
         entry = super().entry(message)
@@ -86,35 +100,3 @@ class MistralFormat(TemplateFormat):
 
 def _nine(call_id: str) -> str:
     return call_id if _ID.fullmatch(call_id) else re.sub("[^A-Za-z0-9]", "", call_id).rjust(9, "0")[-9:]
-
-
-def parse_mistral(text: str, tools: Sequence[ToolSpec] = (), *, thinking_open: bool = False) -> Message:
-    """Read one assistant turn; see `read_turn` for thinking and limits.
-
-    A ``NAME[ARGS]{…}`` call is complete if its JSON is, also at the end of the text; ``[ARGS]`` may be missing. A list
-    that is not JSON up to its ``]`` holds no calls and is one error. Call ids that the model writes are not used.
-    """
-    return read_turn(text, tools, _MISTRAL, thinking=("[THINK]", "[/THINK]"), thinking_open=thinking_open)
-
-
-def _read(turn: Turn, start: int) -> int:
-    begin = skip_space(turn.text, start)
-    if turn.text.startswith("[", begin) and not turn.text.startswith("[ARGS]", begin):
-        found = read_call_list(turn, begin)
-        add_calls(turn, found.calls)
-        return found.end
-    head = _HEAD.match(turn.text, start)
-    name = head.group(1) if head else ""
-    if head is None or not is_name(name):
-        raise MalformedError(f"neither a list nor a function name follows {_OPEN}", start)
-    arguments = read_object(turn.text, head.end(), name)
-    turn.call(name, turn.text[arguments.start : arguments.end], arguments.value)
-    return arguments.end
-
-
-_MISTRAL = Syntax(
-    _OPEN,
-    _read,
-    f'{_OPEN}[{{"name": "NAME", "arguments": {{…}}}}] or {_OPEN}NAME[ARGS]{{…}}',
-    re.compile(re.escape(_OPEN)),
-)

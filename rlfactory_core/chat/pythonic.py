@@ -14,12 +14,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rlfactory_core.chat.hermes import HermesFormat
 from rlfactory_core.chat.parsers.literals import python_text
 from rlfactory_core.chat.parsers.pythonic import LFM2_END, LFM2_START, parse_lfm2, parse_pythonic
 from rlfactory_core.chat.template import TemplateFormat
 from rlfactory_core.errors import ChatFormatError
-from rlfactory_core.types import Message, ToolCall, ToolSpec
+from rlfactory_core.types import Message, ToolCall
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -44,12 +43,8 @@ class Lfm2Format(TemplateFormat):
     name = "lfm2"
     marks = ("<|im_start|>", "List of tools: ")
     stops = ("<|im_end|>", "<|endoftext|>")
+    parser = parse_lfm2
     block = re.compile(r"(?<=<\|im_start\|>assistant\n)<think>.*?</think>\s*", re.DOTALL)
-    keeps = HermesFormat.keeps
-    forgetful = HermesFormat.forgetful
-
-    def parse_text(self, text: str, tools: Sequence[ToolSpec]) -> Message:
-        return parse_lfm2(text, tools, thinking_open=self.thinking_open)
 
     def calls_text(self, calls: Sequence[ToolCall]) -> str:
         return f"{LFM2_START}{calls_as_python(calls)}{LFM2_END}"
@@ -62,14 +57,12 @@ class PythonicFormat(TemplateFormat):
     marks = ("func_name1(",)
     beside = False  # a list within text is no call
     stops = ("<|eot|>", "<|eot_id|>", "<|eom|>", "<|eom_id|>", "<|end_of_text|>")
+    parser = parse_pythonic
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast, thinking: bool = True) -> None:
         super().__init__(tokenizer, thinking)
         if self.abilities.calls and not self._writes_what_it_reads():
             self.abilities = replace(self.abilities, calls=0)
-
-    def parse_text(self, text: str, tools: Sequence[ToolSpec]) -> Message:
-        return parse_pythonic(text, tools, thinking_open=self.thinking_open)
 
     def calls_text(self, calls: Sequence[ToolCall]) -> str:
         return calls_as_python(calls)

@@ -13,13 +13,12 @@ here, so later turns are conditioned on what was really sampled; `proof` checks 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
 from rlfactory_core.chat.hermes import HermesFormat
-from rlfactory_core.chat.parsers.hermes import parse_hermes
+from rlfactory_core.chat.parsers.hermes import HERMES
 from rlfactory_core.chat.parsers.qwen3_coder import parse_qwen3_coder
+from rlfactory_core.chat.parsers.turn import Parser
 from rlfactory_core.chat.template import TemplateFormat
-from rlfactory_core.types import Message, ToolSpec
 
 
 class Qwen3Format(HermesFormat):
@@ -30,10 +29,8 @@ class Qwen3Format(HermesFormat):
     foreign: tuple[str, ...] = ("<function=",)  # of Qwen3-Coder's XML
     stops = ("<|im_end|>", "<|endoftext|>")
     block = re.compile(r"(?<=<\|im_start\|>assistant\n)<think>\n.*?</think>\n\n", re.DOTALL)
+    parser = Parser((HERMES,))
     find_stops = TemplateFormat.find_stops
-
-    def parse_text(self, text: str, tools: Sequence[ToolSpec]) -> Message:
-        return parse_hermes(text, tools, thinking_open=self.thinking_open)
 
 
 QWEN3_TEMPLATE = """\
@@ -88,7 +85,5 @@ class Qwen3CoderFormat(Qwen3Format):
     marks = ("<|im_start|>", "<tool_call>", "<function=", "<parameter=")
     foreign = ()
     block = re.compile(r"(?<=<\|im_start\|>assistant\n)<think>.*?</think>\n*", re.DOTALL)
+    parser = parse_qwen3_coder
     calls_text = TemplateFormat.calls_text
-
-    def parse_text(self, text: str, tools: Sequence[ToolSpec]) -> Message:
-        return parse_qwen3_coder(text, tools, thinking_open=self.thinking_open)

@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rlfactory_core.chat.encoding import TextEncoder
+from rlfactory_core.chat.parsers.turn import Parser
 from rlfactory_core.chat.proof import prove_append_equals_render
 from rlfactory_core.chat.rendering import ChatTemplate, Entry, remedy, template_of
 from rlfactory_core.errors import ChatFormatError
@@ -66,6 +67,9 @@ class TemplateFormat:
     """The tokens that may end a sampled turn, beginning with the usual one; the tokenizer need not have them all."""
     past_ends: tuple[str, ...] = ()
     """Further tokens with which the template ends past turns."""
+    parser: Parser
+    block: re.Pattern[str] | None = None
+    """What the template drops of past turns, such as a thinking block."""
     beside = True
     """Whether the family's turns may hold text beside calls, if the template writes it."""
 
@@ -104,7 +108,7 @@ class TemplateFormat:
 
     def parse_text(self, text: str, tools: Sequence[ToolSpec]) -> Message:
         """Parse a sampled turn without its stop token."""
-        raise NotImplementedError
+        return self.parser(text, tools, thinking_open=self.thinking_open)
 
     def find_stops(self, tokenizer: PreTrainedTokenizerFast) -> Sequence[str]:
         return self.stops
@@ -136,12 +140,19 @@ class TemplateFormat:
         )
 
     def keeps(self, messages: Sequence[Message]) -> bool:
-        """Whether the template changes no past turn of this conversation; if False, texts need `forgetful`."""
-        return True
+        """Whether the template changes no past turn of this conversation; if False, texts need `forgetful`.
+
+        If the template drops thinking, that is a conversation with one user message in which all turns think.
+        """
+        if self.block is None or not self.knows_thinking():
+            return True
+        one_user = sum(message.role == "user" for message in messages) == 1
+        turns = [message for message in messages if message.role == "assistant"]
+        return self.thinking and one_user and all(turn.reasoning for turn in turns)
 
     def forgetful(self, text: str, messages: Sequence[Message]) -> str:
         """A conversation's text without the parts of past turns that the template drops or changes."""
-        return text
+        return self.block.sub("", text) if self.block else text
 
     def past_prompt(self, prompt: str) -> str:
         """A generation prompt as the template writes it in past turns."""

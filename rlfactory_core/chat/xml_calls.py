@@ -12,18 +12,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from functools import partial
 
-from rlfactory_core.chat.hermes import HermesFormat
 from rlfactory_core.chat.parsers.invoke import invoke_syntax
 from rlfactory_core.chat.parsers.qwen3_coder import BODY, read_tagged_function
-from rlfactory_core.chat.parsers.turn import Syntax, read_turn
+from rlfactory_core.chat.parsers.turn import Parser, between
 from rlfactory_core.chat.template import TemplateFormat
-from rlfactory_core.types import Message, ToolSpec
 
 _MARK = "｜DSML｜"
 _SEED_OPEN, _SEED_CLOSE = "<seed:tool_call>", "</seed:tool_call>"
+
+_SEED = between(_SEED_OPEN, _SEED_CLOSE, partial(read_tagged_function, opener=_SEED_OPEN, close=_SEED_CLOSE), BODY)
+
+parse_minimax = Parser((invoke_syntax("<minimax:tool_call>", "</minimax:tool_call>"),))
+parse_dsml = Parser(  # both versions' blocks
+    tuple(invoke_syntax(f"<{_MARK}{tag}>", f"</{_MARK}{tag}>", _MARK) for tag in ("function_calls", "tool_calls"))
+)
+parse_seed_oss = Parser((_SEED,), thinking=("<seed:think>", "</seed:think>"))
 
 
 class MinimaxFormat(TemplateFormat):
@@ -33,11 +38,7 @@ class MinimaxFormat(TemplateFormat):
     marks = ("<minimax:tool_call>", "]~b]")
     stops = ("[e~[",)
     block = re.compile(r"(?<=\]~b\]ai\n)<think>\n.*?</think>\n\n", re.DOTALL)
-    keeps = HermesFormat.keeps
-    forgetful = HermesFormat.forgetful
-
-    def parse_text(self, text: str, tools: Sequence[ToolSpec]) -> Message:
-        return parse_minimax(text, tools, thinking_open=self.thinking_open)
+    parser = parse_minimax
 
 
 class DsmlFormat(MinimaxFormat):
@@ -47,9 +48,7 @@ class DsmlFormat(MinimaxFormat):
     marks = (_MARK, "<｜Assistant｜>")
     stops = ("<｜end▁of▁sentence｜>",)
     block = re.compile(r"(?:<think>(?:(?!</think>).)*)?</think>", re.DOTALL)
-
-    def parse_text(self, text: str, tools: Sequence[ToolSpec]) -> Message:
-        return parse_dsml(text, tools, thinking_open=self.thinking_open)
+    parser = parse_dsml
 
     def past_prompt(self, prompt: str) -> str:
         return re.sub("<think></think>$", "</think>", prompt)
@@ -61,38 +60,7 @@ class SeedOssFormat(TemplateFormat):
     name = "seed-oss"
     marks = (_SEED_OPEN, "<seed:think>")
     stops = ("<seed:eos>",)
+    parser = parse_seed_oss
 
     def knows_thinking(self) -> bool:
         return True
-
-    def parse_text(self, text: str, tools: Sequence[ToolSpec]) -> Message:
-        return parse_seed_oss(text, tools, thinking_open=self.thinking_open)
-
-
-def parse_minimax(text: str, tools: Sequence[ToolSpec] = (), *, thinking_open: bool = False) -> Message:
-    """Read one assistant turn; see `read_turn` for thinking and limits, and `invoke_syntax` for calls."""
-    return read_turn(text, tools, _MINIMAX, thinking_open=thinking_open)
-
-
-def parse_dsml(text: str, tools: Sequence[ToolSpec] = (), *, thinking_open: bool = False) -> Message:
-    """Read one assistant turn; see `read_turn` for thinking and limits, and `invoke_syntax` for calls.
-
-    Blocks of both versions are read, ``function_calls`` and ``tool_calls``.
-    """
-    return read_turn(text, tools, *_DSML, thinking_open=thinking_open)
-
-
-def parse_seed_oss(text: str, tools: Sequence[ToolSpec] = (), *, thinking_open: bool = False) -> Message:
-    """Read one assistant turn; see `read_turn` for thinking and limits, and `parse_qwen3_coder` for values."""
-    return read_turn(text, tools, _SEED_OSS, thinking=("<seed:think>", "</seed:think>"), thinking_open=thinking_open)
-
-
-_MINIMAX = invoke_syntax("<minimax:tool_call>", "</minimax:tool_call>")
-_DSML = tuple(invoke_syntax(f"<{_MARK}{tag}>", f"</{_MARK}{tag}>", _MARK) for tag in ("function_calls", "tool_calls"))
-_SEED_OSS = Syntax(
-    _SEED_OPEN,
-    partial(read_tagged_function, opener=_SEED_OPEN, close=_SEED_CLOSE),
-    f"{_SEED_OPEN}{BODY}{_SEED_CLOSE}",
-    re.compile(f"{_SEED_OPEN}|(?P<close>{_SEED_CLOSE})"),
-    close=_SEED_CLOSE,
-)

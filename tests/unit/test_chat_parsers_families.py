@@ -374,7 +374,11 @@ def test_dsml_says_what_is_a_string(tag: str) -> None:
         ("<invoke name='f'></invoke>", "", "no call with a name begins"),
         ('<invoke name="f">so</invoke>', "f", "neither a parameter nor </invoke> follows"),
         ('<invoke name="f"><parameter name="a">1</invoke>', "f", "'a' is not closed"),
-        ('<invoke name="f"><parameter name="a" string="false">x</parameter></invoke>', "f", "'a' is not JSON"),
+        (
+            '<invoke name="f"><parameter name="a" string="false">x</parameter></invoke>',
+            "f",
+            "'a' is not right: the call is not valid JSON",
+        ),
         ('<invoke name="f"><parameter name="a" string="false">1 2</parameter></invoke>', "f", "text follows the JSON"),
         ('<invoke name="f"></invoke> and', "", "no call with a name begins"),
         ('<invoke name="f"></invoke><invoke name="g">', "g", "neither a parameter"),

@@ -5,15 +5,12 @@ Models of the Qwen (2.5, 3) and Hermes families write it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from rlfactory_core.chat.parsers.json_calls import read_call_object
-from rlfactory_core.chat.parsers.turn import Syntax, Turn, behind, read_turn
+from rlfactory_core.chat.parsers.turn import Turn, between, read_turn
 from rlfactory_core.tiny import CALL_CLOSE, CALL_OPEN
 from rlfactory_core.types import Message, ToolSpec
-
-RESUME = re.compile(f"{CALL_OPEN}|(?P<close>{CALL_CLOSE})")
 
 
 def parse_hermes(text: str, tools: Sequence[ToolSpec] = (), *, thinking_open: bool = False) -> Message:
@@ -27,11 +24,7 @@ def parse_hermes(text: str, tools: Sequence[ToolSpec] = (), *, thinking_open: bo
 
 def read_tagged_json(turn: Turn, start: int) -> int:
     """Read the JSON value first and then its closing tag, so that a tag within a string is text."""
-    found = read_call_object(turn.text, start)
-    end = behind(turn, CALL_CLOSE, found.end, found.name)
-    turn.call(found.name, found.arguments_text, found.arguments)
-    return end
+    return turn.add(read_call_object(turn.text, start), close=CALL_CLOSE)
 
 
-_FORM = f'{CALL_OPEN}{{"name": "NAME", "arguments": {{…}}}}{CALL_CLOSE}'
-HERMES = Syntax(CALL_OPEN, read_tagged_json, _FORM, RESUME, close=CALL_CLOSE)
+HERMES = between(CALL_OPEN, CALL_CLOSE, read_tagged_json, '{"name": "NAME", "arguments": {…}}')

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from rlfactory_core.chat.parsers.turn import MAX_CALLS, MalformedError, Text, Turn, is_name, skip_space
+from rlfactory_core.chat.parsers.turn import MAX_CALLS, CallObject, MalformedError, Text, Turn, is_name, skip_space
 from rlfactory_core.types import ToolSpec
 from rlfactory_core.utils.json_types import JSON_TYPES
 from rlfactory_core.utils.text import STRICT_JSON
@@ -29,16 +29,6 @@ class Value:
 
     value: Any
     start: int
-    end: int
-
-
-@dataclass(frozen=True, slots=True)
-class CallObject:
-    """A whole call; ``end`` is where it ends in the text."""
-
-    name: str
-    arguments_text: str
-    arguments: dict[str, Any]
     end: int
 
 
@@ -79,6 +69,12 @@ def read_object(text: str, start: int, name: str = "") -> Value:
     if not isinstance(found.value, dict):
         raise MalformedError(f"the arguments are a JSON {kind(found.value)}, not an object", found.end, name)
     return found
+
+
+def read_arguments(text: str, start: int, name: str) -> CallObject:
+    """The call of ``name`` whose arguments object is at ``start``; raises as `read_object`."""
+    found = read_object(text, start, name)
+    return CallObject(name, text[found.start : found.end], found.value, found.end)
 
 
 def read_call_object(text: str, start: int, arguments_keys: tuple[str, ...] = ("arguments",)) -> CallObject:
@@ -125,12 +121,6 @@ def read_call_list(turn: Turn, begin: int, read: Callable[[str, int], CallObject
             raise MalformedError("the list of calls is not right (expecting ',' or ']')", position, call.name)
         position += 1
     raise MalformedError(f"a turn holds at most {MAX_CALLS} calls", position)
-
-
-def add_calls(turn: Turn, calls: Iterable[CallObject]) -> None:
-    """Make the calls the turn's."""
-    for call in calls:
-        turn.call(call.name, call.arguments_text, call.arguments)
 
 
 def _read_members(text: str, begin: int, members: dict[str, Value]) -> int:

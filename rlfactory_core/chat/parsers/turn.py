@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rlfactory_core.types import Message, ToolCall, ToolSpec
@@ -49,6 +49,16 @@ class Text(str):
         return 0
 
 
+@dataclass(frozen=True, slots=True)
+class CallObject:
+    """A whole call; ``end`` is where it ends in the text."""
+
+    name: str
+    arguments_text: str
+    arguments: dict[str, Any]
+    end: int
+
+
 @dataclass(slots=True)
 class Turn:
     """What has been read of ``text`` so far; ``tools`` are the offered tools by name."""
@@ -67,6 +77,24 @@ class Turn:
 
     def call(self, name: str, arguments_text: str, arguments: Mapping[str, Any]) -> None:
         self._add(name, arguments_text, arguments, None)
+
+    def add(self, *calls: CallObject, end: int | None = None, close: str = "", what: str = "JSON object") -> int:
+        """Add calls that were read; returns the position behind the last one.
+
+        Args:
+            end: of the text that was read, if it is not that of the last call.
+            close: has to follow there.
+            what: was read, for the error.
+
+        Raises:
+            MalformedError: ``close`` does not follow; then no call is added.
+        """
+        end = calls[-1].end if end is None else end
+        if close:
+            end = behind(self, close, end, calls[-1].name, what)
+        for call in calls:
+            self._add(call.name, call.arguments_text, call.arguments, None)
+        return end
 
     def refuse(self, body: str, reason: str, form: str, name: str = "") -> None:
         """Add a malformed call; its error tells the model the reason and the right form."""
@@ -113,6 +141,38 @@ class Syntax:
     close: str = ""  # the text that has to follow a call, if its absence is an error
 
 
+def between(opener: str, close: str, read: Callable[[Turn, int], int], body: str, also: Sequence[str] = ()) -> Syntax:
+    """The syntax of calls between two tags.
+
+    Args:
+        body: how what stands between them is written, for error messages.
+        also: further texts before which a malformed call ends.
+    """
+    resume = "|".join(map(re.escape, (opener, *also))) + f"|(?P<close>{re.escape(close)})"
+    return Syntax(opener, read, f"{opener}{body}{close}", re.compile(resume), close)
+
+
+@dataclass(frozen=True, slots=True)
+class Parser:
+    """`read_turn` with a family's syntaxes and options."""
+
+    syntaxes: tuple[Syntax, ...]
+    thinking: tuple[str, str] = ("<think>", "</think>")
+    markup: tuple[str, ...] = ()
+    at_start: Callable[[Turn, int], int] = lambda turn, position: position
+
+    def __call__(self, text: str, tools: Sequence[ToolSpec] = (), *, thinking_open: bool = False) -> Message:
+        return read_turn(
+            text,
+            tools,
+            *self.syntaxes,
+            thinking=self.thinking,
+            thinking_open=thinking_open,
+            markup=self.markup,
+            at_start=self.at_start,
+        )
+
+
 def read_turn(
     text: str,
     tools: Sequence[ToolSpec],
@@ -156,6 +216,23 @@ def read_turn(
             position = read_or_refuse(turn, by_opener[tag], position)
     turn.say(turn.text[position:])
     return turn.message()
+
+
+def with_own_ids(message: Message, text: str, find: Callable[[int, int], re.Match[str] | None]) -> Message:
+    """The message with the ids that the model wrote for its calls, as far as they differ.
+
+    Args:
+        find: finds the id that belongs to arguments between two positions of the text, as its first group.
+    """
+    calls: list[ToolCall] = []
+    end = 0
+    for call in message.tool_calls:
+        start = text.find(call.arguments_text, end)
+        end = start + len(call.arguments_text)
+        found = find(start, end) if call.error is None else None
+        taken = {other.id for other in calls}
+        calls.append(replace(call, id=found[1]) if found and found[1] not in taken else call)
+    return replace(message, tool_calls=tuple(calls))
 
 
 def read_or_refuse(turn: Turn, syntax: Syntax, start: int) -> int:
