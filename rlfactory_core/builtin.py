@@ -52,6 +52,7 @@ def rlfactory_chat_formats(register: Register) -> None:
     register("kimi-k2", lazy.LazyChatFormat(f"{chat}.kimi:KimiFormat"))
     register("lfm2", lazy.LazyChatFormat(f"{chat}.pythonic:Lfm2Format"))
     register("pythonic", lazy.LazyChatFormat(f"{chat}.pythonic:PythonicFormat"))
+    register("gemma-4", lazy.LazyChatFormat(f"{chat}.gemma4:Gemma4Format"))
     register("qwen3-coder", lazy.LazyChatFormat(f"{chat}.qwen3:Qwen3CoderFormat"))
     register("qwen2.5", lazy.LazyChatFormat(f"{chat}.qwen3:Qwen25Format"))
     register("qwen3", lazy.LazyChatFormat(f"{chat}.qwen3:Qwen3Format"))

@@ -11,6 +11,8 @@ from chat_templates import HERMES, MISTRAL_V3, PLAIN_CHATML
 from chat_tokenizers import (
     DEEPSEEK,
     DEEPSEEK_V32,
+    GEMMA3,
+    GEMMA4,
     GLM,
     GPT_OSS,
     KIMI,
@@ -19,6 +21,7 @@ from chat_tokenizers import (
     LLAMA4,
     MINIMAX,
     MISTRAL,
+    PHI3,
     QWEN,
     SEED,
     Kind,
@@ -99,6 +102,9 @@ FAMILIES = (
         ("own_lfm2", "lfm2", "lfm2_training", "lfm2_v2", "lfm2_v2_training", "lfm2_2_5", "lfm2_2_5_v2", "lfm2_2_5_vl"),
     ),
     Family("pythonic", LLAMA4, ("own_pythonic",)),
+    Family("gemma-4", GEMMA4, ("own_gemma-4", "gemma4", "gemma4_v2", "gemma4_v3", "gemma4_v4", "gemma4_v5")),
+    Family("hermes", GEMMA3, ("gemma", "gemma_training", "gemma3", "gemma3_training")),
+    Family("hermes", PHI3, ("phi3", "phi3_training", "phi3_5", "phi3_5_training")),
     Family("hermes", QWEN, ("own_hermes", "qwen2_5_vl", "plain_chatml")),
 )
 TEMPLATES = [(family.name, template) for family in FAMILIES for template in family.templates]

@@ -11,6 +11,7 @@ import pytest
 from rlfactory_devkit.tokenizers import (
     DEEPSEEK,
     DEEPSEEK_V32,
+    GEMMA4,
     GLM,
     GPT_OSS,
     KIMI,
@@ -31,6 +32,8 @@ from rlfactory_core.chat.qwen3 import QWEN3_TEMPLATE
 __all__ = [
     "DEEPSEEK",
     "DEEPSEEK_V32",
+    "GEMMA3",
+    "GEMMA4",
     "GLM",
     "GPT_OSS",
     "KIMI",
@@ -39,6 +42,7 @@ __all__ = [
     "LLAMA4",
     "MINIMAX",
     "MISTRAL",
+    "PHI3",
     "QWEN",
     "SEED",
     "Kind",
@@ -46,6 +50,9 @@ __all__ = [
     "published",
     "spaced",
 ]
+
+PHI3 = Kind(("<s>", "<|endoftext|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>"), bos="<s>", eos="<|end|>")
+GEMMA3 = Kind(("<pad>", "<bos>", "<eos>", "<start_of_turn>", "<end_of_turn>"), bos="<bos>", eos="<end_of_turn>")
 
 
 def published(name: str) -> str:

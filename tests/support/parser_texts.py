@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlfactory_core.chat.deepseek import parse_deepseek
+from rlfactory_core.chat.gemma4 import parse_gemma4
 from rlfactory_core.chat.glm import parse_glm
 from rlfactory_core.chat.gpt_oss import parse_harmony
 from rlfactory_core.chat.hermes import parse_fallback
@@ -108,6 +109,10 @@ def _minimax(name: str, value: str) -> str:
 def _dsml(name: str, value: str) -> str:
     parameter = f'<｜DSML｜parameter name="text" string="true">{value}</｜DSML｜parameter>'
     return f'<｜DSML｜tool_calls>\n<｜DSML｜invoke name="{name}">\n{parameter}</｜DSML｜invoke>\n</｜DSML｜tool_calls>'
+
+
+def _gemma4(name: str, value: str) -> str:
+    return f'<|tool_call>call:{name}{{text:<|"|>{value}<|"|>}}<tool_call|>'
 
 
 def _seed_oss(name: str, value: str) -> str:
@@ -222,6 +227,25 @@ SYNTAXES: Mapping[str, Syntax] = {
         ("<seed:tool_call>", "</seed:tool_call>", *_FUNCTION, "<parameter=text>", "</parameter>", "<seed:think>"),
         quoted=False,
     ),
+    "gemma4": Syntax(
+        parse_gemma4,
+        _gemma4,
+        (
+            *(
+                "<|tool_call>",
+                "<tool_call|>",
+                "call:echo{",
+                "text:",
+                '<|"|>',
+                ",",
+                "}",
+                "true",
+                "<|tool_call>call:echo{",
+            ),
+            *("<|channel>thought", "<channel|>"),
+        ),
+        quoted=False,
+    ),
     "kimi": Syntax(
         parse_kimi,
         _kimi,
@@ -270,7 +294,11 @@ def hostile(syntax: Syntax, size: int) -> Iterator[tuple[str, str]]:
 
 def thinking_tags(syntax: Syntax) -> tuple[str, str]:
     """The tags around thinking."""
-    for begin, end in (("[THINK]", "[/THINK]"), ("<seed:think>", "</seed:think>")):
+    for begin, end in (
+        ("[THINK]", "[/THINK]"),
+        ("<seed:think>", "</seed:think>"),
+        ("<|channel>thought", "<channel|>"),
+    ):
         if begin in syntax.pieces:
             return begin, end
     return "<think>", "</think>"

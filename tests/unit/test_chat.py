@@ -31,7 +31,15 @@ def test_every_format_is_registered_under_its_own_name() -> None:
     names = {name: factory.load().name for name, factory in formats().items()}
     assert list(names) == list(names.values())
     expected = {"qwen3", "qwen2.5", "qwen3-coder", "llama3", "mistral", "deepseek-v3", "glm-4.5", "gpt-oss", "hermes"}
-    assert set(names) == expected | {"kimi-k2", "lfm2", "pythonic", "minimax-m2", "deepseek-v3.2", "seed-oss"}
+    assert set(names) == expected | {
+        "kimi-k2",
+        "lfm2",
+        "pythonic",
+        "minimax-m2",
+        "deepseek-v3.2",
+        "seed-oss",
+        "gemma-4",
+    }
 
 
 def test_the_general_format_comes_after_those_of_plugins() -> None:

@@ -26,6 +26,7 @@ SPOILS = {
     "deepseek-v3.2": ("</\uff5cDSML\uff5cparameter>", ""),
     "seed-oss": ("</parameter>", ""),
     "lfm2": (")]", "]"),
+    "gemma-4": ('<|"|>}', "}"),
 }
 
 

@@ -145,6 +145,26 @@ SEED = TokenizerKind(
     bos="<seed:bos>",
     eos="<seed:eos>",
 )
+GEMMA4 = TokenizerKind(
+    (
+        *(
+            "<pad>",
+            "<bos>",
+            "<eos>",
+            "<|turn>",
+            "<turn|>",
+            "<|think|>",
+            "<|channel>",
+            "<channel|>",
+            "<|tool>",
+            "<tool|>",
+        ),
+        *("<|tool_call>", "<tool_call|>", "<|tool_response>", "<tool_response|>", '<|"|>'),
+    ),
+    split=LLAMA_SPLIT,
+    bos="<bos>",
+    eos="<eos>",
+)
 
 
 def add_tokens(core: Tokenizer, kind: TokenizerKind) -> None:
@@ -170,6 +190,7 @@ _KINDS = {
     "kimi-k2": KIMI,
     "lfm2": LFM2,
     "pythonic": LLAMA4,
+    "gemma-4": GEMMA4,
     "hermes": QWEN,
 }
 _LINES = "Who leads the company?\n\n  It is led by Ann Lee, since 1999.\r\n\n\n\t<answer>Ann</answer>\n" * 3

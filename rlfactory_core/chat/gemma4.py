@@ -1,0 +1,102 @@
+"""Gemma 4: calls as ``<|tool_call>call:NAME{KEY:VALUE,…}<tool_call|>``, with strings between ``<|"|>`` quotes.
+
+A turn that calls tools ends where the results begin, with ``<|tool_response>``; it is sampled, and the first result
+follows it. The answer goes on in the same turn of the model, and ``<turn|>`` ends it. Thinking stands between
+``<|channel>thought`` and ``<channel|>``.
+
+The templates drop thinking before the last user message, some of them also beside answers; this format keeps it. They
+write text beside a call behind the results, so that it is left out of prompts. The latest one opens a thinking channel
+behind results if thinking is on, and those of the large models write an empty one before an answer if it is off; past
+turns show neither.
+
+Between the tags, one or more calls may follow each other. A call that is not closed by ``<tool_call|>`` is an error,
+and so is text without quotes and a call in Python's syntax, which other parsers accept.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from rlfactory_core.chat.parsers.json_calls import Value
+from rlfactory_core.chat.parsers.literals import Literals, read_literal
+from rlfactory_core.chat.parsers.turn import (
+    MAX_CALLS,
+    CallObject,
+    MalformedError,
+    Parser,
+    Turn,
+    between,
+    is_name,
+    skip_space,
+)
+from rlfactory_core.chat.template import TemplateFormat
+from rlfactory_core.types import Message
+
+_OPEN, _CLOSE, _RESPONSE = "<|tool_call>", "<tool_call|>", "<|tool_response>"
+_THINK, _UNTHINK = "<|channel>thought\n", "<channel|>"
+_STRING = re.compile(r'<\|"\|>((?:(?!<\|"\|>|<\|tool_call>|<tool_call\|>).)*)<\|"\|>', re.DOTALL)
+_HEAD = re.compile(r"call:([^\s{<]*)(?=\{)")
+_KEY = re.compile(r"[^\s:{}\[\],<\"]+")
+
+
+def _match(pattern: re.Pattern[str], group: int, text: str, start: int) -> Value | None:
+    found = pattern.match(text, start)
+    return Value(found[group], start, found.end()) if found else None
+
+
+_LITERALS = Literals(
+    lambda text, start: _match(_STRING, 1, text, start),
+    lambda text, start: _match(_KEY, 0, text, start) or _match(_STRING, 1, text, start),
+    {"true": True, "false": False, "null": None},
+)
+
+
+def _read(turn: Turn, start: int) -> int:
+    position = skip_space(turn.text, start)
+    calls: list[CallObject] = []
+    while not calls or not turn.text.startswith(_CLOSE, position):
+        if turn.num_read + len(calls) >= MAX_CALLS:
+            raise MalformedError(f"a turn holds at most {MAX_CALLS} calls", position)
+        head = _HEAD.match(turn.text, position)
+        if head is None or not is_name(head[1]):
+            raise MalformedError("text follows the call" if calls else f"no call:NAME{{ follows {_OPEN}", position)
+        found = read_literal(turn.text, head.end(), _LITERALS, head[1])
+        calls.append(CallObject(head[1], turn.text[found.start : found.end], found.value, found.end))
+        position = skip_space(turn.text, found.end)
+    return turn.add(*calls, end=position, close=_CLOSE)
+
+
+parse_gemma4 = Parser(
+    (between(_OPEN, _CLOSE, _read, 'call:NAME{KEY:VALUE,…} with strings as <|"|>TEXT<|"|>'),),
+    thinking=(_THINK.strip(), _UNTHINK),
+)
+
+
+class Gemma4Format(TemplateFormat):
+    """Gemma 4: calls with values between quotes of its own."""
+
+    name = "gemma-4"
+    marks = (_OPEN, "<|turn>")
+    stops = ("<turn|>", _RESPONSE, "<eos>")
+    parser = parse_gemma4
+    block = re.compile(r"<\|channel>thought\n(?:(?:(?!<\|channel>|<turn\|>|<\|tool_call>).)*<channel\|>)?", re.DOTALL)
+    beside = False
+
+    def knows_thinking(self) -> bool:
+        return "<|channel>" in self._template.source
+
+    def stop_of(self, message: Message) -> str:
+        return _RESPONSE if message.tool_calls else self._stop
+
+    def keeps(self, messages: Sequence[Message]) -> bool:
+        opens = self.observation_text([Message("tool", "?")]).endswith(_THINK)
+        return self.thinking and not opens and not any(message.reasoning for message in messages)
+
+    def past_prompt(self, prompt: str) -> str:
+        return prompt.removesuffix(_THINK + _UNTHINK)
+
+    def written(self, message: Message) -> str:
+        text = super().written(message)
+        dropped = message.reasoning and not text.startswith(_THINK)
+        return f"{_THINK}{message.reasoning}\n{_UNTHINK}{text}" if dropped else text
