@@ -9,17 +9,15 @@ needs OpenEnv: ``nox -s benchmarks -- environments`` has it.
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
 from machine import describe, finish, publish, sized
 from openenv.core import GenericEnvClient
+from openenv_echo import echo_server
 from rlfactory_environments.openenv.servers import Servers, Waiting
 
 RESULTS = Path(__file__).parent / "results" / "environments.md"
@@ -27,34 +25,6 @@ SESSIONS = sized(64, 2)
 STEPS = sized(50, 2)  # in each session
 ROUNDS = sized(5, 1)  # of each client
 ACTION = {"message": "hello"}
-LIMIT = "max_concurrent_envs=1,"  # in the environment as OpenEnv's command makes it
-SERVER = """
-import uvicorn
-from rlfactory_core.utils.listening import listener
-from server.app import app
-sock = listener("127.0.0.1")
-sock.listen(128)
-print(f"http://127.0.0.1:{sock.getsockname()[1]}", flush=True)
-uvicorn.Server(uvicorn.Config(app, log_level="critical")).run(sockets=[sock])
-"""
-
-
-@contextmanager
-def echo_server(folder: Path) -> Iterator[str]:
-    """The address of OpenEnv's echo environment, with room for all sessions."""
-    openenv = Path(sys.executable).with_name("openenv")
-    subprocess.run([openenv, "init", "echo_world"], cwd=folder, check=True, stdout=subprocess.DEVNULL)
-    app = folder / "echo_world" / "server" / "app.py"
-    text = app.read_text(encoding="utf-8")
-    assert LIMIT in text, "OpenEnv's template has changed"
-    app.write_text(text.replace(LIMIT, f"max_concurrent_envs={SESSIONS},"), encoding="utf-8")
-    command = [sys.executable, "-c", SERVER]
-    with subprocess.Popen(command, cwd=folder / "echo_world", stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            yield process.stdout.readline().strip()
-        finally:
-            process.kill()
 
 
 async def timed(steps: list[Callable[[], Awaitable[object]]]) -> tuple[float, float]:
@@ -109,7 +79,7 @@ def report(found: dict[str, list[tuple[float, float]]]) -> str:
 
 def main() -> None:
     found: dict[str, list[tuple[float, float]]] = {"rlfactory's": [], "OpenEnv's own": []}
-    with TemporaryDirectory() as folder, echo_server(Path(folder)) as url:
+    with TemporaryDirectory() as folder, echo_server(Path(folder), SESSIONS) as url:
         for _ in range(ROUNDS):
             found["rlfactory's"].append(asyncio.run(ours(url)))
             found["OpenEnv's own"].append(asyncio.run(openenvs(url)))

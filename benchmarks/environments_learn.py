@@ -1,20 +1,20 @@
-"""One environment of Gymnasium and one of verifiers, and whether a tiny model learns them.
+"""One environment of OpenEnv, one of Gymnasium and one of verifiers, and whether a tiny model learns them.
 
     python benchmarks/environments_learn.py      # writes benchmarks/results/environments_learn.md
 
 Each run is the whole command with an empty cache: demonstrations of the solver in ``environments_solvers.py``, a warm
-start, and reinforcement learning. It needs the libraries: ``nox -s benchmarks -- environments_learn`` has them.
+start, and reinforcement learning. OpenEnv's environment is the echo server that its own command writes, in a process of
+its own. It needs the libraries: ``nox -s benchmarks -- environments_learn`` has them.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from machine import describe, sized
-from seeds import measure_seeds, run_plugin
+from openenv_echo import echo_server
+from seeds import Bar, Case, measure_learning
 
 SOLVERS = Path(__file__).with_name("environments_solvers.py")
 SUMS = {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1, "allow_negation": False}
@@ -25,60 +25,44 @@ REASONING = {
     "system_prompt": "Give the answer as <answer>answer</answer>.",
 }
 SHARED = ("train.steps=20", "train.prompts_per_step=8", "train.group_size=8", "eval.every=0", "eval.limit=64")
-RUNS = {
-    "Gymnasium, FrozenLake-v1": (
-        *("gymnasium", "env_reward", "task.environment=FrozenLake-v1", 'task.arguments={"is_slippery": false}'),
+RISE = 0.2  # the bar: of the reward of sampled episodes on held-out samples
+SESSIONS = 64
+
+
+def cases(url: str) -> dict[str, Case]:
+    """The runs by name; the first plays the server at this address."""
+    echo = (
+        *(f"task.url={url}", "task.eval_samples=64", "task.max_steps=1", f"task.solver={SOLVERS}:short_echo"),
+        "rollout.max_turn_tokens=16",
+    )
+    lake = (
+        *("task.environment=FrozenLake-v1", 'task.arguments={"is_slippery": false}'),
         *(f"task.solver={SOLVERS}:frozen_lake", "task.train_seeds=64", "rollout.max_turns=12"),
-        *("rollout.max_turn_tokens=8", *SHARED),
-    ),
-    "verifiers, ReasoningGymEnv with chain_sum of two digits": (
-        *("verifiers", "verifiers_rubric"),
+        "rollout.max_turn_tokens=8",
+    )
+    sums = (
         "task.environment=verifiers.legacy.envs.integrations.reasoninggym_env:ReasoningGymEnv",
         *(f"task.arguments={json.dumps(REASONING)}", f"task.solver={SOLVERS}:small_sums", "rollout.max_turn_tokens=16"),
-        *SHARED,
-    ),
-}
-RISE = 0.2  # the bar: of the reward of sampled episodes on held-out samples
-
-
-@dataclass(frozen=True)
-class Run:
-    """One seed: by environment, wall seconds and the sampled reward before and after."""
-
-    seed: int
-    found: dict[str, tuple[float, float, float]]
-
-    @property
-    def held(self) -> bool:
-        return all(after - before >= RISE for _, before, after in self.found.values())
-
-
-def run(seed: int, scratch: Path) -> Run:
-    found = {}
-    for name, (plugin, reward, *keys) in sized(list(RUNS.items()), list(RUNS.items())[:1]):
-        seconds, out = run_plugin(plugin, seed, scratch / plugin, "run", *keys)
-        evaluations = json.loads((out / "summary.json").read_text())["eval"]
-        key = f"sampled/{reward}"
-        found[name] = (seconds, evaluations["before"][key], evaluations["after"][key])
-    return Run(seed, found)
-
-
-def report(runs: Sequence[Run], command: str) -> str:
-    rows = ["| seed | environment | reward, before | reward, after | seconds |", "|---|---|---|---|---|"]
-    rows += [
-        f"| {one.seed} | {name} | {before:.3f} | {after:.3f} | {seconds:.0f} |"
-        for one in runs
-        for name, (seconds, before, after) in one.found.items()
-    ]
-    rows.append(f"| bar | | | ≥ {RISE:g} more | |")
-    return (
-        "# Environments of others, learnt by a tiny model\n\n"
-        "The reward that the environment gives on 64 held-out samples, sampled at temperature 1, before and after 20 "
-        "steps.\n\n"
-        + "\n".join(rows)
-        + f"\n\nMade by `{command}` on {describe('gymnasium', 'verifiers', 'reasoning-gym')}.\n"
     )
+    return {
+        "OpenEnv, its echo environment": Case("openenv", "sampled/env_reward", (*echo, *SHARED)),
+        "Gymnasium, FrozenLake-v1": Case("gymnasium", "sampled/env_reward", (*lake, *SHARED)),
+        "verifiers, ReasoningGymEnv with chain_sum of two digits": Case(
+            "verifiers", "sampled/verifiers_rubric", (*sums, *SHARED)
+        ),
+    }
 
 
 if __name__ == "__main__":
-    measure_seeds(__file__, __doc__ or "", run, report)
+    with TemporaryDirectory() as folder, echo_server(Path(folder), SESSIONS) as url:
+        measure_learning(
+            __file__,
+            __doc__ or "",
+            cases(url),
+            title="Environments of others, learnt by a tiny model",
+            what="The reward that the environment gives on 64 held-out samples, sampled at temperature 1, before and "
+            "after 20 steps. OpenEnv's echo environment gives 0.1 for each character, at most 1.",
+            figure="reward",
+            bar=Bar(("", f"≥ {RISE:g} more"), lambda before, after: after - before >= RISE),
+            libraries=("openenv", "gymnasium", "verifiers", "reasoning-gym"),
+        )

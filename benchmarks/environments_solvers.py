@@ -163,3 +163,8 @@ def small_sums(sample: Sample, messages: Sequence[Message]) -> str:
     assert found is not None
     one, other = int(found[1]), int(found[3])
     return f"<answer> {one + other if found[2] == '+' else one - other} </answer>"
+
+
+def short_echo(sample: Sample, messages: Sequence[Message]) -> str:
+    """For OpenEnv's echo environment, which gives 0.1 a character: one to nine of them, by the sample's seed."""
+    return " ".join("ahaha"[: 1 + int(sample.metadata["seed"]) % 5])

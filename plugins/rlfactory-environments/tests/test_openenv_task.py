@@ -64,6 +64,12 @@ def test_a_text_is_an_action_and_rewards_are_the_environments() -> None:
     assert played.score.components == {"env_reward": 1.0}
 
 
+@pytest.mark.parametrize(("kind", "turn"), [("text", "0"), ("mcp", calling("guess", digit=0))])
+def test_so_many_steps_end_an_episode(kind: Kind, turn: Message | str) -> None:
+    played = play(kind, turn, turn, turn, options=("task.max_steps=2",))
+    assert (played.stop, len(played.turns), played.masked) == (StopReason.ENV_DONE, 2, False)
+
+
 def test_several_fields_are_a_tool_with_their_schema() -> None:
     (tool,) = opening("fields").tools
     assert (tool.name, tool.description) == ("act", "Guess the digit.")

@@ -29,6 +29,7 @@ class EpisodeForm:
     system: str = ""  # the system message
     introduction: str = ""  # stands before the first observation
     fields: tuple[str, ...] = ()  # of an observation that are shown; empty: all
+    max_steps: int | None = None  # after which an episode is over, where the environment has no end of its own
 
 
 class OpenEnvEnv:
@@ -42,6 +43,7 @@ class OpenEnvEnv:
         self._servers, self._form, self._parameters = servers, form, parameters
         self._lease: Lease | None = None
         self._tools: tuple[ToolSpec, ...] = ()
+        self._taken = 0  # steps
 
     async def start(self) -> EnvStart:
         """
@@ -73,7 +75,7 @@ class OpenEnvEnv:
             failed = ToolResult("", "action", _error_text(taken), _kind(taken))
             return EnvStep((Message("user", failed.content),), results=(failed,))
         shown = Message("user", self._shown(taken.observation))
-        return EnvStep((shown,), StopReason.ENV_DONE if taken.done else None, taken.reward)
+        return EnvStep((shown,), StopReason.ENV_DONE if self._ends(taken) else None, taken.reward)
 
     async def close(self) -> None:
         """End the session. A broken connection raises nothing."""
@@ -97,7 +99,7 @@ class OpenEnvEnv:
             if answer.fault is FaultKind.INFRA:
                 return EnvStep(tuple(map(result_message, results)), StopReason.FAULT, reward, tuple(results))
             if taken is not None:
-                reward, done = reward + taken.reward, taken.done
+                reward, done = reward + taken.reward, self._ends(taken)
         stop = StopReason.ENV_DONE if done else None
         return EnvStep(tuple(map(result_message, results)), stop, reward, tuple(results))
 
@@ -117,6 +119,10 @@ class OpenEnvEnv:
         if form.mcp_steps:
             return read_tool_observation(taken.observation), taken
         return ToolAnswer(self._shown(taken.observation)), taken
+
+    def _ends(self, taken: Observed) -> bool:
+        self._taken += 1
+        return taken.done or self._taken == self._form.max_steps
 
     @property
     def _session(self) -> Any:

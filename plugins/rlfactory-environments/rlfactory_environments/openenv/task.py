@@ -59,6 +59,8 @@ class OpenEnvTask(Task):
         """A text before the first observation; None: the server's description of its environment."""
         reset: dict[str, Any] = {}
         """Further parameters of each reset, such as a difficulty."""
+        max_steps: Count | None = None
+        """So many steps end an episode, for an environment that has no end of its own."""
         solver: str = ""
         """A function that knows the solution, as MODULE:NAME or FILE.py:NAME; see docs/environments.md."""
         reward_low: float = 0.0
@@ -119,6 +121,7 @@ class OpenEnvTask(Task):
             system=config.system,
             introduction=first.text if config.introduction is None else config.introduction,
             fields=config.observation,
+            max_steps=config.max_steps,
         )
         self._offered = self._form.actions.offered(first.tools)
         waiting = Waiting(config.request_s, config.connect_s, config.queue_s)
