@@ -10,7 +10,6 @@ from rlfactory_core.errors import ToolUnavailableError as ToolUnavailableError
 from rlfactory_core.errors import UsageError as UsageError
 from rlfactory_core.errors import VerifierError as VerifierError
 from rlfactory_core.hookspecs import hookimpl as hookimpl
-from rlfactory_core.images import Image as Image
 from rlfactory_core.plugins.lazy import Lazy as Lazy
 from rlfactory_core.plugins.lazy import LazyChatFormat as LazyChatFormat
 from rlfactory_core.plugins.lazy import LazyEngine as LazyEngine

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from rlfactory_core.context import ToolContext
@@ -40,6 +41,7 @@ __all__ = [
     "ToolManager",
     "ToolSource",
     "Verifier",
+    "Vision",
 ]
 
 
@@ -175,6 +177,32 @@ class ChatFormat(Protocol):
         ...
 
 
+class Vision(Protocol):
+    """How the model of a chat format sees images, each of which is a run of tokens in its ids."""
+
+    reserved: Sequence[int]  # the ids of such tokens, which the model is kept from sampling
+
+    def images_in(self, messages: Sequence[Message]) -> tuple[str, ...]:
+        """The hashes of the images that the ids of these messages show, in order."""
+        ...
+
+    def inputs(self, ids: Any, images: Sequence[Sequence[str]]) -> Mapping[str, Any]:
+        """What the model's forward pass needs beside ``input_ids``, as tensors; nothing if no row shows an image.
+
+        Args:
+            ids: a tensor [rows, tokens], padded on either side.
+            images: the hashes of each row's images; further ones at the end, which its ids do not show, are ignored.
+
+        Raises:
+            ModelError: the ids show other images.
+        """
+        ...
+
+    def save(self, folder: Path) -> None:
+        """Write the files of the image processor into a model's folder."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class ChatFormatTraits:
     """Optional attributes of a chat format, with their defaults."""
@@ -183,6 +211,7 @@ class ChatFormatTraits:
     """The text of an assistant message as a model of the family samples it, with the stop token.
 
     Needed for demonstrations with tool calls, from which a tiny model learns."""
+    vision: Vision | None = None  # of a model that sees images, with the embedded engine
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,6 +170,7 @@ class SamplingParams:
     top_p: float = 1.0
     stop_token_ids: tuple[int, ...] = ()
     seed: int = 0  # the same seed, prompt and weights give the same tokens, whatever else is in the batch
+    images: tuple[str, ...] = ()  # the hashes of all images that the ids show, in order; there may be more at the end
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +245,7 @@ class Turn:
     fork: str = ""  # why it begins a row of its own, such as ``edited_history``; empty in a trajectory's first row
     versions: tuple[int, ...] = ()  # as in `SampledTokens`
     state: str = ""  # of the environment when the turn began, see `protocols.EnvStep`
+    images: tuple[str, ...] = ()  # the hashes of the images that the model sees in ``context_ids``
 
     @property
     def token_versions(self) -> tuple[int, ...]:
@@ -279,6 +281,10 @@ class Row:
             values += [0.0] * len(turn.context_ids)
             values += turn.logprobs
         return tuple(values)
+
+    @property
+    def images(self) -> tuple[str, ...]:
+        return tuple(chain.from_iterable(turn.images for turn in self.turns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,6 +363,7 @@ class TrainSequence:
     advantages: tuple[float, ...]  # 0.0 where the mask is 0
     logprobs: tuple[float, ...]  # of the policy that sampled; 0.0 where the mask is 0
     version: int = 0  # of the weights that sampled it
+    images: tuple[str, ...] = ()  # as in `SamplingParams`
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,6 +82,7 @@ def _sequence(row: Row, values: Sequence[float]) -> TrainSequence:
         advantages=tuple(advantages),
         logprobs=row.logprobs,
         version=min(turn.version for turn in row.turns),
+        images=row.images,
     )
 
 

@@ -45,18 +45,22 @@ def choose_format(
     raise ChatFormatError(f"No chat format knows the model's chat template, which begins {start!r}. {known}")
 
 
-def configured_format(chat: ChatConfig, registry: Registry, tokenizer: Any) -> ChatFormat:
+def configured_format(chat: ChatConfig, registry: Registry, tokenizer: Any, *, images: bool = False) -> ChatFormat:
     """`choose_format` among all that are registered, as a run's configuration says.
+
+    Args:
+        images: the model sees images, and so does the engine.
 
     Raises:
         PluginError: no plugin gives the named one.
         ChatFormatError: see `choose_format`.
     """
-    if chat.format != "auto":
-        formats = {chat.format: registry.find(chat.format, "chat_format").factory}
+    name = "vision" if images and chat.format == "auto" else chat.format  # of the package rlfactory-vision
+    if name != "auto":
+        formats = {name: registry.find(name, "chat_format").factory}
     else:
         formats = {item.name: item.factory for item in registry.registered("chat_format")}
-    return choose_format(formats, tokenizer, name=chat.format, thinking=chat.thinking)
+    return choose_format(formats, tokenizer, name=name, thinking=chat.thinking)
 
 
 def _make(factory: Callable[..., Any], tokenizer: Any, thinking: bool) -> ChatFormat:

@@ -154,6 +154,10 @@ class TemplateFormat:
         """A conversation's text without the parts of past turns that the template drops or changes."""
         return self.block.sub("", text) if self.block else text
 
+    def shown(self, content: str) -> str:
+        """A content as the model sees it. Special tokens that this puts in stay special."""
+        return content
+
     def past_prompt(self, prompt: str) -> str:
         """A generation prompt as the template writes it in past turns."""
         return prompt
@@ -283,7 +287,7 @@ class TemplateFormat:
         def guarded(message: Message) -> Message:
             texts = [message.content, message.name, message.tool_call_id]
             content, name, call_id = self._encoder.guard(texts, mark)
-            return replace(message, content=content, name=name, tool_call_id=call_id)
+            return replace(message, content=self.shown(content), name=name, tool_call_id=call_id)
 
         return [message if message.role == "assistant" else guarded(message) for message in messages]
 

@@ -7,9 +7,11 @@ tokens, which are never decoded and encoded again (`rollout`), or in messages (`
 from __future__ import annotations
 
 import inspect
+import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import count
 from typing import Any, Protocol, TypeVar
 
@@ -17,7 +19,8 @@ from rlfactory_core.clients.base import ChatClient
 from rlfactory_core.config.sections import RolloutConfig
 from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import BackendError, PluginError
-from rlfactory_core.protocols import ChatFormat, Env, EnvStart, EnvStep, Sampler
+from rlfactory_core.images import NAME
+from rlfactory_core.protocols import ChatFormat, Env, EnvStart, EnvStep, Sampler, Vision
 from rlfactory_core.rollout.history import KEEP, SUMMARIZE, SUMMARIZED, History, with_notes
 from rlfactory_core.types import (
     Fault,
@@ -35,6 +38,7 @@ from rlfactory_core.types import (
 from rlfactory_core.utils.aio import gather_all
 from rlfactory_core.utils.seeds import derive_seed
 
+_log = logging.getLogger(__name__)
 T = TypeVar("T")
 MakeEnv = Callable[[Sample, ToolContext], Env]
 
@@ -217,6 +221,8 @@ class _TokenSpeaker:
         self._messages: tuple[Message, ...] = ()  # all that the next turn sees
         self._heard: tuple[Message, ...] = ()  # the last of them, since the last turn
         self._row, self._fork = 0, ""
+        self._vision: Vision | None = getattr(chat, "vision", None)
+        self._seen = 0  # images in the row
 
     def start(self, start: EnvStart) -> None:
         self._tools, self._prompt = start.tools, start.messages
@@ -249,14 +255,16 @@ class _TokenSpeaker:
     async def _begin_row(self, fork: str, messages: Sequence[Message], context: tuple[int, ...]) -> None:
         await self._sampler.release(self._session)
         self._fork, self._messages, self._context = fork, tuple(messages), context
-        self._ids, self._row = [], self._row + 1
+        self._ids, self._row, self._seen = [], self._row + 1, 0
 
     async def _sample(self, episode: Episode, number: int) -> Turn | None:
         ids, context, most = self._ids, self._context, episode.limits.max_tokens
         if len(ids) + len(context) >= most:
             return None
         ids += context
+        images = self._images()
         params = episode.sampling(number, most - len(ids), self._chat.stop_token_ids)
+        params = replace(params, images=images) if images else params
         before = time.perf_counter()
         sampled = await self._sampler.sample(ids, params, session=self._session)
         sample_s = time.perf_counter() - before
@@ -268,6 +276,7 @@ class _TokenSpeaker:
         ids += sampled.token_ids
         message, fork = self._chat.parse(sampled.token_ids, self._tools), self._fork
         self._messages, self._fork = (*self._messages, message), ""
+        images, self._seen = images[self._seen :], len(images)
         return Turn(
             context_ids=context,
             sampled_ids=sampled.token_ids,
@@ -279,7 +288,16 @@ class _TokenSpeaker:
             sample_s=sample_s,
             row=self._row,
             fork=fork,
+            images=images,
         )
+
+    def _images(self) -> tuple[str, ...]:
+        """The images of the row so far, if the model sees them."""
+        if self._vision is not None:
+            return self._vision.images_in(self._messages)
+        if any(NAME.search(message.content) for message in self._messages):
+            _say_unseen(self._chat.name)
+        return ()
 
     def hear(self, messages: Sequence[Message]) -> None:
         self._heard = tuple(messages)
@@ -329,6 +347,11 @@ class _MessageSpeaker:
 
     async def close(self) -> None:
         """The client outlives the episode."""
+
+
+@cache
+def _say_unseen(chat: str) -> None:
+    _log.warning("The chat format %s has no images: the model reads the name of an image in its place.", chat)
 
 
 async def _step(env: Env, turn: Turn, calls_left: int) -> EnvStep:

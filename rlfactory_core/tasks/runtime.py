@@ -136,13 +136,16 @@ class TaskRuntime:
         if chat is not None:
             resources.chat = chat
 
-    def with_tokenizer(self, tokenizer: Any) -> TaskRuntime:
+    def with_tokenizer(self, tokenizer: Any, *, images: bool = False) -> TaskRuntime:
         """The same runtime with the chat format for a tokenizer, which the configuration chooses.
+
+        Args:
+            images: as for `configured_format`.
 
         Raises:
             ChatFormatError: no format fits, or its proof fails (`ChatFormat.prove`).
         """
-        chat = configured_format(self.config.chat, self.parts.registry, tokenizer)
+        chat = configured_format(self.config.chat, self.parts.registry, tokenizer, images=images)
         chat.prove()
         return self.with_chat(chat)
 

@@ -21,7 +21,7 @@ from sys import getsizeof
 from typing import Any, Protocol, TypeVar
 
 from rlfactory_core.cache import digest
-from rlfactory_core.images import images_in
+from rlfactory_core.images import NAME
 from rlfactory_core.protocols import Tool
 from rlfactory_core.tools.attempt import Answer
 from rlfactory_core.utils.threads import BlockingPool
@@ -132,8 +132,8 @@ class DiskCache:
         return content
 
     def put(self, key: str, tool: str, content: str) -> None:
-        named = any(images_in(content))  # whose files are not kept as long
-        if not self._off and len(content) <= MAX_ANSWER_CHARS and not named:
+        # The files of images are not kept as long.
+        if not self._off and len(content) <= MAX_ANSWER_CHARS and not NAME.search(content):
             self._thread.submit(lambda: self._do(lambda file: _write(file, key, tool, content, self._max_bytes)))
 
     async def close(self) -> None:

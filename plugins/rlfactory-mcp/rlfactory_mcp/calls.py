@@ -17,7 +17,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from rlfactory_core.errors import MissingExtraError, ToolError
-from rlfactory_core.images import Image
+from rlfactory_core.images import image_text
 from rlfactory_core.utils.text import to_text
 from rlfactory_mcp import compat
 from rlfactory_mcp.compat import RpcError
@@ -140,7 +140,7 @@ class SessionCalls:
 def render(result: Mapping[str, Any]) -> str:
     """The text of a ``tools/call`` result in its wire form.
 
-    Text blocks are joined by line breaks. Images become their names (`Image`), sound a short note. Structured content
+    Text blocks are joined by line breaks. Images become their names, sound a short note. Structured content
     is used only if there is no text, because servers send both for clients that know only one of them.
 
     Raises:
@@ -186,7 +186,7 @@ def _block(block: Mapping[str, Any]) -> str:
 def _image(block: Mapping[str, Any]) -> str:
     """Its name, or a note if it cannot be read."""
     try:
-        return str(Image.of(b64decode(block["data"])))
+        return image_text(b64decode(block["data"]))
     except (ValueError, MissingExtraError) as error:  # `DataError` is a ValueError, as that of the base64
         _log.warning("an MCP server's image is not shown: %s", error)
         return f"[image, {block['mimeType']}, {_size(block['data'])}: not shown]"

@@ -20,7 +20,13 @@ from rlfactory_core.engines.adapters import write_adapter
 from rlfactory_core.engines.base import EngineRun
 from rlfactory_core.engines.local.decoding.padded_decoder import make_decoder
 from rlfactory_core.engines.local.decoding.sampler import LocalSampler
-from rlfactory_core.engines.local.model.loading import choose_device, choose_dtype, load_pretrained, make_policy
+from rlfactory_core.engines.local.model.loading import (
+    choose_device,
+    choose_dtype,
+    load_pretrained,
+    make_policy,
+    sees_images,
+)
 from rlfactory_core.engines.local.model.lora import StartPolicy, adapter_weights, add_lora, load_adapter_weights
 from rlfactory_core.engines.local.model.pack import common_prefix
 from rlfactory_core.engines.local.model.policy import Policy
@@ -43,6 +49,7 @@ from rlfactory_core.engines.local.training.workers import Compute, Workers
 from rlfactory_core.engines.recorder import Recorder, evaluation_passes, run_facts
 from rlfactory_core.engines.resuming import newest_readable, none_yet
 from rlfactory_core.errors import UsageError
+from rlfactory_core.protocols import Vision
 from rlfactory_core.reporting.folder import replace_link
 from rlfactory_core.reporting.loggers import open_loggers
 from rlfactory_core.reporting.trajectories import stored
@@ -168,7 +175,10 @@ class LocalRun:
             if guard != "warn" and len(self.recorder.warned) > warned:
                 self.run.stop.request(f"{STOPPED_BY}{self.recorder.warned[-1]}")
 
-        def adapter(checkpoint: Path) -> None:
+        def beside(checkpoint: Path) -> None:
+            vision = getattr(self.rollouts.runtime.chat, "vision", None)
+            if vision is not None:
+                vision.save(checkpoint)
             if lora is not None:
                 weights = adapter_weights(self.policy.model).items()
                 own = {name.replace(".default.", "."): tensor for name, tensor in weights}
@@ -183,7 +193,7 @@ class LocalRun:
                 state = replace(state, critic=learner.critic.state_dict())
             folder, tokenizer = self.run.folder.checkpoints, self.start.tokenizer
             keep = checkpoint.keep + (guard == "rollback")  # the one of the stop is of no use then
-            save_checkpoint(folder, self.policy.model, tokenizer, state, keep=keep, beside=adapter)
+            save_checkpoint(folder, self.policy.model, tokenizer, state, keep=keep, beside=beside)
 
         self.run.stop.armed = True
         progress.stage("train", last, "step")
@@ -210,9 +220,8 @@ class LocalRun:
             dtype = next(self.policy.model.parameters()).dtype
             model = _start_model(self.run, self.compute.workers, dtype).model
             model = model.to(self.policy.device)
-        alike: Any = type(self.policy)  # not probed again: a frozen model has no gradients to compare
-        reference: Policy = alike(model.requires_grad_(requires_grad=False))
-        return reference
+        # Not probed again: a frozen model has no gradients to compare.
+        return self.policy.of(model.requires_grad_(requires_grad=False))
 
     def _summary(self, steps: int, ended: Ended | None = None) -> dict[str, Any]:
         if self.recorder is None:
@@ -233,8 +242,9 @@ async def opened(run: EngineRun, compute: Compute, *, training: bool) -> AsyncIt
         untokenized = await resources.open(run.progress, RunContext(run.folder.path, run.stop.request))
         untokenized.check([*samples, *eval_samples])
         start = _start(run, workers)
-        runtime = untokenized.with_tokenizer(start.tokenizer)
-        policy = _policy(run, start, workers)
+        runtime = untokenized.with_tokenizer(start.tokenizer, images=sees_images(start.model.config))
+        vision: Vision | None = getattr(runtime.chat, "vision", None)
+        policy = _policy(run, start, workers, vision)
         decoder = make_decoder(
             policy,
             slots=config.rollout.slots,
@@ -300,11 +310,11 @@ def _start_model(run: EngineRun, workers: Workers, dtype: torch.dtype) -> Start:
     return Start(model.to(dtype), tokenizer)
 
 
-def _policy(run: EngineRun, start: Start, workers: Workers) -> Policy:
+def _policy(run: EngineRun, start: Start, workers: Workers, vision: Vision | None) -> Policy:
     """The model on its device, with its adapters."""
     config, train = run.config, run.config.train
     model = start.model.to(choose_device(config.device))
-    policy, report = make_policy(model, max_tokens=config.rollout.max_tokens)
+    policy, report = make_policy(model, max_tokens=config.rollout.max_tokens, vision=vision)
     if workers.first and (config.model is not None or not report.passed):
         run.progress.say(report.line())
     if train.lora is not None:

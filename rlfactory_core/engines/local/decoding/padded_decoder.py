@@ -16,7 +16,7 @@ from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteria
 
 from rlfactory_core.engines.local.decoding.decoder import Finished, Request, SlotDecoder, draw_uniforms, sample
 from rlfactory_core.engines.local.model.pack import pack
-from rlfactory_core.engines.local.model.policy import Policy, RaggedPolicy, token_logprobs
+from rlfactory_core.engines.local.model.policy import PaddedPolicy, Policy, RaggedPolicy, token_logprobs
 from rlfactory_core.errors import ModelError
 from rlfactory_core.types import SampledTokens, SamplingParams, TrainSequence
 
@@ -29,6 +29,7 @@ def make_decoder(
     """The decoder that fits ``policy``; see `SlotDecoder` for the arguments."""
     if isinstance(policy, RaggedPolicy):
         return SlotDecoder(policy, slots=slots, prefix=prefix, stop_token_ids=stop_token_ids, version=version)
+    assert isinstance(policy, PaddedPolicy)
     return PaddedDecoder(policy, slots=slots, version=version)
 
 
@@ -52,7 +53,7 @@ class PaddedDecoder:
 
     active = 0
 
-    def __init__(self, policy: Policy, *, slots: int, version: int = 0) -> None:
+    def __init__(self, policy: PaddedPolicy, *, slots: int, version: int = 0) -> None:
         self.policy, self.slots, self.version = policy, slots, version
         self._alike: Callable[[Request], Any] | None = None
 
@@ -89,13 +90,19 @@ class PaddedDecoder:
         # `generate` takes what an explicit configuration leaves open from the model's own. Hub models have repetition
         # penalties and the like there: the sampled distribution would not be the trained one.
         own = model.generation_config
+        vision = self.policy.vision
         model.generation_config = GenerationConfig(
-            max_new_tokens=turns.width, do_sample=False, pad_token_id=0, use_cache=True
+            max_new_tokens=turns.width,
+            do_sample=False,
+            pad_token_id=0,
+            use_cache=True,
+            suppress_tokens=None if vision is None else list(vision.reserved),
         )
         try:
             model.generate(
                 input_ids=ids.to(device),
                 attention_mask=mask.to(device),
+                **self.policy.inputs(ids, [request.params.images for request in requests]),
                 logits_processor=LogitsProcessorList([turns.force]),
                 stopping_criteria=StoppingCriteriaList([turns.ended]),
             )
@@ -114,10 +121,12 @@ class PaddedDecoder:
 
     def _agrees(self, *lengths: int) -> bool:
         """Whether prompts of these lengths, sampled in one wave, get the log-probs of the training forward."""
-        config = self.policy.model.config.get_text_config()
+        config = self.policy.model.config
+        marks = (getattr(config, f"{name}_token_id", None) for name in ("vision_start", "image", "video"))  # of images
+        high = min([config.get_text_config().vocab_size, *(mark for mark in marks if mark)])
         generator = torch.Generator().manual_seed(0)
-        low = min(3, config.vocab_size - 1)
-        prompts = [torch.randint(low, config.vocab_size, (size,), generator=generator).tolist() for size in lengths]
+        low = min(3, high - 1)
+        prompts = [torch.randint(low, high, (size,), generator=generator).tolist() for size in lengths]
         requests = [Request(str(row), tuple(ids), SamplingParams(4, seed=row)) for row, ids in enumerate(prompts)]
         sequences: list[TrainSequence] = []
         sampled: list[float] = []

@@ -13,6 +13,7 @@ import torch
 from rlfactory_core.engines.local.model.policy import PaddedPolicy, Policy, RaggedPolicy
 from rlfactory_core.engines.local.model.probe import ProbeReport, probe
 from rlfactory_core.errors import ModelError
+from rlfactory_core.protocols import Vision
 
 
 @contextmanager
@@ -63,7 +64,7 @@ def load_pretrained(model: str, device: torch.device, dtype: torch.dtype) -> tup
     Raises:
         ModelError: it cannot be found or read.
     """
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoConfig, AutoTokenizer
 
     with _explained(model):
         config = AutoConfig.from_pretrained(model)
@@ -71,7 +72,7 @@ def load_pretrained(model: str, device: torch.device, dtype: torch.dtype) -> tup
             if key.endswith(("dropout", "pdrop")) and isinstance(getattr(config, key), float):
                 setattr(config, key, 0.0)
         tokenizer = AutoTokenizer.from_pretrained(model)
-        loaded = AutoModelForCausalLM.from_pretrained(model, config=config, dtype=dtype)
+        loaded = _auto_class(config).from_pretrained(model, config=config, dtype=dtype)
     # Weights mapped from a file may lie at any address, and the CPU's kernels round differently by alignment. In
     # torch's own memory a loaded model computes the same as the saved one, to the last bit.
     for parameter in loaded.parameters():
@@ -97,10 +98,22 @@ def make_empty(model: str) -> Any:
     Raises:
         ModelError: it cannot be found or read.
     """
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoConfig
 
     with _explained(model), torch.device("meta"):
-        return AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(model))
+        config = AutoConfig.from_pretrained(model)
+        return _auto_class(config).from_config(config)
+
+
+def _auto_class(config: Any) -> Any:
+    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
+
+    return AutoModelForImageTextToText if sees_images(config) else AutoModelForCausalLM
+
+
+def sees_images(config: Any) -> bool:
+    """Whether a model's configuration is that of a vision-language model whose images are runs of one token."""
+    return hasattr(config, "vision_config") and hasattr(config, "image_token_id")
 
 
 @contextmanager
@@ -118,11 +131,14 @@ def _explained(model: str) -> Iterator[None]:
         raise ModelError(f"The model '{model}' cannot be loaded: {reason}") from error
 
 
-def make_policy(model: Any, *, max_tokens: int = 4096) -> tuple[Policy, ProbeReport]:
+def make_policy(model: Any, *, max_tokens: int = 4096, vision: Vision | None = None) -> tuple[Policy, ProbeReport]:
     """Ragged if the probe finds it equal to the model's own eager forward, else padded.
 
     Args:
         max_tokens: the longest trajectory of the run.
+        vision: of a model that sees images, which is padded.
     """
+    if vision is not None:
+        return PaddedPolicy(model, vision), ProbeReport(passed=False, reason="the model sees images")
     report = probe(model, max_tokens=max_tokens)
     return (RaggedPolicy(model) if report.passed else PaddedPolicy(model)), report

@@ -29,6 +29,7 @@ class Packed:
     advantages: Tensor  # [T] float32
     logprobs: Tensor  # [T] float32, the behaviour policy's
     sequence: Tensor  # [T] the number of the target's sequence
+    images: tuple[tuple[str, ...], ...]  # of each sequence, see `TrainSequence`
 
     @property
     def target_ids(self) -> Tensor:
@@ -74,4 +75,5 @@ def pack(sequences: Sequence[TrainSequence], device: torch.device, *, share_pref
         advantages=tensor(flat("advantages", np.float32)[targets]),
         logprobs=tensor(flat("logprobs", np.float32)[targets]),
         sequence=tensor(numbers[targets]),
+        images=tuple(sequence.images for sequence in sequences),
     )

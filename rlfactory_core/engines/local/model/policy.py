@@ -9,7 +9,8 @@ is registered for masks, so transformers builds none.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -18,7 +19,9 @@ from transformers import AttentionInterface
 from rlfactory_core.engines.local.model.onednn import padding_of, speed_up_linears
 from rlfactory_core.engines.local.model.pack import Packed
 from rlfactory_core.engines.local.model.plans import TrainPlan
+from rlfactory_core.protocols import Vision
 
+IMPOSSIBLE = -1e9  # a logit; an infinite one would make the entropy NaN
 ATTENTION = "rlfactory_ragged"  # the name of our attention function in transformers
 
 
@@ -71,6 +74,10 @@ class Policy(ABC):
         device: torch.device = next(self.model.parameters()).device
         return device
 
+    def of(self, model: Any) -> Self:
+        """The same kind of policy for a model of the same architecture."""
+        return type(self)(model)
+
     @abstractmethod
     def target_logits(self, packed: Packed) -> Tensor:
         """Logits that predict each target, [T, vocabulary], differentiable."""
@@ -104,9 +111,25 @@ class RaggedPolicy(Policy):
 
 
 class PaddedPolicy(Policy):
-    """Any model that transformers runs, with padding: for models whose ragged forward fails the probe."""
+    """Any model that transformers runs, with padding: for models whose ragged forward fails the probe.
+
+    Args:
+        vision: the chat format's, for a model that sees images.
+    """
 
     kind = "padded"
+
+    def __init__(self, model: Any, vision: Vision | None = None) -> None:
+        super().__init__(model)
+        self.vision = vision
+
+    def of(self, model: Any) -> Self:
+        return type(self)(model, self.vision)
+
+    def inputs(self, ids: Tensor, images: Sequence[Sequence[str]]) -> dict[str, Any]:
+        """The inputs of the forward pass for the images of the rows; see `Vision.inputs`."""
+        found = {} if self.vision is None else self.vision.inputs(ids, images)
+        return {name: tensor.to(self.device) for name, tensor in found.items()}
 
     def target_logits(self, packed: Packed) -> Tensor:
         prefix, batch = len(packed.prefix), len(packed.lengths)
@@ -117,10 +140,14 @@ class PaddedPolicy(Policy):
         for row, own in enumerate(packed.flat_ids.split(packed.lengths)):
             ids[row, prefix : prefix + len(own)] = own
             mask[row, : prefix + len(own)] = 1
-        logits = self.model(input_ids=ids, attention_mask=mask, use_cache=False).logits
+        images = self.inputs(ids, packed.images)
+        logits = self.model(input_ids=ids, attention_mask=mask, use_cache=False, **images).logits
         rows, columns = mask[:, prefix:].nonzero()[packed.targets].T
         picked: Tensor = logits[rows, prefix + columns - 1]
-        return picked
+        if self.vision is None or picked.shape[1] == 1:  # of a critic
+            return picked
+        reserved = torch.tensor(self.vision.reserved, device=picked.device)
+        return picked.index_fill(1, reserved, IMPOSSIBLE)
 
 
 def token_logprobs(logits: Tensor, ids: Tensor, temperature: float) -> tuple[Tensor, Tensor]:

@@ -45,8 +45,7 @@ class Critic:
     def __init__(
         self, policy: Policy, options: OptimizerOptions, workers: Workers, discounts: Discounts, seed: int
     ) -> None:
-        alike: Any = type(policy)
-        self.policy: Policy = alike(value_model(policy.model, seed))
+        self.policy = policy.of(value_model(policy.model, seed))
         self.optimizer = Optimizer(self.policy.model, options)
         self._workers, self._discounts = workers, discounts
 

@@ -30,7 +30,7 @@ class PolicyMovedProof:
     def __init__(self, policy: Policy, sampler: LocalSampler, compute: Compute) -> None:
         self._policy, self._sampler, self._compute = policy, sampler, compute
         self._packed: Packed | None = None
-        self._prefixes: list[tuple[int, ...]] = []
+        self._rows: list[TrainSequence] = []
         self._old = torch.empty(0)  # [tokens, vocabulary]
         self._noise = 0.0
         self._updates = 0
@@ -42,7 +42,7 @@ class PolicyMovedProof:
         chosen = _least_likely([row for batch in batches for micro in batch.microbatches for row in micro])
         if self.over or self._packed is not None or not chosen:
             return
-        self._prefixes = [row.ids[:-1] for row in chosen]
+        self._rows = chosen
         self._packed = pack(chosen, self._policy.device, share_prefix=False)
         self._old = await self._compute.run(self._distributions)
         ids, logprobs = await self._sampled("before")
@@ -73,11 +73,12 @@ class PolicyMovedProof:
 
     async def _sampled(self, when: str) -> tuple[list[int], list[float]]:
         """One token after each prefix, and its log-prob in the sampler."""
-        sessions = [f"policy-moved/{when}/{number}" for number in range(len(self._prefixes))]
+        sessions = [f"policy-moved/{when}/{number}" for number in range(len(self._rows))]
         self._sampler.expect(sessions)
-        params = [SamplingParams(1, seed=number) for number in range(len(sessions))]
-        asked = zip(sessions, self._prefixes, params, strict=True)
-        found = await asyncio.gather(*(self._sampler.sample(ids, how, session=name) for name, ids, how in asked))
+        params = [SamplingParams(1, seed=number, images=row.images) for number, row in enumerate(self._rows)]
+        asked = zip(sessions, self._rows, params, strict=True)
+        asking = (self._sampler.sample(row.ids[:-1], how, session=name) for name, row, how in asked)
+        found = await asyncio.gather(*asking)
         for session in sessions:
             await self._sampler.release(session)
         return [each.token_ids[0] for each in found], [each.logprobs[0] for each in found]

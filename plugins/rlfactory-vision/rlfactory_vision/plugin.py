@@ -1,0 +1,14 @@
+"""What rlfactory finds under the entry point ``vision``; nothing heavy is imported here."""
+
+from __future__ import annotations
+
+from rlfactory_core import Lazy, hookimpl
+from rlfactory_core.hookspecs import Register
+
+RLFACTORY_API = ">=1.2,<2"
+
+
+@hookimpl
+def rlfactory_chat_formats(register: Register) -> None:
+    # By name only: the embedded engine names it for a model that sees images.
+    register("vision", Lazy("rlfactory_vision.chat:vision_format"))
