@@ -1,4 +1,4 @@
-"""Llama 3 to 3.3: header turns, one JSON call in a turn, ``{"name": …, "parameters": {…}}``.
+"""Llama 3 and 4: header turns, calls as JSON, ``{"name": …, "parameters": {…}}``.
 
 A call is bare or follows ``<|python_tag|>``; the form ``<function=NAME>{…}</function>`` is read as well. Several calls
 are separated by ``;``, white space or a further ``<|python_tag|>``. JSON without ``<|python_tag|>`` is a call only at
@@ -12,6 +12,9 @@ The templates trim contents, show tools in the first user message and write tool
 out text beside a call, and accept one call in a turn. A sampled turn with text beside its call, or with several calls,
 stays as it was sampled, and each call gets its result. Llama 3.0's template has neither tools nor calls, so the first
 message tells the model how to call.
+
+Llama 4's template writes text beside calls between ``<|python_start|>`` and ``<|python_end|>``, and any number of calls
+behind it. For templates that ask Llama 4 for a Python list of calls, see `pythonic`.
 """
 
 from __future__ import annotations
@@ -32,7 +35,8 @@ _CALL = re.compile(
     r'[\s;]*(?=\{\s*(?:"type"\s*:\s*"function"\s*,\s*)?"name"\s*:\s*"[^"]*"\s*,\s*"(?:parameters|arguments)")'
 )
 _NAME = re.compile(r"([^<>\n]*)>")
-_RESUME = re.compile(f"{re.escape(_PYTHON_TAG)}|{_FUNCTION}")
+_PYTHON_START, _PYTHON_END = "<|python_start|>", "<|python_end|>"
+_RESUME = re.compile("|".join(map(re.escape, (_PYTHON_TAG, _PYTHON_START, _PYTHON_END, _FUNCTION))))
 
 
 def _read_bare(turn: Turn, position: int) -> int:
@@ -62,6 +66,9 @@ _BARE = Syntax("", _read_json, f"{{{_PARAMETERS}}}", _RESUME)
 _TAGGED = Syntax(_PYTHON_TAG, _read_tagged, f"{_PYTHON_TAG}{{{_PARAMETERS}}}", _RESUME)
 FUNCTION_JSON = between(_FUNCTION, _END, read_function_json, "NAME>{…}", also=(_PYTHON_TAG,))
 parse_llama3 = Parser((_TAGGED, FUNCTION_JSON), at_start=_read_bare)
+parse_llama4 = Parser(
+    (Syntax(_PYTHON_END, _read_bare, _BARE.form, _RESUME),), markup=(_PYTHON_START,), at_start=_read_bare
+)
 
 
 class Llama3Format(TemplateFormat):
@@ -74,3 +81,12 @@ class Llama3Format(TemplateFormat):
 
     def calls_text(self, calls: Sequence[ToolCall]) -> str:
         return "; ".join(f'{{"name": "{call.name}", "parameters": {call.arguments_text}}}' for call in calls)
+
+
+class Llama4Format(Llama3Format):
+    """Llama 4 with its own template: any number of JSON calls in a turn."""
+
+    name = "llama4"
+    marks = ("<|header_start|>", '"parameters": ')
+    stops = ("<|eot|>", "<|eom|>", "<|end_of_text|>")
+    parser = parse_llama4

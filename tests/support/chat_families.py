@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from chat_templates import HERMES, MISTRAL_V3, PLAIN_CHATML
+from chat_templates import HERMES, MISTRAL_V3, PHI4_MINI_TEMPLATE, PLAIN_CHATML
 from chat_tokenizers import (
     DEEPSEEK,
     DEEPSEEK_V32,
@@ -22,9 +22,11 @@ from chat_tokenizers import (
     MINIMAX,
     MISTRAL,
     PHI3,
+    PHI4_MINI,
     QWEN,
     SEED,
     Kind,
+    llama4_template,
     make_tokenizer,
     published,
 )
@@ -40,7 +42,9 @@ KIT_TEMPLATES = {f"own_{family}": chat_template(family) for family in families()
 OWN_TEMPLATES = {
     **KIT_TEMPLATES,
     "hermes_3": HERMES,
+    "llama4_processor": llama4_template(),
     "mistral_v3": MISTRAL_V3,
+    "phi4_mini": PHI4_MINI_TEMPLATE,
     "plain_chatml": PLAIN_CHATML,
 }
 SEARCH = ToolSpec(
@@ -102,8 +106,11 @@ FAMILIES = (
         ("own_lfm2", "lfm2", "lfm2_training", "lfm2_v2", "lfm2_v2_training", "lfm2_2_5", "lfm2_2_5_v2", "lfm2_2_5_vl"),
     ),
     Family("pythonic", LLAMA4, ("own_pythonic",)),
+    Family("llama4", LLAMA4, ("own_llama4", "llama4_processor")),
+    Family("xlam", QWEN, ("own_xlam",)),
     Family("gemma-4", GEMMA4, ("own_gemma-4", "gemma4", "gemma4_v2", "gemma4_v3", "gemma4_v4", "gemma4_v5")),
     Family("hermes", GEMMA3, ("gemma", "gemma_training", "gemma3", "gemma3_training")),
+    Family("hermes", PHI4_MINI, ("phi4_mini",)),
     Family("hermes", PHI3, ("phi3", "phi3_training", "phi3_5", "phi3_5_training")),
     Family("hermes", QWEN, ("own_hermes", "qwen2_5_vl", "plain_chatml")),
 )

@@ -3,7 +3,9 @@
 `MISTRAL_V3` has the layout of Mistral-7B-Instruct-v0.3: calls as one JSON list with ids, tools before the last user
 message, the system message within it, results as text between JSON. (mistral-common brings Mistral's own; this needs no
 package.) `HERMES` has that of Hermes 2 Pro and 3 (arguments before the name, results as JSON in turns of their own).
-`PLAIN_CHATML` knows no system message, tools, calls or results, and wants the roles to alternate.
+`PHI4_MINI_TEMPLATE` has that of Phi-4-mini-instruct, which shows tools only within a system message and ends a whole
+conversation with the end-of-text token. `PLAIN_CHATML` knows no system message, tools, calls or results, and wants the
+roles to alternate.
 """
 
 from __future__ import annotations
@@ -82,4 +84,12 @@ HERMES = """\
     {%- endif -%}
 {%- endfor -%}
 {{- '<|im_start|>assistant\\n' if add_generation_prompt else '' -}}
+"""
+PHI4_MINI_TEMPLATE = """\
+{%- for message in messages -%}
+    {%- set tools = message.tools -%}
+    {{- '<|' + message.role + '|>' + message.content + ('<|tool|>' + tools + '<|/tool|>' if tools else '') -}}
+    {{- '<|end|>' -}}
+{%- endfor -%}
+{{- '<|assistant|>' if add_generation_prompt else eos_token -}}
 """

@@ -43,15 +43,21 @@ __all__ = [
     "MINIMAX",
     "MISTRAL",
     "PHI3",
+    "PHI4_MINI",
     "QWEN",
     "SEED",
     "Kind",
+    "llama4_template",
     "make_tokenizer",
     "published",
     "spaced",
 ]
 
 PHI3 = Kind(("<s>", "<|endoftext|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>"), bos="<s>", eos="<|end|>")
+PHI4_MINI = Kind(
+    ("<|endoftext|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>", "<|tool|>", "<|/tool|>"),
+    eos="<|endoftext|>",
+)
 GEMMA3 = Kind(("<pad>", "<bos>", "<eos>", "<start_of_turn>", "<end_of_turn>"), bos="<bos>", eos="<end_of_turn>")
 
 
@@ -59,6 +65,13 @@ def published(name: str) -> str:
     """A template that the authors of a model family published, as trl brings it."""
     trl = pytest.importorskip("trl", reason="trl brings the published templates")
     return (Path(trl.__file__).parent / "chat_templates" / f"{name}.jinja").read_text(encoding="utf-8")
+
+
+def llama4_template() -> str:
+    """Llama 4's own template, as transformers brings it."""
+    module = pytest.importorskip("transformers.models.llama4.processing_llama4")
+    template: str = module.chat_template
+    return template
 
 
 @cache

@@ -14,11 +14,12 @@ from rlfactory_core.chat.glm import parse_glm
 from rlfactory_core.chat.gpt_oss import parse_harmony
 from rlfactory_core.chat.hermes import parse_fallback
 from rlfactory_core.chat.kimi import parse_kimi
-from rlfactory_core.chat.llama3 import parse_llama3
+from rlfactory_core.chat.llama3 import parse_llama3, parse_llama4
 from rlfactory_core.chat.mistral import parse_mistral
 from rlfactory_core.chat.parsers.hermes import parse_hermes
 from rlfactory_core.chat.parsers.pythonic import parse_lfm2, parse_pythonic
 from rlfactory_core.chat.parsers.qwen3_coder import parse_qwen3_coder
+from rlfactory_core.chat.xlam import parse_xlam
 from rlfactory_core.chat.xml_calls import parse_dsml, parse_minimax, parse_seed_oss
 from rlfactory_core.types import Message, ToolSpec
 
@@ -31,12 +32,14 @@ class Syntax:
         call: writes a call whose only argument is ``text``; its value stands in the call as it is given.
         pieces: what its calls are made of, and what breaks them; repeated they are hostile.
         quoted: whether a text stands in quotes, as JSON.
+        after_text: whether a call may follow text.
     """
 
     parse: Callable[..., Message]
     call: Callable[[str, str], str]
     pieces: tuple[str, ...]
     quoted: bool = True
+    after_text: bool = True
 
     def write(self, name: str, text: str) -> str:
         """A call that is right; ``text`` holds no tags."""
@@ -109,6 +112,14 @@ def _minimax(name: str, value: str) -> str:
 def _dsml(name: str, value: str) -> str:
     parameter = f'<｜DSML｜parameter name="text" string="true">{value}</｜DSML｜parameter>'
     return f'<｜DSML｜tool_calls>\n<｜DSML｜invoke name="{name}">\n{parameter}</｜DSML｜invoke>\n</｜DSML｜tool_calls>'
+
+
+def _llama4(name: str, value: str) -> str:
+    return f'<|python_start|><|python_end|>{{"name": "{name}", "parameters": {{"text": {value}}}}}'
+
+
+def _xlam(name: str, value: str) -> str:
+    return f'[{{"name": "{name}", "arguments": {{"text": {value}}}}}]'
 
 
 def _gemma4(name: str, value: str) -> str:
@@ -245,6 +256,20 @@ SYNTAXES: Mapping[str, Syntax] = {
             *("<|channel>thought", "<channel|>"),
         ),
         quoted=False,
+    ),
+    "llama4": Syntax(
+        parse_llama4,
+        _llama4,
+        (
+            "<|python_start|>",
+            "<|python_end|>",
+            '{"name": "echo", "parameters": {',
+            '{"name": "echo", "parameters": {}}',
+            ";",
+        ),
+    ),
+    "xlam": Syntax(
+        parse_xlam, _xlam, ('[{"name": "echo", ', '"arguments": {', "}}]", "},", "[{", ",", "]"), after_text=False
     ),
     "kimi": Syntax(
         parse_kimi,

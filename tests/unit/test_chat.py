@@ -30,16 +30,9 @@ def test_a_format_is_chosen_by_template_or_name() -> None:
 def test_every_format_is_registered_under_its_own_name() -> None:
     names = {name: factory.load().name for name, factory in formats().items()}
     assert list(names) == list(names.values())
-    expected = {"qwen3", "qwen2.5", "qwen3-coder", "llama3", "mistral", "deepseek-v3", "glm-4.5", "gpt-oss", "hermes"}
-    assert set(names) == expected | {
-        "kimi-k2",
-        "lfm2",
-        "pythonic",
-        "minimax-m2",
-        "deepseek-v3.2",
-        "seed-oss",
-        "gemma-4",
-    }
+    expected = {"qwen3", "qwen2.5", "qwen3-coder", "llama3", "llama4", "mistral", "deepseek-v3", "glm-4.5", "gpt-oss"}
+    expected |= {"kimi-k2", "lfm2", "pythonic", "minimax-m2", "deepseek-v3.2", "seed-oss", "gemma-4", "xlam", "hermes"}
+    assert set(names) == expected
 
 
 def test_the_general_format_comes_after_those_of_plugins() -> None:

@@ -10,7 +10,7 @@ from parser_texts import COMMON, SYNTAXES, Syntax, found, hostile, problems, thi
 
 from rlfactory_core.chat.gpt_oss import parse_harmony
 from rlfactory_core.chat.hermes import parse_fallback
-from rlfactory_core.chat.llama3 import parse_llama3
+from rlfactory_core.chat.llama3 import parse_llama3, parse_llama4
 from rlfactory_core.chat.mistral import parse_mistral
 from rlfactory_core.chat.parsers.hermes import parse_hermes
 from rlfactory_core.chat.parsers.json_calls import MAX_DEPTH
@@ -52,7 +52,7 @@ def test_a_turn_of_text_is_content(syntax: Syntax) -> None:
 @every_syntax
 def test_a_call_cut_anywhere_is_no_call(syntax: Syntax) -> None:
     whole = syntax.write("echo", "some text")
-    ends_with_json = syntax.parse in (parse_llama3, parse_mistral, parse_harmony)
+    ends_with_json = syntax.parse in (parse_llama3, parse_llama4, parse_mistral, parse_harmony)
     for length in range(whole.rindex("}") if ends_with_json else len(whole)):
         message = syntax.parse(whole[:length])
         assert [call for call in message.tool_calls if call.error is None] == [], whole[:length]
@@ -107,11 +107,12 @@ def test_calls_within_thinking_are_not_calls(name: str, syntax: Syntax) -> None:
     assert syntax.parse(f"{begin}{one}") == Message("assistant", "", reasoning=one)
     assert syntax.parse(f"{one}{end}").tool_calls == ()
     assert syntax.parse(one, thinking_open=True) == Message("assistant", "", reasoning=one)
-    message = syntax.parse(f"{begin}a{end}b {two}{begin}{one}{end}", thinking_open=False)
+    said = "b" if syntax.after_text else ""
+    message = syntax.parse(f"{begin}a{end}{said} {two}{begin}{one}{end}", thinking_open=False)
     assert found(message) == [("two", {"text": "y"})]
-    assert (message.content, message.reasoning) == ("b", f"a\n{one}")
-    message = syntax.parse(f"{one}{end}b {two}", thinking_open=True)
-    assert (message.content, message.reasoning, found(message)) == ("b", one, [("two", {"text": "y"})])
+    assert (message.content, message.reasoning) == (said, f"a\n{one}")
+    message = syntax.parse(f"{one}{end}{said} {two}", thinking_open=True)
+    assert (message.content, message.reasoning, found(message)) == (said, one, [("two", {"text": "y"})])
 
 
 def test_tags_beyond_the_limit_are_content() -> None:

@@ -11,6 +11,8 @@ import pytest
 from parser_texts import found
 
 from rlfactory_core.chat.gemma4 import parse_gemma4
+from rlfactory_core.chat.llama3 import parse_llama4
+from rlfactory_core.chat.xlam import parse_xlam
 
 LONDON = '<|tool_call>call:get_time{city:<|"|>London<|"|>}<tool_call|>'
 THOUGHT = "<|channel>thought\nI'm\nthinking<channel|>"
@@ -43,3 +45,43 @@ GEMMA4: list[tuple[str, list[tuple[str, Any]], str, str]] = [
 def test_gemma4(text: str, calls: list[tuple[str, Any]], content: str, reasoning: str) -> None:
     message = parse_gemma4(text)
     assert (found(message), message.content, message.reasoning) == (calls, content, reasoning)
+
+
+CITIES = (
+    '[{"name": "get_weather", "arguments": {"city": "Dallas"}}, {"name": "get_weather", "arguments": {"city": "Rome"}}]'
+)
+CALLED = [("get_weather", {"city": "Dallas"}), ("get_weather", {"city": "Rome"})]
+
+
+@pytest.mark.parametrize(
+    ("text", "calls", "content"),
+    [
+        # vLLM
+        ("This is a test", [], "This is a test"),
+        (CITIES, CALLED, ""),
+        (f"<think>I'll check both.</think>{CITIES}", CALLED, ""),
+        # Differences from vLLM, which finds calls in code fences, between tags and within text.
+        (f"```json\n{CITIES}\n```", [], f"```json\n{CITIES}\n```"),
+        (f"[TOOL_CALLS]{CITIES}", [], f"[TOOL_CALLS]{CITIES}"),
+        (f"I'll check. {CITIES}", [], f"I'll check. {CITIES}"),
+        (CITIES.removesuffix("]"), [("get_weather", None)], ""),
+    ],
+)
+def test_xlam(text: str, calls: list[tuple[str, Any]], content: str) -> None:
+    message = parse_xlam(text)
+    assert (found(message), message.content) == (calls, content)
+
+
+@pytest.mark.parametrize(
+    ("text", "calls", "content"),
+    [
+        ('<|python_start|>So.<|python_end|>{"name": "f", "parameters": {}}', [("f", {})], "So."),
+        ('{"name": "f", "parameters": {"a": 1}}{"name": "g", "parameters": {}}', [("f", {"a": 1}), ("g", {})], ""),
+        ('{"name": "f", "parameters": {"a": 1}', [("f", None)], ""),
+        ('Say {"name": "f", "parameters": {}}', [], 'Say {"name": "f", "parameters": {}}'),
+        ("<|python_start|>f(a=1)<|python_end|>", [], "f(a=1)"),
+    ],
+)
+def test_llama4(text: str, calls: list[tuple[str, Any]], content: str) -> None:
+    message = parse_llama4(text)
+    assert (found(message), message.content) == (calls, content)

@@ -191,6 +191,8 @@ _KINDS = {
     "lfm2": LFM2,
     "pythonic": LLAMA4,
     "gemma-4": GEMMA4,
+    "llama4": LLAMA4,
+    "xlam": QWEN,
     "hermes": QWEN,
 }
 _LINES = "Who leads the company?\n\n  It is led by Ann Lee, since 1999.\r\n\n\n\t<answer>Ann</answer>\n" * 3
