@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -31,22 +33,57 @@ class Run(Protocol):
 R = TypeVar("R", bound=Run)
 
 
+@dataclass(frozen=True)
+class Took:
+    """What a command took: seconds of wall time, and of all its processes' processor time."""
+
+    wall: float
+    cpu: float
+
+
 def run_plugin(plugin: str, seed: int, scratch: Path, name: str = "run", *keys: str) -> tuple[float, Path]:
     """The whole command in a process of its own, with an empty cache: its seconds of wall time, and the run's folder.
 
     The runs of one seed have names of their own, and share their cache; ``keys`` are further ones, such as train.lr=1.
-    A miniature takes two steps, and warm-started models from the cache that the environment names, if it does.
+    A miniature takes two steps, and warm-started models from the cache that the environment names, if it does. A run
+    that has ended in ``scratch`` before is not repeated.
     """
-    out, cache = scratch / f"{name}-{seed}", scratch / f"cache-{seed}"
+    took, out = time_plugin(plugin, seed, scratch, name, *keys)
+    return took.wall, out
+
+
+def time_plugin(
+    plugin: str, seed: int, scratch: Path, name: str, *keys: str, checkout: Path | None = None
+) -> tuple[Took, Path]:
+    """As `run_plugin`.
+
+    Args:
+        checkout: of another commit, whose code runs in this environment; it has a cache of its own.
+    """
+    out, cache = scratch / f"{name}-{seed}", scratch / f"cache-{name if checkout else ''}-{seed}"
+    measured = scratch / f"{name}-{seed}.json"
+    if measured.exists():
+        return Took(**json.loads(measured.read_text())), out
+    shutil.rmtree(out, ignore_errors=True)
     os.environ["RLFACTORY_CACHE"] = sized(str(cache), os.environ.get("RLFACTORY_CACHE", str(cache)))
+    code = (checkout, *checkout.glob("plugins/*")) if checkout is not None else ()
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, code))} if code else os.environ
     command = [sys.executable, "-m", "rlfactory_core", "run", "--plugin", plugin]
     command += ["--seed", str(seed), "--out", str(out), *keys]
     command += sized(
         [], ["train.steps=2", "eval.every=1", "eval.limit=24", "train.prompts_per_step=4", "train.workers=1"]
     )
-    start = time.perf_counter()
-    subprocess.run(command, check=True)
-    return time.perf_counter() - start, out
+    start, before = time.perf_counter(), _cpu()
+    subprocess.run(command, check=True, env=environment)
+    took = Took(time.perf_counter() - start, _cpu() - before)
+    measured.write_text(json.dumps(asdict(took)))
+    return took, out
+
+
+def _cpu() -> float:
+    """Seconds of processor time of all processes that this one has waited for, and that they have waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def measure_seeds(
@@ -55,6 +92,7 @@ def measure_seeds(
     run: Callable[[int, Path], R],
     report: Callable[[Sequence[R], str], str],
     seeds: Sequence[int] = SEEDS,
+    options: Sequence[argparse.ArgumentParser] = (),
 ) -> None:
     """Run each seed, write ``results/NAME.md`` and end the program: with 1 where a seed misses a bar.
 
@@ -62,12 +100,17 @@ def measure_seeds(
         file: the benchmark's own, ``__file__``.
         report: makes the table, of the runs and the command that made them.
         seeds: those of the published table.
+        options: the benchmark's own, which it reads itself.
     """
-    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter, parents=list(options)
+    )
     parser.add_argument("--seeds", type=int, nargs="+", default=sized(list(seeds), [0]))
-    asked = parser.parse_args().seeds
+    parser.add_argument("--runs", type=Path, help="keep the runs in this folder; those that are there are not repeated")
+    arguments = parser.parse_args()
+    asked = arguments.seeds
     with tempfile.TemporaryDirectory() as scratch:
-        runs = [run(seed, Path(scratch)) for seed in asked]
+        runs = [run(seed, (arguments.runs or Path(scratch)).absolute()) for seed in asked]
     name = Path(file).stem
     command = f"python benchmarks/{name}.py"
     text = report(runs, command if asked == list(seeds) else f"{command} --seeds {' '.join(map(str, asked))}")

@@ -65,7 +65,7 @@ def test_the_kl_term_is_k3() -> None:
 
 def test_stale_tokens_are_weighed_and_the_weight_is_truncated() -> None:
     """The ratio is then taken to ``old``; old / behaviour weighs the token, up to the cap."""
-    options = LossOptions(LOW, HIGH, truncate=2.0)
+    options = LossOptions(LOW, HIGH, truncate=2.0, stale=True)
     sums, slope = loss_of(1.65, 1.0, old_ratio=1.5, options=options)
     assert float(sums.weight) == pytest.approx(1.5)
     assert sums.loss.item() == pytest.approx(-1.5 * 1.1, rel=1e-5)
@@ -78,8 +78,19 @@ def test_stale_tokens_are_weighed_and_the_weight_is_truncated() -> None:
     assert float(sums.weight) == pytest.approx(0.1)
 
 
+def test_before_the_first_update_of_a_step_the_old_weights_are_the_current_ones() -> None:
+    options = LossOptions(LOW, HIGH, truncate=2.0, stale=True)
+    (given, slope), (own, own_slope) = (
+        loss_of(1.6, 1.0, old_ratio=1.6, options=options),
+        loss_of(1.6, 1.0, options=options),
+    )
+    assert own.loss.item() == pytest.approx(given.loss.item(), rel=1e-6)
+    assert own_slope == pytest.approx(slope, rel=1e-6) == pytest.approx(-1.6, rel=1e-5)
+    assert float(own.clipped) == 0.0
+
+
 def test_without_a_cap_stale_tokens_are_not_weighted() -> None:
-    sums, slope = loss_of(1.65, 1.0, old_ratio=1.5, options=LossOptions(LOW, HIGH, truncate=None))
+    sums, slope = loss_of(1.65, 1.0, old_ratio=1.5, options=LossOptions(LOW, HIGH, truncate=None, stale=True))
     assert float(sums.weight) == 1.0
     assert sums.loss.item() == pytest.approx(-1.1, rel=1e-5)
     assert slope == pytest.approx(-1.1, rel=1e-5)

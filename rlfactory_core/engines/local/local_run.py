@@ -148,9 +148,9 @@ class LocalRun:
         if self.start.state is not None:
             optimizer.load_state_dict(self.start.state.optimizer)
         policy_loss: PolicyLoss = self.run.registry.find(train.loss, "loss_function").factory
-        truncate = train.truncate_weight if train.staleness else None
-        temperature = self.run.config.rollout.temperature
-        loss = LossOptions(train.clip_low, train.clip_high, train.kl, truncate, policy_loss, temperature)
+        temperature, stale = self.run.config.rollout.temperature, train.staleness > 0
+        clip = (train.clip_low, train.clip_high)
+        loss = LossOptions(*clip, train.kl, train.truncate_weight, policy_loss, temperature, stale)
         critic = self._critic(options) if train.advantage == GAE else None
         return Learner(self.policy, optimizer, self.compute.workers, loss, reference, critic)
 

@@ -20,6 +20,7 @@ class LossOptions:
     truncate: float | None = None  # cap of the importance weight old / behaviour; None: all weights are 1
     loss: PolicyLoss = ppo
     temperature: float = 1.0  # at which the trajectories were sampled
+    stale: bool = False  # whether the behaviour policy may be older than the weights at the start of a step
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +52,20 @@ def policy_loss(
         behaviour: [T] as recorded when sampling.
         advantages: [T].
         sequence: [T] the number of each token's sequence, from 0; None: all are of one.
-        old: [T] under the weights at the start of this step; given if the behaviour policy is older than that. The
-            ratio is then relative to ``old``, and each token has the weight old / behaviour, at most
-            ``options.truncate``, or 1 if that is None (truncated importance sampling: IMPALA, arXiv 1802.01561;
-            decoupled PPO, arXiv 2110.00641; AReaL, arXiv 2505.24298).
+        old: [T] under the weights at the start of the step; used if ``options.stale``, and None then means that the
+            weights have not changed since. The ratio is relative to ``old``, and each token has the weight
+            old / behaviour, at most ``options.truncate``, or 1 if that is None (truncated importance sampling: IMPALA,
+            arXiv 1802.01561; decoupled PPO, arXiv 2110.00641; AReaL, arXiv 2505.24298).
         reference: [T] under the start model, for the KL term, estimated as in GRPO: exp(d) - d - 1 with
             d = reference - logprobs (Schulman's k3).
     """
     sequence = torch.zeros_like(behaviour, dtype=torch.long) if sequence is None else sequence
-    tokens = Tokens(logprobs, behaviour if old is None else old, advantages, sequence)
+    before = (logprobs.detach() if old is None else old) if options.stale else behaviour
+    tokens = Tokens(logprobs, before, advantages, sequence)
     found = options.loss(tokens, Clip(options.clip_low, options.clip_high))
     weight = torch.ones_like(behaviour)
-    if old is not None and options.truncate is not None:
-        weight = (old - behaviour).exp().clamp_max(options.truncate)
+    if options.stale and options.truncate is not None:
+        weight = (before - behaviour).exp().clamp_max(options.truncate)
     loss = weight * found.loss
     kl = torch.zeros_like(behaviour)
     if reference is not None:

@@ -24,7 +24,6 @@ from rlfactory_core.algo.prompts import Played, outcomes, teaches_nothing
 from rlfactory_core.algo.turn_advantages import turn_rewards
 from rlfactory_core.algo.until import Ended, Until
 from rlfactory_core.config import RunConfig
-from rlfactory_core.engines.local.model.pack import Packed
 from rlfactory_core.engines.local.training.critic import Estimates
 from rlfactory_core.engines.local.training.evaluations import Evaluation, Evaluations
 from rlfactory_core.engines.local.training.group_queue import GroupQueue, Taken
@@ -278,10 +277,11 @@ class Trainer:
         packed = [await self.compute.run(partial(learner.pack, batch)) for batch in batches]
         context = sum(int(p.flat_ids.numel() + p.prefix.numel()) for microbatches in packed for p in microbatches)
 
-        def old_logprobs(microbatches: list[Packed]) -> list[Tensor | None]:
-            return [learner.old_logprobs(packed) if stale else None for packed in microbatches]
+        def old_logprobs(index: int) -> list[Tensor | None]:
+            again = stale and index > 0  # the first optimizer step computes them itself
+            return [learner.old_logprobs(each) if again else None for each in packed[index]]
 
-        old = [await self.compute.run(partial(old_logprobs, microbatches)) for microbatches in packed]
+        old = [await self.compute.run(partial(old_logprobs, index)) for index in range(len(packed))]
         estimates: list[list[Estimates]] = []
         critic = learner.critic
         if critic is not None:
