@@ -1,10 +1,13 @@
-"""OpenEnv as it is published: its echo environment is trained on, and its validation and clients play our server."""
+"""OpenEnv as published: its echo environment is trained on; its validation, its clients and TRL play our server."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import multiprocessing
 import os
+import queue
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,10 +23,14 @@ pytest.importorskip("torch")
 
 from openenv.core import GenericEnvClient
 from openenv.core.mcp_client import MCPToolClient
+from rlfactory_devkit import TaskBench, constant, oracle
+from rlfactory_devkit.tokenizers import QWEN, build_tokenizer
 
 from rlfactory_core.cli.main import invoke
+from rlfactory_core.types import Message, Trajectory
 
 pytestmark = pytest.mark.slow
+GUIDE = Path(__file__).parents[3] / "docs" / "environments.md"
 ECHO = """
 import sys
 from rlfactory_core.utils.listening import listener
@@ -127,3 +134,73 @@ def test_openenvs_own_tool_client_calls_the_tools_of_our_server(served: str) -> 
             assert await env.call_tool("search", query="where")
 
     asyncio.run(play())
+
+
+def test_trls_harness_gets_the_rewards_of_our_own_runner(served: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
+    pytest.importorskip("trl", reason="nox -s environments installs it")
+    with TaskBench("search") as bench:
+        rows = bench.rows("train")[:3]
+        own = [*bench.play(oracle(bench.task), rows), *bench.play(constant("<answer>nowhere</answer>"), rows)]
+    assert len({each.reward for each in own}) > 1
+    for each, (conversation, reward) in zip(own, played_by_trl(served, own, len(rows)), strict=True):
+        assert reward == each.reward
+        heard = [message["content"] for message in conversation if message["role"] == "tool"]
+        assert heard == [result.content for turn in each.turns for result in turn.results]
+
+
+def played_by_trl(url: str, wanted: Sequence[Trajectory], count: int) -> list[tuple[list[dict[str, Any]], float]]:
+    """The messages and rewards of episodes that TRL's rollout loop plays, with a model that says what ours said.
+
+    Args:
+        wanted: the n-th one is of the sample n modulo ``count``.
+    """
+    from openenv.core.harness import MCPHarnessAdapter
+    from trl.chat_template_utils import qwen3_chat_template
+    from trl.experimental.async_grpo.openenv_harness import _HarnessRolloutLoop
+
+    guide: dict[str, Any] = {}
+    exec(
+        next(each for each in re.findall(r"```python\n(.*?)```", GUIDE.read_text("utf-8"), re.S) if "Served" in each),
+        guide,
+    )
+    tokenizer = build_tokenizer(QWEN, qwen3_chat_template)
+
+    class Scripted(_HarnessRolloutLoop):  # type: ignore[misc,no-any-unimported]
+        async def _generate_one_turn(self, prompt_ids: list[int]) -> tuple[list[int], list[float]]:
+            ids = tokenizer(said.pop(0), add_special_tokens=False)["input_ids"]
+            return ids, [0.0] * len(ids)
+
+    context = multiprocessing.get_context("spawn")
+    loop = Scripted(
+        model_name="scripted",
+        dataset=[],
+        reward_funcs=[],
+        processing_class=tokenizer,
+        eos_token_ids=[tokenizer.eos_token_id],
+        rollout_buffer=queue.Queue(),
+        model_version_value=context.Value("i", 0),
+        heartbeat_value=context.Value("d", 0.0),
+        failed_event=context.Event(),
+        exception_info_queue=queue.Queue(),
+        metrics_queue=queue.Queue(),
+        harness_session_factory=lambda: guide["ServedTask"](url),
+        harness_adapter=MCPHarnessAdapter(),
+    )
+    found = []
+    try:
+        for number, each in enumerate(wanted):
+            said = [written(turn.message) for turn in each.turns]
+            played = loop._loop.run_until_complete(loop._generate_one(None, {}, [], group_id=number % count))
+            found.append((played[0], played[-1]))
+    finally:
+        loop._session_pool.shutdown()
+        loop._tool_pool.shutdown()
+        loop._loop.close()
+    return found
+
+
+def written(message: Message) -> str:
+    """A turn as Qwen3 writes it."""
+    calls = [json.dumps({"name": each.name, "arguments": each.arguments}) for each in message.tool_calls]
+    return message.content + "".join(f"<tool_call>\n{each}\n</tool_call>" for each in calls) + "<|im_end|>"
