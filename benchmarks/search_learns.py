@@ -3,7 +3,8 @@
     python benchmarks/search_learns.py            # writes benchmarks/results/search_learns.md
 
 Each run is the whole command in a process of its own, warm start included. With ``--beside CHECKOUT`` each seed is also
-run with the code of another commit, in turns. The bars stand below; the script exits with 1 where a seed misses one.
+run with the code of another commit, in turns, and the page is results/search_beside.md. The bars stand below; the
+script exits with 1 where a seed misses one.
 """
 
 from __future__ import annotations
@@ -123,6 +124,6 @@ if __name__ == "__main__":
     options = argparse.ArgumentParser(add_help=False)
     options.add_argument("--beside", type=Path, help="a checkout of another commit, which is run in turns")
     other = options.parse_known_args()[0].beside
-    measure_seeds(
-        __file__, __doc__ or "", partial(run, other), partial(report, other), seeds=range(5), options=[options]
-    )
+    page = "search_beside" if other else ""
+    parts = partial(run, other), partial(report, other)
+    measure_seeds(__file__, __doc__ or "", *parts, seeds=range(5), options=[options], page=page)

@@ -93,14 +93,16 @@ def measure_seeds(
     report: Callable[[Sequence[R], str], str],
     seeds: Sequence[int] = SEEDS,
     options: Sequence[argparse.ArgumentParser] = (),
+    page: str = "",
 ) -> None:
-    """Run each seed, write ``results/NAME.md`` and end the program: with 1 where a seed misses a bar.
+    """Run each seed, write a page of results and end the program: with 1 where a seed misses a bar.
 
     Args:
         file: the benchmark's own, ``__file__``.
         report: makes the table, of the runs and the command that made them.
         seeds: those of the published table.
         options: the benchmark's own, which it reads itself.
+        page: the name of the page; none: the file's.
     """
     parser = argparse.ArgumentParser(
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter, parents=list(options)
@@ -114,7 +116,7 @@ def measure_seeds(
     name = Path(file).stem
     command = f"python benchmarks/{name}.py"
     text = report(runs, command if asked == list(seeds) else f"{command} --seeds {' '.join(map(str, asked))}")
-    publish(Path(file).with_name("results") / f"{name}.md", text)
+    publish(Path(file).with_name("results") / f"{page or name}.md", text)
     finish(held=all(one.held for one in runs))
 
 
