@@ -109,6 +109,7 @@ def measure_seeds(
     )
     parser.add_argument("--seeds", type=int, nargs="+", default=sized(list(seeds), [0]))
     parser.add_argument("--runs", type=Path, help="keep the runs in this folder; those that are there are not repeated")
+    parser.add_argument("--note", default="", help="the last sentence of the page, such as on the machine's other work")
     arguments = parser.parse_args()
     asked = arguments.seeds
     with tempfile.TemporaryDirectory() as scratch:
@@ -116,7 +117,10 @@ def measure_seeds(
     name = Path(file).stem
     command = f"python benchmarks/{name}.py"
     text = report(runs, command if asked == list(seeds) else f"{command} --seeds {' '.join(map(str, asked))}")
-    publish(Path(file).with_name("results") / f"{page or name}.md", text)
+    publish(
+        Path(file).with_name("results") / f"{page or name}.md",
+        f"{text}\n{arguments.note}\n" if arguments.note else text,
+    )
     finish(held=all(one.held for one in runs))
 
 
