@@ -73,14 +73,19 @@ def test_a_process_that_is_killed_is_named(cli: Cli, tiny_model: Path, tmp_path:
 def test_a_process_without_a_heartbeat_is_killed(
     cli: Cli, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processes, "SILENT_S", 3.0)
     run = tmp_path / "run"
-    stopping = threading.Thread(target=_stop_the_worker, args=(run / "metrics.jsonl",), daemon=True)
+
+    def stop() -> None:
+        _stop_the_worker(run / "metrics.jsonl")
+        monkeypatch.setattr(processes, "SILENT_S", 3.0)  # not before: a loaded machine is silent for longer
+
+    stopping = threading.Thread(target=stop, daemon=True)
     stopping.start()
     outcome = cli(*RUN, *STEP, "--model", tiny_model, "train.workers=2", "--steps", "100000", "--out", run)
     assert outcome.code == 1
     assert "rlfactory-worker-1 sent no heartbeat for 3 s, and was killed." in outcome.err
-    stopping.join()  # it has stopped the worker, or else the message above would be another one
+    stopping.join(10)
+    assert not stopping.is_alive()  # it has stopped the worker, so the message above is about that
     assert multiprocessing.active_children() == []
 
 
