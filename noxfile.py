@@ -47,6 +47,9 @@ IN_TWO = ("-n", "2", "--dist", "loadfile")  # processes, each with whole files o
 IN_FOUR = ("-n", "4", "--dist", "loadfile")  # for tests that often wait: for other processes, servers, the disk
 FULL = ("wheels", "minimums", "slow", "mcp", "agents", "environments", "browser", "verl", "benchmarks")
 
+# Threads of programs that run at once wait for each other: on two cores, four programs of two threads take many times
+# as long as of one.
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 MINIATURE = {"RLFACTORY_MINIATURE": "1"}  # of a benchmark
 # So that a model is warm-started once for several sessions. Whole runs in tests have a cache of their own otherwise.
 CACHE = {"RLFACTORY_CACHE": str(ENVIRONMENTS / "cache")}
@@ -113,7 +116,7 @@ def run_in(
     programs = environment / "bin"
     path = f"{programs}{os.pathsep}{env.get('PATH', os.environ['PATH'])}"
     # uv leaves compiling to the first import, so that has to be kept, also where the machine's settings say otherwise.
-    env = {**env, "PATH": path, "VIRTUAL_ENV": str(environment), "PYTHONDONTWRITEBYTECODE": ""}
+    env = {**ONE_THREAD, **env, "PATH": path, "VIRTUAL_ENV": str(environment), "PYTHONDONTWRITEBYTECODE": ""}
     return str(session.run(str(programs / program), *arguments, env=env, silent=silent))
 
 
@@ -430,6 +433,7 @@ def benchmarks(session: nox.Session) -> None:
         if not session.posargs or name in session.posargs:
             own[name][1](session)
     for name in session.posargs:  # alone on the machine, with an empty cache
-        run_in(session, runnable[name], "python", f"benchmarks/{name}.py")
+        all_cores = {"OMP_NUM_THREADS": str(os.cpu_count())}
+        run_in(session, runnable[name], "python", f"benchmarks/{name}.py", env=all_cores)
     if not session.posargs:
         in_two(session, [(place, ["python", f"benchmarks/{name}.py"]) for name, place in runnable.items()])

@@ -21,7 +21,7 @@ from rlfactory_core.engines.local.training.processes import worker_processes
 from rlfactory_core.engines.local.training.workers import Compute, Workers
 from rlfactory_core.errors import ConfigError, UsageError
 from rlfactory_core.reporting.folder import RunFolder
-from rlfactory_core.utils.cpu import usable_cores
+from rlfactory_core.utils.cpu import compute_threads, usable_cores
 
 T = TypeVar("T")
 
@@ -116,7 +116,7 @@ async def _run(
     run: EngineRun, workers: Workers, use: Callable[[LocalRun], Awaitable[T]], *, training: bool = False
 ) -> T:
     run.stop.task = asyncio.current_task()
-    threads = 1 if workers.size > 1 or run.config.model is None else usable_cores()
+    threads = 1 if workers.size > 1 or run.config.model is None else compute_threads()
     thread = ThreadPoolExecutor(1, "rlfactory-compute", initializer=torch.set_num_threads, initargs=(threads,))
     torch.set_num_threads(threads)
     try:

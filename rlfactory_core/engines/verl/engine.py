@@ -31,7 +31,7 @@ from rlfactory_core.plugins.loading import is_file
 from rlfactory_core.tasks.agents import has_agent
 from rlfactory_core.tasks.opening import task_parts
 from rlfactory_core.tasks.parts import TaskParts
-from rlfactory_core.utils.cpu import usable_cores
+from rlfactory_core.utils.cpu import compute_threads
 
 KV_CACHE_GIB = 1.0  # for each vLLM server on the CPU
 MOST_AGENT_WORKERS = 8
@@ -165,7 +165,7 @@ class VerlEngine:
         common = {"VERL_LOGGING_LEVEL": "WARN"}  # also avoids a logging bug of verl 0.9.1 in separate_async
         if config.device != "cpu":
             return common
-        return {**common, **cpu_environment(usable_cores(), KV_CACHE_GIB)}
+        return {**common, **cpu_environment(compute_threads(), KV_CACHE_GIB)}
 
 
 def _device(name: str) -> str:
