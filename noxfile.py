@@ -409,7 +409,8 @@ def author(session: nox.Session, place: Path, beside: tuple[Path, Sequence[str]]
     # need their folders' names then.
     pytest = ("python", "-m", "pytest", "-q", "--import-mode=importlib")
     run_in(session, place, *pytest, *IN_TWO, *mine.values(), env=CACHE)
-    runs = [(place, ["rlfactory", "run", "--plugin", name, "--steps", "3"]) for name in mine.values()]
+    short = ("--steps", "3", "eval.limit=16", "eval.sampled=false")
+    runs = [(place, ["rlfactory", "run", "--plugin", name, *short]) for name in mine.values()]
     in_two(session, [beside, *runs])
     made(session, place, "mcp==1.30.*")  # the other end of our range
     run_in(session, place, *pytest, mine["mcp-task"], env=CACHE)
