@@ -17,19 +17,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 
 from rlfactory_core.chat.parsers.json_calls import Value
 from rlfactory_core.chat.parsers.literals import Literals, read_literal
-from rlfactory_core.chat.parsers.turn import (
-    MAX_CALLS,
-    CallObject,
-    MalformedError,
-    Parser,
-    Turn,
-    between,
-    is_name,
-    skip_space,
-)
+from rlfactory_core.chat.parsers.turn import CallObject, MalformedError, Parser, Turn, between, is_name, read_block
 from rlfactory_core.chat.template import TemplateFormat
 from rlfactory_core.types import Message
 
@@ -52,23 +44,17 @@ _LITERALS = Literals(
 )
 
 
-def _read(turn: Turn, start: int) -> int:
-    position = skip_space(turn.text, start)
-    calls: list[CallObject] = []
-    while not calls or not turn.text.startswith(_CLOSE, position):
-        if turn.num_read + len(calls) >= MAX_CALLS:
-            raise MalformedError(f"a turn holds at most {MAX_CALLS} calls", position)
-        head = _HEAD.match(turn.text, position)
-        if head is None or not is_name(head[1]):
-            raise MalformedError("text follows the call" if calls else f"no call:NAME{{ follows {_OPEN}", position)
-        found = read_literal(turn.text, head.end(), _LITERALS, head[1])
-        calls.append(CallObject(head[1], turn.text[found.start : found.end], found.value, found.end))
-        position = skip_space(turn.text, found.end)
-    return turn.add(*calls, end=position, close=_CLOSE)
+def _read(turn: Turn, start: int) -> CallObject:
+    head = _HEAD.match(turn.text, start)
+    if head is None or not is_name(head[1]):
+        raise MalformedError("no call:NAME{ begins", start)
+    found = read_literal(turn.text, head.end(), _LITERALS, head[1])
+    return CallObject(head[1], turn.text[found.start : found.end], found.value, found.end)
 
 
+_FORM = 'call:NAME{KEY:VALUE,…} with strings as <|"|>TEXT<|"|>'
 parse_gemma4 = Parser(
-    (between(_OPEN, _CLOSE, _read, 'call:NAME{KEY:VALUE,…} with strings as <|"|>TEXT<|"|>'),),
+    (between(_OPEN, _CLOSE, partial(read_block, close=_CLOSE, read=_read), _FORM),),
     thinking=(_THINK.strip(), _UNTHINK),
 )
 

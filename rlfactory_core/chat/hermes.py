@@ -23,7 +23,7 @@ from rlfactory_core.chat.llama3 import read_function_json
 from rlfactory_core.chat.parsers.hermes import HERMES, read_tagged_json
 from rlfactory_core.chat.parsers.json_calls import read_arguments
 from rlfactory_core.chat.parsers.qwen3_coder import FUNCTION, RESUME_FUNCTION, read_function, read_tagged_function
-from rlfactory_core.chat.parsers.turn import MalformedError, Parser, Syntax, Turn, is_name, skip_space
+from rlfactory_core.chat.parsers.turn import MalformedError, Parser, Syntax, Turn, between, is_name, skip_space
 from rlfactory_core.chat.rendering import Entry
 from rlfactory_core.chat.template import TemplateFormat
 from rlfactory_core.errors import ChatFormatError
@@ -59,9 +59,7 @@ def _read_bracket(turn: Turn, start: int) -> int:
 
 _TAGGED = replace(HERMES, read=_read_tagged)
 _FUNCTION = Syntax(FUNCTION, _read_function, HERMES.form, RESUME_FUNCTION, close="</function>")
-_BRACKET = Syntax(
-    _CALLING, _read_bracket, HERMES.form, re.compile(rf"{re.escape(_CALLING)}|{CALL_OPEN}|(?P<close>\)\])"), close=_END
-)
+_BRACKET = replace(between(_CALLING, _END, _read_bracket, "", also=(CALL_OPEN,)), form=HERMES.form)
 parse_fallback = Parser((_TAGGED, _FUNCTION, _BRACKET))
 
 

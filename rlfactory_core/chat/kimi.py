@@ -71,6 +71,9 @@ class KimiFormat(TemplateFormat):
         written = (f"{_OPEN}{_own_id(call.id, call.name)}{_ARGUMENTS}{call.arguments_text}{_CLOSE}" for call in calls)
         return f"{_SECTION}{''.join(written)}{_SECTION_END}"
 
+    def written(self, message: Message) -> str:
+        return re.sub("^<think></think>", lambda _: f"<think>{message.reasoning}</think>", super().written(message))
+
     def keeps(self, messages: Sequence[Message]) -> bool:
         return not any(message.reasoning for message in messages)
 

@@ -40,8 +40,7 @@ _HEAD = re.compile(r"\s*([^\s\[{]*)\s*(?:\[CALL_ID\][^\[{]*)?(?:\[ARGS\])?\s*")
 def _read(turn: Turn, start: int) -> int:
     begin = skip_space(turn.text, start)
     if turn.text.startswith("[", begin) and not turn.text.startswith("[ARGS]", begin):
-        found = read_call_list(turn, begin)
-        return turn.add(*found.calls, end=found.end)
+        return read_call_list(turn, begin)
     head = _HEAD.match(turn.text, start)
     name = head.group(1) if head else ""
     if head is None or not is_name(name):

@@ -4,8 +4,14 @@
 - `DsmlFormat` is DeepSeek-V3.2 and V4, whose tags hold the mark ``｜DSML｜``. DeepSeek publishes code and no template;
   the templates that llama.cpp wrote for it drop thinking before the last user message. That of V3.2 writes an empty
   block before a turn without thinking, and only its closing tag in past turns.
-- `SeedOssFormat` is Seed-OSS, with Qwen3-Coder's functions between ``<seed:tool_call>`` tags. Its template keeps
-  thinking. It writes lists and objects in past calls as Python, which is read back as text.
+- `SeedOssFormat` is Seed-OSS, with Qwen3-Coder's functions between ``<seed:tool_call>`` tags, but without line breaks
+  around values. Its template keeps thinking. It writes lists and objects in past calls as Python, which is read back as
+  text.
+
+MiniMax's and DeepSeek's calls are blocks of ``<invoke name="NAME"><parameter name="KEY">VALUE</parameter>…</invoke>``.
+A block that is not closed holds no calls and is one error. A value ends at the first end tag and is taken as it is.
+DeepSeek's tags say whether a value is a string, else it is JSON; other values have the types of the offered tool's
+schema (`typed`).
 """
 # ruff: noqa: RUF001, RUF002 - the bars in DeepSeek's tokens look like others
 
@@ -13,21 +19,71 @@ from __future__ import annotations
 
 import re
 from functools import partial
+from typing import Any
 
-from rlfactory_core.chat.parsers.invoke import invoke_syntax
-from rlfactory_core.chat.parsers.qwen3_coder import BODY, read_tagged_function
-from rlfactory_core.chat.parsers.turn import Parser, between
+from rlfactory_core.chat.parsers.json_calls import read_value, typed
+from rlfactory_core.chat.parsers.qwen3_coder import BODY, VERBATIM, read_tagged_function
+from rlfactory_core.chat.parsers.tagged import Arguments
+from rlfactory_core.chat.parsers.turn import (
+    CallObject,
+    MalformedError,
+    Parser,
+    Syntax,
+    Text,
+    Turn,
+    between,
+    is_name,
+    read_block,
+    skip_space,
+)
 from rlfactory_core.chat.template import TemplateFormat
+from rlfactory_core.types import ToolSpec
 
 _MARK = "｜DSML｜"
 _SEED_OPEN, _SEED_CLOSE = "<seed:tool_call>", "</seed:tool_call>"
 
-_SEED = between(_SEED_OPEN, _SEED_CLOSE, partial(read_tagged_function, opener=_SEED_OPEN, close=_SEED_CLOSE), BODY)
 
-parse_minimax = Parser((invoke_syntax("<minimax:tool_call>", "</minimax:tool_call>"),))
+def _invoke_syntax(opener: str, close: str, mark: str = "") -> Syntax:
+    """The syntax of a block between ``opener`` and ``close``; ``mark`` stands within each tag, before its name."""
+    string = ' string="true|false"' if mark else ""
+    parameter = f'<{mark}parameter name="KEY"{string}>VALUE</{mark}parameter>'
+    arguments = Arguments(
+        re.compile(rf'<{mark}parameter name="([^"<>\n]*)"(?: string="(true|false)")?>'),
+        re.compile(rf"(?P<close></{mark}parameter>\s*)|<{mark}parameter |<{mark}invoke |</{mark}invoke>"),
+        f"</{mark}invoke>",
+        "a parameter",
+        _value,
+    )
+    head = re.compile(rf'<{mark}invoke name="([^"<>\n]*)">\s*')
+    body = f'<{mark}invoke name="NAME">{parameter}…</{mark}invoke>'
+    read = partial(read_block, close=close, read=partial(_read_invoke, head, arguments))
+    return between(opener, close, read, body)
+
+
+def _read_invoke(head: re.Pattern[str], arguments: Arguments, turn: Turn, start: int) -> CallObject:
+    begin = head.match(turn.text, start)
+    if begin is None or not is_name(begin[1]):
+        raise MalformedError("no call with a name begins", start)
+    return arguments.read(turn, begin.end(), begin[1])
+
+
+def _value(text: str, head: re.Match[str], tool: ToolSpec | None) -> Any:
+    if head[2] is None:
+        return typed(text, tool, head[1])
+    if head[2] == "true":
+        return text
+    found = read_value(Text(text), 0)
+    if skip_space(text, found.end) != len(text):
+        raise MalformedError("text follows the JSON", found.end)
+    return found.value
+
+
+_read_seed = partial(read_tagged_function, opener=_SEED_OPEN, close=_SEED_CLOSE, arguments=VERBATIM)
+parse_minimax = Parser((_invoke_syntax("<minimax:tool_call>", "</minimax:tool_call>"),))
 parse_dsml = Parser(  # both versions' blocks
-    tuple(invoke_syntax(f"<{_MARK}{tag}>", f"</{_MARK}{tag}>", _MARK) for tag in ("function_calls", "tool_calls"))
+    tuple(_invoke_syntax(f"<{_MARK}{tag}>", f"</{_MARK}{tag}>", _MARK) for tag in ("function_calls", "tool_calls"))
 )
+_SEED = between(_SEED_OPEN, _SEED_CLOSE, _read_seed, BODY)
 parse_seed_oss = Parser((_SEED,), thinking=("<seed:think>", "</seed:think>"))
 
 

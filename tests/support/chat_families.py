@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from chat_templates import HERMES, MISTRAL_V3, PHI4_MINI_TEMPLATE, PLAIN_CHATML
+from chat_templates import HERMES, KIMI_THINKING, MISTRAL_V3, PHI4_MINI_TEMPLATE, PLAIN_CHATML
 from chat_tokenizers import (
     DEEPSEEK,
     DEEPSEEK_V32,
@@ -42,6 +42,7 @@ KIT_TEMPLATES = {f"own_{family}": chat_template(family) for family in families()
 OWN_TEMPLATES = {
     **KIT_TEMPLATES,
     "hermes_3": HERMES,
+    "kimi_thinking": KIMI_THINKING,
     "llama4_processor": llama4_template(),
     "mistral_v3": MISTRAL_V3,
     "phi4_mini": PHI4_MINI_TEMPLATE,
@@ -99,7 +100,7 @@ FAMILIES = (
     Family("minimax-m2", MINIMAX, ("own_minimax-m2",)),
     Family("deepseek-v3.2", DEEPSEEK_V32, ("own_deepseek-v3.2",)),
     Family("seed-oss", SEED, ("own_seed-oss",)),
-    Family("kimi-k2", KIMI, ("own_kimi-k2",)),
+    Family("kimi-k2", KIMI, ("own_kimi-k2", "kimi_thinking")),
     Family(
         "lfm2",
         LFM2,

@@ -3,6 +3,7 @@
 `MISTRAL_V3` has the layout of Mistral-7B-Instruct-v0.3: calls as one JSON list with ids, tools before the last user
 message, the system message within it, results as text between JSON. (mistral-common brings Mistral's own; this needs no
 package.) `HERMES` has that of Hermes 2 Pro and 3 (arguments before the name, results as JSON in turns of their own).
+`KIMI_THINKING` has that of Kimi-K2-Thinking, which empties the thinking blocks of turns up to the last answer.
 `PHI4_MINI_TEMPLATE` has that of Phi-4-mini-instruct, which shows tools only within a system message and ends a whole
 conversation with the end-of-text token. `PLAIN_CHATML` knows no system message, tools, calls or results, and wants the
 roles to alternate.
@@ -92,4 +93,35 @@ PHI4_MINI_TEMPLATE = """\
     {{- '<|end|>' -}}
 {%- endfor -%}
 {{- '<|assistant|>' if add_generation_prompt else eos_token -}}
+"""
+KIMI_THINKING = """\
+{%- set ns = namespace(last=-1) -%}
+{%- for message in messages -%}
+    {%- if message.role == 'assistant' and not message.tool_calls -%}{%- set ns.last = loop.index0 -%}{%- endif -%}
+{%- endfor -%}
+{{- '<|im_system|>tool_declare<|im_middle|>' + (tools | tojson) + '<|im_end|>' if tools else '' -}}
+{%- if messages[0].role != 'system' -%}
+    {{- '<|im_system|>system<|im_middle|>You are Kimi, an AI assistant created by Moonshot AI.<|im_end|>' -}}
+{%- endif -%}
+{%- for message in messages -%}
+    {%- set kind = message.role if message.role in ['user', 'assistant'] else 'system' -%}
+    {{- '<|im_' + kind + '|>' + (message.name or message.role) + '<|im_middle|>' -}}
+    {%- if message.role == 'assistant' -%}
+        {{- '<think>' + (message.reasoning_content or '' if loop.index0 > ns.last else '') + '</think>' -}}
+    {%- elif message.role == 'tool' -%}
+        {{- '## Return of ' + message.tool_call_id + '\\n' -}}
+    {%- endif -%}
+    {{- message.content -}}
+    {%- if message.tool_calls -%}
+        {{- '<|tool_calls_section_begin|>' -}}
+        {%- for call in message.tool_calls -%}
+            {%- set arguments = call.function.arguments -%}
+            {{- '<|tool_call_begin|>' + call.id + '<|tool_call_argument_begin|>' -}}
+            {{- (arguments if arguments is string else arguments | tojson) + '<|tool_call_end|>' -}}
+        {%- endfor -%}
+        {{- '<|tool_calls_section_end|>' -}}
+    {%- endif -%}
+    {{- '<|im_end|>' -}}
+{%- endfor -%}
+{{- '<|im_assistant|>assistant<|im_middle|>' if add_generation_prompt else '' -}}
 """

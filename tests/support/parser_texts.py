@@ -14,12 +14,11 @@ from rlfactory_core.chat.glm import parse_glm
 from rlfactory_core.chat.gpt_oss import parse_harmony
 from rlfactory_core.chat.hermes import parse_fallback
 from rlfactory_core.chat.kimi import parse_kimi
+from rlfactory_core.chat.lists import parse_lfm2, parse_pythonic, parse_xlam
 from rlfactory_core.chat.llama3 import parse_llama3, parse_llama4
 from rlfactory_core.chat.mistral import parse_mistral
 from rlfactory_core.chat.parsers.hermes import parse_hermes
-from rlfactory_core.chat.parsers.pythonic import parse_lfm2, parse_pythonic
 from rlfactory_core.chat.parsers.qwen3_coder import parse_qwen3_coder
-from rlfactory_core.chat.xlam import parse_xlam
 from rlfactory_core.chat.xml_calls import parse_dsml, parse_minimax, parse_seed_oss
 from rlfactory_core.types import Message, ToolSpec
 

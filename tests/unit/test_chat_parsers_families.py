@@ -15,11 +15,11 @@ from rlfactory_core.chat.glm import parse_glm
 from rlfactory_core.chat.gpt_oss import parse_harmony
 from rlfactory_core.chat.hermes import parse_fallback
 from rlfactory_core.chat.kimi import parse_kimi
+from rlfactory_core.chat.lists import parse_lfm2, parse_pythonic
 from rlfactory_core.chat.llama3 import parse_llama3
 from rlfactory_core.chat.mistral import parse_mistral
 from rlfactory_core.chat.parsers.json_calls import typed
 from rlfactory_core.chat.parsers.literals import python_text
-from rlfactory_core.chat.parsers.pythonic import parse_lfm2, parse_pythonic
 from rlfactory_core.chat.parsers.qwen3_coder import parse_qwen3_coder
 from rlfactory_core.chat.xml_calls import parse_dsml, parse_minimax, parse_seed_oss
 from rlfactory_core.types import Message

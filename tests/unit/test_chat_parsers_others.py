@@ -1,18 +1,21 @@
 """Cases of other projects' parser tests, shortened, and where our parsers differ from theirs on purpose.
 
-The sources: vLLM 0.33.0 (``tests/tool_parsers``, ``tests/parser/engine``), llama.cpp (``tests/test-chat.cpp``).
+The sources: vLLM 0.33.0 (``tests/tool_parsers``, ``tests/parser/engine``), llama.cpp (``tests/test-chat.cpp``), and for
+DeepSeek's second form what SGLang 0.5.23's parser documents.
 """
+# ruff: noqa: RUF001 - the bars in DeepSeek's tokens look like others
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from parser_texts import found
+from parser_texts import found, tool
 
 from rlfactory_core.chat.gemma4 import parse_gemma4
+from rlfactory_core.chat.lists import parse_xlam
 from rlfactory_core.chat.llama3 import parse_llama4
-from rlfactory_core.chat.xlam import parse_xlam
+from rlfactory_core.chat.xml_calls import parse_dsml, parse_minimax, parse_seed_oss
 
 LONDON = '<|tool_call>call:get_time{city:<|"|>London<|"|>}<tool_call|>'
 THOUGHT = "<|channel>thought\nI'm\nthinking<channel|>"
@@ -85,3 +88,132 @@ def test_xlam(text: str, calls: list[tuple[str, Any]], content: str) -> None:
 def test_llama4(text: str, calls: list[tuple[str, Any]], content: str) -> None:
     message = parse_llama4(text)
     assert (found(message), message.content) == (calls, content)
+
+
+def minimax(*parameters: tuple[str, str], name: str = "f") -> str:
+    """A call as the template writes it, line breaks left out."""
+    body = "".join(f'<parameter name="{key}">{value}</parameter>' for key, value in parameters)
+    return f'<minimax:tool_call><invoke name="{name}">{body}</invoke></minimax:tool_call>'
+
+
+TYPED = tool(
+    days={"type": "integer"},
+    hourly={"type": "boolean"},
+    nickname={"anyOf": [{"type": "string"}, {"type": "null"}]},
+    theme={"type": "string", "enum": ["dark", "none"]},
+    text={"type": "string"},
+    wait={"anyOf": [{"type": "object"}, {"type": "null"}]},
+    patches={"oneOf": [{"type": "array"}, {"type": "null"}]},
+)
+TWO = minimax(("text", "a")).replace("</invoke>", '</invoke><invoke name="g"></invoke>')
+
+
+@pytest.mark.parametrize(
+    ("text", "calls", "content", "reasoning"),
+    [
+        # llama.cpp: the prompt opened the thinking block
+        ("I'm\nthinking\n</think>\n\nHello, world!", [], "Hello, world!", "I'm\nthinking"),
+        (f"Let's call:\n</think>\n\n{minimax(name='empty_args')}", [("empty_args", {})], "", "Let's call:"),
+        # vLLM
+        ("</think>No tools.", [], "No tools.", ""),
+        (minimax(("text", "Seattle")), [("f", {"text": "Seattle"})], "", ""),
+        (TWO, [("f", {"text": "a"}), ("g", {})], "", ""),
+        (minimax(("days", "5"), ("hourly", "true")), [("f", {"days": 5, "hourly": True})], "", ""),
+        (minimax(("nickname", "Alice")), [("f", {"nickname": "Alice"})], "", ""),
+        (minimax(("nickname", "null")), [("f", {"nickname": None})], "", ""),
+        (minimax(("theme", "none"), ("text", "nil")), [("f", {"theme": "none", "text": "nil"})], "", ""),
+        (minimax(("text", " hi ")), [("f", {"text": " hi "})], "", ""),
+        (
+            minimax(("text", "    def f():\n        return 1\n")),
+            [("f", {"text": "    def f():\n        return 1\n"})],
+            "",
+            "",
+        ),
+        # Difference from vLLM: the tool manager answers a call of an unknown tool.
+        (minimax(("prompt", "a cat"), name="img_gen"), [("img_gen", {"prompt": "a cat"})], "", ""),
+    ],
+)
+def test_minimax(text: str, calls: list[tuple[str, Any]], content: str, reasoning: str) -> None:
+    message = parse_minimax(text, [TYPED])
+    assert (found(message), message.content, message.reasoning) == (calls, content, reasoning)
+
+
+def dsml(*parameters: tuple[str, bool, str], name: str = "f") -> str:
+    """A call with parameters: key, whether the value is a string, value."""
+    body = "".join(
+        f'<｜DSML｜parameter name="{key}" string="{str(string).lower()}">{value}</｜DSML｜parameter>\n'
+        for key, string, value in parameters
+    )
+    call = f'<｜DSML｜invoke name="{name}">\n{body}</｜DSML｜invoke>'
+    return f"<｜DSML｜function_calls>\n{call}\n</｜DSML｜function_calls>"
+
+
+MIXED = dsml(("ref", False, "42"), ("name", True, "foo bar"))
+
+
+@pytest.mark.parametrize("block", ["function_calls", "tool_calls"])
+@pytest.mark.parametrize(
+    ("text", "calls", "content", "reasoning"),
+    [
+        # llama.cpp: the prompt opened the thinking block
+        ("I'm\nthinking</think>Hello, world!", [], "Hello, world!", "I'm\nthinking"),
+        (f"Look.</think>\n\n{MIXED}", [("f", {"ref": 42, "name": "foo bar"})], "", "Look."),
+        (f"Think.</think>So.\n\n{dsml(('a', False, '-14'))}", [("f", {"a": -14})], "So.", "Think."),
+        (dsml(("a", False, "3.14"), ("b", False, "true")), [("f", {"a": 3.14, "b": True})], "", ""),
+        (dsml(("todos", False, '["buy milk","walk dog"]')), [("f", {"todos": ["buy milk", "walk dog"]})], "", ""),
+        (dsml(("config", False, '{"theme":"dark"}')), [("f", {"config": {"theme": "dark"}})], "", ""),
+        # vLLM
+        (dsml(name="get_time"), [("get_time", {})], "", ""),
+        (f"Sure! {dsml(('text', True, 'NYC'))}", [("f", {"text": "NYC"})], "Sure!", ""),
+        (dsml(("wait", False, '{"minutes":2}')), [("f", {"wait": {"minutes": 2}})], "", ""),
+        (dsml(("patches", False, "[{}]")), [("f", {"patches": [{}]})], "", ""),
+        (dsml(("a", True, "[1]"), ("b", False, "null")), [("f", {"a": "[1]", "b": None})], "", ""),
+        (dsml(("a", False, '{"k":"北京"}')), [("f", {"a": {"k": "北京"}})], "", ""),
+        (dsml(("a", True, "x")).replace(' string="true"', ""), [("f", {"a": "x"})], "", ""),
+        # Differences from vLLM: what the tag says counts, and not the schema; what is no JSON is an error; nothing is
+        # unwrapped or closed for the model.
+        (dsml(("days", True, "42")), [("f", {"days": "42"})], "", ""),
+        (dsml(("a", False, "not json")), [("f", None)], "", ""),
+        (dsml(("arguments", False, '{"text":"NYC"}')), [("f", {"arguments": {"text": "NYC"}})], "", ""),
+        (MIXED.replace("</｜DSML｜parameter>\n<", "<"), [("f", None)], "", ""),
+        (MIXED.replace("</｜DSML｜invoke>", ""), [("f", None)], "", ""),
+        # Difference from SGLang: arguments as one JSON object are an error.
+        (dsml().replace('">\n', '">\n{"text": "NYC"}'), [("f", None)], "", ""),
+    ],
+)
+def test_dsml(block: str, text: str, calls: list[tuple[str, Any]], content: str, reasoning: str) -> None:
+    message = parse_dsml(text.replace("function_calls", block), [TYPED])
+    assert (found(message), message.content, message.reasoning) == (calls, content, reasoning)
+
+
+def seed(*parameters: tuple[str, str], name: str = "f") -> str:
+    body = "".join(f"<parameter={key}>{value}</parameter>\n" for key, value in parameters)
+    return f"<seed:tool_call>\n<function={name}>\n{body}</function>\n</seed:tool_call>"
+
+
+PLAN = "<seed:think>I'm thinking.</seed:think>"
+OLD, NEW = 'def foo(arg = "14"):\n    return arg + "bar"\n', 'def foo(arg = "15"):\n    pass\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "calls", "content", "reasoning"),
+    [
+        # llama.cpp
+        (f"{PLAN}\nHello, world!", [], "Hello, world!", "I'm thinking."),
+        (seed(("a", "1")), [("f", {"a": 1})], "", ""),
+        (f"{seed(('a', '1'))}\n{seed(('a', '1'), ('b', '2'))}", [("f", {"a": 1}), ("f", {"a": 1, "b": 2})], "", ""),
+        (seed(("todos", '[{"item": "x", "done": false}]')), [("f", {"todos": [{"item": "x", "done": False}]})], "", ""),
+        (seed(("old", OLD), ("new", NEW)), [("f", {"old": OLD, "new": NEW})], "", ""),
+        # vLLM
+        (f"{PLAN}{seed(('path', '/tmp/x'), name='read')}", [("read", {"path": "/tmp/x"})], "", "I'm thinking."),
+        (
+            f"<seed:tool_call>\n<function=broken</function>\n</seed:tool_call>{seed(('city', 'Tokyo'))}",
+            [("", None), ("f", {"city": "Tokyo"})],
+            "",
+            "",
+        ),
+    ],
+)
+def test_seed_oss(text: str, calls: list[tuple[str, Any]], content: str, reasoning: str) -> None:
+    message = parse_seed_oss(text)
+    assert (found(message), message.content, message.reasoning) == (calls, content, reasoning)

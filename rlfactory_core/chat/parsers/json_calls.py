@@ -32,14 +32,6 @@ class Value:
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class CallList:
-    """Calls that stand in one list or block; ``end`` is where it ends in the text."""
-
-    calls: tuple[CallObject, ...]
-    end: int
-
-
 def read_value(text: str, start: int, name: str = "") -> Value:
     """The JSON value at ``start``, after white space.
 
@@ -100,14 +92,17 @@ def read_call_object(text: str, start: int, arguments_keys: tuple[str, ...] = ("
     return CallObject(name, text[written.start : written.end], written.value, end)
 
 
-def read_call_list(turn: Turn, begin: int, read: Callable[[str, int], CallObject] = read_call_object) -> CallList:
-    """The calls of the list whose ``[`` is at ``begin``; they are not yet the turn's.
+def read_call_list(
+    turn: Turn, begin: int, read: Callable[[str, int], CallObject] = read_call_object, close: str = ""
+) -> int:
+    """Read the calls of the list whose ``[`` is at ``begin`` and add them; returns where reading goes on.
 
     Args:
         read: reads one call.
+        close: has to follow the list.
 
     Raises:
-        MalformedError: the list is not closed, or has more calls than a turn may hold.
+        MalformedError: the list is not closed, or has more calls than a turn may hold; then no call is added.
     """
     found: list[CallObject] = []
     position = begin + 1
@@ -116,7 +111,7 @@ def read_call_list(turn: Turn, begin: int, read: Callable[[str, int], CallObject
         found.append(call)
         position = skip_space(turn.text, call.end)
         if turn.text.startswith("]", position):
-            return CallList(tuple(found), position + 1)
+            return turn.add(*found, end=position + 1, close=close, what="list")
         if not turn.text.startswith(",", position):
             raise MalformedError("the list of calls is not right (expecting ',' or ']')", position, call.name)
         position += 1

@@ -10,6 +10,7 @@ outside of ``<tool_call>``; other parsers disagree here.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 from rlfactory_core.chat.parsers.json_calls import typed
@@ -33,15 +34,17 @@ _NAME = re.compile(r"([^<>\n]*)>\s*")
 BODY = f"{FUNCTION}NAME><parameter=KEY>VALUE</parameter>…{_END}"
 
 
-def read_tagged_function(turn: Turn, start: int, opener: str = CALL_OPEN, close: str = CALL_CLOSE) -> int:
+def read_tagged_function(
+    turn: Turn, start: int, opener: str = CALL_OPEN, close: str = CALL_CLOSE, arguments: Arguments | None = None
+) -> int:
     """Read the call between ``opener``, behind which ``start`` is, and ``close``."""
     begin = skip_space(turn.text, start)
     if not turn.text.startswith(FUNCTION, begin):
         raise MalformedError(f"{FUNCTION}NAME> does not follow {opener}", start)
-    return turn.add(read_function(turn, begin + len(FUNCTION)), close=close, what="function")
+    return turn.add(read_function(turn, begin + len(FUNCTION), arguments), close=close, what="function")
 
 
-def read_function(turn: Turn, start: int) -> CallObject:
+def read_function(turn: Turn, start: int, arguments: Arguments | None = None) -> CallObject:
     """Read a function, from after its ``<function=``.
 
     Raises:
@@ -50,20 +53,20 @@ def read_function(turn: Turn, start: int) -> CallObject:
     head = _NAME.match(turn.text, start)
     if head is None or not is_name(head[1]):
         raise MalformedError(f"no name follows {FUNCTION}", start)
-    return _ARGUMENTS.read(turn, head.end(), head[1])
+    return (arguments or _ARGUMENTS).read(turn, head.end(), head[1])
 
 
 def _value(text: str, head: re.Match[str], tool: ToolSpec | None) -> Any:
     return typed(text[text.startswith("\n") : len(text) - (len(text) > 1 and text.endswith("\n"))], tool, head[1])
 
 
-_ARGUMENTS = Arguments(
+VERBATIM = Arguments(
     re.compile(r"<parameter=([^<>\n]*)>"),
     re.compile(r"(?P<close></parameter>\s*)|<parameter=|</function>"),
     _END,
     "<parameter=KEY>",
-    _value,
-)
+)  # line breaks next to a value's tags belong to it
+_ARGUMENTS = replace(VERBATIM, value=_value)
 
 
 def _refuse_bare(turn: Turn, start: int) -> int:

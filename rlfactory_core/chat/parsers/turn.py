@@ -158,19 +158,33 @@ class Parser:
 
     syntaxes: tuple[Syntax, ...]
     thinking: tuple[str, str] = ("<think>", "</think>")
-    markup: tuple[str, ...] = ()
+    markup: Sequence[str] = ()
     at_start: Callable[[Turn, int], int] = lambda turn, position: position
 
     def __call__(self, text: str, tools: Sequence[ToolSpec] = (), *, thinking_open: bool = False) -> Message:
-        return read_turn(
-            text,
-            tools,
-            *self.syntaxes,
-            thinking=self.thinking,
-            thinking_open=thinking_open,
-            markup=self.markup,
-            at_start=self.at_start,
-        )
+        turn = Turn(Text(text), {tool.name: tool for tool in tools})
+        by_opener = {syntax.opener: syntax for syntax in self.syntaxes}
+        think, unthink = self.thinking
+        tags = re.compile("|".join(re.escape(tag) for tag in (*self.thinking, *by_opener, *self.markup)))
+        close = re.compile(re.escape(unthink))  # not str.find: that takes 25 times as long for 10 times the text
+        position = self.at_start(turn, turn.think(0, close) if thinking_open else 0)
+        for _ in range(MAX_TAGS):
+            match = tags.search(turn.text, position)
+            if match is None:
+                break
+            tag, before, position = match.group(), turn.text[position : match.start()], match.end()
+            if tag == unthink:
+                turn.unthink(before)
+                position = self.at_start(turn, position)
+                continue
+            turn.say(before)
+            if tag == think:
+                position = turn.think(position, close)
+                position = position if turn.started else self.at_start(turn, position)
+            elif tag in by_opener:
+                position = read_or_refuse(turn, by_opener[tag], position)
+        turn.say(turn.text[position:])
+        return turn.message()
 
 
 def read_turn(
@@ -193,29 +207,7 @@ def read_turn(
         markup: literal texts around calls that are ignored.
         at_start: reads calls that count only if nothing but thinking comes before them.
     """
-    turn = Turn(Text(text), {tool.name: tool for tool in tools})
-    by_opener = {syntax.opener: syntax for syntax in syntaxes}
-    think, unthink = thinking
-    tags = re.compile("|".join(re.escape(tag) for tag in (*thinking, *by_opener, *markup)))
-    close = re.compile(re.escape(unthink))  # not str.find: that takes 25 times as long for 10 times the text
-    position = at_start(turn, turn.think(0, close) if thinking_open else 0)
-    for _ in range(MAX_TAGS):
-        match = tags.search(turn.text, position)
-        if match is None:
-            break
-        tag, before, position = match.group(), turn.text[position : match.start()], match.end()
-        if tag == unthink:
-            turn.unthink(before)
-            position = at_start(turn, position)
-            continue
-        turn.say(before)
-        if tag == think:
-            position = turn.think(position, close)
-            position = position if turn.started else at_start(turn, position)
-        elif tag in by_opener:
-            position = read_or_refuse(turn, by_opener[tag], position)
-    turn.say(turn.text[position:])
-    return turn.message()
+    return Parser(syntaxes, thinking, markup, at_start)(text, tools, thinking_open=thinking_open)
 
 
 def with_own_ids(message: Message, text: str, find: Callable[[int, int], re.Match[str] | None]) -> Message:
@@ -249,6 +241,25 @@ def read_or_refuse(turn: Turn, syntax: Syntax, start: int) -> int:
         reason = error.reason if closed or not syntax.close else f"the call is not closed by {syntax.close}"
         turn.refuse(turn.text[start:stop], reason, syntax.form, error.name)
         return tag.end() if tag and closed else stop
+
+
+def read_block(turn: Turn, start: int, close: str, read: Callable[[Turn, int], CallObject]) -> int:
+    """Read one or more calls up to ``close`` and add them; returns where the block ends.
+
+    Args:
+        read: reads one call.
+
+    Raises:
+        MalformedError: a call is malformed, or there are more than a turn may hold; then no call is added.
+    """
+    found: list[CallObject] = []
+    position = skip_space(turn.text, start)
+    while not (found and turn.text.startswith(close, position)):
+        if turn.num_read + len(found) >= MAX_CALLS:
+            raise MalformedError(f"a turn holds at most {MAX_CALLS} calls", position)
+        found.append(read(turn, position))
+        position = skip_space(turn.text, found[-1].end)
+    return turn.add(*found, end=position, close=close)
 
 
 def behind(turn: Turn, close: str, end: int, name: str, what: str = "JSON object") -> int:
