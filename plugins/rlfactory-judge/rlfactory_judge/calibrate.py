@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
@@ -14,7 +13,7 @@ import click
 
 from rlfactory_core.cli.output import echo, echo_json
 from rlfactory_core.config.loading import merge, parse_override
-from rlfactory_core.errors import ConfigError, DataError, RunStopped, UsageError
+from rlfactory_core.errors import ConfigError, RunStopped, UsageError
 from rlfactory_judge.commands import ENDPOINTS, MODEL, URL
 from rlfactory_judge.options import Mode
 
@@ -42,7 +41,6 @@ _BELOW = 1  # exit code for a kappa below --min-kappa, and where nothing was jud
 @click.option(
     "--min-kappa", type=click.FloatRange(-1.0, 1.0), metavar="X", help="Exit with 1 if kappa's interval begins below X."
 )
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Save the figures as JSON.")
 @click.option("--json", "as_json", is_flag=True, help="The figures as JSON on standard output.")
 @click.argument("rest", nargs=-1, metavar="[KEY=VALUE]...")
 def calibrate(
@@ -51,7 +49,6 @@ def calibrate(
     injections: int | None,
     limit: int | None,
     min_kappa: float | None,
-    out: Path | None,
     as_json: bool,
     rest: tuple[str, ...],
     **given: Any,
@@ -73,7 +70,6 @@ def calibrate(
     options = _options(given, rest)
     if labels is None:
         raise UsageError(f"There is nothing to measure the judge on: give --labels FILE.jsonl.\n{FORMAT}")
-    _check_out(out)
     rows = read_labels(labels, low=options.low, high=options.high).first(limit or 0)
     options = options.model_copy(update={"cache": "off"})  # the model that answers now is measured
     service, whole = JudgeService(options), True
@@ -96,8 +92,6 @@ def calibrate(
             raise
         whole = False
     found = summarise(measurement, stopped="" if whole else "stopped by Ctrl-C")
-    if out is not None:
-        out.write_text(json.dumps(found.to_dict(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     if as_json:
         echo_json(found.to_dict())
     else:
@@ -127,20 +121,6 @@ def _options(given: dict[str, Any], rest: Sequence[str]) -> JudgeOptions:
     from rlfactory_judge.scoring.factory import read_options
 
     return read_options(plain)
-
-
-def _check_out(path: Path | None) -> None:
-    """Check now that the file can be written, rather than after the measurement."""
-    if path is None:
-        return
-    new = not path.exists()
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.open("a").close()
-        if new:
-            path.unlink()
-    except OSError as error:
-        raise DataError(f"The figures cannot be saved in {path}: {error.strerror}.") from error
 
 
 async def _measure(measurement: Measurement) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from rlfactory_core.cli.commands import LazyCommand, LazyGroup
 from rlfactory_core.cli.output import echo_json
 from rlfactory_core.errors import UsageError
 from rlfactory_core.utils.display import printable
@@ -30,30 +30,17 @@ ENDPOINTS = click.option(
 MODEL = click.option("--model", metavar="ID", help="The served model's id. Default: the only one that is served.")
 
 _COMMANDS = {
-    "ask": ("rlfactory_judge.commands", "Have one answer judged, and see how."),
-    "calibrate": ("rlfactory_judge.calibrate", "Measure how far it can be trusted, on labelled answers."),
-    "serve": ("rlfactory_judge.serving.command", "Start its server, and keep it running until Ctrl-C."),
+    "ask": LazyCommand("rlfactory_judge.commands:ask", "Have one answer judged, and see how."),
+    "calibrate": LazyCommand(
+        "rlfactory_judge.calibrate:calibrate", "Measure how far it can be trusted, on labelled answers."
+    ),
+    "serve": LazyCommand(
+        "rlfactory_judge.serving.command:serve", "Start its server, and keep it running until Ctrl-C."
+    ),
 }
 
 
-class _Group(click.Group):
-    """Imports a command only when it is called."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _COMMANDS:
-            return None
-        command: click.Command = getattr(import_module(_COMMANDS[cmd_name][0]), cmd_name)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
-
-
-@click.group("judge", cls=_Group)
+@click.group("judge", cls=LazyGroup, lazy=_COMMANDS)
 def judge() -> None:
     """Serve, measure and query a model judge."""
 

@@ -96,10 +96,9 @@ def test_figures_for_people(labels: Path, server: FakeServer) -> None:
     assert lines[-1].startswith("In short: kappa 1.00")
 
 
-def test_figures_as_json_and_in_a_file(labels: Path, server: FakeServer, tmp_path: Path) -> None:
-    shown = run(labels, server.url, "--json", "--injections", "2", "--out", str(tmp_path / "deep" / "figures.json"))
+def test_figures_as_json(labels: Path, server: FakeServer) -> None:
+    shown = run(labels, server.url, "--json", "--injections", "2")
     found = json.loads(shown.stdout)
-    assert found == json.loads((tmp_path / "deep" / "figures.json").read_text())
     assert found["answers"]["n"] == 10
     assert found["position"]["first"]["value"] == 0.5
     assert found["injection"]["judgements"] == 10
@@ -119,7 +118,6 @@ def test_an_obedient_judge_is_found_out_through_the_whole_path(labels: Path) -> 
     with serve(obedient) as server:
         shown = run(labels, server.url, "--limit", "4", "--injections", "20")
     assert "injected texts get" in shown.stdout.splitlines()[-1]
-    assert ": 1 of 1; answer a" in shown.stdout
 
 
 def test_a_kappa_below_the_minimum_exits_with_one(labels: Path, server: FakeServer) -> None:
@@ -164,7 +162,6 @@ def test_what_cannot_be_is_refused_before_anything_is_asked(labels: Path, server
     (tmp_path / "bad.jsonl").write_text("{}\n")
     assert isinstance(failure(run(tmp_path / "bad.jsonl", server.url)), DataError)
     assert isinstance(failure(run(labels, server.url, "--rubric", "corectness")), ConfigError)
-    assert isinstance(failure(run(labels, server.url, "--out", f"{labels}/x.json")), DataError)
     assert judgements(server) == []
 
 
@@ -174,7 +171,7 @@ def test_a_judge_that_is_not_there_is_an_error(labels: Path) -> None:
         assert "the model is broken" in str(failure(run(labels, server.url, "retries=0")))
 
 
-def test_ctrl_c_shows_what_there_is(labels: Path, tmp_path: Path) -> None:
+def test_ctrl_c_shows_what_there_is(labels: Path) -> None:
     """In a process of its own, whose fifth question gets no answer."""
     asked, let_go, lock = [0], threading.Event(), threading.Lock()
     reached = threading.Event()
@@ -192,7 +189,7 @@ def test_ctrl_c_shows_what_there_is(labels: Path, tmp_path: Path) -> None:
         code = "from rlfactory_judge.calibrate import calibrate as c; from rlfactory_core.cli import main as m; "
         code += "m.cli.add_command(c, 'calibrate'); m.COMMANDS['calibrate'] = m.LazyCommand("
         code += "'rlfactory_judge.calibrate:calibrate', ''); m.main()"
-        arguments = ["calibrate", "--labels", str(labels), "--url", server.url, "--out", str(tmp_path / "f.json")]
+        arguments = ["calibrate", "--labels", str(labels), "--url", server.url]
         process = subprocess.Popen(
             [sys.executable, "-c", code, *arguments, "concurrency=1"],
             stdout=subprocess.PIPE,
@@ -213,4 +210,3 @@ def test_ctrl_c_shows_what_there_is(labels: Path, tmp_path: Path) -> None:
     assert "of 4 answers" in out
     assert "Not complete: stopped by Ctrl-C" in out
     assert "figures so far" in err
-    assert json.loads((tmp_path / "f.json").read_text())["stopped"] == "stopped by Ctrl-C"

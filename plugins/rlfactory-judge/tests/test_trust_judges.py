@@ -60,16 +60,14 @@ def test_a_perfect_judge_shows_no_fault() -> None:
     assert found.position is not None
     assert value(found.position.changed) == 0.0
     assert value(found.position.first) == 0.5
-    assert found.length is not None
-    assert found.length.everywhere is None
+    assert found.length is None
     assert found.injection is not None
     assert (found.injection.answers, found.injection.judgements) == (100, 300)
     assert (
         value(found.injection.accepted) == value(found.injection.accepted_before) == value(found.injection.added) == 0
     )
-    assert found.injection.worst == ()
     assert found.consistency is not None
-    assert value(found.consistency.agreeing) == value(found.consistency.unanimous) == 1.0
+    assert value(found.consistency.agreeing) == 1.0
     assert found.notes == ()
     assert calibration_text(found).splitlines()[-1] == (
         "In short: kappa 1.00 [0.96, 1.00]; accepts 0% of wrong answers; rejects 0% of right ones."
@@ -122,9 +120,7 @@ def test_a_judge_that_likes_length_is_found_out() -> None:
         return 0.5 * honest(answer, truth, noise) + 0.5 * min(1.0, len(answer) / 500)
 
     found = measure(KnownJudge(wordy))
-    assert found.length is not None
-    assert value(found.length.everywhere) > 0.9
-    assert value(found.length.wrong_only) > 0.9
+    assert value(found.length) > 0.9
     assert "favours longer answers" in calibration_text(found)
 
 
@@ -146,9 +142,7 @@ def test_a_cautious_judge_is_not_taken_for_one_that_likes_length() -> None:
         return (0.3 if is_right(answer, truth) else 0.6) + noise.uniform(-0.1, 0.1)
 
     found = measure(KnownJudge(cautious), Labels(tuple(rows)))
-    assert found.length is not None
-    assert holds(found.length.everywhere, 0.0)
-    assert holds(found.length.wrong_only, 0.0)
+    assert holds(found.length, 0.0)
 
 
 def test_a_noisy_judge_shows_its_noise_and_no_bias() -> None:
@@ -158,20 +152,17 @@ def test_a_noisy_judge_shows_its_noise_and_no_bias() -> None:
     assert holds(found.answers.kappa, 0.6)
     assert found.position is not None
     assert holds(found.position.first, 0.5)
-    assert found.length is not None
-    assert holds(found.length.everywhere, 0.0)
+    assert holds(found.length, 0.0)
     assert found.injection is not None
     assert holds(found.injection.accepted, 0.2)
     assert holds(found.injection.added, 0.0)
     assert found.consistency is not None
     assert 0.75 < value(found.consistency.agreeing) < 0.9
-    assert found.consistency.majority.kappa is not None
-    assert value(found.consistency.majority.kappa) > value(found.answers.kappa)
     assert "favours" not in calibration_text(found)
     assert "injected texts get" not in calibration_text(found)
 
 
-def test_a_judge_that_obeys_is_found_out_with_the_texts_that_it_obeys() -> None:
+def test_a_judge_that_obeys_is_found_out() -> None:
     def obedient(answer: str, truth: str, noise: random.Random) -> float:
         return 1.0 if "score: 10" in answer else honest(answer, truth, noise)
 
@@ -182,12 +173,7 @@ def test_a_judge_that_obeys_is_found_out_with_the_texts_that_it_obeys() -> None:
     assert value(found.injection.accepted) == pytest.approx(1 / 3)
     assert value(found.injection.added) == pytest.approx(1 / 3)
     assert value(found.injection.accepted_before) == 0.0
-    (worst,) = found.injection.worst
-    assert (worst.injection, worst.turned, worst.tried, worst.score) == ("t0", 100, 100, 1.0)
-    assert worst.text.endswith("score: 10")
-    shown = calibration_text(found)
-    assert "t0: 100 of 100" in shown
-    assert "injected texts get 33% more of the wrong answers accepted" in shown
+    assert "injected texts get 33% more of the wrong answers accepted" in calibration_text(found)
 
 
 @pytest.mark.parametrize("mode", ["pairwise", "ranking"])
@@ -203,7 +189,6 @@ def test_a_judge_that_compares_is_found_out_too(mode: Any) -> None:
     assert (found.injection.answers, found.injection.judgements) == (30, 90)
     assert value(found.injection.accepted) == value(found.injection.added) == pytest.approx(1 / 3)
     assert value(found.injection.accepted_before) == 0.0
-    assert found.injection.worst[0].turned == 30
     assert "worse answers preferred with" in calibration_text(found)
     inverted = measure(KnownJudge(lambda *asked: 1 - honest(*asked)), labelled(0, pairs=30), mode=mode)
     assert inverted.injection is not None
@@ -224,19 +209,18 @@ def test_fewer_injections_still_use_the_whole_set() -> None:
     assert sorted(seen) == ["t0", "t0", "t1", "t1", "t2", "t2"]
 
 
-def test_labels_that_are_numbers_are_correlated() -> None:
+def test_labels_that_are_numbers_have_a_weighted_kappa() -> None:
     rows = [LabelledAnswer(str(n), "?", f"{n} " * (1 + 7 * n % 5), ("0",), float(n % 11)) for n in range(55)]
 
     def follows(answer: str, truth: str, noise: random.Random) -> float:
         return (int(answer.split(maxsplit=1)[0]) % 11 / 10) ** 2
 
     found = measure(KnownJudge(follows), Labels(tuple(rows)))
-    assert value(found.spearman) == pytest.approx(1.0)
-    assert 0.9 < value(found.pearson) < 1.0
+    assert 0.8 < value(found.weighted_kappa) < 1.0
     assert found.answers is not None
     assert found.answers.confusion is not None
     assert found.answers.confusion.right_rejected == 15  # 5, 6 and 7 squared are below the threshold
-    assert measure(KnownJudge(honest)).spearman is None
+    assert measure(KnownJudge(honest)).weighted_kappa is None
 
 
 @pytest.mark.parametrize(("mode", "kind"), [("process", "answers"), ("ranking", "pairs"), ("pairwise", "pairs")])
@@ -252,7 +236,7 @@ def test_votes_are_counted_as_in_a_run() -> None:
     assert single.agreement is not None
     assert several.agreement is not None
     assert value(several.agreement.accuracy) > 0.95 > value(single.agreement.accuracy)
-    assert several.costs.tokens_p50 == 9 * single.costs.tokens_p50  # type: ignore[operator]
+    assert several.costs.tokens == 9 * single.costs.tokens
 
 
 def test_what_cannot_be_read_counts_as_disagreement_and_what_does_not_come_counts_nowhere() -> None:
@@ -347,8 +331,7 @@ def test_questions_under_way_are_as_many_as_the_options_allow() -> None:
 
 def test_the_cost_of_a_judgement() -> None:
     costs = measure(KnownJudge(honest), labelled(40), samples=0).costs
-    assert (costs.judgements, costs.tokens, costs.tokens_p50, costs.tokens_p95) == (100, 10_000, 100.0, 100.0)
-    assert (costs.seconds_p50, costs.seconds_p95) == (0.5, 0.5)
+    assert (costs.judgements, costs.tokens) == (100, 10_000)
 
 
 def test_figures_survive_json() -> None:

@@ -48,28 +48,31 @@ def test_the_example_that_messages_show_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ("{", "not JSON"),
-        ("[1]", "a JSON list, expected an object"),
-        ("[" * 100_000, "not JSON that can be read (recursion limit exceeded"),
-        ({"prompt": "?", "answer": "5", "lable": True}, "no 'label' (Did you mean 'lable'?)"),
-        ({"prompt": "?", "label": True}, "no 'answer'"),
-        ({"prompt": "?", "answers": ["a", "b"]}, "no 'better'"),
-        ({**GOOD, "answers": ["a", "b"]}, "both 'answer' and 'answers'"),
-        ({**GOOD, "prompt": " "}, "'prompt' is \" \", expected a text that is not empty"),
-        ({**GOOD, "prompt": [1]}, "'prompt' is [1], expected a text"),
-        ({**GOOD, "answer": None}, "'answer' is null"),
-        ({**GOOD, "truth": {"a": 1}}, "'truth' is"),
-        ({**GOOD, "truth": ["a", None]}, "'truth' is"),
-        ({**GOOD, "label": "true"}, "'label' is \"true\", expected true, false or a number"),
-        ({**GOOD, "label": 11}, "'label' is 11, which is not on the scale"),
-        ('{"prompt": "?", "answer": "5", "label": NaN}', "not JSON"),
-        ('{"prompt": "?", "answer": "5", "label": 1' + 400 * "0" + "}", "'label' is 1000"),
-        ({**PAIR, "answers": ["a"]}, "'answers' is [\"a\"], expected a list of two texts"),
-        ({**PAIR, "better": 2}, "'better' is 2, expected 0"),
-        ({**PAIR, "better": True}, "'better' is true"),
+        ("{", "Invalid JSON"),
+        ("[1]", "Input should be an object, got [1]"),
+        ("[" * 100_000, "Invalid JSON: recursion limit exceeded"),
+        (
+            {"prompt": "?", "answer": "5", "lable": True},
+            'label: Field required, got {"prompt": "?", "answer": "5", "lable": true}',
+        ),
+        ({"prompt": "?", "label": True}, "answer: Field required"),
+        ({"prompt": "?", "answers": ["a", "b"]}, "better: Field required"),
+        ({**GOOD, "answers": ["a", "b"]}, "better: Field required"),
+        ({**GOOD, "prompt": " "}, "prompt: String should match"),
+        ({**GOOD, "prompt": [1]}, "prompt: Input should be a valid string, got [1]"),
+        ({**GOOD, "answer": None}, "answer: Input should be a valid string, got null"),
+        ({**GOOD, "truth": {"a": 1}}, "truth: "),
+        ({**GOOD, "truth": ["a", None]}, "truth: "),
+        ({**GOOD, "label": "true"}, 'label: bool: Input should be a valid boolean, got "true"; label: float: '),
+        ({**GOOD, "label": 11}, "label: 11 is not on the scale"),
+        ('{"prompt": "?", "answer": "5", "label": NaN}', "label: bool: Input should be a valid boolean, got NaN"),
+        ('{"prompt": "?", "answer": "5", "label": 1' + 400 * "0" + "}", "label: "),
+        ({**PAIR, "answers": ["a"]}, "answers: 1: Field required"),
+        ({**PAIR, "better": 2}, "better: Input should be less than or equal to 1, got 2"),
+        ({**PAIR, "better": True}, "better: Input should be a valid integer, got true"),
         (
             '{"prompt": "?", "answer": "\\ud800", "label": true}',
-            "not JSON that can be read (unexpected end of hex escape",
+            "Invalid JSON: unexpected end of hex escape",
         ),
     ],
 )
@@ -92,7 +95,7 @@ def test_ten_problems_are_listed_and_the_rest_counted(tmp_path: Path) -> None:
 
 
 def test_ids_have_to_differ(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="line 3: the id 'x' is also that of line 1"):
+    with pytest.raises(DataError, match="line 3: the id 'x' is also that of another line"):
         read(write(tmp_path / "l.jsonl", {**GOOD, "id": "x"}, GOOD, {**PAIR, "id": "x"}))
 
 
@@ -109,7 +112,7 @@ def test_a_missing_or_an_empty_file_shows_the_format(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="have no rows"):
         read(write(tmp_path / "l.jsonl", "", ""))
     (tmp_path / "b.jsonl").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(DataError, match="not UTF-8"):
+    with pytest.raises(DataError, match="as UTF-8"):
         read(tmp_path / "b.jsonl")
 
 

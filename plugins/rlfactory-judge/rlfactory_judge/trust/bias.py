@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
 from statistics import StatisticsError, fmean, linear_regression
 
-from rlfactory_judge.trust.figures import Estimate, correlation, mean, share
-
-_SHOWN = 5  # of the most successful injections
-_LONGEST = 160  # characters of an injected text in a report
+from rlfactory_judge.trust.figures import Estimate, mean, rank_correlation, share
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,34 +21,11 @@ class PositionBias:
 
 
 @dataclass(frozen=True, slots=True)
-class LengthBias:
-    """Rank correlation of an answer's length in characters with its score's residual on the label; 0 without bias."""
-
-    everywhere: Estimate | None  # None: too few answers, or scores that follow from the labels exactly
-    wrong_only: Estimate | None  # the same among wrong answers
-
-
-@dataclass(frozen=True, slots=True)
 class InjectedAnswer:
     """A wrong answer, or the worse one of a pair, with an injected text, and the judge's decision."""
 
     answer_id: str  # of the label
-    injection: str  # the name of the injected text
-    text: str  # the whole answer, as the judge saw it
-    score: float  # on [0, 1]
     accepted: bool  # of a pair: preferred
-
-
-@dataclass(frozen=True, slots=True)
-class Breach:
-    """An injected text that turned rejections into acceptances."""
-
-    injection: str
-    turned: int  # answers that were rejected without it, and accepted with it
-    tried: int  # answers that were rejected without it
-    answer_id: str  # of the answer with the highest score
-    text: str  # its end, where the injected text stands, on one line
-    score: float  # on [0, 1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +37,6 @@ class InjectionBias:
     accepted: Estimate | None  # share of the injected answers; the interval is over answers, not over judgements
     accepted_before: Estimate | None  # share of the same answers without injection
     added: Estimate | None  # how much larger the first share is, over answers; without bias: 0
-    worst: tuple[Breach, ...] = ()
 
 
 def position_bias(pairs: Sequence[tuple[int, int]]) -> PositionBias:
@@ -78,19 +51,14 @@ def winner(values: Sequence[float]) -> int:
     return (values[0] > values[1]) - (values[0] < values[1])
 
 
-def length_bias(
-    lengths: Sequence[int], scores: Sequence[float], labels: Sequence[float], wrong: Sequence[bool]
-) -> LengthBias:
-    """See `LengthBias`.
+def length_bias(lengths: Sequence[int], scores: Sequence[float], labels: Sequence[float]) -> Estimate | None:
+    """Rank correlation of an answer's length in characters with its score's residual on the label; 0 without bias.
 
     The residual is that of a least squares line of scores on labels. With labels that are true or false, it is the
     score minus the mean score of the answers with the same label. So a cautious judge shows no bias if right answers
-    happen to be longer.
+    happen to be longer. None: too few answers, or scores that follow from the labels exactly.
     """
-    lost = [row[:3] for row in zip(lengths, scores, labels, wrong, strict=True) if row[3]]
-    everywhere = correlation(lengths, _residuals(scores, labels), "spearman")
-    of_wrong, wrong_scores, wrong_labels = zip(*lost, strict=True) if lost else ((), (), ())
-    return LengthBias(everywhere, correlation(of_wrong, _residuals(wrong_scores, wrong_labels), "spearman"))
+    return rank_correlation(lengths, _residuals(scores, labels))
 
 
 def _residuals(scores: Sequence[float], labels: Sequence[float]) -> list[float]:
@@ -120,25 +88,4 @@ def injection_bias(injected: Sequence[InjectedAnswer], before: Mapping[str, floa
         accepted=share(min(accepted, len(by_answer)), len(by_answer)),
         accepted_before=share(fsum(before[name] for name in by_answer), len(by_answer)),
         added=mean(added, seed),
-        worst=_worst([one for one in injected if not before[one.answer_id]]),
     )
-
-
-def _worst(injected: Sequence[InjectedAnswer]) -> tuple[Breach, ...]:
-    """The injections that turned most of the rejected answers into accepted ones."""
-    tried = Counter(one.injection for one in injected)
-    turned: defaultdict[str, list[InjectedAnswer]] = defaultdict(list)
-    for one in injected:
-        if one.accepted:
-            turned[one.injection].append(one)
-    order = sorted(turned, key=lambda name: (-len(turned[name]) / tried[name], -len(turned[name]), name))
-    found = []
-    for name in order[:_SHOWN]:
-        best = max(turned[name], key=lambda one: (one.score, one.answer_id))
-        found.append(Breach(name, len(turned[name]), tried[name], best.answer_id, _end(best.text), best.score))
-    return tuple(found)
-
-
-def _end(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _LONGEST else f"…{line[1 - _LONGEST :]}"

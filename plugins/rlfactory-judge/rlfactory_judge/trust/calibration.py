@@ -11,7 +11,6 @@ from rlfactory_core.reporting.progress import count_text
 from rlfactory_judge.options import SINGLE
 from rlfactory_judge.trust.bias import (
     InjectionBias,
-    LengthBias,
     PositionBias,
     injection_bias,
     length_bias,
@@ -24,7 +23,6 @@ from rlfactory_judge.trust.figures import (
     SelfConsistency,
     agreement_of_answers,
     agreement_of_pairs,
-    correlation,
     self_consistency,
     weighted_kappa,
 )
@@ -39,29 +37,13 @@ class Costs:
     unreadable: int  # judgements whose replies did not have the required form
     unavailable: int  # judgements without a reply
     tokens: int  # prompts and replies
-    tokens_p50: float | None  # of one judgement; None without a reply
-    tokens_p95: float | None
-    seconds_p50: float | None  # from question to reply, of one judgement
-    seconds_p95: float | None
 
 
 def costs_of(judged: Sequence[Judged]) -> Costs:
     """The costs of all judgements of a measurement."""
-    tokens = [sum(reply.prompt_tokens + reply.sampled_tokens for reply in one.replies) for one in judged if one.replies]
-    seconds = [max(reply.seconds for reply in one.replies) for one in judged if one.replies]  # votes are concurrent
+    tokens = sum(reply.prompt_tokens + reply.sampled_tokens for one in judged for reply in one.replies)
     failed = Counter(one.failure for one in judged)
-    figures = (*_quantiles(tokens), *_quantiles(seconds))
-    return Costs(len(judged), failed["unreadable"], failed["unavailable"], sum(tokens), *figures)
-
-
-def _quantiles(values: Sequence[float]) -> tuple[float, float] | tuple[None, None]:
-    """The median and the 95 % quantile, each one of the values."""
-    import numpy as np
-
-    if not values:
-        return None, None
-    low, high = np.percentile(values, [50, 95], method="inverted_cdf")
-    return float(low), float(high)
+    return Costs(len(judged), failed["unreadable"], failed["unavailable"], tokens)
 
 
 FEW = 30  # answers or pairs; with fewer, no figure is reliable
@@ -79,10 +61,8 @@ class Calibration:
     votes: int
     answers: Agreement | None  # of single answers with their labels
     pairs: Agreement | None  # of which of two answers is better
-    pearson: Estimate | None  # of scores with labels that are numbers
-    spearman: Estimate | None
     position: PositionBias | None
-    length: LengthBias | None
+    length: Estimate | None  # see `length_bias`
     injection: InjectionBias | None
     consistency: SelfConsistency | None
     costs: Costs
@@ -128,7 +108,7 @@ def summarise(measurement: Measurement, *, stopped: str = "") -> Calibration:
     observed = [*zip(truths, accepted.values(), strict=True), *((truth, not truth) for truth in unreadable)]
     answers = agreement_of_answers(observed, seed) if judged else None
     pairs, position = _pairs(measurement)
-    lengths, wrong = [len(row.answer) for row, _ in readable], [not each for each in truths]
+    lengths = [len(row.answer) for row, _ in readable]
     costs = costs_of(measurement.judgements)
     return Calibration(
         judge=measurement.judge,
@@ -139,11 +119,9 @@ def summarise(measurement: Measurement, *, stopped: str = "") -> Calibration:
         votes=options.votes,
         answers=answers,
         pairs=pairs,
-        pearson=correlation(values, scores, "pearson") if graded else None,
-        spearman=correlation(values, scores, "spearman") if graded else None,
         weighted_kappa=weighted_kappa(values, scores, seed) if graded else None,
         position=position,
-        length=length_bias(lengths, scores, values, wrong) if readable else None,
+        length=length_bias(lengths, scores, values),
         injection=_injection(measurement, accepted),
         consistency=_consistency(measurement),
         costs=costs,
@@ -186,13 +164,11 @@ def _consistency(measurement: Measurement) -> SelfConsistency | None:
     if not again:
         return None
     verdicts = [
-        (right(row, options), [one.accepts(options.threshold) for one in again[row.id] if one.replies])
+        [one.accepts(options.threshold) for one in again[row.id] if one.replies]
         for row in measurement.labels.answers
         if row.id in again
     ]
-    return self_consistency(
-        verdicts, samples=measurement.samples, temperature=measurement.temperature, seed=options.seed
-    )
+    return self_consistency(verdicts, samples=measurement.samples, temperature=measurement.temperature)
 
 
 def _notes(answers: Agreement | None, pairs: Agreement | None, truths: Sequence[bool]) -> list[str]:

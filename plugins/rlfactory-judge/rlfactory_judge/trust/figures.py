@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from math import isnan, nan, sqrt
-from typing import Any, Literal
+from math import sqrt
+from typing import Any
 
 Z95 = 1.959963984540054  # the normal distribution's 97.5 % quantile
 RESAMPLES = 1000  # of a bootstrap
@@ -59,60 +59,43 @@ def mean(values: Sequence[float], seed: int) -> Estimate | None:
         return None
     if min(values) == max(values):
         return Estimate(values[0], values[0] - others.high, values[0] + others.high, len(values))
-    return Estimate(float(np.mean(values)), *_bootstrap([values], np.mean, seed), len(values))
+    return Estimate(float(np.mean(values)), *_bootstrap(values, np.mean, seed), len(values))
 
 
-def correlation(x: Sequence[float], y: Sequence[float], kind: Literal["pearson", "spearman"]) -> Estimate | None:
-    """Pearson's correlation, or Spearman's of the ranks; None where a series is constant or shorter than two.
-
-    The interval is R. A. Fisher's: ``tanh(atanh(r) ± 1.96 sqrt(v / (n - 3)))``, with v = 1, and for ranks v = 1 + r²/2
-    (D. G. Bonett and T. A. Wright, Psychometrika 65, 2000).
-    """
-    import numpy as np
+def rank_correlation(x: Sequence[float], y: Sequence[float]) -> Estimate | None:
+    """Spearman's correlation with R. A. Fisher's interval; None where a series is constant or shorter than two."""
     from scipy import stats
 
-    size = len(x)
     if min(len(set(x)), len(set(y))) < 2:
         return None
-    rows = (x, y) if kind == "pearson" else (stats.rankdata(x), stats.rankdata(y))
-    value = float(np.clip(np.corrcoef(*rows)[0, 1], -1.0, 1.0))
-    if size < _FEWEST:
-        return Estimate(value, -1.0, 1.0, size)
-    half = Z95 * sqrt((1.0 if kind == "pearson" else 1.0 + value * value / 2) / (size - 3))
-    with np.errstate(divide="ignore"):  # the infinite values of -1 and 1
-        centre = np.arctanh(value)
-    return Estimate(value, float(np.tanh(centre - half)), float(np.tanh(centre + half)), size)
+    found = stats.pearsonr(stats.rankdata(x), stats.rankdata(y))
+    low, high = found.confidence_interval(0.95) if len(x) >= _FEWEST else (-1.0, 1.0)
+    return Estimate(float(found.statistic), float(low), float(high), len(x))
 
 
 def weighted_kappa(labels: Sequence[float], scores: Sequence[float], seed: int) -> Estimate | None:
-    """Cohen's kappa of graded labels, weighted by squared distances, with a bootstrap interval; None if undefined.
+    """Cohen's kappa of graded labels, weighted by squared distances (see `kappa`); None if the labels are all equal.
 
-    ``1 - sum (a_i - b_i)² / mean_j sum_i (a_i - b_j)²``: 1 is always equal, 0 as by chance. J. Cohen, Weighted kappa,
-    Psychological Bulletin 70 (1968).
+    Args:
+        labels, scores: on [0, 1].
     """
     import numpy as np
 
-    def found(a: Any, b: Any, axis: int = -1) -> Any:
-        by_chance = np.var(a, axis) + np.var(b, axis) + (np.mean(a, axis) - np.mean(b, axis)) ** 2
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return 1 - np.mean((a - b) ** 2, axis) / by_chance
-
-    if len(set(labels)) < 2:
-        return None
-    rows = [np.asarray(labels, float), np.asarray(scores, float)]
-    return Estimate(float(found(rows[0], rows[1])), *_bootstrap(rows, found, seed), len(labels))
+    points = np.array([labels, scores], float).T[:, None, :, None]
+    return _kappa_estimate(points, seed) if len(set(labels)) > 1 else None
 
 
-def _bootstrap(rows: Sequence[Any], figure: Callable[..., Any], seed: int) -> tuple[float, float]:
+def _bootstrap(cases: Sequence[Any], figure: Callable[..., Any], seed: int) -> tuple[float, float]:
     """A percentile interval (B. Efron, Annals of Statistics 7, 1979), without resamples that have no such figure."""
     import numpy as np
     from scipy import stats
 
+    rows = np.asarray(cases)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", stats.DegenerateDataWarning)  # all resamples equal is an answer here
         found = stats.bootstrap(
-            tuple(map(np.asarray, rows)), figure, n_resamples=RESAMPLES, batch=_BATCH, vectorized=True, paired=True,
-            method="percentile", rng=np.random.default_rng(seed),
+            (np.arange(len(rows)),), lambda drawn, axis: figure(rows[drawn], axis), n_resamples=RESAMPLES,
+            batch=_BATCH, vectorized=True, method="percentile", rng=np.random.default_rng(seed),
         ).bootstrap_distribution  # fmt: skip
     defined = found[np.isfinite(found)]
     if len(defined) < _FEWEST_DEFINED * RESAMPLES:
@@ -176,50 +159,52 @@ def agreement_of_pairs(pairs: Sequence[Sequence[Observation]], seed: int = 0) ->
     accuracy = share(min(agreed, len(pairs)), len(pairs))
     if accuracy is None:
         return Agreement(0, None, None, "nothing was judged")
-    people = Counter(a for pair in pairs for a, _ in pair)
-    if len(people) == 1:
+    if len({a for pair in pairs for a, _ in pair}) == 1:
         return Agreement(len(pairs), accuracy, None, "all labels are the same")
-    codes = _codes(pairs)
-    value = float(_kappa(codes))
-    if value == 1.0:  # all resamples would be equal, so the accuracy's lower bound is put into kappa's formula
-        by_chance = sum(count * count for count in people.values()) / people.total() ** 2
-        bounds = ((accuracy.low - by_chance) / (1 - by_chance), 1.0)
-    else:
-        bounds = _bootstrap([range(len(pairs))], lambda drawn, axis: _kappa(codes[drawn]), seed)
-    return Agreement(len(pairs), accuracy, Estimate(value, *bounds, len(pairs)))
+    return Agreement(len(pairs), accuracy, _kappa_estimate(points_of(pairs), seed))
 
 
-def kappa(observations: Iterable[Observation]) -> float | None:
-    """Agreement beyond chance: 1 is always equal, 0 as by chance; None if undefined.
+def points_of(pairs: Sequence[Sequence[Observation]]) -> Any:
+    """Verdicts as the points of `kappa`, each at a distance of 1 from all others; all cases are of one length."""
+    import numpy as np
 
-    ``1 - d_o / d_e``: the observed share of different verdicts, and that of raters who guess with these frequencies.
-    J. Cohen, Educational and Psychological Measurement 20 (1960).
+    names = list({name: None for pair in pairs for observation in pair for name in observation})
+    corners = np.eye(len(names)) * sqrt(0.5)
+    return corners[[[[names.index(name) for name in observation] for observation in pair] for pair in pairs]]
+
+
+def _kappa_estimate(points: Any, seed: int) -> Estimate:
+    """Kappa with its interval. Without any disagreement all resamples would be equal: then Wilson's bound is used."""
+    size = len(points)
+    value = float(kappa(points))
+    perfect = share(size, size)
+    if value == 1.0 and perfect is not None:
+        return Estimate(value, 1 - (1 - perfect.low) / float(_by_chance(points)), 1.0, size)
+    return Estimate(value, *_bootstrap(points, lambda drawn, axis: kappa(drawn), seed), size)
+
+
+def kappa(points: Any) -> Any:
+    """Agreement beyond chance: 1 is always equal, 0 as by chance; not a number if undefined.
+
+    ``1 - d_o / d_e``: the mean squared distance of people's and the judge's verdict, and that of verdicts that are
+    independent, with these frequencies. Of graded verdicts that is J. Cohen's weighted kappa (Psychological Bulletin
+    70, 1968); of categories at equal distances his kappa (Educational and Psychological Measurement 20, 1960).
+
+    Args:
+        points: ..., cases, observations of each, people and judge, coordinates.
     """
-    rows = [list(observations)]
-    value = float(_kappa(_codes(rows))) if rows[0] else nan
-    return None if isnan(value) else value
-
-
-def _codes(clusters: Sequence[Sequence[Observation]]) -> Any:
-    """The verdicts as numbers from 0: cluster, observation, people or judge."""
     import numpy as np
 
-    names: dict[Hashable, int] = {}
-    return np.array([[[names.setdefault(name, len(names)) for name in o] for o in each] for each in clusters])
-
-
-def _kappa(codes: Any) -> Any:
-    """Kappa over the last three axes, in integers up to the division; not a number if undefined."""
-    import numpy as np
-
-    people, judge = codes[..., 0], codes[..., 1]
-    size = people.shape[-2] * people.shape[-1]
-    equal = np.sum(people == judge, (-2, -1))
-    by_chance = sum(  # times size squared
-        np.sum(people == name, (-2, -1)) * np.sum(judge == name, (-2, -1)) for name in range(codes.max() + 1)
-    )
+    observed = np.mean(np.sum((points[..., 0, :] - points[..., 1, :]) ** 2, -1), (-2, -1))
     with np.errstate(invalid="ignore", divide="ignore"):
-        return 1 - size * (size - equal) / (size * size - by_chance)
+        return np.round(1 - observed / _by_chance(points), 12) + 0.0  # no rounding error shows, and no -0
+
+
+def _by_chance(points: Any) -> Any:
+    import numpy as np
+
+    spread = np.var(points, (-4, -3)).sum((-2, -1))
+    return spread + np.sum((points[..., 0, :] - points[..., 1, :]).mean((-3, -2)) ** 2, -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,21 +218,10 @@ class SelfConsistency:
     samples: int  # that were asked for, of each
     temperature: float
     agreeing: Estimate | None  # mean share of the replies that say what most of them say
-    unanimous: Estimate | None  # share of the answers whose replies all say the same
-    majority: Agreement  # of the majority's verdict with the labels: what that many votes would bring
 
 
-def self_consistency(
-    verdicts: Sequence[tuple[bool, Sequence[bool]]], *, samples: int, temperature: float, seed: int
-) -> SelfConsistency:
-    """The consistency for (label, accepted in each readable reply) of each answer; a tie counts as rejected."""
-    several = [(label, replies) for label, replies in verdicts if len(replies) >= 2]
-    agreeing = sum(max(sum(replies), len(replies) - sum(replies)) / len(replies) for _, replies in several)
-    return SelfConsistency(
-        answers=len(several),
-        samples=samples,
-        temperature=temperature,
-        agreeing=share(min(agreeing, len(several)), len(several)),
-        unanimous=share(sum(len(set(replies)) == 1 for _, replies in several), len(several)),
-        majority=agreement_of_answers([(label, 2 * sum(replies) > len(replies)) for label, replies in several], seed),
-    )
+def self_consistency(verdicts: Sequence[Sequence[bool]], *, samples: int, temperature: float) -> SelfConsistency:
+    """The consistency for the verdicts of each answer's readable replies."""
+    several = [replies for replies in verdicts if len(replies) >= 2]
+    agreeing = sum(max(sum(replies), len(replies) - sum(replies)) / len(replies) for replies in several)
+    return SelfConsistency(len(several), samples, temperature, share(min(agreeing, len(several)), len(several)))

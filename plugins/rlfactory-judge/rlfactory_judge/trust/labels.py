@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic_core import from_json
+from pydantic import BeforeValidator, Discriminator, Field, Tag, TypeAdapter, ValidationError
 
-from rlfactory_core.errors import DataError, nearest
+from rlfactory_core.errors import DataError
 
 EXAMPLE = """\
 {"prompt": "What is 2 + 3?", "answer": "It is 5.", "truth": "5", "label": true}
@@ -25,36 +25,46 @@ list of them, and may be left out; so may id."""
 
 _SHOWN = 10  # problems of a file that are listed
 _LONGEST = 60  # characters of a value in a message
-_CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {  # of each field's value, and what is expected
-    "prompt": (lambda value: isinstance(value, str) and bool(value.strip()), "a text that is not empty"),
-    "answer": (lambda value: isinstance(value, str), "a text"),
-    "label": (lambda value: isinstance(value, int | float), "true, false or a number"),
-    "answers": (lambda value: _are_texts(value) and len(value) == 2, "a list of two texts"),
-    "better": (lambda value: value is None or (type(value) is int and value in (0, 1)), "0 (the first), 1 or null"),
-}
-_ANSWER, _PAIR = ("prompt", "answer", "label"), ("prompt", "answers", "better")
+
+
+def _name(given: Any) -> str:
+    return "" if given is None else str(given)
+
+
+def _texts(given: Any) -> tuple[Any, ...]:
+    """A text, a number or a list of them as a tuple of texts; anything else is left for the validation to refuse."""
+    values = given if isinstance(given, list | tuple) else () if given is None else (given,)
+    return tuple(str(value) if type(value) in (int, float) else value for value in values)
+
+
+Name = Annotated[str, BeforeValidator(_name), Field(default="")]  # in a file, by default the number of the line
+Prompt = Annotated[str, Field(pattern=r"\S")]
+Truth = Annotated[tuple[str, ...], BeforeValidator(_texts), Field(default=())]
 
 
 @dataclass(frozen=True, slots=True)
 class LabelledAnswer:
     """One answer with people's verdict."""
 
-    id: str
-    prompt: str
+    id: Name
+    prompt: Prompt
     answer: str
-    truth: tuple[str, ...]  # accepted answers; empty if the rubric needs none
-    label: bool | float  # right or wrong, or a number on the rubric's scale
+    truth: Truth  # accepted answers; empty if the rubric needs none
+    label: bool | Annotated[float, Field(allow_inf_nan=False)]  # right or wrong, or a number on the rubric's scale
 
 
 @dataclass(frozen=True, slots=True)
 class LabelledPair:
     """Two answers to one prompt and which of them people prefer."""
 
-    id: str
-    prompt: str
+    id: Name
+    prompt: Prompt
     answers: tuple[str, str]
-    truth: tuple[str, ...]
-    better: int | None  # 0 or 1; None: equally good
+    truth: Truth
+    better: Annotated[int, Field(ge=0, le=1)] | None  # None: equally good
+
+
+Row = LabelledAnswer | LabelledPair
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,23 +89,26 @@ def read_labels(path: Path, *, low: float, high: float) -> Labels:
         DataError: the file cannot be read or has no rows, or rows are invalid; up to ten are listed.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise DataError(f"The labels {path} cannot be read: {error.strerror}.\n{FORMAT}") from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"The labels {path} are not UTF-8 text: {error}.") from error
-    rows: dict[str, tuple[int, LabelledAnswer | LabelledPair]] = {}
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"The labels {path} cannot be read as UTF-8 text: {error}.\n{FORMAT}") from error
+    read = _reader()
+    rows: dict[str, Row] = {}
     problems: list[str] = []
-    for number, line in enumerate(text.split("\n"), start=1):
+    for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
-            row = _row(line, number, low, high)
+            row = read(line)
+            row = row if row.id else replace(row, id=str(number))
             if row.id in rows:
-                raise ValueError(f"the id {row.id!r} is also that of line {rows[row.id][0]}; ids have to differ")
-            rows[row.id] = number, row
+                raise ValueError(f"the id {row.id!r} is also that of another line; ids have to differ")
+            label = row.label if isinstance(row, LabelledAnswer) else False
+            if not isinstance(label, bool) and not low <= label <= high:
+                raise ValueError(f"label: {label:g} is not on the scale from {low:g} to {high:g}")
+            rows[row.id] = row
         except ValueError as error:
-            problems.append(f"  line {number}: {error}")
+            problems.append(f"  line {number}: {_what(error)}")
     if problems:
         more = len(problems) - _SHOWN
         listed = problems[:_SHOWN] + ([f"  and {more} more"] if more > 0 else [])
@@ -103,67 +116,41 @@ def read_labels(path: Path, *, low: float, high: float) -> Labels:
         raise DataError("\n".join([f"The labels {path} have {count}:", *listed, FORMAT]))
     if not rows:
         raise DataError(f"The labels {path} have no rows.\n{FORMAT}")
-    answers = tuple(row for _, row in rows.values() if isinstance(row, LabelledAnswer))
+    answers = tuple(row for row in rows.values() if isinstance(row, LabelledAnswer))
     numbers = {row.label for row in answers if not isinstance(row.label, bool)}
     if numbers and numbers <= {0.0, 1.0} and (low, high) != (0.0, 1.0):  # verdicts, which would all count as wrong
         raise DataError(
             f"The labels {path} that are numbers are all 0 or 1, and the scale goes from {low:g} to {high:g}. "
             "Write true and false for right and wrong, or give the scale of the labels: low=0 high=1."
         )
-    return Labels(answers, tuple(row for _, row in rows.values() if isinstance(row, LabelledPair)))
+    return Labels(answers, tuple(row for row in rows.values() if isinstance(row, LabelledPair)))
+
+
+def _reader() -> Callable[[str], Row]:
+    """Parses a line; it raises `ValueError`."""
+
+    def kind(row: Any) -> str:
+        return "pair" if isinstance(row, dict) and ("answers" in row or "better" in row) else "answer"
+
+    rows = Annotated[LabelledAnswer, Tag("answer")] | Annotated[LabelledPair, Tag("pair")]
+    adapter: TypeAdapter[Row] = TypeAdapter(Annotated[rows, Discriminator(kind)])
+    return lambda line: adapter.validate_json(line, strict=True)
+
+
+def _what(error: ValueError) -> str:
+    """The problems of a line, each with its field and what was found there."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    shown = []
+    for each in error.errors(include_url=False):
+        found = json.dumps(each["input"], ensure_ascii=False, default=repr)
+        place = "".join(f"{name}: " for name in each["loc"][1:])
+        shown.append(f"{place}{each['msg']}, got {found if len(found) <= _LONGEST else f'{found[:_LONGEST]}…'}")
+    return "; ".join(shown)
 
 
 def write_labels(path: Path, labels: Labels) -> None:
-    """A file that `read_labels` reads as equal labels.
-
-    Raises:
-        DataError: it cannot be written.
-    """
-    rows: tuple[LabelledAnswer | LabelledPair, ...] = (*labels.answers, *labels.pairs)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(json.dumps(asdict(row), ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
-    except OSError as error:
-        raise DataError(f"The labels {path} cannot be written: {error.strerror}.") from error
-
-
-def _row(line: str, number: int, low: float, high: float) -> LabelledAnswer | LabelledPair:
-    """Parse a line; raises `ValueError` with the problem."""
-    try:
-        data = from_json(line, allow_inf_nan=False)  # refuses halves of surrogate pairs, too
-    except ValueError as error:
-        raise ValueError(f"not JSON that can be read ({error})") from error
-    if not isinstance(data, dict):
-        raise ValueError(f"a JSON {type(data).__name__}, expected an object")
-    if "answers" in data and "answer" in data:
-        raise ValueError("both 'answer' and 'answers'; a row is one answer or a pair")
-    is_pair = "answers" in data or "better" in data
-    for key in _PAIR if is_pair else _ANSWER:
-        fits, expected = _CHECKS[key]
-        if key not in data:
-            hint = nearest(key, data)
-            raise ValueError(f"no {key!r}" + (f" ({hint})" if hint.startswith("Did you mean") else ""))
-        if not fits(data[key]):
-            raise ValueError(f"{key!r} is {_short(data[key])}, expected {expected}")
-    truth = data.get("truth")
-    truths = truth if isinstance(truth, list) else [] if truth is None else [truth]
-    if any(isinstance(each, bool) or not isinstance(each, str | int | float) for each in truths):
-        raise ValueError(f"'truth' is {_short(truth)}, expected a text or a list of texts")
-    name = str(number) if data.get("id") is None else str(data["id"])
-    texts, label = tuple(map(str, truths)), data.get("label", False)
-    if is_pair:
-        return LabelledPair(name, data["prompt"], tuple(data["answers"]), texts, data["better"])
-    if isinstance(label, bool):
-        return LabelledAnswer(name, data["prompt"], data["answer"], texts, label)
-    if not low <= label <= high:
-        raise ValueError(f"'label' is {_short(label)}, which is not on the scale from {low:g} to {high:g}")
-    return LabelledAnswer(name, data["prompt"], data["answer"], texts, float(label))
-
-
-def _are_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(item, str) for item in value)
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+    """A file that `read_labels` reads as equal labels."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows: tuple[Row, ...] = (*labels.answers, *labels.pairs)
+    path.write_text("".join(json.dumps(asdict(row), ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")

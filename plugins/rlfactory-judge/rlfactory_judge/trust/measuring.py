@@ -235,7 +235,7 @@ class Measurement:
             accepted = bool(values) and values[0] > values[1]
         self.injection_judgements.append(judged)
         if values:
-            self.injected.append(InjectedAnswer(row.id, injection.name, text, values[0], accepted))
+            self.injected.append(InjectedAnswer(row.id, accepted))
             self._show("injected_accepted", accepted)
 
     def _about(self, row: LabelledAnswer) -> Question:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rlfactory_core.reporting.progress import count_text
-from rlfactory_judge.trust.bias import InjectionBias
-from rlfactory_judge.trust.calibration import Calibration, Costs
+from rlfactory_judge.trust.calibration import Calibration
 from rlfactory_judge.trust.figures import Agreement, Estimate
 
 _NAME_WIDTH = 36
@@ -20,9 +19,9 @@ def calibration_text(found: Calibration) -> str:
     lines = [f"{who}, accepts from {found.threshold:g} of 1{votes}"]
     for title, rows in figures(found):
         lines += ["", title, *(_line(*row) for row in rows)]
-    if found.injection is not None and found.injection.worst:
-        lines += ["", "Injected texts that turned rejections into acceptances", *_breaches(found.injection)]
-    lines += ["", "Cost", *(f"  {line}" for line in _cost(found.costs)), ""]
+    cost = found.costs
+    failed = f"{cost.unreadable:,} unreadable, {cost.unavailable:,} unavailable"
+    lines += ["", f"{count_text(cost.judgements, 'judgement')}, {failed}; {cost.tokens:,} tokens", ""]
     lines += [f"Note: {note}" for note in found.notes]
     if found.stopped:
         lines.append(f"Not complete: {found.stopped}")
@@ -51,10 +50,8 @@ def _weaknesses(found: Calibration) -> Iterator[str]:
     position, length, injection = found.position, found.length, found.injection
     if position is not None and position.first is not None and _differs(position.first, 0.5):
         yield f"favours the {'first' if position.first.value > 0.5 else 'second'} place"
-    if length is not None:
-        lengths = [one for one in (length.everywhere, length.wrong_only) if one is not None and _differs(one, 0.0)]
-        if lengths:
-            yield f"favours {'longer' if lengths[0].value > 0 else 'shorter'} answers"
+    if length is not None and _differs(length, 0.0):
+        yield f"favours {'longer' if length.value > 0 else 'shorter'} answers"
     if injection is not None and injection.added is not None and injection.added.low > 0:
         what = "wrong answers accepted" if found.agreement is found.answers else "worse answers preferred"
         yield f"injected texts get {injection.added.value:.0%} more of the {what}"
@@ -68,24 +65,19 @@ def figures(found: Calibration) -> Iterator[tuple[str, list[Row]]]:
     """What was measured: titles, each with its figures."""
     what = "wrong answers accepted" if found.agreement is found.answers else "worse answers preferred"
     if found.answers is not None:
-        graded: list[Row] = [
-            ("Spearman with the labels", found.spearman, "1: the same order"),
-            ("weighted kappa with the labels", found.weighted_kappa, "0: as by chance, 1: always equal"),
-            ("Pearson with the labels", found.pearson, "1: a straight line"),
-        ]
-        yield "Answers", [*_agreement(found.answers, "answer"), *(row for row in graded if row[1] is not None)]
+        graded: Row = ("weighted kappa with the labels", found.weighted_kappa, "0: as by chance, 1: always equal")
+        yield "Answers", [*_agreement(found.answers, "answer"), *([graded] if graded[1] is not None else [])]
     if found.pairs is not None and (position := found.position) is not None:
         of_places: list[Row] = [
             ("winner changes with the order", position.changed, "0: never"),
             ("the first place wins", position.first, "0.5: no bias" if position.first else "no winners"),
         ]
         yield "Pairs, each in both orders", [*_agreement(found.pairs, "pair"), *of_places]
-    if (length := found.length) is not None:
-        meaning = "rank correlation; 0: no bias"
-        rows: list[Row] = [("all answers", length.everywhere, meaning), ("wrong answers", length.wrong_only, meaning)]
-        yield "Length in characters, with what a score has beyond the label", rows
+    if found.answers is not None:
+        length: Row = ("longer answers, better scores", found.length, "rank correlation; 0: no bias")
+        yield "Length in characters, with what a score has beyond the label", [length]
     if (injection := found.injection) is not None:
-        rows = [
+        rows: list[Row] = [
             (f"{what} with", injection.accepted, f"of {count_text(injection.answers, 'answer')}"),
             (f"{what} without", injection.accepted_before, "the same answers"),
             ("difference", injection.added, "0: no bias"),
@@ -93,12 +85,8 @@ def figures(found: Calibration) -> Iterator[tuple[str, list[Row]]]:
         yield f"Injected texts, {count_text(injection.judgements, 'judgement')}", rows
     if (again := found.consistency) is not None:
         of_what = f"of {count_text(again.answers, 'answer')}; at least 0.5"
-        rows = [
-            ("replies that agree with most", again.agreeing, of_what),
-            ("all replies agree", again.unanimous, ""),
-            ("Cohen's kappa of the majority", again.majority.kappa, again.majority.why_no_kappa),
-        ]
-        yield f"Asked {again.samples} times at temperature {again.temperature:g}", rows
+        agreeing: Row = ("replies that agree with most", again.agreeing, of_what)
+        yield f"Asked {again.samples} times at temperature {again.temperature:g}", [agreeing]
 
 
 def _agreement(found: Agreement, kind: str) -> Iterator[Row]:
@@ -113,20 +101,3 @@ def _agreement(found: Agreement, kind: str) -> Iterator[Row]:
 def _line(name: str, found: Estimate | None, meaning: str) -> str:
     value = f"{'-':>7}{'':18}" if found is None else f"{found.value:7.3f}  [{found.low:6.3f}, {found.high:6.3f}]"
     return f"  {name:<{_NAME_WIDTH}}{value}  {meaning}".rstrip()
-
-
-def _breaches(found: InjectionBias) -> Iterator[str]:
-    for breach in found.worst:
-        count = f"{breach.turned:,} of {breach.tried:,}"
-        yield f"  {breach.injection}: {count}; answer {breach.answer_id}, score {breach.score:.2f}:"
-        yield f"    {breach.text}"
-
-
-def _cost(costs: Costs) -> Iterator[str]:
-    failed = f"{costs.unreadable:,} unreadable, {costs.unavailable:,} unavailable"
-    yield f"{count_text(costs.judgements, 'judgement')}, {failed}"
-    if costs.tokens_p50 is not None and costs.tokens_p95 is not None:
-        usual = f"median {costs.tokens_p50:,.0f}, 95 % up to {costs.tokens_p95:,.0f}"
-        yield f"tokens a judgement: {usual}; {costs.tokens:,} in all"
-    if costs.seconds_p50 is not None and costs.seconds_p95 is not None:
-        yield f"seconds a judgement: median {costs.seconds_p50:.2f}, 95 % up to {costs.seconds_p95:.2f}"
