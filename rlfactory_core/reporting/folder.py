@@ -21,7 +21,7 @@ from typing import Any
 
 from rlfactory_core.cache import write_atomically
 from rlfactory_core.errors import CheckpointError, ConfigError, DataError, UsageError, nearest
-from rlfactory_core.images import named_files
+from rlfactory_core.images import image_path, named_files
 from rlfactory_core.reporting.trajectories import StoredTrajectory, json_text
 from rlfactory_core.types import Trajectory
 
@@ -227,8 +227,10 @@ class RunFolder:
 
     def write_stored(self, step: int | str, trajectories: Iterable[StoredTrajectory]) -> Path:
         """Save trajectories that already have their texts, and the images that they name; returns the file."""
-        path, text = self.trajectory_file(step), "".join(f"{each.to_line()}\n" for each in trajectories)
-        for image in named_files(text):
+        path, saved = self.trajectory_file(step), list(trajectories)
+        text = "".join(f"{each.to_line()}\n" for each in saved)
+        seen = {digest for each in saved for turn in each.trajectory.turns for digest in turn.images}
+        for image in named_files(text) | set(map(image_path, seen)):
             write_atomically(self.images / image.name, image.read_bytes())
         write_atomic(path, text)
         return path

@@ -174,6 +174,7 @@ def _turn_to_dict(turn: Turn, text: TurnText) -> dict[str, Any]:
         "tools_s": round(turn.tools_s, 6),
         **({"row": turn.row, "fork": turn.fork} if turn.row else {}),
         **({"state": turn.state} if turn.state else {}),
+        **({"images": list(turn.images)} if turn.images else {}),
         "context_ids": list(turn.context_ids),
         "sampled_ids": list(turn.sampled_ids),
         "logprobs": [round(value, 6) for value in turn.logprobs],
