@@ -32,7 +32,7 @@ SESSIONS = 64
 def cases(url: str) -> dict[str, Case]:
     """The runs by name; the first plays the server at this address."""
     echo = (
-        *(f"task.url={url}", "task.eval_samples=64", "task.max_steps=1", f"task.solver={SOLVERS}:short_echo"),
+        *(f"task.url={url}", "task.eval_samples=64", "task.max_steps=3", f"task.solver={SOLVERS}:short_echo"),
         "rollout.max_turn_tokens=16",
     )
     lake = (
@@ -61,7 +61,8 @@ if __name__ == "__main__":
             cases(url),
             title="Environments of others, learnt by a tiny model",
             what="The reward that the environment gives on 64 held-out samples, sampled at temperature 1, before and "
-            "after 20 steps. OpenEnv's echo environment gives 0.1 for each character, at most 1.",
+            "after 20 steps. OpenEnv's echo environment gives 0.1 for each character of a reply, at most 1, "
+            "in three steps; in the demonstrations only the last reply is long.",
             figure="reward",
             bar=Bar(("", f"≥ {RISE:g} more"), lambda before, after: after - before >= RISE),
             libraries=("openenv", "gymnasium", "verifiers", "reasoning-gym"),
