@@ -73,10 +73,10 @@ def _trajectory(
     if failed and conversation.stop is not None:  # the run's limit ended it, which is nobody's fault
         fault, stop = None, conversation.stop
     elif fault is None:
-        stop = StopReason.FINAL_ANSWER
+        stop = conversation.stop or StopReason.FINAL_ANSWER  # an agent may answer after the run's limit refused it
     else:
         stop = StopReason.AGENT_FAILED if failed else StopReason.FAULT
-    answered = stop is StopReason.FINAL_ANSWER
+    answered = fault is None and not failed
     if turns and answered and result.reward:
         turns = (*turns[:-1], replace(turns[-1], reward=result.reward))
     return Trajectory(

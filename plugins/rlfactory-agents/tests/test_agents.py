@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import subprocess
@@ -136,6 +137,17 @@ def test_a_limit_that_ends_the_agent_is_nobodys_fault() -> None:
 
     played = play(FunctionAgents(agent), limits=RolloutLimits(3, 9, 100, 10_000))
     assert (played.stop, len(played.turns), played.faults) == (StopReason.MAX_TURNS, 3, ())
+
+
+def test_an_agent_that_answers_after_a_limit_has_its_answer_and_the_limit_is_why_it_ended() -> None:
+    async def agent(sample: Sample, endpoint: Endpoint) -> str:
+        said = await ask(endpoint, user("Who?"))
+        with contextlib.suppress(Exception):
+            await ask(endpoint, user("Who?"), {"role": "assistant", "content": said}, user("Sure?"))
+        return "him"
+
+    played = play(FunctionAgents(agent), limits=RolloutLimits(1, 9, 100, 10_000))
+    assert (played.stop, played.answer, played.faults) == (StopReason.MAX_TURNS, "him", ())
 
 
 def test_a_model_that_does_not_answer_masks() -> None:

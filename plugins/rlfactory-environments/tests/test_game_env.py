@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import math
+import random
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from rlfactory_environments.gymnasium.env import GameEnv
 from rlfactory_environments.gymnasium.game import IllegalActionError, Seen
+from rlfactory_environments.gymnasium.generator import SharedGenerator
 
 from rlfactory_core import Message, Sample
 from rlfactory_core.protocols import EnvStep
@@ -150,3 +153,25 @@ def test_a_blocking_step_does_not_hold_the_event_loop() -> None:
         return list(steps)
 
     assert [step.stop for step in asyncio.run(run())] == [StopReason.ENV_DONE] * 2
+
+
+def test_a_game_that_hangs_does_not_hold_up_the_others_and_cannot_change_their_numbers() -> None:
+    generator, hangs, release = SharedGenerator(), threading.Event(), threading.Event()
+    seeded = random.Random(3).getstate()
+    before = random.getstate()
+
+    def hang() -> None:
+        random.seed(1)
+        hangs.set()
+        release.wait(60)
+
+    with ThreadPoolExecutor(1) as thread:
+        hung = thread.submit(generator.run, hang, None, 60.0)
+        assert hangs.wait(30)
+        first, state = generator.run(random.random, seeded, 0.05)
+        release.set()
+        hung.result(30)
+    second, _ = generator.run(random.random, state, 60.0)
+    expected = random.Random(3)
+    assert [first, second] == [expected.random(), expected.random()]
+    assert random.getstate() == before

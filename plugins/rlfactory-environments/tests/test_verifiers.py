@@ -266,7 +266,7 @@ def test_a_run_s_limit_of_turns_ends_a_rollout_which_is_scored_as_it_is() -> Non
     policy: Policy = lambda *_: Message("assistant", "", tool_calls=(call("add", a=1, b=1),))  # noqa: E731
     with bench("made_environments:tools", None, "rollout.max_turns=2") as open_bench:
         (played,) = open_bench.play(policy, open_bench.samples(limit=1))
-    assert not played.masked
+    assert (played.stop, played.masked) == (StopReason.MAX_TURNS, False)
     assert len(played.turns) == 2
     assert components(played)["right"] == 0.0
 

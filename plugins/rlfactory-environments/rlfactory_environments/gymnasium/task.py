@@ -74,7 +74,9 @@ class GymnasiumTask(Task):
         if not config.environment:
             raise ConfigError("Name the environment: --environment FrozenLake-v1, or TextArena/FrozenLake-v0.")
         if config.environment.startswith(PREFIX):
-            return TextArenaGames(config.environment.removeprefix(PREFIX), config.arguments, config.rules)
+            name = config.environment.removeprefix(PREFIX)
+            # Half of the deadline is left then for a game's own move.
+            return TextArenaGames(name, config.arguments, config.rules, config.deadline_s / 2)
         names = [name.strip() for name in config.action_names.split(",") if name.strip()]
         return GymGames(config.environment, config.arguments, names, config.rules)
 

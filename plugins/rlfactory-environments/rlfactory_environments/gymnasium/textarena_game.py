@@ -1,7 +1,8 @@
 """TextArena's single-player games.
 
 A game draws from Python's global generator, at its reset and during its steps, so that games that are played at once
-would change each other. Here each game keeps that generator's state for itself, and one game moves at a time.
+would change each other. Here each game keeps that generator's state for itself, and one game moves at a time; one that
+hangs does not hold up the others.
 """
 
 from __future__ import annotations
@@ -9,17 +10,17 @@ from __future__ import annotations
 import importlib
 import random
 import re
-import threading
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from rlfactory_core.errors import MissingExtraError, UsageError, nearest
 from rlfactory_environments.gymnasium.game import Game, Seen
+from rlfactory_environments.gymnasium.generator import SharedGenerator
 
 Value = TypeVar("Value")
 
 PREFIX = "TextArena/"
-_MOVING = threading.Lock()  # Python's generator is one for the process
+_GENERATOR = SharedGenerator()  # Python's is one for the process
 _MISSING = re.compile(r"Resource\W+(?:\d+m)?(\w+)")  # in NLTK's errors, with or without colours
 _BRACKETED = re.compile(r"\[([^\[\]\n]{1,40})\]")
 
@@ -31,6 +32,7 @@ class TextArenaGames:
         id: as for ``textarena.make``.
         arguments: of the game.
         rules: what the model is told before the game's own prompt.
+        patience_s: how long another game may move until this one goes on without waiting for it.
 
     Raises:
         MissingExtraError: TextArena is not installed.
@@ -38,14 +40,14 @@ class TextArenaGames:
 
     reward_bounds = (-1.0, 1.0)  # an illegal move may end a game with -1
 
-    def __init__(self, id: str, arguments: Mapping[str, Any], rules: str) -> None:  # noqa: A002
+    def __init__(self, id: str, arguments: Mapping[str, Any], rules: str, patience_s: float = 15.0) -> None:  # noqa: A002
         try:
             self._arena = importlib.import_module("textarena")
         except ModuleNotFoundError as error:
             raise MissingExtraError(
                 "This needs TextArena: python -m pip install 'rlfactory-environments[textarena]'"
             ) from error
-        self._id, self._arguments, self._rules = id, dict(arguments), rules
+        self._id, self._arguments, self._rules, self._patience_s = id, dict(arguments), rules, patience_s
 
     def check(self) -> None:
         known = importlib.import_module("textarena.envs.registration").ENV_REGISTRY
@@ -74,14 +76,14 @@ class TextArenaGames:
                 game.close()
 
     def make(self) -> Game:
-        return TextArenaGame(self._arena.make(self._id, **self._arguments), self._rules)
+        return TextArenaGame(self._arena.make(self._id, **self._arguments), self._rules, self._patience_s)
 
 
 class TextArenaGame:
     """One game for one player."""
 
-    def __init__(self, game: Any, rules: str) -> None:
-        self._game, self._rules = game, rules
+    def __init__(self, game: Any, rules: str, patience_s: float) -> None:
+        self._game, self._rules, self._patience_s = game, rules, patience_s
         self._generator: object = None  # the state of Python's generator after this game's last move
         self._seen = self._text = ""
 
@@ -136,12 +138,5 @@ class TextArenaGame:
 
     def _alone(self, work: Callable[[], Value]) -> Value:
         """Run it with this game's state of Python's generator; the process gets its own back."""
-        with _MOVING:
-            outside = random.getstate()
-            if self._generator is not None:
-                random.setstate(self._generator)  # type: ignore[arg-type]
-            try:
-                return work()
-            finally:
-                self._generator = random.getstate()
-                random.setstate(outside)
+        value, self._generator = _GENERATOR.run(work, self._generator, self._patience_s)
+        return value
