@@ -59,6 +59,7 @@ class OpenEnvServer:
         self.kind, self.most, self.port = kind, most, port
         self.counts = Counts()
         self.began, self.refused = threading.Event(), threading.Event()  # set by the first such session
+        self.slow, self.released = threading.Event(), threading.Event()  # a step is slow until it is released
         self._thread: threading.Thread | None = None
         self._server: uvicorn.Server | None = None
 
@@ -157,6 +158,10 @@ class OpenEnvServer:
                 guess = data.get("guess", data.get("digit", data.get("arguments", {}).get("digit")))
                 if guess == "die":
                     raise WebSocketDisconnect
+                if guess == "slow":
+                    self.slow.set()
+                    await asyncio.to_thread(self.released.wait, 30)
+                    guess = str(game.secret)
                 if guess == "hang":
                     await socket.receive_text()  # no answer, until the client gives the session up
                     return

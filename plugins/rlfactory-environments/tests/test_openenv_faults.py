@@ -74,6 +74,22 @@ def test_a_request_that_is_not_answered_masks_the_episode_and_leaves_no_session(
         assert not again.masked
 
 
+def test_a_slow_step_is_waited_for_and_scored_while_others_play() -> None:
+    with openenv_server() as server, bench(server.url, *PATIENT) as opened:
+
+        async def play() -> tuple[Trajectory, Trajectory]:
+            slow = asyncio.ensure_future(opened.episode(constant("slow"), opened.samples()[0]))
+            assert await asyncio.to_thread(server.slow.wait, 30)
+            other = await opened.episode(constant("1"), opened.samples()[0])
+            assert not slow.done()
+            server.released.set()
+            return await slow, other
+
+        slow, other = opened.run(play())
+    assert (slow.masked, slow.reward) == (False, 1.0)
+    assert not other.masked
+
+
 def test_a_connection_that_breaks_masks_the_episode() -> None:
     with openenv_server() as server, bench(server.url, *FAST) as opened:
         (played,) = opened.play(constant("die"), opened.samples(limit=1))

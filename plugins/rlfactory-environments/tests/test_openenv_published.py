@@ -23,11 +23,11 @@ pytest.importorskip("torch")
 
 from openenv.core import GenericEnvClient
 from openenv.core.mcp_client import MCPToolClient
-from rlfactory_devkit import TaskBench, constant, oracle
+from rlfactory_devkit import TaskBench, constant, oracle, script
 from rlfactory_devkit.tokenizers import QWEN, build_tokenizer
 
 from rlfactory_core.cli.main import invoke
-from rlfactory_core.types import Message, Trajectory
+from rlfactory_core.types import FaultKind, Message, Sample, StopReason, Trajectory
 
 pytestmark = pytest.mark.slow
 GUIDE = Path(__file__).parents[3] / "docs" / "environments.md"
@@ -46,11 +46,18 @@ uvicorn.Server(uvicorn.Config(app, log_level="critical")).run(sockets=[sock])
 @contextmanager
 def serving(*command: str, place: Path) -> Iterator[str]:
     """The address that a server's first line names; the server ends with the block."""
+    with running(*command, place=place) as (_, url):
+        yield url
+
+
+@contextmanager
+def running(*command: str, place: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """As `serving`, with the server's process."""
     with subprocess.Popen([sys.executable, *command], cwd=place, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             line = process.stdout.readline()
-            yield next(word for word in line.split() if word.startswith("http://"))
+            yield process, next(word for word in line.split() if word.startswith("http://"))
         finally:
             process.kill()
 
@@ -83,6 +90,33 @@ def test_a_model_trains_on_the_echo_environment(tmp_path: Path) -> None:
         assert step["trained_tokens"] == sum(map(sampled_tokens, rows)) - untrained_tokens(rows)
     assert sum(step["trained_tokens"] for step in steps) > 0
     assert invoke(["trace", str(run), "--verify"]) == 0
+
+
+def test_openenvs_own_client_gets_the_rewards_that_ours_gets_until_the_server_is_killed(tmp_path: Path) -> None:
+    openenv("init", "echo_world", place=tmp_path)
+    texts = ["ah", "a longer text", "again"]
+
+    async def play(url: str) -> list[float]:
+        async with GenericEnvClient(base_url=url) as env:
+            await env.reset(seed=1)
+            return [float((await env.step({"message": text})).reward or 0.0) for text in texts]
+
+    with running("-c", ECHO, place=tmp_path / "echo_world") as (process, url):
+
+        def killing(sample: Sample, messages: Sequence[Message], *_: object) -> str:
+            if len(messages) > 1:
+                process.kill()
+                process.wait(30)
+            return "ah"
+
+        with TaskBench("openenv", [f"task.url={url}", "task.max_steps=3", "task.connect_s=1"]) as bench:
+            (played,) = bench.play(script(*(Message("assistant", text) for text in texts)), bench.samples(limit=1))
+            own = asyncio.run(play(url))
+            (lost,) = bench.play(killing, bench.samples(limit=1))
+    assert [turn.reward for turn in played.turns] == own
+    assert played.reward == sum(own)
+    assert (lost.masked, lost.stop) == (True, StopReason.FAULT)
+    assert lost.faults[0].kind is FaultKind.INFRA
 
 
 def sampled_tokens(row: Mapping[str, Any]) -> int:
