@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from rlfactory_core.cli.output import echo, echo_json
-from rlfactory_core.config.loading import merge, parse_override
 from rlfactory_core.errors import ConfigError, RunStopped, UsageError
-from rlfactory_judge.commands import ENDPOINTS, MODEL, URL
+from rlfactory_judge.commands import ENDPOINTS, MODEL, URL, reward_options
 from rlfactory_judge.options import Mode
 
 if TYPE_CHECKING:
@@ -114,13 +113,10 @@ def _refuse_below(agreement: Agreement | None, min_kappa: float | None) -> None:
 
 def _options(given: dict[str, Any], rest: Sequence[str]) -> JudgeOptions:
     """The reward's options; raises `ConfigError`."""
-    plain = merge({key: value for key, value in given.items() if value not in (None, ())}, *map(parse_override, rest))
-    for key in ("labels", "min_kappa"):
-        if key in plain:
-            raise ConfigError(f"Here {key} is an option of its own: --{key.replace('_', '-')} {plain[key]}")
-    from rlfactory_judge.scoring.factory import read_options
-
-    return read_options(plain)
+    for key, _, value in (each.partition("=") for each in rest):
+        if key in ("labels", "min_kappa"):
+            raise ConfigError(f"Here {key} is an option of its own: --{key.replace('_', '-')} {value}")
+    return reward_options(given, rest)
 
 
 async def _measure(measurement: Measurement) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,34 +60,28 @@ def judge() -> None:
 @click.option("--prompt", metavar="TEXT|@FILE", required=True, help="The prompt: text, @FILE, or - for standard input.")
 @click.option("--answer", metavar="TEXT|@FILE", required=True, help="The answer to judge, likewise.")
 @click.option("--truth", metavar="TEXT|@FILE", multiple=True, help="An accepted answer, likewise; may be repeated.")
-@click.option("--low", default=0.0, show_default=True, help="The lower end of the scale that the judge is given.")
-@click.option("--high", default=10.0, show_default=True, help="The upper end.")
-@click.option("--temperature", default=0.0, show_default=True, help="0: the most likely reply.")
-@click.option("--max-tokens", default=2048, show_default=True, help="Of the reply, its reasoning included.")
-@click.option(
-    "--output",
-    default="auto",
-    show_default=True,
-    type=click.Choice(["auto", "json", "text"]),
-    help="Whether the server is to enforce the form of the reply; auto: where it can.",
-)
-@click.option("--seconds", default=120.0, show_default=True, help="How long to wait for the reply.")
 @click.option("--show-prompt", is_flag=True, help="Also show what the judge is sent.")
 @click.option("--json", "as_json", is_flag=True, help="As a JSON object.")
+@click.argument("rest", nargs=-1, metavar="[KEY=VALUE]...")
 def ask(
-    prompt: str, answer: str, truth: tuple[str, ...], seconds: float, show_prompt: bool, as_json: bool, **options: Any
+    prompt: str,
+    answer: str,
+    truth: tuple[str, ...],
+    show_prompt: bool,
+    as_json: bool,
+    rest: tuple[str, ...],
+    **given: Any,
 ) -> None:
     """Judge one answer and show the result, to develop a rubric.
 
-    The cache is not used. The exit code is 0 for any score, 1 if the judge does not reply or its reply cannot be
-    parsed, and 2 if the input cannot be used.
+    KEY=VALUE sets any of the reward's options, such as low=1, high=5 or max_tokens=4096. The cache is not used. The
+    exit code is 0 for any score, 1 if the judge does not reply or its reply cannot be parsed, and 2 if the input cannot
+    be used.
     """
     from rlfactory_judge.forms.score import ScoreForm
     from rlfactory_judge.rubrics.rubric import Rubric
-    from rlfactory_judge.scoring.factory import read_options
 
-    given = {name: value for name, value in options.items() if value not in (None, ())}
-    checked = read_options({**given, "request_s": seconds, "cache": "off", "retries": 0})
+    checked = reward_options({"retries": 0, **given}, rest).model_copy(update={"cache": "off"})
     if [prompt, answer, *truth].count("-") > 1:
         raise UsageError("Only one text can be read from standard input. Give the others as @FILE.")
     question = Rubric.load(checked.rubric, "outcome").question_of_text(
@@ -110,6 +105,15 @@ def ask(
     click.echo(f"{click.style('score', bold=True)}  {score}")
     tokens = f"{reply.prompt_tokens} + {reply.sampled_tokens} tokens"
     click.echo(f"{tokens}, {reply.seconds:.2f} s, {reply.endpoint}")
+
+
+def reward_options(given: Mapping[str, Any], rest: Sequence[str]) -> JudgeOptions:
+    """The reward's options from a command's own (those that are given) and from KEY=VALUE; raises `ConfigError`."""
+    from rlfactory_core.config.loading import merge, parse_override
+    from rlfactory_judge.scoring.factory import read_options
+
+    plain = {key: value for key, value in given.items() if value not in (None, ())}
+    return read_options(merge(plain, *map(parse_override, rest)))
 
 
 async def _ask(options: JudgeOptions, question: Question) -> Reply:

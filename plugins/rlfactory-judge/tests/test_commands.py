@@ -34,7 +34,7 @@ def test_one_answer_is_judged_and_shown_with_the_judges_own_words(cli):
 
 def test_as_json_with_a_scale_and_the_prompt(cli):
     with serve(lambda _: said("score: 3")) as server:
-        scale = ("--low", 1, "--high", 5, "--show-prompt", "--json")
+        scale = ("low=1", "high=5", "--show-prompt", "--json")
         outcome = cli("judge", "ask", "--url", server.url, *ASKED, *scale)
 
     found = json.loads(outcome.out)
@@ -93,7 +93,7 @@ def test_a_server_that_says_no_is_quoted(cli):
     [
         (("--prompt", "@nowhere.txt", "--answer", "a"), "nowhere.txt"),
         (("--prompt", "-", "--answer", "-"), "standard input"),
-        (("--prompt", "q", "--answer", "a", "--low", "3", "--high", "1"), "low"),
+        (("--prompt", "q", "--answer", "a", "low=3", "high=1"), "low"),
         (("--prompt", "q", "--answer", "a", "--rubric", "steps"), "steps"),
     ],
 )

