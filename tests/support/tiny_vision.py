@@ -1,27 +1,16 @@
-"""Tiny random vision-language models of the Qwen family, and a warm start that teaches one to call a tool."""
+"""Tiny random vision-language models of the Qwen family."""
 
 from __future__ import annotations
 
 import copy
-import random
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
 from chat_tokenizers import make_tokenizer, published
-from colours_task import COLOURS, look, picture
-from rlfactory_vision import Image
-from rlfactory_vision.chat import vision_format
 
-from rlfactory_core.engines.local.model.loading import load_pretrained, quiet_transformers
-from rlfactory_core.engines.local.model.pack import pack
-from rlfactory_core.engines.local.model.policy import PaddedPolicy, token_logprobs
-from rlfactory_core.engines.local.tiny.warmstart import Encoder
-from rlfactory_core.tiny import answer_text
-from rlfactory_core.types import Message, ToolCall, TrainSequence
+from rlfactory_core.engines.local.model.loading import quiet_transformers
 
 TOKENS = ("vision_start", "vision_end", "image_pad", "video_pad")
 _TEXT = {
@@ -67,45 +56,3 @@ def make_vlm(folder: Path, kind: str, seed: int = 0) -> Path:
     processor = transformers.Qwen2VLImageProcessorPil(patch_size=4, merge_size=2, temporal_patch_size=1, size=size)
     processor.save_pretrained(folder)
     return folder
-
-
-def warm_start(folder: Path, steps: int, seed: int = 0, right: float = 0.5) -> float:
-    """Teach a saved model to look, and to answer with a colour; returns the last loss.
-
-    Args:
-        right: the share of the demonstrations that answer with the picture's colour; the others with any colour.
-    """
-    with quiet_transformers():
-        model, tokenizer = load_pretrained(str(folder), torch.device("cpu"), torch.float32)
-        chat: Any = vision_format(tokenizer)
-    encoder, policy = Encoder(chat, [look.spec], raw=False), PaddedPolicy(model, chat.vision)
-    optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps, 1e-3)
-    shown = _demonstrations(encoder, chat, seed, right)
-    loss = torch.zeros(())
-    for _ in range(steps):
-        packed = pack([next(shown) for _ in range(8)], policy.device, share_prefix=False)
-        loss = -token_logprobs(policy.target_logits(packed), packed.target_ids, 1.0)[0].mean()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-        schedule.step()
-    with quiet_transformers():
-        model.save_pretrained(folder)
-    return float(loss.detach())
-
-
-def _demonstrations(encoder: Encoder, chat: Any, seed: int, right: float) -> Iterator[TrainSequence]:
-    rng = random.Random(seed)
-    call = ToolCall("call_0", "look", "{}", {})
-    while True:
-        colour = rng.choice(COLOURS)
-        image = Image.of(picture(colour, rng.randrange(2000, 2060)))
-        messages = (
-            Message("user", "Which colour?"),
-            Message("assistant", "", tool_calls=(call,)),
-            Message("tool", f"You see:\n{image}", tool_call_id="call_0", name="look"),
-            Message("assistant", answer_text(colour if rng.random() < right else rng.choice(COLOURS))),
-        )
-        yield replace(encoder.encode(messages), images=chat.vision.images_in(messages))

@@ -24,6 +24,7 @@ def refusal(*overrides: str) -> list[str]:
 
 
 REFUSED: list[tuple[list[str], list[str]]] = [
+    (["chat.format=vision"], ["chat.format=vision", "reads their names", "--engine local"]),
     (["train.muon_lr=0.02"], ["train.muon_lr=0.02", "Set it to 0", "--engine local"]),
     (["train.schedule=linear"], ["train.schedule=linear", "constant and cosine", "--engine local"]),
     (["train.prompts=difficulty"], ["train.prompts=difficulty", "train.prompts=uniform", "--engine local"]),

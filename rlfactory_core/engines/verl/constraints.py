@@ -52,6 +52,11 @@ def check_rules(config: RunConfig) -> None:
 def _not_in_verl(config: RunConfig) -> Iterator[str]:
     train = config.train
     local = "or train with --engine local"
+    if config.chat.format == "vision":
+        yield (
+            "chat.format=vision: verl's agent loop gives the model no images of tools. Set it to auto, and the model "
+            f"reads their names; {local}."
+        )
     if train.loss == SAPO and train.aggregation != "trajectory":
         yield f"train.loss={SAPO}: verl has it with train.aggregation=trajectory only. Set that, {local}."
     yield from _estimator(train.advantage)
