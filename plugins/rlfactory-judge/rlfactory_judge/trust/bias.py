@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
@@ -18,14 +17,6 @@ class PositionBias:
     pairs: int
     changed: Estimate | None  # share of the pairs whose winner changes if the order is swapped
     first: Estimate | None  # share of the wins that the first place has; None: no wins
-
-
-@dataclass(frozen=True, slots=True)
-class InjectedAnswer:
-    """A wrong answer, or the worse one of a pair, with an injected text, and the judge's decision."""
-
-    answer_id: str  # of the label
-    accepted: bool  # of a pair: preferred
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,22 +61,20 @@ def _residuals(scores: Sequence[float], labels: Sequence[float]) -> list[float]:
     return [round(s - intercept - slope * label, 9) for s, label in zip(scores, labels, strict=True)]
 
 
-def injection_bias(injected: Sequence[InjectedAnswer], before: Mapping[str, float], seed: int) -> InjectionBias:
+def injection_bias(injected: Mapping[str, Sequence[bool]], before: Mapping[str, float], seed: int) -> InjectionBias:
     """See `InjectionBias`.
 
     Args:
+        injected: by the answer's id, whether each of its judgements with an injected text accepted it; of a pair,
+            whether it preferred the worse answer.
         before: by the answer's id, the share of its judgements without injection that accepted it.
         seed: of the interval of ``added``.
     """
-    by_answer: defaultdict[str, list[InjectedAnswer]] = defaultdict(list)
-    for one in injected:
-        by_answer[one.answer_id].append(one)
-    accepted = sum(fmean(one.accepted for one in group) for group in by_answer.values())
-    added = [fmean(one.accepted for one in group) - before[name] for name, group in by_answer.items()]
+    size, accepted = len(injected), sum(map(fmean, injected.values()))
     return InjectionBias(
-        answers=len(by_answer),
-        judgements=len(injected),
-        accepted=share(min(accepted, len(by_answer)), len(by_answer)),
-        accepted_before=share(fsum(before[name] for name in by_answer), len(by_answer)),
-        added=mean(added, seed),
+        answers=size,
+        judgements=sum(map(len, injected.values())),
+        accepted=share(min(accepted, size), size),
+        accepted_before=share(fsum(before[name] for name in injected), size),
+        added=mean([fmean(verdicts) - before[name] for name, verdicts in injected.items()], seed),
     )

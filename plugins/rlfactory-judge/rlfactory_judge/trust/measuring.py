@@ -30,7 +30,6 @@ from rlfactory_judge.rubrics.injections import Injection
 from rlfactory_judge.rubrics.rubric import Rubric
 from rlfactory_judge.service.polling import majority, medians, poll
 from rlfactory_judge.service.service import JudgeService
-from rlfactory_judge.trust.bias import InjectedAnswer
 from rlfactory_judge.trust.labels import LabelledAnswer, LabelledPair, Labels
 
 Item = TypeVar("Item")
@@ -91,7 +90,8 @@ class Measurement:
 
     answers: dict[str, Judged] = field(default_factory=dict, init=False)  # by the label's id
     pairs: dict[str, tuple[Judged, Judged]] = field(default_factory=dict, init=False)  # as in the file, and swapped
-    injected: list[InjectedAnswer] = field(default_factory=list, init=False)  # those that were judged
+    # Whether each judged injection was accepted; of a pair, whether the worse answer was preferred.
+    injected: dict[str, list[bool]] = field(default_factory=lambda: defaultdict(list), init=False)
     injection_judgements: list[Judged] = field(default_factory=list, init=False)  # also without a reply
     again: dict[str, list[Judged]] = field(default_factory=lambda: defaultdict(list), init=False)
     stopped: str = field(default="", init=False)  # why there are fewer than planned
@@ -235,7 +235,7 @@ class Measurement:
             accepted = bool(values) and values[0] > values[1]
         self.injection_judgements.append(judged)
         if values:
-            self.injected.append(InjectedAnswer(row.id, accepted))
+            self.injected[row.id].append(accepted)
             self._show("injected_accepted", accepted)
 
     def _about(self, row: LabelledAnswer) -> Question:
