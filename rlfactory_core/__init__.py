@@ -17,6 +17,8 @@ _find, __all__ = lazy_names(__name__, __file__)
 
 _MOVED = {
     "code_interpreter": "rlfactory_interpreter",
+    "agent_tool": "rlfactory_agents",
+    "model_tool": "rlfactory_agents",
     "McpSource": "rlfactory_mcp",
     "qwen_tool": "rlfactory_mcp",
     "qwen_tools": "rlfactory_mcp",

@@ -22,8 +22,6 @@ from rlfactory_core.tasks.task import Task as Task
 from rlfactory_core.tiny import TinyModelRecipe as TinyModelRecipe
 from rlfactory_core.tiny import WarmStartStage as WarmStartStage
 from rlfactory_core.tools.function import tool as tool
-from rlfactory_core.tools.models.agent import agent_tool as agent_tool
-from rlfactory_core.tools.models.model import model_tool as model_tool
 from rlfactory_core.types import FaultKind as FaultKind
 from rlfactory_core.types import Group as Group
 from rlfactory_core.types import Message as Message

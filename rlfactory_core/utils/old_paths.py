@@ -13,9 +13,9 @@ MOVED = {
     "rlfactory_core.chat_rollout": "rlfactory_core.rollout.loop",
     "rlfactory_core.config_load": "rlfactory_core.config.loading",
     "rlfactory_core.data": "rlfactory_core.tasks.data",
-    "rlfactory_core.delegates": "rlfactory_core.tools.models",
-    "rlfactory_core.delegates.agent": "rlfactory_core.tools.models.agent",
-    "rlfactory_core.delegates.model": "rlfactory_core.tools.models.model",
+    "rlfactory_core.delegates": "rlfactory_agents.tools",
+    "rlfactory_core.delegates.agent": "rlfactory_agents.tools.agent",
+    "rlfactory_core.delegates.model": "rlfactory_agents.tools.model",
     "rlfactory_core.demonstrated": "rlfactory_core.tasks.demonstrations",
     "rlfactory_core.deprecation": "rlfactory_core.utils.deprecation",
     "rlfactory_core.env": "rlfactory_core.rollout.tool_env",
@@ -55,9 +55,11 @@ class OldPaths:
         try:
             module = import_module(new)
         except ModuleNotFoundError as error:
-            if error.name != MOVED[_TESTING[:-1]]:
+            package = new.partition(".")[0]
+            if error.name != package:
                 raise
-            hint = f"{spec.name} is in a package that is not installed: python -m pip install rlfactory-devkit"
+            name = package.replace("_", "-")
+            hint = f"{spec.name} is in a package that is not installed: python -m pip install {name}"
             raise ModuleNotFoundError(hint, name=spec.name) from error
         spec.loader_state = module.__spec__
         return module

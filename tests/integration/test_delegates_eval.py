@@ -13,7 +13,8 @@ from fake_openai import Reply, said, serve
 from runs import Cli
 
 PLUGIN = '''
-from rlfactory_core import Sample, Section, Task, ToolContext, agent_tool, hookimpl, tool
+from rlfactory_agents import agent_tool
+from rlfactory_core import Sample, Section, Task, ToolContext, hookimpl, tool
 
 
 @tool

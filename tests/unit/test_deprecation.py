@@ -107,6 +107,7 @@ def test_the_place_that_imports_an_old_module_is_named() -> None:
 @pytest.mark.parametrize(
     ("name", "package"),
     [
+        ("agent_tool", "rlfactory_agents"),
         ("code_interpreter", "rlfactory_interpreter"),
         ("McpSource", "rlfactory_mcp"),
         ("qwen_tool", "rlfactory_mcp"),

@@ -7,9 +7,9 @@ import logging
 from collections.abc import Collection, Sequence
 
 import pytest
+from rlfactory_agents import agent_tool
 from tool_calls import Flaky, echo
 
-from rlfactory_core import agent_tool
 from rlfactory_core.errors import BackendError
 from rlfactory_core.protocols import Tool
 from rlfactory_core.tools import FunctionTool

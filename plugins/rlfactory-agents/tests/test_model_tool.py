@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from delegates import ask, call, managed
 from fake_openai import Reply, error, said, scripted, serve
+from rlfactory_agents import model_tool
 
-from rlfactory_core import BackendError, ToolContext, UsageError, model_tool
+from rlfactory_core import BackendError, ToolContext, UsageError
 from rlfactory_core.tools import DefaultToolManager
 from rlfactory_core.types import FaultKind, Sample, ToolResult
 

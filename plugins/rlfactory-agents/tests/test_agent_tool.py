@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from delegates import SAMPLE, ask, call, managed
 from fake_openai import FakeServer, Reply, error, said, scripted, serve
+from rlfactory_agents import agent_tool, model_tool
 from tool_calls import echo, write
 
-from rlfactory_core import BackendError, ToolContext, ToolError, ToolUnavailableError, agent_tool, model_tool, tool
+from rlfactory_core import BackendError, ToolContext, ToolError, ToolUnavailableError, tool
 from rlfactory_core.errors import ConfigError
 from rlfactory_core.protocols import Tool
 from rlfactory_core.tools import DefaultToolManager
@@ -51,7 +52,7 @@ def asks_then_repeats(name: str) -> Callable[[Mapping[str, Any]], Reply]:
 
 def test_it_works_with_its_tools_and_gives_back_its_last_message(caplog: pytest.LogCaptureFixture) -> None:
     script = (said("Let me see.", ("echo", '{"text": "ab", "times": 2}')), said("It is abab."))
-    with serving(*script) as server, caplog.at_level(logging.DEBUG, "rlfactory_core.tools.models"):
+    with serving(*script) as server, caplog.at_level(logging.DEBUG, "rlfactory_agents.tools"):
         result = call([agent(server, echo, system="Be good.")], "boss", {"task": "Say ab twice."})
     assert (result.content, result.fault) == ("It is abab.", None)
     first, second = server.chats

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rlfactory_agents.tools.model import Question, argument_schema, prompt_fields
 
 from rlfactory_core.errors import UsageError
-from rlfactory_core.tools.models.model import Question, argument_schema, prompt_fields
 
 
 def filled(prompt: str, **arguments: str) -> str:
