@@ -12,6 +12,8 @@ from pathlib import Path
 
 import PIL.Image
 import pytest
+from rlfactory_environments.openenv.results import read_mcp_result
+from rlfactory_mcp.calls import render
 from rlfactory_vision.images import MAX_BYTES, MAX_IMAGES, Image, images_in
 
 from rlfactory_core import FaultKind, Sample, ToolContext, tool
@@ -160,6 +162,18 @@ def test_results_with_images_are_not_kept_on_disk(tmp_path: Path) -> None:
         return found
 
     assert asyncio.run(work()) == [None, "See nothing"]
+
+
+def test_an_image_of_an_mcp_server_is_named_and_a_damaged_one_is_a_note() -> None:
+    good, bad = (
+        {"type": "image", "mimeType": "image/jpeg", "data": b64encode(data).decode()}
+        for data in (png(kind="jpeg"), b"rubbish")
+    )
+    content = {"content": [{"type": "text", "text": "See"}, good, bad]}
+    said, name, note = render(content).splitlines()
+    assert (said, note) == ("See", "[image, image/jpeg, 9 bytes: not shown]")
+    assert [image.width for image in images_in(name)] == [4]
+    assert read_mcp_result(content).text.splitlines() == ["See", name, "[image left out]"]
 
 
 def test_a_base64_text_is_no_image() -> None:
