@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from statistics import mean
 
-from machine import describe, sized
+from machine import MINIATURE, describe, sized
 from seeds import measure_seeds, run_plugin
 
 TASK = str(Path(__file__).with_name("slow_search.py"))
@@ -132,5 +132,6 @@ if __name__ == "__main__":
     options = argparse.ArgumentParser(add_help=False)
     options.add_argument("--staleness", type=int, nargs="+", default=STALENESS, help=f"has to include {JUDGED}")
     options.add_argument("--weighted", action="store_true", help="only the runs whose older samples are weighted")
+    options.set_defaults(weighted=MINIATURE)
     asked = options.parse_known_args()[0]
     measure_seeds(__file__, __doc__ or "", partial(run, asked), partial(report, asked), options=[options])
