@@ -168,3 +168,8 @@ def small_sums(sample: Sample, messages: Sequence[Message]) -> str:
 def short_echo(sample: Sample, messages: Sequence[Message]) -> str:
     """For three steps of OpenEnv's echo environment, which gives 0.1 a character, at most 1: only the last is long."""
     return "ah" if sum(message.role == "assistant" for message in messages) < 2 else "ahahahahahah"
+
+
+def long_echo(sample: Sample, messages: Sequence[Message]) -> str:
+    """For OpenEnv's echo environment: the highest reward in each step."""
+    return "ahahahahahah"
