@@ -17,6 +17,7 @@ from rlfactory_nl2sql.databases.reference import parse_reference
 from rlfactory_nl2sql.verification.gold import VerifyOptions
 from rlfactory_nl2sql.verification.pool import WorkerPool
 from rlfactory_nl2sql.verification.verifier import SqlVerifier
+from rlfactory_nl2sql.verification.worker import Job
 
 from rlfactory_core.errors import ConfigError
 from rlfactory_core.types import Verdict
@@ -51,6 +52,37 @@ def verdicts(path: Path, pairs: Sequence[tuple[str, str]], **options: Any) -> li
     return found
 
 
+class CountingPool(WorkerPool):
+    """A pool that knows which jobs it has been given."""
+
+    def __init__(self) -> None:
+        super().__init__(workers=1)
+        self.jobs: list[str] = []
+
+    async def run(self, job: Job, deadline_s: float, affinity: str = "") -> Any:
+        self.jobs.append(type(job).__name__)
+        return await super().run(job, deadline_s, affinity)
+
+
+def test_attempts_of_the_same_text_are_judged_once_at_a_time(shops: Path) -> None:
+    async def attempts() -> None:
+        pool = CountingPool()
+        verifier, ref = SqlVerifier(pool), parse_reference(shops)
+        try:
+            asked = [asyncio.ensure_future(verifier.verify(ref, NORWEGIAN, "SELECT name FROM city")) for _ in range(8)]
+            while "PredictionJob" not in pool.jobs:
+                await asyncio.sleep(0)
+            asked.pop().cancel()  # the others still get their verdict
+            assert [verdict.passed for verdict in await asyncio.gather(*asked)] == [False] * 7
+            assert pool.jobs == ["GoldJob", "PredictionJob"]
+            assert (await verifier.verify(ref, NORWEGIAN, "SELECT name FROM city")).passed is False
+            assert pool.jobs == ["GoldJob", "PredictionJob", "PredictionJob"]
+        finally:
+            await pool.close()
+
+    asyncio.run(attempts())
+
+
 def test_right_and_wrong_predictions(shops: Path) -> None:
     right, wrong, by_accident, constant = verdicts(
         shops,
@@ -64,7 +96,7 @@ def test_right_and_wrong_predictions(shops: Path) -> None:
     assert right.passed is True
     assert right.reasons == ()
     assert right.data["semantics"] == "multiset"
-    assert right.data["instances"] == 5
+    assert right.data["instances"] == 5 + 8  # and those that confirm it
     assert 0 < right.data["prediction_seconds"] < 60
     assert 0 < right.data["gold_seconds"] < 60
     assert wrong.passed is False

@@ -124,7 +124,7 @@ def _numbers_around(domain: Domain, value: Any) -> Iterator[Any]:
     if domain.kind is Kind.INTEGER:
         yield from (math.floor(number) - 1, math.floor(number), math.ceil(number), math.ceil(number) + 1)
         return
-    step, digits = domain.step(), max(domain.decimals, 1)
+    step, digits = domain.step, max(domain.decimals, 1)
     make: Any = Decimal if isinstance(step, Decimal) else float
     exact = make(str(value))
     for beside in (step * 0, step, make("0.5"), make("1")):

@@ -28,7 +28,7 @@ class Checks:
     """The CHECKs of one table that SQLite can evaluate; others are not known to hold."""
 
     def __init__(self, table: Table) -> None:
-        self._connection = sqlite3.connect(":memory:")
+        self._connection = sqlite3.connect(":memory:") if table.checks else None
         self._names = tuple(column.name.lower() for column in table.columns)
         read = (self._read(text) for text in table.checks)
         self._all = tuple(check for check in read if check is not None)
@@ -44,7 +44,8 @@ class Checks:
         return all(self._holds(check, row) for check in self._all if check.places == (place,))
 
     def close(self) -> None:
-        self._connection.close()
+        if self._connection is not None:
+            self._connection.close()
 
     def _read(self, text: str) -> Check | None:
         try:
@@ -68,6 +69,7 @@ class Checks:
             return False
 
     def _ask(self, check: Check, row: Sequence[Any]) -> bool | None:
+        assert self._connection is not None  # there are CHECKs to ask for
         columns = ", ".join(f'? AS "{self._names[place]}"' for place in check.places) or "0"
         values = [_plain(row[place]) for place in check.places]
         ((found,),) = self._connection.execute(f"SELECT ({check.sql}) FROM (SELECT {columns})", values)  # noqa: S608 - the schema's own

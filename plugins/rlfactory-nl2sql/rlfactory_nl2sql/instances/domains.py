@@ -51,6 +51,8 @@ class Domain:
     frame: tuple[int, int]  # the lengths of the prefix and the suffix that all texts share
     closed: bool  # whether only given values are possible: flags, enumerations, unknown kinds
     allows: Callable[[Any], bool]  # whether the column's declared CHECKs hold for a value
+    ends: tuple[Any, Any]  # the least and the greatest value of a column of numbers
+    step: Any  # one unit of the last digit after the decimal point
 
     def invent(self, rng: random.Random, known: Sequence[Any] = ()) -> Any:
         """A possible value, new or given, made from ``known`` ones."""
@@ -63,7 +65,7 @@ class Domain:
         if self.closed or kind_of(one) is not self.kind:
             return one
         if self.kind is Kind.INTEGER:
-            return _clamp(rng.choice((one - 1, one + 1, (one + _same(other, one)) // 2)), self._numbers())
+            return _clamp(rng.choice((one - 1, one + 1, (one + _same(other, one)) // 2)), self.ends)
         if self.kind is Kind.REAL:
             return self._real(one, _same(other, one), rng)
         if self.kind is Kind.ISO_DATE:
@@ -85,18 +87,9 @@ class Domain:
         """Whether a text is short enough."""
         return self.longest is None or len(text) <= self.longest
 
-    def step(self) -> Any:
-        """One unit of the last digit after the decimal point."""
-        first = next((value for value in self.known if kind_of(value) is Kind.REAL), 1.0)
-        return Decimal(1).scaleb(-self.decimals) if isinstance(first, Decimal) else 10.0**-self.decimals
-
     def _real(self, one: Any, other: Any, rng: random.Random) -> Any:
-        value = rng.choice((one - self.step(), one + self.step(), (one + other) / 2))
-        return _clamp(round(value, self.decimals), self._numbers())
-
-    def _numbers(self) -> tuple[Any, Any]:
-        numbers = [value for value in self.known if kind_of(value) is self.kind]
-        return min(numbers), max(numbers)
+        value = rng.choice((one - self.step, one + self.step, (one + other) / 2))
+        return _clamp(round(value, self.decimals), self.ends)
 
 
 def learn(
@@ -122,15 +115,21 @@ def learn(
         or (kind is Kind.INTEGER and set(known) <= {0, 1})
         or (kind is Kind.TEXT and not declared_free)
     )
+    if kind is Kind.REAL:
+        known = tuple(_as_real(value) for value in known)
+    numbers = [value for value in known if kind_of(value) is kind] if kind in (Kind.INTEGER, Kind.REAL) else [0]
+    decimals = max(map(_decimals, known), default=0)
     return Domain(
         kind=kind,
-        known=known if kind is not Kind.REAL else tuple(_as_real(value) for value in known),
+        known=known,
         nulls=any(value is None for value in values) or (nulls_matter and column.nullable),
-        decimals=max((_decimals(value) for value in known), default=0),
+        decimals=decimals,
         longest=int(length[1]) if length else None,
         frame=_frame([value for value in known if isinstance(value, str)]),
         closed=closed,
         allows=allows,
+        ends=(min(numbers), max(numbers)),
+        step=Decimal(1).scaleb(-decimals) if isinstance(numbers[0], Decimal) else 10.0**-decimals,
     )
 
 
@@ -196,10 +195,8 @@ def _fresh_candidate(domain: Domain, attempt: int, rng: random.Random) -> Any:
     if not known or (domain.closed and kind is not Kind.INTEGER):
         return None
     reach = rng.randint(1, 5 * (attempt + 1) * (attempt + 1) + len(known))  # wider with each attempt
-    if kind is Kind.INTEGER:
-        return max(value for value in known if kind_of(value) is kind) + reach
-    if kind is Kind.REAL:
-        return max(known) + reach
+    if kind in (Kind.INTEGER, Kind.REAL):
+        return domain.ends[1] + reach
     if kind is Kind.UUID:
         return uuid.UUID(int=rng.getrandbits(128), version=4)
     if kind is Kind.MOMENT:

@@ -35,7 +35,7 @@ class ExecutionOptions(Section):
     instances: int = 5
     """Databases to compare on: the given one and varied ones."""
     confirmed: int = 8
-    """Further varied databases, before an answer of another form than the right query's passes. They have what the
+    """Further varied databases, before an answer passes that is not written as the right query. They have what the
     schema allows, such as NULLs, even where the data have none, and values around the constants of both queries."""
     seed: int = 0
     """The seed of the varied databases."""

@@ -15,7 +15,7 @@ from rlfactory_core.errors import BackendError, ConfigError
 from rlfactory_nl2sql.checks.constants import Constant, TableColumn, aggregated, constants
 from rlfactory_nl2sql.checks.ordering import is_ordered
 from rlfactory_nl2sql.checks.parsing import Query, parse_query
-from rlfactory_nl2sql.checks.ties import untie
+from rlfactory_nl2sql.checks.ties import Untied, untie
 from rlfactory_nl2sql.comparison.answer import Answer, answer_of
 from rlfactory_nl2sql.comparison.compare import Comparison
 from rlfactory_nl2sql.connection import Connection, Failure, QueryError, QueryLimits, Rows, TableRows
@@ -44,9 +44,7 @@ class VerifyOptions:
     limits: QueryLimits = field(default_factory=QueryLimits)  # of a prediction; seconds for all instances
     gold_seconds: float = 30.0  # for the gold query on all instances
     shown: int = 0  # rows of differing results to include in the verdict's data, for display
-    confirmed: int = (
-        8  # further databases, for the constants of both queries, before a prediction of another form passes
-    )
+    confirmed: int = 8  # further databases, for the constants of both queries, before a prediction passes
 
     def __post_init__(self) -> None:
         if self.instances < 1:
@@ -76,15 +74,17 @@ class About:
     tables: frozenset[str]  # those that the queries read, and those that they refer to; the others stay empty
 
     @classmethod
-    def of(cls, queries: Sequence[Query], schema: Schema) -> About:
-        literals = dict.fromkeys(constant for query in queries for constant in constants(query, schema))
-        columns = [column for query in queries for column in aggregated(query, schema)]
-        return cls(tuple(literals), frozenset(columns), frozenset(_read(queries, schema)))
+    def of(cls, query: Query, schema: Schema) -> About:
+        return cls(constants(query, schema), aggregated(query, schema), frozenset(_read(query, schema)))
+
+    def __or__(self, other: About) -> About:
+        literals = tuple(dict.fromkeys((*self.literals, *other.literals)))
+        return About(literals, self.aggregated | other.aggregated, self.tables | other.tables)
 
 
-def _read(queries: Sequence[Query], schema: Schema) -> set[str]:
-    """All tables, if a query reads a view."""
-    named = {table.name.lower() for query in queries for table in query.tree.find_all(exp.Table)}
+def _read(query: Query, schema: Schema) -> set[str]:
+    """All tables, if the query reads a view."""
+    named = {table.name.lower() for table in query.tree.find_all(exp.Table)}
     if any(table.view and table.name.lower() in named for table in schema.tables):
         return {table.name for table in schema.tables}
     links, found = links_of(schema), set[str]()
@@ -121,10 +121,14 @@ class Answers:
         self._connections = connections
         self._schema = database.connection.schema()
         self._query = parse_query(job.gold, job.ref.kind)
+        self._ordered = is_ordered(self._query)
+        self._untied = None if self._options.comparison.fixed else untie(self._query, self._schema)
+        self._inner = [untie(inner, self._schema) for inner in inner_limits(self._query)]
         self._clock = Clock(self._options.gold_seconds)
         self._answers: list[Answer | None] = []
         self._packed: list[bytes] = []
         self._notes: list[str] = []
+        self._readings: dict[bool, list[str]] = {}  # see `tie_breaks`
 
     def find(self) -> Gold:
         """Raises `QueryError` if the query fails on the given database."""
@@ -146,7 +150,7 @@ class Answers:
             except QueryError as error:
                 self._answers.append(None)
                 self._notes.append(f"{instance_name(number)} is left out, where the gold query fails: {error}")
-        if varied and _read([self._query], self._schema) and not self._suffices():
+        if varied and _read(self._query, self._schema) and not self._suffices():
             self._extend(literals)
         answers = pickle.dumps(tuple(self._answers), pickle.HIGHEST_PROTOCOL)
         compared = self._answers[1:] if self._options.instances > 1 else self._answers
@@ -218,35 +222,37 @@ class Answers:
             yield subsample(self._schema, rows, share, seed + other)
 
     def _answer(self, connection: Connection) -> Answer:
-        how, ordered = self._options.comparison, is_ordered(self._query)
-        untied = None if how.fixed else untie(self._query, self._schema)
+        order, ordered, untied = self._options.comparison.order, self._ordered, self._untied
         if untied is not None:
             try:
                 rows = self._run(connection, untied.sql, 2)
-                answer = answer_of(rows, ordered=ordered, untied=untied, order=how.order)
+                answer = answer_of(rows, ordered=ordered, untied=untied, order=order)
                 return answer if answer.tied else self._marked(answer, connection, outermost=False)
             except QueryError:  # for example too many rows without the LIMIT: use the query's own rows
                 pass
-        answer = answer_of(self._run(connection, self._query.sql, 1), ordered=ordered, untied=None, order=how.order)
+        answer = answer_of(self._run(connection, self._query.sql, 1), ordered=ordered, untied=None, order=order)
         return self._marked(answer, connection, outermost=untied is not None and ordered)
 
     def _marked(self, answer: Answer, connection: Connection, *, outermost: bool) -> Answer:
         """The answer, marked as tied if it depends on how ties within the query are broken."""
-        tied = any(self._cuts(inner, connection) for inner in inner_limits(self._query))
+        tied = any(self._cuts(inner, connection) for inner in self._inner)
         tied = tied or self._varies(connection, outermost=outermost)
         return replace(answer, tied=tied, certain=(), fewest=0)
 
-    def _cuts(self, inner: Query, connection: Connection) -> bool:
+    def _cuts(self, inner: Untied | None, connection: Connection) -> bool:
         """Whether a SELECT within the query cuts a tie; False if it is no query of its own."""
-        untied = untie(inner, self._schema)
+        if inner is None:
+            return False
         try:
-            rows = self._run(connection, untied.sql, 4) if untied else None
+            rows = self._run(connection, inner.sql, 4)
         except QueryError:  # it may need columns of the query around it
             return False
-        return rows is not None and answer_of(rows, ordered=True, untied=untied).tied
+        return answer_of(rows, ordered=True, untied=inner).tied
 
     def _varies(self, connection: Connection, *, outermost: bool) -> bool:
-        readings = tie_breaks(self._query, self._schema, outermost=outermost)
+        readings = self._readings.get(outermost)
+        if readings is None:
+            readings = self._readings[outermost] = tie_breaks(self._query, self._schema, outermost=outermost)
         try:
             found = [Counter(map(repr, self._run(connection, sql, 4).rows)) for sql in readings]
         except QueryError:  # no database needs to accept what is not the user's text

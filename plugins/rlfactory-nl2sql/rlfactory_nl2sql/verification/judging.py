@@ -70,10 +70,10 @@ class PredictionJob:
                 wrong = judging.wrong(number, answer, self._instance(database, varied))
                 if wrong is not None:
                     return wrong
-        same = database.once((self.gold, self.prediction, "form"), lambda: self._same_form(database))
-        if not (judging.found.evidence or same):
-            return judging.outcome(passed=None, reason=judging.found.reason)
-        if same or self.options.instances == 1:
+        if not judging.found.evidence:
+            same = database.once((self.gold, self.prediction), lambda: self._same_form(database))
+            return judging.outcome(passed=True if same else None, reason="" if same else judging.found.reason)
+        if self.options.instances == 1:
             return judging.outcome(passed=True)
         for number, (rows, answer) in enumerate(self._confirming(database, connections), len(answers)):
             wrong = judging.wrong(number, answer, self._instance(database, rows))
@@ -86,17 +86,17 @@ class PredictionJob:
 
     def _confirming(self, database: Database, connections: Connections) -> Sequence[tuple[bytes, Answer]]:
         """Varied databases around the constants of both queries, and the gold query's answers there."""
-        about = database.once((self.gold, self.prediction, "about"), lambda: self._about(database))
-        within = replace(self.options, gold_seconds=min(_CONFIRM_S, self.options.gold_seconds))
-        gold = Answers(GoldJob(self.ref, self.gold, within), database, connections)
-        return database.once((self.gold, self.options, about), lambda: list(gold.confirm(about)))
-
-    def _about(self, database: Database) -> About:
-        queries = [parse_query(self.gold, self.ref.kind)]
+        about = self._about(self.gold, database)
         if len(self.prediction) <= _LONGEST:
             with suppress(QueryError):  # the database knows more SQL than our parser
-                queries.append(parse_query(self.prediction, self.ref.kind))
-        return About.of(queries, database.connection.schema())
+                about |= self._about(self.prediction, database)
+        within = replace(self.options, gold_seconds=min(_CONFIRM_S, self.options.gold_seconds))
+        job = GoldJob(self.ref, self.gold, within)
+        return database.once((job, about), lambda: list(Answers(job, database, connections).confirm(about)))
+
+    def _about(self, sql: str, database: Database) -> About:
+        schema = database.connection.schema()
+        return database.once((About, sql), lambda: About.of(parse_query(sql, self.ref.kind), schema))
 
     def _same_form(self, database: Database) -> bool:
         schema, kind = database.connection.schema(), self.ref.kind

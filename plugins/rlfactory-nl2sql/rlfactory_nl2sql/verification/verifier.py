@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from dataclasses import dataclass
 from typing import Any
 
 from rlfactory_core.errors import BackendError, VerifierError
@@ -34,6 +35,7 @@ class SqlVerifier:
         self._golds: OrderedDict[Key, Gold | QueryError] = OrderedDict()
         self._kept_bytes = 0
         self._finding: dict[Key, asyncio.Task[Gold | QueryError]] = {}
+        self._judging: dict[tuple[Key, str], _Shared] = {}
 
     async def verify(self, ref: DatabaseRef, gold: str, prediction: str) -> Verdict:
         """Whether ``prediction`` has the results of ``gold``, with reasons for a person who debugs a reward.
@@ -55,7 +57,7 @@ class SqlVerifier:
             data["gold_seconds"] = round(answers.seconds, 6)
             if _bare(prediction) == _bare(gold):
                 return Verdict(passed=True, reasons=answers.notes, data=data)
-            outcome = await self._judge(ref, gold, answers, prediction)
+            outcome = await self._judged(ref, gold, answers, prediction)
         except (BackendError, VerifierError) as error:
             return Verdict(None, (str(error),), data)
         data |= {"instances": outcome.instances, "prediction_seconds": round(outcome.seconds, 6)}
@@ -77,6 +79,22 @@ class SqlVerifier:
         except (BackendError, VerifierError):
             return False
         return isinstance(answers, Gold) and answers.evidence
+
+    async def _judged(self, ref: DatabaseRef, gold: str, answers: Gold, prediction: str) -> Outcome:
+        """The attempts of a group are often the same text: those under way at the same time share one outcome."""
+        key = (ref, content(ref), gold), prediction
+        shared = self._judging.get(key)
+        if shared is None:
+            task = asyncio.ensure_future(self._judge(ref, gold, answers, prediction))
+            shared = self._judging[key] = _Shared(task)
+        shared.callers += 1
+        try:
+            return await asyncio.shield(shared.task)
+        finally:
+            shared.callers -= 1
+            if not shared.callers:
+                shared.task.cancel()  # each caller has given up, or it has ended
+                self._judging.pop(key, None)
 
     async def _judge(self, ref: DatabaseRef, gold: str, answers: Gold, prediction: str) -> Outcome:
         job = PredictionJob(ref, gold, answers, prediction, self._options)
@@ -118,6 +136,14 @@ class SqlVerifier:
         self._kept_bytes += _size(done.result())
         while self._kept_bytes > _KEPT_BYTES:
             self._kept_bytes -= _size(self._golds.popitem(last=False)[1])
+
+
+@dataclass(slots=True)
+class _Shared:
+    """The judgement of one prediction that several callers wait for."""
+
+    task: asyncio.Task[Outcome]
+    callers: int = 0
 
 
 def _bare(sql: str) -> str:
