@@ -15,6 +15,7 @@ from rlfactory_nl2sql.comparison.compare import Comparison
 from rlfactory_nl2sql.connection import QueryLimits
 from rlfactory_nl2sql.databases.reference import parse_reference
 from rlfactory_nl2sql.verification.gold import VerifyOptions
+from rlfactory_nl2sql.verification.judging import PredictionJob
 from rlfactory_nl2sql.verification.pool import WorkerPool
 from rlfactory_nl2sql.verification.verifier import SqlVerifier
 from rlfactory_nl2sql.verification.worker import Job
@@ -58,9 +59,12 @@ class CountingPool(WorkerPool):
     def __init__(self) -> None:
         super().__init__(workers=1)
         self.jobs: list[str] = []
+        self.judging = asyncio.Event()
 
     async def run(self, job: Job, deadline_s: float, affinity: str = "") -> Any:
         self.jobs.append(type(job).__name__)
+        if isinstance(job, PredictionJob):
+            self.judging.set()
         return await super().run(job, deadline_s, affinity)
 
 
@@ -70,8 +74,7 @@ def test_attempts_of_the_same_text_are_judged_once_at_a_time(shops: Path) -> Non
         verifier, ref = SqlVerifier(pool), parse_reference(shops)
         try:
             asked = [asyncio.ensure_future(verifier.verify(ref, NORWEGIAN, "SELECT name FROM city")) for _ in range(8)]
-            while "PredictionJob" not in pool.jobs:
-                await asyncio.sleep(0)
+            await pool.judging.wait()
             asked.pop().cancel()  # the others still get their verdict
             assert [verdict.passed for verdict in await asyncio.gather(*asked)] == [False] * 7
             assert pool.jobs == ["GoldJob", "PredictionJob"]
