@@ -6,6 +6,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from rlfactory_agents.exchange import ModelAnswer, ModelRequest, RequestError
@@ -221,9 +222,10 @@ def _ended() -> RequestError:
 
 
 def _with_json(call: ToolCall) -> ToolCall:
-    """Families that write arguments as tags get JSON; the text of others stays as the model wrote it."""
-    if call.arguments_text.lstrip().startswith("{"):
-        return call
+    """JSON stays as the model wrote it; what families write in another way becomes JSON."""
+    with suppress(ValueError, RecursionError):
+        if isinstance(json.loads(call.arguments_text), dict):
+            return call
     return replace(call, arguments_text=json.dumps(dict(call.arguments or {}), ensure_ascii=False))
 
 

@@ -5,24 +5,50 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from agent_conversations import Asked, result, system, user, wire
+from chat_families import formats
 from conversations import CHAT, LIMITS, SEARCH, RecordingSampler, calling, check_exact, episode
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rlfactory_agents.conversation import MAX_ROWS, Conversation
 from rlfactory_agents.exchange import RequestError
 from rlfactory_agents.protocols.base import WireFormat
+from rlfactory_agents.protocols.chat_completions import ChatCompletions
 from rlfactory_agents.server import FORMATS
+from rlfactory_devkit.tokenizers import families, tiny_tokenizer
 
+from rlfactory_core.chat.select import choose_format
+from rlfactory_core.chat.template import TemplateFormat
 from rlfactory_core.gateway.models import TokenModel
 from rlfactory_core.rollout import RolloutLimits
-from rlfactory_core.types import Row, StopReason
+from rlfactory_core.types import Message, Row, SampledTokens, SamplingParams, StopReason, ToolCall
 
 RECORDED = Path(__file__).parent / "recorded"
+
+
+@pytest.mark.parametrize("family", families())
+def test_an_agent_gets_arguments_as_json_whatever_its_model_writes(family: str) -> None:
+    tokenizer = tiny_tokenizer(family)
+    chat = choose_format(formats(), tokenizer, name=family)
+    assert isinstance(chat, TemplateFormat)
+    given = {"query": 'a "b"', "top": 3}
+    text = chat.written(Message("assistant", "", tool_calls=(ToolCall("call_0", "search", json.dumps(given), given),)))
+    ids = tuple(tokenizer.encode(text, add_special_tokens=False))
+
+    class Writer(RecordingSampler):
+        async def sample(self, prompt: Sequence[int], params: SamplingParams, *, session: str) -> SampledTokens:
+            return SampledTokens(ids, (0.0,) * len(ids), "stop")
+
+    conversation = Conversation(episode(LIMITS), TokenModel(chat, Writer([])))
+    asked = ChatCompletions().read({"messages": [user("Who?")], "tools": [SEARCH]})
+    (answer,) = asyncio.run(conversation.answer(asked))
+    (said,) = wire(answer)["tool_calls"]
+    assert json.loads(said["function"]["arguments"]) == given
 
 
 def test_a_request_that_continues_appends_only_what_is_new() -> None:
