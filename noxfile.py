@@ -198,7 +198,9 @@ def slow(session: nox.Session) -> None:
     database_servers(session)
     # The sessions training, mcp and browser run these.
     others = (f"--ignore={TRAINING}", f"--ignore-glob=*/{MCP_TESTS}", f"--ignore={BROWSER_TESTS}")
-    pytest = ("-q", *IN_FOUR, "-m", "slow", *others, "--durations=20")
+    # In the order of folders, the files with the longest tests come early. By default, files with few tests come last,
+    # and the longest of those would run alone.
+    pytest = ("-q", *IN_FOUR, "--no-loadscope-reorder", "-m", "slow", *others, "--durations=20")
     run_with_everything(session, "pytest", *pytest, *session.posargs, env=TESTS_CACHE)
 
 
