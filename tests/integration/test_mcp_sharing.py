@@ -211,7 +211,7 @@ def test_a_pool_of_a_server_that_takes_one_call_at_a_time_takes_as_many_as_it_ha
 def test_a_frozen_replica_costs_the_calls_that_it_had(tmp_path: Path) -> None:
     async def work() -> None:
         server = {**npm("filesystem", str(tmp_path)), "replicas": 3, "ping_timeout": 0.5}
-        async with opened({"files": server}, retries=0, deadline_s=1.0) as manager:
+        async with opened({"files": server}, retries=0, deadline_s=5.0) as manager:
             frozen = min(processes("server-filesystem"))
             os.kill(frozen, signal.SIGSTOP)
             listings = [write("list_directory", path=str(tmp_path)) for _ in range(30)]
