@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -92,18 +93,19 @@ def run(seed: int, scratch: Path) -> Run:
 
 async def calibrated(seed: int, scratch: Path) -> dict[str, Any]:
     """The figures of ``rlfactory judge calibrate``, of the judge in the cache, served as in the run."""
-    labels, figures = scratch / f"labels-{seed}.jsonl", scratch / f"figures-{seed}.json"
+    labels = scratch / f"labels-{seed}.jsonl"
     write_labels(labels, demo_labels(seed, LABELS))
     async with LocalServer(judge_model(seed, NullProgress())) as server:
-        options = {"labels": labels, "url": server.url, "model": server.model, "rubric": RUBRIC, "out": figures}
+        options = {"labels": labels, "url": server.url, "model": server.model, "rubric": RUBRIC}
         flags = [text for name, value in options.items() for text in (f"--{name}", str(value))]
-        flags += ["--injections", str(INJECTIONS), "max_tokens=32", "cache=memory"]
+        flags += ["--json", "--injections", str(INJECTIONS), "max_tokens=32", "cache=memory"]
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "rlfactory_core", "judge", "calibrate", *flags
+            sys.executable, "-m", "rlfactory_core", "judge", "calibrate", *flags, stdout=subprocess.PIPE
         )
-        if await process.wait():
+        figures, _ = await process.communicate()
+        if process.returncode:
             raise SystemExit("rlfactory judge calibrate failed; its message stands above")
-    return dict(json.loads(figures.read_text()))
+    return dict(json.loads(figures))
 
 
 def _mean(values: Any) -> float:
