@@ -35,6 +35,7 @@ from machine import describe, publish, sized
 RESULTS = Path(__file__).parent / "results" / "tools.md"
 TOOL_S = 0.1
 TRAJECTORIES = sized(64, 4)
+MANY = sized((1024, 2048), (16, 32))  # calls at once
 CALLS = sized(2000, 20)  # for the overhead of one
 ARGUMENTS = {"query": "who founded the city of Oslo", "k": 4}
 
@@ -284,12 +285,13 @@ def rows(trl: Trl | None, rl_factory_step: Measure | None) -> list[Row]:
         if rl_factory_step and fn is blocking_nap:
             found.append(Row(what, "RL-Factory", rl_factory_step))
     for fn, kind, alone in ((nap, "async", bare), (blocking_nap, "blocking", bare_threads)):
-        for calls in (1024, 2048):
+        for calls in MANY:
             what = f"{calls:,} {kind} calls, s"
             ideal = Row(what, "asyncio alone" if fn is nap else "threads alone", alone(calls))
             found += [Row(what, "rlfactory", ours(fn, calls), 1.25, ideal), ideal]
         found.append(Row(what, "rlfactory, no gc.freeze()", ours(fn, calls), unfrozen=True))
-    cpu, most = "CPU of one of 2,048 async calls, µs", 2048
+    most = MANY[-1]
+    cpu = f"CPU of one of {most:,} async calls, µs"
     for who, used in (
         ("rlfactory", ours(nap, most, clock=time.process_time)),
         ("asyncio alone", bare(most, time.process_time)),
