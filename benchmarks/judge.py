@@ -49,12 +49,12 @@ from judge_overlap import BAR_HIDDEN, TOOL_MOST_S, TOOL_S, VOTES, measure_overla
 from loopback import MAX_TOKENS, loopback_server
 from machine import MINIATURE, describe, finish, publish
 from rlfactory_judge.contract import UnreadableError
-from rlfactory_judge.forms.score import ScoreForm
+from rlfactory_judge.forms.kinds import ScoreForm
 from rlfactory_judge.options import JudgeOptions
 from rlfactory_judge.rubrics.rubric import Rubric
 from rlfactory_judge.scoring.judge import OutcomeJudge
 from rlfactory_judge.service.service import JudgeService
-from rlfactory_judge.serving.local import LocalServer
+from rlfactory_judge.serving.process import LocalServer
 
 from rlfactory_core.types import Message, Sample, StopReason, ToolCall, ToolResult, Trajectory, Turn
 

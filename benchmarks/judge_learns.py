@@ -19,10 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from machine import describe, sized
-from rlfactory_judge.demo.building import judge_model
-from rlfactory_judge.demo.judge_model import RUBRIC
-from rlfactory_judge.demo.labels import demo_labels
-from rlfactory_judge.serving.local import LocalServer
+from rlfactory_judge.demo.judge_model import RUBRIC, demo_labels, judge_model
+from rlfactory_judge.serving.process import LocalServer
 from rlfactory_judge.trust.labels import write_labels
 from seeds import measure_seeds, run_plugin
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from rlfactory_judge.contract import Form
-from rlfactory_judge.forms.preference import PreferenceForm
-from rlfactory_judge.forms.ranking import RankingForm
-from rlfactory_judge.forms.score import ScoreForm
-from rlfactory_judge.forms.turns import TurnScoresForm
+from rlfactory_judge.forms.kinds import PreferenceForm, RankingForm, ScoreForm, TurnScoresForm
 
 TEN = ScoreForm(0, 10)
 FORMS: dict[str, tuple[Form, int]] = {

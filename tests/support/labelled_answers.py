@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlfactory_judge.contract import Form, Question, Reply
-from rlfactory_judge.forms.preference import PreferenceForm
-from rlfactory_judge.forms.ranking import RankingForm
-from rlfactory_judge.forms.turns import TurnScoresForm
+from rlfactory_judge.forms.kinds import PreferenceForm, RankingForm, TurnScoresForm
 from rlfactory_judge.trust.labels import LabelledAnswer, LabelledPair, Labels
 
 from rlfactory_core.types import Trajectory

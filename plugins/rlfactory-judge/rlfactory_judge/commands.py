@@ -5,19 +5,23 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
 from rlfactory_core.cli.commands import LazyCommand, LazyGroup
-from rlfactory_core.cli.output import echo_json
-from rlfactory_core.errors import UsageError
+from rlfactory_core.cli.output import echo, echo_json
+from rlfactory_core.errors import ConfigError, RunStopped, UsageError
 from rlfactory_core.utils.display import printable
+from rlfactory_judge.options import Mode
 
 if TYPE_CHECKING:
     from rlfactory_judge.contract import Question, Reply
     from rlfactory_judge.options import JudgeOptions
+    from rlfactory_judge.trust.figures import Agreement
+    from rlfactory_judge.trust.measuring import Measurement
 
 URL = click.option(
     "--url", multiple=True, metavar="URL", help="The judge's address, http://HOST:PORT/v1; may be repeated."
@@ -33,7 +37,7 @@ MODEL = click.option("--model", metavar="ID", help="The served model's id. Defau
 _COMMANDS = {
     "ask": LazyCommand("rlfactory_judge.commands:ask", "Have one answer judged, and see how."),
     "calibrate": LazyCommand(
-        "rlfactory_judge.calibrate:calibrate", "Measure how far it can be trusted, on labelled answers."
+        "rlfactory_judge.commands:calibrate", "Measure how far it can be trusted, on labelled answers."
     ),
     "serve": LazyCommand(
         "rlfactory_judge.serving.command:serve", "Start its server, and keep it running until Ctrl-C."
@@ -78,7 +82,7 @@ def ask(
     exit code is 0 for any score, 1 if the judge does not reply or its reply cannot be parsed, and 2 if the input cannot
     be used.
     """
-    from rlfactory_judge.forms.score import ScoreForm
+    from rlfactory_judge.forms.kinds import ScoreForm
     from rlfactory_judge.rubrics.rubric import Rubric
 
     checked = reward_options({"retries": 0, **given}, rest).model_copy(update={"cache": "off"})
@@ -136,3 +140,117 @@ def _read(text: str) -> str:
         return Path(text[1:]).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise UsageError(f"No text can be read from the file {text[1:]}: {error}") from error
+
+
+_SAMPLES_TEMPERATURE = 0.7  # for self-consistency, where the judge has a temperature of 0
+_BELOW = 1  # exit code for a kappa below --min-kappa, and where nothing was judged
+
+
+@click.command()
+@click.option(
+    "--labels", metavar="FILE", type=click.Path(path_type=Path), help="A JSONL file of answers that people judged."
+)
+@URL
+@ENDPOINTS
+@MODEL
+@click.option("--rubric", metavar="NAME|FILE", help="A built-in rubric, or a Jinja file. Default: the mode's own.")
+@click.option("--mode", type=click.Choice(get_args(Mode)), default="outcome", show_default=True, help="As in the run.")
+@click.option("--samples", type=click.IntRange(min=0), default=0, metavar="K", help="Ask K times, for consistency.")
+@click.option("--injections", type=click.IntRange(min=0), help="Texts in each wrong answer. Default: all.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the first N answers and N pairs.")
+@click.option(
+    "--min-kappa", type=click.FloatRange(-1.0, 1.0), metavar="X", help="Exit with 1 if kappa's interval begins below X."
+)
+@click.option("--json", "as_json", is_flag=True, help="The figures as JSON on standard output.")
+@click.argument("rest", nargs=-1, metavar="[KEY=VALUE]...")
+def calibrate(
+    labels: Path | None,
+    samples: int,
+    injections: int | None,
+    limit: int | None,
+    min_kappa: float | None,
+    as_json: bool,
+    rest: tuple[str, ...],
+    **given: Any,
+) -> None:
+    """Measure a judge on labelled answers: agreement, Cohen's kappa, biases, self-consistency, injected texts.
+
+    Questions are the same as in a run. KEY=VALUE sets any of the reward's options, such as votes=3, threshold=0.7 or
+    high=5. Every question is asked anew: no reply comes from a cache. Ctrl-C shows the figures so far.
+    """
+    from rlfactory_core.cli.ui.progress import make_progress
+    from rlfactory_judge.rubrics.injections import injections as known_injections
+    from rlfactory_judge.rubrics.rubric import Rubric, default_rubric
+    from rlfactory_judge.service.service import JudgeService
+    from rlfactory_judge.trust.calibration import calibration_text, summarise
+    from rlfactory_judge.trust.labels import FORMAT, read_labels
+    from rlfactory_judge.trust.measuring import Measurement
+
+    options = _options(given, rest)
+    if labels is None:
+        raise UsageError(f"There is nothing to measure the judge on: give --labels FILE.jsonl.\n{FORMAT}")
+    rows = read_labels(labels, low=options.low, high=options.high).first(limit or 0)
+    options = options.model_copy(update={"cache": "off"})  # the model that answers now is measured
+    service, whole = JudgeService(options), True
+    measurement = Measurement(
+        service,
+        options,
+        rows,
+        rubric=Rubric.load(options.rubric, options.mode),
+        pair_rubric=Rubric.load(default_rubric("pairwise"), "pairwise"),
+        temperature=options.temperature or _SAMPLES_TEMPERATURE,
+        samples=samples,
+        injections=() if injections == 0 else known_injections(),
+        injections_each=injections or 0,
+    )
+    try:
+        with make_progress(sys.stderr if as_json else sys.stdout) as measurement.progress:
+            asyncio.run(_measure(measurement))
+    except KeyboardInterrupt:
+        if not measurement.judgements:
+            raise
+        whole = False
+    found = summarise(measurement, stopped="" if whole else "stopped by Ctrl-C")
+    if as_json:
+        echo_json(found.to_dict())
+    else:
+        echo(f"\n{calibration_text(found)}")
+    if not whole:
+        raise RunStopped("stopped: these are the figures so far")
+    _refuse_below(found.agreement, min_kappa)
+
+
+def _refuse_below(agreement: Agreement | None, min_kappa: float | None) -> None:
+    """End with 1 if kappa is too low, or nothing could be measured."""
+    kappa = agreement.kappa if agreement is not None else None
+    if min_kappa is not None and (kappa is None or kappa.low < min_kappa):
+        shown = "cannot be told" if kappa is None else f"is {kappa.value:.3f}, its interval begins at {kappa.low:.3f}"
+        click.echo(f"kappa {shown}, and --min-kappa asks for {min_kappa:g}", err=True)
+        raise click.exceptions.Exit(_BELOW)
+    if agreement is None or agreement.n == 0:
+        raise click.exceptions.Exit(_BELOW)
+
+
+def _options(given: dict[str, Any], rest: Sequence[str]) -> JudgeOptions:
+    """The reward's options; raises `ConfigError`."""
+    for key, _, value in (each.partition("=") for each in rest):
+        if key in ("labels", "min_kappa"):
+            raise ConfigError(f"Here {key} is an option of its own: --{key.replace('_', '-')} {value}")
+    return reward_options(given, rest)
+
+
+async def _measure(measurement: Measurement) -> None:
+    """Raises `BackendError` or `UsageError`: the judge does not answer, or the options do not fit it."""
+    from rlfactory_judge.service.service import JudgeService
+
+    service = measurement.service
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(service.close)
+        await service.open(None, measurement.progress.say)
+        if measurement.samples:
+            update = {"temperature": measurement.temperature, "votes": 1}
+            measurement.sampler = JudgeService(measurement.options.model_copy(update=update))
+            stack.push_async_callback(measurement.sampler.close)
+            await measurement.sampler.open(None)
+        measurement.judge = service.describe()
+        await measurement.run()

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rlfactory_core.reporting import RunData, Section
-from rlfactory_judge.trust.calibration import Calibration
+from rlfactory_judge.trust.calibration import Calibration, figures, verdict
 from rlfactory_judge.trust.gate import kept_figures
-from rlfactory_judge.trust.text import figures, verdict
 
 _TITLE = "Calibration of the judge"
 

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 from fake_openai import FakeServer, Reply, error, said, serve
 from labelled_answers import labelled
-from rlfactory_judge.calibrate import calibrate
+from rlfactory_judge.commands import calibrate
 from rlfactory_judge.trust.labels import write_labels
 
 from rlfactory_core.errors import BackendError, ConfigError, DataError, RlfactoryError, RunStopped, UsageError
@@ -186,9 +186,9 @@ def test_ctrl_c_shows_what_there_is(labels: Path) -> None:
         return honest(body)
 
     with serve(slow) as server:
-        code = "from rlfactory_judge.calibrate import calibrate as c; from rlfactory_core.cli import main as m; "
+        code = "from rlfactory_judge.commands import calibrate as c; from rlfactory_core.cli import main as m; "
         code += "m.cli.add_command(c, 'calibrate'); m.COMMANDS['calibrate'] = m.LazyCommand("
-        code += "'rlfactory_judge.calibrate:calibrate', ''); m.main()"
+        code += "'rlfactory_judge.commands:calibrate', ''); m.main()"
         arguments = ["calibrate", "--labels", str(labels), "--url", server.url]
         process = subprocess.Popen(
             [sys.executable, "-c", code, *arguments, "concurrency=1"],

@@ -16,13 +16,11 @@ from rlfactory_devkit.policies import oracle
 from rlfactory_judge.contract import JudgeHost, JudgePlace
 from rlfactory_judge.demo import judge_model, policy
 from rlfactory_judge.demo import task as task_module
-from rlfactory_judge.demo.cases import Case, CaseMaker
-from rlfactory_judge.demo.demonstrations import Carelessness, Demonstrator, answer_text
-from rlfactory_judge.demo.judge_model import HIGH, LOW, RUBRIC, Examiner, verdict
-from rlfactory_judge.demo.labels import demo_labels
+from rlfactory_judge.demo.judge_model import HIGH, LOW, RUBRIC, Examiner, demo_labels, verdict
+from rlfactory_judge.demo.policy import Carelessness, Demonstrator, answer_text
 from rlfactory_judge.demo.task import JudgeDemo
-from rlfactory_judge.demo.world import NOTHING, Catalogue, Names, Question
-from rlfactory_judge.forms.score import ScoreForm
+from rlfactory_judge.demo.world import NOTHING, Case, CaseMaker, Catalogue, Names, Question
+from rlfactory_judge.forms.kinds import ScoreForm
 from rlfactory_judge.rubrics.injections import injections
 from rlfactory_judge.rubrics.rubric import Rubric
 from rlfactory_judge.trust.labels import read_labels, write_labels

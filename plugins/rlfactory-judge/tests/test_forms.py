@@ -9,10 +9,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from judge_forms import FORMS, TEN
 from rlfactory_judge.contract import Form, UnreadableError
-from rlfactory_judge.forms.preference import PreferenceForm
-from rlfactory_judge.forms.ranking import RankingForm
-from rlfactory_judge.forms.score import ScoreForm
-from rlfactory_judge.forms.turns import TurnScoresForm
+from rlfactory_judge.forms.kinds import PreferenceForm, RankingForm, ScoreForm, TurnScoresForm
 
 from rlfactory_core.clients.wire import completion_from_wire
 

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from judge_forms import FORMS, TEN
 from rlfactory_judge.contract import Form, UnreadableError
-from rlfactory_judge.forms.ranking import RankingForm
+from rlfactory_judge.forms.kinds import RankingForm
 
 FILLER = st.text(max_size=40)
 PIECES = st.sampled_from(

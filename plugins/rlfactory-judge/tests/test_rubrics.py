@@ -7,10 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rlfactory_judge.forms.preference import PreferenceForm
-from rlfactory_judge.forms.ranking import RankingForm
-from rlfactory_judge.forms.score import ScoreForm
-from rlfactory_judge.forms.turns import TurnScoresForm
+from rlfactory_judge.forms.kinds import PreferenceForm, RankingForm, ScoreForm, TurnScoresForm
 from rlfactory_judge.options import Mode
 from rlfactory_judge.rubrics.quoting import NOTICE, quoted
 from rlfactory_judge.rubrics.rubric import BUILT_IN, Rubric

@@ -11,10 +11,7 @@ from functools import cache
 import pytest
 from obedient_judge import TAGGED, TRIPLE, ObedientJudge, triple_quoted
 from rlfactory_judge.contract import Question, UnreadableError
-from rlfactory_judge.forms.preference import PreferenceForm
-from rlfactory_judge.forms.ranking import RankingForm
-from rlfactory_judge.forms.score import ScoreForm
-from rlfactory_judge.forms.turns import TurnScoresForm
+from rlfactory_judge.forms.kinds import PreferenceForm, RankingForm, ScoreForm, TurnScoresForm
 from rlfactory_judge.options import Mode
 from rlfactory_judge.rubrics import quoting
 from rlfactory_judge.rubrics.injections import FIELD, Injection, injections
@@ -159,7 +156,7 @@ def test_a_right_answer_gets_a_good_score() -> None:
 def test_naive_quoting_is_broken_by_many_of_the_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("rubric", "transcript"):
         monkeypatch.setattr(f"rlfactory_judge.rubrics.{module}.quoted", triple_quoted)
-    monkeypatch.setattr("rlfactory_judge.rubrics.rendering.whole_quotations", lambda prompt: True)
+    monkeypatch.setattr("rlfactory_judge.rubrics.rubric.whole_quotations", lambda prompt: True)
     judge = judge_of(ask_outcome("correctness", OTHER), TRIPLE)
     assert not judge.fooled(ask_outcome("correctness", WRONG).user)
     questions = {one.name: ask_outcome("correctness", one.filled(WRONG)).user for one in TEXTS}
@@ -170,7 +167,7 @@ def test_naive_quoting_is_broken_by_many_of_the_texts(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("guard", ["_ANGLE", "_BRACKET", "_INVISIBLE", "_TOKENS"])
 def test_each_part_of_the_quoting_is_needed(guard: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quoting, guard, () if guard == "_TOKENS" else re.compile("(?!)"))
-    monkeypatch.setattr("rlfactory_judge.rubrics.rendering.whole_quotations", lambda prompt: True)
+    monkeypatch.setattr("rlfactory_judge.rubrics.rubric.whole_quotations", lambda prompt: True)
     judge = judge_of(ask_outcome("correctness", OTHER))
     assert any(judge.fooled(ask_outcome("correctness", one.filled(WRONG)).user) for one in TEXTS)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from rlfactory_judge.contract import RefusedError, RejectedError, UnavailableError, UnreadableError
-from rlfactory_judge.forms.turns import TurnScoresForm
+from rlfactory_judge.forms.kinds import TurnScoresForm
 from rlfactory_judge.scoring.judge import OutcomeJudge, ProcessJudge
 from scripted_judge import answered, attempt, broken, make
 

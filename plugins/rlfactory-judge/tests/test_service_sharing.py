@@ -10,7 +10,7 @@ import pytest
 from faulty_openai import Gate, hung, refused, said, serve_faults
 from judge_services import judging, question, run_alone
 from rlfactory_judge.contract import Question, RefusedError
-from rlfactory_judge.forms.score import ScoreForm
+from rlfactory_judge.forms.kinds import ScoreForm
 
 from rlfactory_core.errors import BackendError
 

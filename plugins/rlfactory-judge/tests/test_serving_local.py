@@ -18,8 +18,8 @@ from judge_services import judging, question
 from judge_serving import is_alive, living, pids, save_tiny_model, stub_launch, until
 from process_tree import children
 from rlfactory_judge.contract import UnreadableError
-from rlfactory_judge.serving import local
-from rlfactory_judge.serving.local import LocalServer
+from rlfactory_judge.serving import process
+from rlfactory_judge.serving.process import LocalServer
 from rlfactory_judge.serving.servers import Address, Served
 
 from rlfactory_core.errors import BackendError, UsageError
@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reas
 _OWNER = """
 import asyncio, os, sys
 from pathlib import Path
-from rlfactory_judge.serving.local import LocalServer
+from rlfactory_judge.serving.process import LocalServer
 async def main():
     async with LocalServer(Path(sys.argv[1])) as server:
         print(server.pid, server.url, flush=True)
@@ -56,7 +56,7 @@ def orders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def launch(served: Served, address: Address) -> object:
         return stub_launch(folder, served.model)(address)
 
-    monkeypatch.setattr(local, "launch", launch)
+    monkeypatch.setattr(process, "launch", launch)
     return folder
 
 
@@ -92,12 +92,12 @@ def test_it_answers_and_leaves_nothing(orders: Path, empty: Path, scratch: Path)
 def test_it_takes_another_port_where_one_was_taken(
     orders: Path, empty: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = local.free_port
+    real = process.free_port
 
     async def scenario() -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             offers = [taken.getsockname()[1], real("127.0.0.1")]
-            monkeypatch.setattr(local, "free_port", lambda host: offers.pop(0))
+            monkeypatch.setattr(process, "free_port", lambda host: offers.pop(0))
             async with LocalServer(empty) as server:
                 assert str(taken.getsockname()[1]) not in server.url
                 assert not offers

@@ -10,11 +10,10 @@ import pytest
 from labelled_answers import DataRubric, KnownJudge, Text, is_right, labelled
 from rlfactory_judge.contract import BudgetError, UnavailableError, UnreadableError
 from rlfactory_judge.options import JudgeOptions
-from rlfactory_judge.trust.calibration import Calibration, summarise
+from rlfactory_judge.trust.calibration import Calibration, calibration_text, summarise
 from rlfactory_judge.trust.figures import Estimate
 from rlfactory_judge.trust.labels import LabelledAnswer, Labels
 from rlfactory_judge.trust.measuring import Measurement
-from rlfactory_judge.trust.text import calibration_text
 
 from rlfactory_core.errors import BackendError, DataError
 

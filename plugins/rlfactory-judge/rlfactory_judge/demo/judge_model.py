@@ -1,4 +1,4 @@
-"""The judge of the demo: a tiny model that learns from labelled examples, with the same prompt as in training."""
+"""The judge of the demo: a tiny model that learns from labelled examples, and the labels that measure it."""
 
 from __future__ import annotations
 
@@ -7,17 +7,76 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rlfactory_core import Message
-from rlfactory_core.cache import digest
+from rlfactory_core.cache import build_once, cache_root, digest
+from rlfactory_core.reporting.progress import NullProgress, Progress
 from rlfactory_core.tiny import Demonstration, TinyModelRecipe, WarmStartStage
 from rlfactory_judge.contract import Question
-from rlfactory_judge.demo import cases, world
-from rlfactory_judge.demo.cases import Case, CaseMaker
-from rlfactory_judge.demo.world import Catalogue, Names
-from rlfactory_judge.forms.score import ScoreForm
+from rlfactory_judge.demo import world
+from rlfactory_judge.demo.world import Case, CaseMaker, Catalogue, Names
+from rlfactory_judge.forms.kinds import ScoreForm
 from rlfactory_judge.rubrics.rubric import Rubric
+from rlfactory_judge.trust.labels import LabelledAnswer, Labels, write_labels
+
+COUNT = 200  # labels on which the judge is measured before a run
+
+
+def labels_file(seed: int) -> Path:
+    """The demo's labels as a file in the cache.
+
+    Raises:
+        DataError: the cache cannot be written.
+    """
+    name = "labels.jsonl"
+    folder = cache_root() / "judge-labels" / digest([str(seed), Path(__file__).read_text(encoding="utf-8")])
+    return build_once(folder, lambda made: write_labels(made / name, demo_labels(seed, COUNT))) / name
+
+
+def demo_labels(seed: int, count: int) -> Labels:
+    """Answers to ``count`` questions about a catalogue that neither judge nor policy has seen."""
+    draw = CaseMaker([Catalogue.make(Names.make(seed), "labels")])
+    rng = random.Random(f"labels {seed}")
+    rows = []
+    for number in range(count):
+        case = draw(rng)
+        name = f"{number}-{case.kind.replace(' ', '-')}"
+        rows.append(LabelledAnswer(name, case.prompt, case.answer, (case.truth,), case.right))
+    return Labels(tuple(rows))
+
+
+def judge_model(seed: int, progress: Progress) -> Path:
+    """The folder of the judge's model for the names of ``seed``.
+
+    A run and a later evaluation get the same model.
+
+    Raises:
+        DataError: the cache cannot be written.
+    """
+    from rlfactory_core.engines.local.tiny import tiny_model_folder
+
+    shown = progress if type(progress) is NullProgress else _JudgeProgress(progress)
+    return tiny_model_folder(recipe(Names.make(seed)), seed, shown)
+
+
+class _JudgeProgress(NullProgress):
+    """Names the judge in each stage, since the policy's stages follow under the same names."""
+
+    def __init__(self, progress: Progress) -> None:
+        super().__init__()
+        self._progress = progress
+        self._announced = False
+
+    def stage(self, name: str, total: int | None = None, unit: str = "") -> None:
+        if not self._announced:
+            self._announced = True
+            self._progress.say("the demo's judge is not in the cache: it learns first, from labelled examples")
+        self._progress.stage(f"the judge's {name}", total, unit)
+
+    def advance(self, count: int = 1, **numbers: float) -> None:
+        self._progress.advance(count, **numbers)
+
 
 RUBRIC = Path(__file__).with_name("rubric.jinja")
-SOURCES = (world.__file__, cases.__file__, __file__)  # a cached model of other sources is not used
+SOURCES = (world.__file__, __file__)  # a cached model of other sources is not used
 CATALOGUES = 32  # none of them is trained or evaluated on
 LOW, HIGH = 0.0, 10.0
 ARCHITECTURE = {

@@ -12,11 +12,8 @@ from rlfactory_core import Message, Sample, Section, Task, ToolContext, tool
 from rlfactory_core.errors import UsageError
 from rlfactory_core.tiny import TinyModelRecipe
 from rlfactory_judge.contract import JudgePlace
-from rlfactory_judge.demo.building import judge_model
-from rlfactory_judge.demo.demonstrations import next_turn
-from rlfactory_judge.demo.judge_model import HIGH, LOW, RUBRIC
-from rlfactory_judge.demo.labels import labels_file
-from rlfactory_judge.demo.policy import recipe
+from rlfactory_judge.demo.judge_model import HIGH, LOW, RUBRIC, judge_model, labels_file
+from rlfactory_judge.demo.policy import next_turn, recipe
 from rlfactory_judge.demo.world import NOTHING, Catalogue, Names
 
 TRAIN_CATALOGUES, TRAIN_SAMPLES = 12, 100  # catalogues that GRPO trains on, and questions about each
@@ -70,7 +67,7 @@ class JudgeDemo(Task):
             BackendError: the server does not start.
         """
         if self._place is None:
-            from rlfactory_judge.serving.local import LocalServer
+            from rlfactory_judge.serving.process import LocalServer
 
             folder = judge_model(self.seed, self.progress)
             self.progress.stage("start the judge's server")

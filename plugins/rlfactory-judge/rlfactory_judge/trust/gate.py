@@ -18,10 +18,9 @@ from rlfactory_core.reporting.progress import NullProgress, StageState, count_te
 from rlfactory_judge.options import JudgeOptions
 from rlfactory_judge.rubrics.rubric import Rubric
 from rlfactory_judge.service.service import JudgeService
-from rlfactory_judge.trust.calibration import FEW, Calibration, summarise
+from rlfactory_judge.trust.calibration import FEW, Calibration, summarise, verdict
 from rlfactory_judge.trust.labels import read_labels
 from rlfactory_judge.trust.measuring import Measurement
-from rlfactory_judge.trust.text import verdict
 
 _NAME = "judge-calibration"
 _WAIT_S = 0.2  # between looks at a lock that another process holds

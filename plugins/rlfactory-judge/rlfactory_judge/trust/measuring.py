@@ -21,10 +21,7 @@ from rlfactory_judge.contract import (
     UnavailableError,
     UnreadableError,
 )
-from rlfactory_judge.forms.preference import PreferenceForm
-from rlfactory_judge.forms.ranking import RankingForm
-from rlfactory_judge.forms.score import ScoreForm
-from rlfactory_judge.forms.turns import TurnScoresForm
+from rlfactory_judge.forms.kinds import PreferenceForm, RankingForm, ScoreForm, TurnScoresForm
 from rlfactory_judge.options import JudgeOptions
 from rlfactory_judge.rubrics.injections import Injection
 from rlfactory_judge.rubrics.rubric import Rubric

@@ -1,0 +1,273 @@
+"""The four forms of a judge's answer: a score, a score for each turn, an order, and a preference."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from rlfactory_judge.forms.reading import Found, ParsedForm, is_quoted
+from rlfactory_judge.forms.scale import Scale, as_number, json_number, only_number, plain, stated
+
+_SPOKEN_SCORE = re.compile(
+    r"(?<![A-Za-z0-9_])(?:score|rating|grade)([\"'*_`\s]{0,8})[:=][\"'*_`\s]{0,8}", re.IGNORECASE
+)
+_JSON_END = re.compile(r"[\"'\s]{0,8}[,}]")
+
+
+@dataclass(frozen=True)
+class ScoreForm(ParsedForm[float]):
+    """A number from ``low`` to ``high``. Numbers outside are clamped. Words such as yes and no are no scores."""
+
+    low: float
+    high: float
+    keys: ClassVar[tuple[str, ...]] = ("score", "rating", "grade")
+    marked: ClassVar[bool] = True
+
+    @property
+    def instruction(self) -> str:
+        return (
+            f"The score is {self._scale.words}. End your reply with one JSON object that holds the score and nothing "
+            f"else, such as {self.example}."
+        )
+
+    @property
+    def wanted(self) -> str:
+        return f"a score of {self._scale.words}"
+
+    @property
+    def example(self) -> str:
+        return json.dumps({"score": json_number(self._scale.example(0.7))})
+
+    @property
+    def value_schema(self) -> Mapping[str, Any]:
+        return self._scale.schema
+
+    @property
+    def _scale(self) -> Scale:
+        return Scale(self.low, self.high)
+
+    def of_text(self, text: str) -> float | None:
+        return only_number(text, self._scale)
+
+    def of_object(self, found: Mapping[str, Any]) -> float | None:
+        first, *others = [as_number(found[key], self._scale) for key in self.keys if key in found]
+        return first if {first, *others} <= {first, None} else None
+
+    def in_prose(self, answer: str) -> Iterator[Found[float]]:
+        for label in _SPOKEN_SCORE.finditer(answer):
+            number = stated(answer, label.end(), self._scale)
+            if number is not None:
+                # `{"score": 1` may have been 10
+                cut = '"' in label[1] and not _JSON_END.match(answer, number.end)
+                unclear = cut or is_quoted(answer, label.start())
+                yield Found(None if unclear else number.value, label.start(), number.end)
+
+    def values(self, verdict: float) -> tuple[float, ...]:
+        """The one score, mapped onto [0, 1]."""
+        return (self._scale.fraction(verdict),)
+
+
+_TURN_LINE = re.compile(
+    r"^[ \t#>*_`-]{0,8}turn\s{0,4}([0-9]{1,4})[\"'*_`\s]{0,8}[:=][\"'*_`\s]{0,8}", re.IGNORECASE | re.M
+)
+
+Scores = tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class TurnScoresForm(ParsedForm[Scores]):
+    """A number from ``low`` to ``high`` for each of ``turns`` turns, in order. Numbers outside are clamped."""
+
+    turns: int
+    low: float
+    high: float
+    keys: ClassVar[tuple[str, ...]] = ("scores", "turns", "score")
+
+    @property
+    def instruction(self) -> str:
+        return (
+            f"Score each of the {self.turns} turns, in their order. A score is {self._scale.words}. End your reply "
+            f"with one JSON object that holds exactly {self.turns} scores and nothing else, such as {self.example}."
+        )
+
+    @property
+    def wanted(self) -> str:
+        return f"{self.turns} scores, each {self._scale.words}"
+
+    @property
+    def example(self) -> str:
+        """An example of the right length, with different scores, so that none is suggested."""
+        shares = (0.7, 0.2, 1.0)
+        shown = [plain(self._scale.example(shares[index % 3])) for index in range(self.turns)]
+        return f'{{"scores": [{", ".join(shown)}]}}'
+
+    @property
+    def value_schema(self) -> Mapping[str, Any]:
+        return {"type": "array", "items": self._scale.schema, "minItems": self.turns, "maxItems": self.turns}
+
+    @property
+    def _scale(self) -> Scale:
+        return Scale(self.low, self.high)
+
+    def of_json(self, value: object) -> Scores | None:
+        """A list in the turns' order, an object with their numbers as keys, or the score of a single turn."""
+        if isinstance(value, dict):
+            value = [value.get(str(turn), value.get(f"turn {turn}")) for turn in range(1, len(value) + 1)]
+        elif not isinstance(value, list):
+            value = [value]
+        numbers = [as_number(item, self._scale) for item in value]
+        scores = tuple(number for number in numbers if number is not None)
+        return scores if len(scores) == len(numbers) == self.turns else None
+
+    def in_prose(self, answer: str) -> Iterator[Found[Scores]]:
+        """Lines such as ``Turn 2: 7/10``: together they are one verdict."""
+        said: dict[int, set[float | None]] = {}
+        for line in _TURN_LINE.finditer(answer):
+            number = stated(answer, line.end(), self._scale)
+            if number is not None:
+                said.setdefault(int(line[1]), set()).add(number.value)
+        if not said:
+            return
+        values = [next(iter(said[turn])) for turn in range(1, self.turns + 1) if len(said.get(turn, ())) == 1]
+        scores = tuple(value for value in values if value is not None)
+        yield Found(scores if len(scores) == self.turns == len(said) else None, 0, 0)
+
+    def values(self, verdict: Scores) -> tuple[float, ...]:
+        """One score for each turn, mapped onto [0, 1]."""
+        return tuple(map(self._scale.fraction, verdict))
+
+
+_CHAIN = re.compile(r"(?<![0-9\[.,])\[?[0-9]{1,4}\]?(?:\s{0,4}[>=,]\s{0,4}\[?[0-9]{1,4}\]?)+(?![0-9.])")
+_CHAIN_LABEL = re.compile(r"(?:ranking|order)[\"'*_`\s]{0,8}[:=][\"'*_`\s]{0,8}\Z", re.IGNORECASE)
+_CANDIDATE = re.compile(r"(?:candidate\s?)?#?([0-9]{1,4})", re.IGNORECASE)
+
+Order = tuple[tuple[int, ...], ...]  # groups of equally good candidates, the best first, counted from 1
+
+
+@dataclass(frozen=True)
+class RankingForm(ParsedForm[Order]):
+    """``count`` candidates, at least two, from the best to the worst, ties allowed."""
+
+    count: int
+    keys: ClassVar[tuple[str, ...]] = ("ranking", "order")
+
+    @property
+    def instruction(self) -> str:
+        return (
+            f"Rank all {self.count} candidates, the best first, by their numbers; candidates that are equally good "
+            "stand together in a list. End your reply with one JSON object that holds the ranking and nothing "
+            f"else, such as {self.example}."
+        )
+
+    @property
+    def wanted(self) -> str:
+        return f"an order of the candidates 1 to {self.count}, each named once"
+
+    @property
+    def example(self) -> str:
+        """An example of the right length, with a tie if there are enough candidates for one."""
+        rest = list(range(4, self.count + 1))
+        return json.dumps({"ranking": [2, 1] if self.count == 2 else [2, *rest, [1, 3]]})
+
+    @property
+    def value_schema(self) -> Mapping[str, Any]:
+        """It does not say that each candidate occurs once; `read` checks that."""
+        one = {"type": "integer", "enum": list(range(1, self.count + 1))}
+        several = {"type": "array", "items": one, "minItems": 2, "maxItems": self.count}
+        return {"type": "array", "items": {"anyOf": [one, several]}, "minItems": 1, "maxItems": self.count}
+
+    def of_json(self, value: object) -> Order | None:
+        if not isinstance(value, list):
+            return None
+        return self._checked(
+            [[_candidate(name) for name in (group if isinstance(group, list) else [group])] for group in value]
+        )
+
+    def _checked(self, groups: list[list[int | None]]) -> Order | None:
+        """The order with ties in one notation; None unless each candidate occurs once."""
+        numbers = [number for group in groups for number in group if number is not None]
+        if sum(map(len, groups)) != self.count or sorted(numbers) != list(range(1, self.count + 1)):
+            return None
+        return tuple(tuple(sorted(number for number in group if number is not None)) for group in groups if group)
+
+    def in_prose(self, answer: str) -> Iterator[Found[Order]]:
+        """Chains such as ``2 > 1 = 3``. Commas count only after a label, or if the whole answer is the chain."""
+        for chain in _CHAIN.finditer(answer):
+            whole = len(chain[0]) >= len(answer.strip(" \t\r\n*_`."))
+            if ">" in chain[0] or whole or _CHAIN_LABEL.search(answer, max(0, chain.start() - 40), chain.start()):
+                groups = re.split(r"[>,]", re.sub(r"[\s\[\]]", "", chain[0]))
+                order = self._checked([[int(name) for name in group.split("=")] for group in groups])
+                yield Found(order, chain.start(), chain.end())
+
+    def values(self, verdict: Order) -> tuple[float, ...]:
+        """1.0 for the best, 0.0 for the worst, evenly spaced; equally good ones share the mean of their places."""
+        values = [0.0] * self.count
+        place = 0
+        for group in verdict:
+            for number in group:
+                values[number - 1] = 1.0 - (place + (len(group) - 1) / 2) / (self.count - 1)
+            place += len(group)
+        return tuple(values)
+
+
+def _candidate(name: object) -> int | None:
+    if isinstance(name, str):
+        found = _CANDIDATE.fullmatch(name.strip()[:32])
+        return int(found[1]) if found else None
+    return int(name) if isinstance(name, float) and name.is_integer() else None
+
+
+# How good the first one is; MT-Bench's C is a tie.
+_CHOICES = {"1": 1.0, "a": 1.0, "2": 0.0, "b": 0.0, "tie": 0.5, "c": 0.5}
+_CHOICE = r"(?:(?i:candidate|answer|response|option)\s{1,4})?([12AB]|(?i:tie))"  # not "a", which is a word
+_WHOLE_CHOICE = re.compile(_CHOICE)
+_SPOKEN_CHOICE = re.compile(
+    rf"(?<![A-Za-z0-9_])(?i:better|winner|preference)[\"'*_`\s]{{0,8}}[:=][\"'*_`\s]{{0,8}}{_CHOICE}(?![A-Za-z0-9_]|[.,/-]\w)"
+)
+
+
+@dataclass(frozen=True)
+class PreferenceForm(ParsedForm[float]):
+    """The first candidate, the second, or a tie."""
+
+    keys: ClassVar[tuple[str, ...]] = ("better", "winner", "preference")
+    marked: ClassVar[bool] = True
+    wanted = "one of two candidates or a tie"
+    example = '{"better": "2"}'
+    instruction = (
+        'Say which candidate is better: "1", "2", or "tie" where they are equally good. End your reply with one '
+        f"JSON object that holds your choice and nothing else, such as {example}."
+    )
+
+    @property
+    def value_schema(self) -> Mapping[str, Any]:
+        return {"type": "string", "enum": ["1", "2", "tie"]}
+
+    def whole(self, answer: str) -> float | None:
+        return _choice(answer.strip(" \t\r\n*_`.\"'"))
+
+    def of_text(self, text: str) -> float | None:
+        return 0.5 if text.strip() == "C" else _choice(text.strip())
+
+    def of_object(self, found: Mapping[str, Any]) -> float | None:
+        value = next(found[key] for key in self.keys if key in found)
+        if isinstance(value, float):
+            return {1.0: 1.0, 2.0: 0.0}.get(value)
+        return _choice(value.strip()) if isinstance(value, str) else None
+
+    def in_prose(self, answer: str) -> Iterator[Found[float]]:
+        for found in _SPOKEN_CHOICE.finditer(answer):
+            said = None if is_quoted(answer, found.start()) else _CHOICES[found[1].lower()]
+            yield Found(said, found.start(), found.end())
+
+    def values(self, verdict: float) -> tuple[float, ...]:
+        """(1.0, 0.0) for the first, (0.0, 1.0) for the second, (0.5, 0.5) for a tie."""
+        return (verdict, 1.0 - verdict)
+
+
+def _choice(text: str) -> float | None:
+    found = _WHOLE_CHOICE.fullmatch(text) if len(text) <= 40 else None
+    return _CHOICES[found[1].lower()] if found else None
