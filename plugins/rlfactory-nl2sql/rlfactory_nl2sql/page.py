@@ -14,8 +14,8 @@ from rlfactory_core.rewards import accepted_answers
 from rlfactory_nl2sql.formatting import table_line
 from rlfactory_nl2sql.rewards.answers import predicted_sql
 from rlfactory_nl2sql.schema import Schema
-from rlfactory_nl2sql.schema_cache import Schemas
 from rlfactory_nl2sql.task import Nl2SqlTask
+from rlfactory_nl2sql.verification.jobs import Schemas
 
 _TITLE = "The query"
 _RESULTS = {"expected": "right", "got": "answered"}  # in a verdict's data: the columns' names and some rows

@@ -18,8 +18,7 @@ from rlfactory_core.rewards import accepted_answers
 from rlfactory_core.tiny import TinyModelRecipe, answer_text, call
 from rlfactory_nl2sql.checks.parsing import NAMES, parse_query
 from rlfactory_nl2sql.connection import QueryError, QueryLimits
-from rlfactory_nl2sql.data.folder import DatabaseFolder
-from rlfactory_nl2sql.data.questions import load_questions
+from rlfactory_nl2sql.data import DatabaseFolder, load_questions
 from rlfactory_nl2sql.databases.reference import DatabaseRef, parse_reference, path_in_data, reference_in_data
 from rlfactory_nl2sql.tools import DESCRIBE, LIST_TABLES, DatabaseTools, NoDatabase
 from rlfactory_nl2sql.verification.pool import WorkerPool
@@ -131,7 +130,7 @@ class Nl2SqlTask(Task):
             return self._folder.reference(name)
         if not _BUILT_IN.fullmatch(name):
             return reference_in_data(name, self.config.other_databases)
-        from rlfactory_nl2sql.worlds.files import world_file
+        from rlfactory_nl2sql.worlds.world import world_file
 
         return DatabaseRef("sqlite", str(world_file(self.seed, name)))
 
@@ -187,7 +186,7 @@ class Nl2SqlTask(Task):
         """Questions about built-in databases. Evaluation has databases of its own."""
         if self.config.db is not None:
             return ()
-        from rlfactory_nl2sql.worlds.samples import samples
+        from rlfactory_nl2sql.worlds.world import samples
 
         return samples(self.seed, split)
 

@@ -15,8 +15,7 @@ from rlfactory_core.tools import FunctionTool
 from rlfactory_nl2sql.connection import QueryError, QueryLimits
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.formatting import rows_text, table_line, tables_text
-from rlfactory_nl2sql.schema_cache import Schemas
-from rlfactory_nl2sql.verification.jobs import QueryJob
+from rlfactory_nl2sql.verification.jobs import QueryJob, Schemas
 from rlfactory_nl2sql.verification.pool import WorkerPool
 
 LIST_TABLES, DESCRIBE, RUN_QUERY = "list_tables", "describe", "run_query"

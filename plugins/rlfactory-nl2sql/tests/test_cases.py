@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rlfactory_nl2sql.checks.ties import Untied
+from rlfactory_nl2sql.checks.ordering import Untied
 from rlfactory_nl2sql.comparison.answer import Answer, answer_of
 from rlfactory_nl2sql.comparison.compare import Comparison, compare
 from rlfactory_nl2sql.connection import Connection, QueryLimits

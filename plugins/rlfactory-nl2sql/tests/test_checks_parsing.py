@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from rlfactory_nl2sql.checks.canonical import canonical
 from rlfactory_nl2sql.checks.constants import constants
 from rlfactory_nl2sql.checks.names import unknown_names
-from rlfactory_nl2sql.checks.ordering import is_ordered
+from rlfactory_nl2sql.checks.ordering import is_ordered, untie
 from rlfactory_nl2sql.checks.parsing import NAMES, NotUnderstoodError, parse_query
 from rlfactory_nl2sql.checks.similarity import similarity
-from rlfactory_nl2sql.checks.ties import untie
 from rlfactory_nl2sql.connection import Failure, QueryError
 from rlfactory_nl2sql.schema import Column, Schema, Table
 

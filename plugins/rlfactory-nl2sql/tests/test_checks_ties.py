@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
+from rlfactory_nl2sql.checks.ordering import Untied, untie
 from rlfactory_nl2sql.checks.parsing import NAMES, parse_query
-from rlfactory_nl2sql.checks.ties import Untied, untie
 from rlfactory_nl2sql.schema import Column, Schema, Table
 
 SCHEMA = Schema(

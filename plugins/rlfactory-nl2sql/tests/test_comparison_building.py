@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlfactory_nl2sql.checks.ties import Untied
+from rlfactory_nl2sql.checks.ordering import Untied
 from rlfactory_nl2sql.comparison.answer import Answer, Order, Tie, answer_of
 from rlfactory_nl2sql.connection import Rows
 

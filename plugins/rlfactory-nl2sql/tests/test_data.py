@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rlfactory_nl2sql.data.folder import DatabaseFolder
+from rlfactory_nl2sql.data import DatabaseFolder
 from rlfactory_nl2sql.task import Nl2SqlTask
 
 from rlfactory_core import Sample

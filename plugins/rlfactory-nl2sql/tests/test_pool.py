@@ -20,11 +20,10 @@ from typing import Any
 
 import pytest
 from rlfactory_nl2sql.connection import Failure, QueryError
-from rlfactory_nl2sql.verification.access import Access
 from rlfactory_nl2sql.verification.encoding import encode
-from rlfactory_nl2sql.verification.frames import FAILED, RESULT, TAKEN, pack
 from rlfactory_nl2sql.verification.pool import WorkerPool
 from rlfactory_nl2sql.verification.process import Worker, WorkerBug
+from rlfactory_nl2sql.verification.worker import FAILED, RESULT, TAKEN, Access, pack
 
 from rlfactory_core.errors import BackendError
 

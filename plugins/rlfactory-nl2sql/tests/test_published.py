@@ -14,9 +14,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from rlfactory_nl2sql.rewards.bird import BirdExecution
-from rlfactory_nl2sql.rewards.published import PublishedMetric
-from rlfactory_nl2sql.rewards.spider import SpiderTestSuite
+from rlfactory_nl2sql.rewards.published import BirdExecution, PublishedMetric, SpiderTestSuite
 from rlfactory_nl2sql.task import Nl2SqlTask
 from test_rewards import answered, judge, reasons, value
 

@@ -11,12 +11,10 @@ from pathlib import Path
 
 import pytest
 from rlfactory_nl2sql.formatting import table_line
-from rlfactory_nl2sql.worlds.files import world_file
 from rlfactory_nl2sql.worlds.names import NAMES, VALUES, guess_names, meaning
 from rlfactory_nl2sql.worlds.questions import KINDS
-from rlfactory_nl2sql.worlds.samples import samples
 from rlfactory_nl2sql.worlds.tiny import recipe
-from rlfactory_nl2sql.worlds.world import World
+from rlfactory_nl2sql.worlds.world import World, samples, world_file
 
 from rlfactory_core import ToolSpec
 from rlfactory_core.tiny import Demonstration, TinyModelRecipe

@@ -13,7 +13,7 @@ from rlfactory_nl2sql.comparison.values import normal
 from rlfactory_nl2sql.connection import Row, Rows
 
 if TYPE_CHECKING:
-    from rlfactory_nl2sql.checks.ties import Untied
+    from rlfactory_nl2sql.checks.ordering import Untied
 
 R = TypeVar("R")
 

@@ -1,19 +1,19 @@
-"""Compare a result with a gold query's answer, with one of several definitions of equality."""
+"""Compare a result with a gold query's answer, with one of several definitions of equality, and say how they differ."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Literal, get_args
+from reprlib import Repr
+from typing import Any, Literal, get_args
 
 from rlfactory_core.errors import ConfigError, VerifierError, nearest
-from rlfactory_nl2sql.comparison import describe
 from rlfactory_nl2sql.comparison.answer import Answer, Order, Tie
 from rlfactory_nl2sql.comparison.columns import Arrangements
-from rlfactory_nl2sql.comparison.describe import number_of
 from rlfactory_nl2sql.comparison.rows import Sides, columns_of, numbered
-from rlfactory_nl2sql.connection import Rows
+from rlfactory_nl2sql.connection import Row, Rows
 
 Semantics = Literal["multiset", "set", "test-suite", "subset", "exact"]
 
@@ -141,8 +141,8 @@ class _Difference:
             return difference
         if len(given) > 1:
             return f"rows {given.start + 1} to {given.stop}: {difference}"
-        wanted = describe.show(self._wanted[tie.rows[0]]) if tie.whole else f"one of {number_of(len(tie.rows), 'row')}"
-        return f"row {given.start + 1} is {describe.show(self._given[given.start])}, expected {wanted}"
+        wanted = show(self._wanted[tie.rows[0]]) if tie.whole else f"one of {number_of(len(tie.rows), 'row')}"
+        return f"row {given.start + 1} is {show(self._given[given.start])}, expected {wanted}"
 
     @property
     def _moved(self) -> str:
@@ -157,7 +157,7 @@ class _Difference:
         lists = [required, possible, [(sides.found[index], self._given[index]) for index in given]]
         if self._how.semantics == "set":
             lists = [list(dict(rows).items()) for rows in lists]
-        return describe.differences(*lists)
+        return differences(*lists)
 
     def _by_columns(self) -> str | None:
         search = Arrangements(self._gold, self._found, self._ties, self._how.tolerance)
@@ -177,3 +177,54 @@ def _is_so(check: Callable[[], bool]) -> bool:
         return check()
     except VerifierError:
         return False
+
+
+_ROWS = 3  # as examples
+
+Coded = tuple[Hashable, Row]
+"""A row, after what it is compared by."""
+
+
+def number_of(count: int, noun: str) -> str:
+    """Such as "1 row" and "2 rows"."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def show(row: Row) -> str:
+    """A row as people write it, its values cut at about 80 characters."""
+    return f"({', '.join(map(_show_value, row))})"
+
+
+def differences(required: Iterable[Coded], possible: Iterable[Coded], given: Iterable[Coded]) -> str:
+    """Which rows are missing and which are too many.
+
+    Args:
+        required: rows that have to be there.
+        possible: further rows of which some have to be there.
+        given: the rows of the result.
+    """
+    required, given = list(required), list(given)
+    missing = _surplus(required, given)
+    extra = _surplus(given, [*required, *possible])
+    parts = [f"{name}: {rows}" for name, rows in (("missing", missing), ("too many", extra)) if rows]
+    return "; ".join(parts) or "each row alone could be right, but not all of them together"
+
+
+def _surplus(rows: Iterable[Coded], others: Iterable[Coded]) -> str:
+    """The rows that the others do not have as often."""
+    left = Counter(code for code, _ in others)
+    surplus = []
+    for code, row in rows:
+        left[code] -= 1
+        if left[code] < 0:
+            surplus.append(row)
+    more = f" and {len(surplus) - _ROWS} more" if len(surplus) > _ROWS else ""
+    return ", ".join(map(show, surplus[:_ROWS])) + more
+
+
+def _show_value(value: Any) -> str:
+    if value is None:
+        return "NULL"
+    short = Repr()
+    short.maxstring = short.maxother = short.maxlong = 80
+    return short.repr(value)

@@ -14,9 +14,8 @@ from rlfactory_nl2sql.connection import Failure, QueryError, QueryLimits, Row, R
 from rlfactory_nl2sql.databases.database import Database
 from rlfactory_nl2sql.databases.limiting import collect, late
 from rlfactory_nl2sql.databases.reference import DatabaseRef
-from rlfactory_nl2sql.databases.sqlite_file import open_file, plain_text
+from rlfactory_nl2sql.databases.sqlite_file import empty_copy, filled_copy, open_file, plain_text
 from rlfactory_nl2sql.databases.sqlite_guard import MAX_SQL, MAX_VALUE, lock, long_values
-from rlfactory_nl2sql.databases.sqlite_instance import empty_copy, filled_copy
 from rlfactory_nl2sql.databases.sqlite_schema import read_schema
 from rlfactory_nl2sql.schema import Schema
 

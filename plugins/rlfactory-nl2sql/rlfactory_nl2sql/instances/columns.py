@@ -9,9 +9,8 @@ from decimal import Decimal
 from itertools import cycle, islice
 from typing import Any
 
-from rlfactory_nl2sql.instances.boundaries import Boundary
 from rlfactory_nl2sql.instances.characters import Character, Role
-from rlfactory_nl2sql.instances.demands import Demands
+from rlfactory_nl2sql.instances.demands import Boundary, Demands
 from rlfactory_nl2sql.instances.domains import Domain, comparable, distinct, fresh
 
 _UNBOUND = 0.4  # the share of free rows whose value ignores the boundary

@@ -18,11 +18,10 @@ from typing import Any
 
 from rlfactory_nl2sql.checks.constants import Constant, TableColumn
 from rlfactory_nl2sql.connection import Row, TableRows
-from rlfactory_nl2sql.instances.boundaries import NULL_TESTS, around
 from rlfactory_nl2sql.instances.characters import CHARACTERS, character
 from rlfactory_nl2sql.instances.checks import Checks
 from rlfactory_nl2sql.instances.columns import order
-from rlfactory_nl2sql.instances.demands import Demands, demands_of
+from rlfactory_nl2sql.instances.demands import NULL_TESTS, Demands, around, demands_of
 from rlfactory_nl2sql.instances.domains import Domain, Kind, learn
 from rlfactory_nl2sql.instances.filling import Filling
 from rlfactory_nl2sql.instances.links import Keys, Link, in_order, links_of, sound
@@ -202,3 +201,24 @@ def _mend(
             model = rng.choice(given)
             for place in broken:
                 row[place] = model[place]
+
+
+SHARES = (0.9, 0.75, 0.5)
+"""The shares of rows to try. With many, the query's result is seldom empty; with few, it differs most."""
+
+
+def subsample(schema: Schema, data: TableRows, share: float, seed: int) -> TableRows:
+    """A share of each table's rows, without those that would then refer to a missing row.
+
+    A table of several rows loses at least one, so that no table has as many rows as in the given database.
+    """
+    rng = random.Random(f"{seed} {share}")
+    tables = {table.name: table for table in schema.tables if not table.view}
+    given = {name.lower(): rows for name, rows in data.items()}
+    kept = {}
+    for name in tables:
+        rows = given.get(name.lower(), ())
+        count = max(min(round(len(rows) * share), len(rows) - 1), min(len(rows), 1))
+        kept[name] = [rows[at] for at in sorted(rng.sample(range(len(rows)), count))]
+    found = sound(kept, tables, links_of(schema))
+    return {name: [tuple(row) for row in rows] for name, rows in found.items()}

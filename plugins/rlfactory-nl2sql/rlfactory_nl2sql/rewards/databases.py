@@ -10,9 +10,8 @@ from rlfactory_core.errors import BackendError
 from rlfactory_core.rewards import accepted_answers
 from rlfactory_nl2sql.databases.reference import DatabaseRef, parse_reference, reference_in_data
 from rlfactory_nl2sql.rewards.answers import NO_ANSWER, predicted_sql
-from rlfactory_nl2sql.rewards.jobs import ReadingJob
 from rlfactory_nl2sql.schema import Schema
-from rlfactory_nl2sql.schema_cache import Schemas
+from rlfactory_nl2sql.verification.jobs import ReadingJob, Schemas
 from rlfactory_nl2sql.verification.pool import WorkerPool
 
 _READING_S = 10.0  # the longest allowed SQL is parsed in a tenth of a second
@@ -60,7 +59,7 @@ class Databases:
             raise VerifierError(str(error)) from error
 
     async def read(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function of `jobs` in a worker.
+        """Call a function of `verification.jobs` in a worker.
 
         Raises:
             QueryError: the function raised it, or the SQL was too much for a worker.

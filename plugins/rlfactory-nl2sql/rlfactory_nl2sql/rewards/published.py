@@ -1,17 +1,31 @@
-"""The common part of the published metrics: what other people's evaluation programs say about an answer.
+"""The published metrics ``bird_execution`` and ``spider_test_suite``, as their own evaluation programs count.
 
 They are for comparison with published numbers. As rewards they are weaker than `execution`, because they have no
 varied databases: a constant passes.
+
+BIRD: Li et al. 2023 (https://arxiv.org/abs/2305.03111), ``bird/llm/src/evaluation.py`` of
+https://github.com/AlibabaResearch/DAMO-ConvAI; ``evaluation_ex.py`` of https://github.com/bird-bench/mini_dev counts in
+the same way. Spider: Zhong, Yu and Klein 2020 (https://arxiv.org/abs/2010.02840), ``evaluation.py``, ``exec_eval.py``
+and ``parse.py`` of https://github.com/taoyds/test-suite-sql-eval.
 """
 
 from __future__ import annotations
 
+import re
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import ClassVar
 
 from rlfactory_core import Verdict
-from rlfactory_core.errors import BackendError, ConfigError
-from rlfactory_nl2sql.connection import QueryError, QueryLimits
+from rlfactory_core.errors import BackendError, ConfigError, UsageError
+from rlfactory_nl2sql.connection import Connection, QueryError, QueryLimits, Row
+from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.rewards.databases import QueryVerdict
+from rlfactory_nl2sql.verification.connections import Connections
 from rlfactory_nl2sql.verification.worker import Job
 
 # The programs themselves have no limits but time.
@@ -46,3 +60,207 @@ class PublishedMetric(QueryVerdict):
         except BackendError as error:
             return Verdict(None, (str(error),))
         return verdict
+
+
+class BirdExecution(PublishedMetric):
+    """Passes if both queries give the same set of rows on the given database.
+
+    Neither the order of rows nor how often a row occurs counts; the order of columns does. Any failure counts as wrong,
+    also one of the right query. Only what would write, or is larger than 2,000,000 rows or 256 MiB, is treated
+    differently: here it counts as wrong.
+
+    Args:
+        seconds: time limit of both queries together; BIRD's is 30.
+        database: see `Databases`.
+    """
+
+    def __init__(self, seconds: float = 30.0, database: str | None = None) -> None:
+        super().__init__(seconds, database)
+
+    async def _judge(self, ref: DatabaseRef, gold: str, sql: str) -> Verdict:
+        return await self._run(BirdJob(ref, gold, sql, self._seconds), 2 * self._seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class BirdJob:
+    """Compare two queries as BIRD does; returns a `Verdict`."""
+
+    ref: DatabaseRef
+    gold: str
+    prediction: str
+    seconds: float
+
+    def run(self, connections: Connections) -> Verdict:
+        return connections.use(self.ref, LIMITS, lambda found: self._compare(found.connection, connections))
+
+    def _compare(self, connection: Connection, connections: Connections) -> Verdict:
+        connections.clock(self.seconds)
+        ends = time.monotonic() + self.seconds
+        results = []
+        for name, sql in (("prediction", self.prediction), ("right query", self.gold)):
+            try:
+                limits = replace(LIMITS, seconds=max(ends - time.monotonic(), 0.0))
+                results.append(distinct(connection.query(sql, limits).rows))
+            except (QueryError, TypeError, UnicodeEncodeError) as error:
+                return Verdict(passed=False, reasons=(f"the {name} fails: {error}",))
+        same = results[0] == results[1]
+        return Verdict(same, () if same else ("another set of rows",))
+
+
+def distinct(rows: Sequence[Row]) -> set[Row]:
+    """The set of the rows, by Python's equality.
+
+    Raises:
+        TypeError: a value, such as an array, cannot be in a set.
+        UnicodeEncodeError: a text is not valid UTF-8, which ends BIRD's program too.
+    """
+    for row in rows:
+        for value in row:
+            if isinstance(value, str) and not value.isascii():
+                value.encode()
+    return set(rows)
+
+
+_SPACED = {"> =": ">=", "< =": "<=", "! =": "!="}
+_THIS_YEAR = re.compile(r"YEAR\s*\(\s*CURDATE\s*\(\s*\)\s*\)\s*", re.IGNORECASE)
+# Strings, quoted names and comments (the group) stay as they are. What follows the first statement goes with DISTINCT.
+_REMOVED = re.compile(
+    r"""('(?:''|\\'|[^'])*'|"(?:""|\\"|[^"])*"|`[^`]*`|--[^\n]*|/\*.*?\*/)|\bdistinct\b|;.*""",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+class SpiderTestSuite(PublishedMetric):
+    """Passes if both queries have equal results on every database of the suite.
+
+    The suite are the SQLite files in the folder of the sample's database. Rows count as often as they occur, columns
+    may be in any order, and rows may be too unless the right query contains ``ORDER BY``. A prediction that fails is
+    wrong; if the right query fails, the verdict is None, where Spider's program ends.
+
+    The program's habits are kept: DISTINCT, and what follows the first statement, are removed from both queries, "> ="
+    is mended, and "value" in a prediction becomes "1". It has no time limit that works. What would write, takes longer
+    than ``seconds``, or is larger than 2,000,000 rows or 256 MiB, is wrong here. Its ``--plug_value``, for models that
+    predict no values, is not offered.
+
+    Args:
+        seconds: time limit of each query on each database.
+        keep_distinct: compare with DISTINCT, as the program's option of this name does.
+        database: see `Databases`.
+    """
+
+    def __init__(self, seconds: float = 60.0, keep_distinct: bool = False, database: str | None = None) -> None:
+        super().__init__(seconds, database)
+        self._keep_distinct = keep_distinct
+
+    async def _judge(self, ref: DatabaseRef, gold: str, sql: str) -> Verdict:
+        prepared = partial(prepare, keep_distinct=self._keep_distinct)
+        ordered = "order by" in gold.lower()
+        for database in suite(ref):
+            job = SuiteJob(database, prepared(gold), prepared(sql.replace("value", "1")), ordered, self._seconds)
+            verdict = await self._run(job, 3 * self._seconds)
+            if not verdict.passed:
+                return verdict
+        return Verdict(passed=True)
+
+
+def suite(ref: DatabaseRef) -> list[DatabaseRef]:
+    """The databases beside the given one, and itself.
+
+    Raises:
+        UsageError: it is no SQLite file.
+    """
+    if ref.kind != "sqlite":
+        raise UsageError(f"spider_test_suite needs SQLite files, in the folder of a database; got {ref.display}.")
+    paths = sorted(path for path in Path(ref.location).parent.iterdir() if ".sqlite" in path.name)
+    return [DatabaseRef("sqlite", str(path)) for path in paths]
+
+
+def prepare(sql: str, keep_distinct: bool) -> str:
+    """A query as the program runs it."""
+    for spaced, operator in _SPACED.items():
+        sql = sql.replace(spaced, operator)
+    if not keep_distinct:
+        sql = _REMOVED.sub(lambda found: found[1] or "", sql)
+    return _THIS_YEAR.sub("2020", sql)
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteJob:
+    """Compare two queries on one database; returns a `Verdict`."""
+
+    ref: DatabaseRef
+    gold: str
+    prediction: str
+    ordered: bool
+    seconds: float
+
+    def run(self, connections: Connections) -> Verdict:
+        return connections.use(self.ref, LIMITS, lambda found: self._compare(found.connection, connections))
+
+    def _compare(self, connection: Connection, connections: Connections) -> Verdict:
+        limits = replace(LIMITS, seconds=self.seconds)
+        where = Path(self.ref.location).name
+        connections.clock(self.seconds)
+        try:
+            gold = _readable(connection.query(self.gold, limits).rows)
+        except QueryError as error:
+            return Verdict(None, (f"the right query fails on {where}: {error}",))
+        connections.clock(self.seconds)
+        try:
+            got = _readable(connection.query(self.prediction, limits).rows)
+        except QueryError as error:
+            return Verdict(passed=False, reasons=(f"the prediction fails on {where}: {error}",))
+        same = equal(gold, got, ordered=self.ordered)
+        return Verdict(same, () if same else (f"other rows on {where}",))
+
+
+def equal(gold: Sequence[Row], got: Sequence[Row], *, ordered: bool) -> bool:
+    """Whether some order of the columns, and of the rows unless they are ``ordered``, makes both results equal.
+
+    Two results without rows are equal. Values are compared by Python's equality, but `_sorted_by_text` has to be equal
+    too, as in the program: it takes (1, 10) and (1.0, 10) for different.
+    """
+    if not gold or not got:
+        return not gold and not got
+    if len(gold) != len(got) or len(gold[0]) != len(got[0]):
+        return False
+    mine, theirs = ([_sorted_by_text(row) for row in rows] for rows in (gold, got))
+    if mine != theirs if ordered else set(mine) != set(theirs):
+        return False
+    columns, others = (list(zip(*rows, strict=True)) for rows in (gold, got))
+    if ordered:
+        return Counter(columns) == Counter(others)
+    return _match(columns, others, [()] * len(gold), [()] * len(got))
+
+
+def _sorted_by_text(row: Row) -> Row:
+    return tuple(sorted(row, key=lambda value: str(value) + str(type(value))))
+
+
+def _match(columns: Sequence[Row], others: Sequence[Row], rows: Sequence[Row], got: Sequence[Row]) -> bool:
+    """Whether the other result's columns can be ordered so that both have the same rows.
+
+    Args:
+        columns: those that have no partner yet; others: likewise.
+        rows: of the columns that have one; got: of their partners, in the same order.
+    """
+    if not columns:
+        return True
+    rows = [(*row, value) for row, value in zip(rows, columns[0], strict=True)]
+    wanted = Counter(rows)
+    for at, other in enumerate(others):
+        if other in others[:at]:  # tried already
+            continue
+        longer = [(*row, value) for row, value in zip(got, other, strict=True)]
+        if Counter(longer) == wanted and _match(columns[1:], [*others[:at], *others[at + 1 :]], rows, longer):
+            return True
+    return False
+
+
+def _readable(rows: Sequence[Row]) -> list[Row]:
+    """The rows, without the bytes of texts that are not UTF-8."""
+    return [tuple(_utf8(value) if isinstance(value, str) else value for value in row) for row in rows]
+
+
+def _utf8(text: str) -> str:
+    return text if text.isascii() else text.encode("utf-8", "surrogateescape").decode("utf-8", "ignore")

@@ -7,7 +7,7 @@ from rlfactory_core.rewards import accepted_answers
 from rlfactory_nl2sql.connection import QueryError
 from rlfactory_nl2sql.rewards.answers import predicted_sql
 from rlfactory_nl2sql.rewards.databases import Databases, QueryVerdict
-from rlfactory_nl2sql.rewards.jobs import forms, nearest_similarity, problems
+from rlfactory_nl2sql.verification.jobs import forms, nearest_similarity, problems
 
 
 class ValidSql(QueryVerdict):
@@ -66,7 +66,7 @@ class Structure(Databases):
             return Score(0.0)
         dialect = self.reference(trajectory.sample).kind
         try:
-            similarity: float = await self.read(nearest_similarity, golds, sql, dialect)
+            nearest: float = await self.read(nearest_similarity, golds, sql, dialect)
         except QueryError:
             return Score(0.0)
-        return Score(similarity)
+        return Score(nearest)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from dataclasses import dataclass
@@ -27,14 +26,6 @@ class Access:
 
     def __or__(self, other: Access) -> Access:
         return Access(self.folders | other.folders, self.connects or other.connects)
-
-    def pack(self) -> bytes:
-        return json.dumps([sorted(self.folders), self.connects]).encode()
-
-    @classmethod
-    def unpack(cls, data: bytes) -> Access:
-        folders, connects = json.loads(data)
-        return cls(frozenset(folders), connects)
 
     def enforce(self, memory_mb: int) -> dict[str, str]:
         """Confine this process to it irreversibly, except for its directory. Returns the missing guards, with reasons.

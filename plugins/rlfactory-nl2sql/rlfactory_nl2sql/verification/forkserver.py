@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import pickle
 import select
 import shutil
 import signal
@@ -20,10 +21,9 @@ from sqlglot import parse_one
 
 from rlfactory_core.workers.guards import die_with_parent
 from rlfactory_nl2sql.databases import sqlite  # noqa: F401 - for the workers, which import other kinds when needed
-from rlfactory_nl2sql.verification import judging  # noqa: F401 - with all imports of jobs
+from rlfactory_nl2sql.verification import jobs, judging  # noqa: F401 - with all imports of jobs
 from rlfactory_nl2sql.verification.access import Access
-from rlfactory_nl2sql.verification.frames import KILL, ORDER, START
-from rlfactory_nl2sql.verification.worker import serve
+from rlfactory_nl2sql.verification.worker import KILL, ORDER, START, serve
 
 _LOOK_S = 1.0  # between checks that the client lives: its forks may keep the connection open
 
@@ -57,7 +57,7 @@ def _follow(control: socket.socket, workers: dict[int, int], memory_mb: int) -> 
     if order == KILL and number in workers:
         os.kill(workers[number], signal.SIGKILL)
     if order == START:
-        access = Access.unpack(control.recv(size, socket.MSG_WAITALL))
+        access: Access = pickle.loads(control.recv(size, socket.MSG_WAITALL))  # noqa: S301 - from the client
         connection = socket.socket(fileno=descriptors[0])
         with connection, contextlib.suppress(OSError):  # fork failed; the client sees the connection close
             forkserver = os.getpid()

@@ -13,20 +13,17 @@ from sqlglot import exp
 
 from rlfactory_core.errors import BackendError, ConfigError
 from rlfactory_nl2sql.checks.constants import Constant, TableColumn, aggregated, constants
-from rlfactory_nl2sql.checks.ordering import is_ordered
+from rlfactory_nl2sql.checks.ordering import Untied, inner_limits, is_ordered, tie_breaks, untie
 from rlfactory_nl2sql.checks.parsing import Query, parse_query
-from rlfactory_nl2sql.checks.ties import Untied, untie
 from rlfactory_nl2sql.comparison.answer import Answer, answer_of
 from rlfactory_nl2sql.comparison.compare import Comparison
 from rlfactory_nl2sql.connection import Connection, Failure, QueryError, QueryLimits, Rows, TableRows
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.instances.characters import CHARACTERS
 from rlfactory_nl2sql.instances.links import links_of
-from rlfactory_nl2sql.instances.subsample import SHARES, subsample
-from rlfactory_nl2sql.instances.vary import vary
+from rlfactory_nl2sql.instances.vary import SHARES, subsample, vary
 from rlfactory_nl2sql.schema import Schema
 from rlfactory_nl2sql.verification.connections import Connections, Database
-from rlfactory_nl2sql.verification.tiebreaks import inner_limits, tie_breaks
 
 PREPARE_S = 60.0  # time to connect, and to read and vary a large database
 _OTHER_SEEDS = (1, 2, 3)  # added to the seed, for more varied databases

@@ -1,13 +1,23 @@
-"""Jobs of worker processes for the tools. `gold` and `judging` have those for verification."""
+"""Jobs for the tools and rewards: run a query, read a schema, read SQL."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
-from rlfactory_nl2sql.connection import QueryLimits, Rows
+from rlfactory_core.errors import BackendError, VerifierError
+from rlfactory_nl2sql.checks.canonical import canonical
+from rlfactory_nl2sql.checks.names import unknown_names
+from rlfactory_nl2sql.checks.parsing import Query, parse_query
+from rlfactory_nl2sql.checks.similarity import similarity
+from rlfactory_nl2sql.connection import QueryError, QueryLimits, Rows
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.schema import Schema
 from rlfactory_nl2sql.verification.connections import Connections, Database
+from rlfactory_nl2sql.verification.pool import WorkerPool
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,3 +44,83 @@ class SchemaJob:
 
     def run(self, connections: Connections) -> Schema:
         return connections.use(self.ref, QueryLimits(), lambda found: found.connection.schema())
+
+
+DEADLINE_S = 20.0  # reading a server's catalogue of many tables takes time
+
+
+class Schemas:
+    """Reads schemas through the pool's workers. They are assumed not to change during a run."""
+
+    def __init__(self, pool: WorkerPool) -> None:
+        self._pool = pool
+        self._requests: dict[DatabaseRef, asyncio.Task[Schema]] = {}
+
+    async def get(self, ref: DatabaseRef) -> Schema:
+        """The schema of a database. Concurrent callers share one request.
+
+        Raises:
+            BackendError: the database does not answer. The next call tries again.
+        """
+        request = self._requests.get(ref)
+        if request is None:
+            request = self._requests[ref] = asyncio.ensure_future(self._read(ref))
+            request.add_done_callback(partial(self._forget_failed, ref))
+        return await asyncio.shield(request)
+
+    async def _read(self, ref: DatabaseRef) -> Schema:
+        try:
+            schema: Schema = await self._pool.run(SchemaJob(ref), DEADLINE_S, affinity=ref.location)
+        except QueryError as error:  # not a model's query: the worker process ended
+            raise BackendError(f"The database {ref.display} does not tell its schema: {error}") from error
+        return schema
+
+    def _forget_failed(self, ref: DatabaseRef, request: asyncio.Task[Schema]) -> None:
+        if request.cancelled() or request.exception():  # read here, so that asyncio does not report it
+            del self._requests[ref]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingJob:
+    """A call of a function below. Reading SQL is too slow for the event loop, and risky if a model wrote it."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+
+    def run(self, _connections: Connections) -> Any:
+        return self.function(*self.arguments)
+
+
+def problems(sql: str, dialect: str, schema: Schema) -> tuple[str, ...]:
+    """Reasons why a query cannot run, from its text and the schema; empty if none is found."""
+    try:
+        return unknown_names(parse_query(sql, dialect), schema)
+    except QueryError as error:
+        return (str(error),)
+
+
+def forms(golds: tuple[str, ...], prediction: str, dialect: str, schema: Schema) -> tuple[tuple[str, ...], str]:
+    """The canonical forms of the gold queries and of the prediction."""
+    read = _parsed(golds, dialect)
+    form = canonical(parse_query(prediction, dialect), schema)
+    return tuple(canonical(gold, schema) for gold in read), form
+
+
+def nearest_similarity(golds: tuple[str, ...], prediction: str, dialect: str) -> float:
+    """The prediction's similarity to the nearest gold query, in [0, 1]."""
+    read = _parsed(golds, dialect)
+    given = parse_query(prediction, dialect)
+    return max(similarity(gold, given) for gold in read)
+
+
+def read_tables(golds: tuple[str, ...], dialect: str) -> frozenset[str]:
+    """The tables that the gold queries read, in lower case."""
+    return frozenset[str]().union(*(gold.tables for gold in _parsed(golds, dialect)))
+
+
+def _parsed(golds: tuple[str, ...], dialect: str) -> list[Query]:
+    """The accepted queries; raises `VerifierError` if one cannot be read."""
+    try:
+        return [parse_query(gold, dialect) for gold in golds]
+    except QueryError as error:
+        raise VerifierError(f"a gold query cannot be read: {error}") from error

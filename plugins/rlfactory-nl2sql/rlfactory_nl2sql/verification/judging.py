@@ -11,8 +11,7 @@ from itertools import islice
 from rlfactory_nl2sql.checks.canonical import canonical
 from rlfactory_nl2sql.checks.parsing import parse_query
 from rlfactory_nl2sql.comparison.answer import Answer
-from rlfactory_nl2sql.comparison.compare import compare
-from rlfactory_nl2sql.comparison.describe import number_of
+from rlfactory_nl2sql.comparison.compare import compare, number_of
 from rlfactory_nl2sql.connection import Connection, Failure, QueryError, Row, Rows
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.verification.connections import Connections, Database

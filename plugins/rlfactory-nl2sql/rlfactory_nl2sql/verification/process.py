@@ -8,6 +8,7 @@ import itertools
 import json
 import logging
 import os
+import pickle
 import shutil
 import socket
 import subprocess
@@ -21,7 +22,7 @@ from rlfactory_core.errors import BackendError, RlfactoryError
 from rlfactory_nl2sql.connection import Failure, QueryError
 from rlfactory_nl2sql.verification.access import Access, environment, secrets_of
 from rlfactory_nl2sql.verification.encoding import decode
-from rlfactory_nl2sql.verification.frames import (
+from rlfactory_nl2sql.verification.worker import (
     BUG,
     CLOCK,
     FAILED,
@@ -33,11 +34,11 @@ from rlfactory_nl2sql.verification.frames import (
     START,
     TAKEN,
     Frame,
+    Job,
+    Request,
     next_frame,
     pack,
 )
-from rlfactory_nl2sql.verification.large import LargeBytes, dump_job
-from rlfactory_nl2sql.verification.worker import Job, Request
 
 _log = logging.getLogger(__name__)
 
@@ -76,7 +77,6 @@ class Worker:
         self._connection = connection
         self._kill = kill
         self._late = self._has_started = False
-        self._sent = LargeBytes()
 
     async def run(self, job: Job, seconds: float) -> Any:
         """Run a job and return its result.
@@ -93,7 +93,7 @@ class Worker:
         timer = loop.call_later(_START_S if began is None else seconds + _GRACE_S, self._give_up)
         try:
             with contextlib.suppress(OSError):  # the process is gone; reading the answer shows it too
-                body = dump_job(Request(job, seconds, secrets_of(job)), self._sent)
+                body = pickle.dumps(Request(job, seconds, secrets_of(job)), pickle.HIGHEST_PROTOCOL)
                 await loop.sock_sendall(self._connection, pack(JOB, body))
             while (frame := await next_frame(self._connection)) is not None and frame[0] in (TAKEN, CLOCK):
                 timer.cancel()
@@ -201,7 +201,7 @@ class ForkServer:
         ours.settimeout(0.0)
         try:
             with its:
-                allowed = access.pack()
+                allowed = pickle.dumps(access)
                 socket.send_fds(self._control, [ORDER.pack(START, number, len(allowed)), allowed], [its.fileno()])
         except OSError as error:
             ours.close()

@@ -1,27 +1,81 @@
-"""The program of a worker: it confines itself, and runs one job after another until its connection is closed.
+"""The program of a worker, which confines itself and runs one job after another, and the frames of its connection.
 
 Workers run only this plugin's code, but with SQL that may be hostile. The limits are for the databases' engines.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import pickle
 import socket
+import struct
 import time
 import traceback
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
 from rlfactory_core.errors import RlfactoryError
 from rlfactory_nl2sql.connection import Failure, QueryError
 from rlfactory_nl2sql.verification.access import Access
 from rlfactory_nl2sql.verification.connections import Connections
 from rlfactory_nl2sql.verification.encoding import encode
-from rlfactory_nl2sql.verification.frames import BUG, CLOCK, FAILED, RESULT, SECONDS, TAKEN, Frame, pack, receive
-from rlfactory_nl2sql.verification.large import LargeBytes, load_job
 
+HEAD = struct.Struct(">cI")
+ORDER = struct.Struct(">cII")  # to the fork server: what to do, the worker's number, the size of its `Access`
+SECONDS = struct.Struct(">d")
+
+# The kinds of frames.
+JOB = b"j"  # a pickled `Request`
+TAKEN = b"t"  # the worker starts its first job
+CLOCK = b"c"  # `SECONDS`: preparations are over, and the job has this much time from now on
+RESULT = b"r"  # made by `encoding.encode`
+FAILED = b"f"  # a `RlfactoryError`, likewise
+BUG = b"b"  # a traceback
+
+# The orders to the fork server.
+START = b"s"  # comes with the worker's end of its connection, and followed by its pickled `Access`
+KILL = b"k"
+
+Frame = tuple[bytes, bytes]
+
+_AT_ONCE = 1 << 20  # bytes
+_MOST = 1 << 30  # bytes of one frame; a worker cannot have more memory
 _MOMENT_S = 0.01  # a shift of the deadline that is not worth a message
+
+
+def pack(kind: bytes, body: bytes) -> bytes:
+    return HEAD.pack(kind, len(body)) + body
+
+
+def receive(stream: BinaryIO) -> Frame | None:
+    """Wait for the next frame; None if the other side is gone."""
+    head = stream.read(HEAD.size)
+    if len(head) < HEAD.size:
+        return None
+    kind, size = HEAD.unpack(head)
+    body = stream.read(size)
+    return (kind, body) if len(body) == size else None
+
+
+async def next_frame(connection: socket.socket) -> Frame | None:
+    """The next frame of a non-blocking connection; None if the other side is gone or sends no frames."""
+    try:
+        kind, size = HEAD.unpack(await _exactly(connection, HEAD.size))
+        return (kind, await _exactly(connection, size)) if size <= _MOST else None
+    except OSError:
+        return None
+
+
+async def _exactly(connection: socket.socket, size: int) -> bytes:
+    loop, data = asyncio.get_running_loop(), bytearray()
+    while len(data) < size:
+        came = await loop.sock_recv(connection, min(size - len(data), _AT_ONCE))
+        if not came:
+            raise ConnectionError
+        data += came
+    return bytes(data)
 
 
 class Job(Protocol):
@@ -43,11 +97,11 @@ class Request:
 def serve(connection: socket.socket, access: Access, memory_mb: int) -> None:
     """Confine this process, and run jobs until the other side closes the connection."""
     missing = access.enforce(memory_mb)
-    kept, times = LargeBytes(), _Times(connection, missing)
+    times = _Times(connection, missing)
     connections = Connections(times.clock)
     stream = connection.makefile("rb")
     while (frame := receive(stream)) is not None:
-        request: Request = load_job(frame[1], kept)
+        request: Request = pickle.loads(frame[1])  # noqa: S301 - from the process that this one works for
         os.environ.update(request.secrets)
         times.begin(request.seconds)
         connection.sendall(pack(*_answer(request.job, connections)))

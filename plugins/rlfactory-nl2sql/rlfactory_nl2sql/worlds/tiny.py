@@ -15,12 +15,12 @@ from rlfactory_core.cache import digest
 from rlfactory_core.tiny import TinyModelRecipe, WarmStartStage, tools_prompt
 from rlfactory_core.types import ToolSpec
 from rlfactory_nl2sql import formatting
-from rlfactory_nl2sql.worlds import demonstrations, files
+from rlfactory_nl2sql.worlds import demonstrations, world
 from rlfactory_nl2sql.worlds.demonstrations import Demonstrator, Shares
 from rlfactory_nl2sql.worlds.names import NAMES
 from rlfactory_nl2sql.worlds.world import World
 
-SOURCES = (*files.SOURCES, formatting.__file__, demonstrations.__file__, __file__)  # other sources: another model
+SOURCES = (*world.SOURCES, formatting.__file__, demonstrations.__file__, __file__)  # other sources: another model
 DEMO_WORLDS, DEMO_QUESTIONS = 400, 24  # none of them is trained or evaluated on
 ARCHITECTURE = {
     "hidden_size": 128,

@@ -1,4 +1,7 @@
-"""One generated world: a database of three tables with rows, and questions about it with their SQL."""
+"""One generated world: a database of three tables with rows, and questions about it with their SQL.
+
+The file of a world is made once, in the cache. Evaluation questions are about worlds that are used for nothing else.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,11 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rlfactory_core import Sample
+from rlfactory_core.cache import build_once, cache_root, digest
 from rlfactory_nl2sql.connection import Row, TableRows
 from rlfactory_nl2sql.schema import Column, ForeignKey, Schema, Table
+from rlfactory_nl2sql.worlds import names, questions
 from rlfactory_nl2sql.worlds.names import CATEGORIES, NAMES, NUMBERS, TIERS, TITLES, VALUES, meaning
 from rlfactory_nl2sql.worlds.questions import ROUND, Question, make_questions
 
@@ -137,3 +143,38 @@ def _definition(table: Table) -> str:
         for key in table.foreign_keys
     ]
     return f"CREATE TABLE {table.name} ({', '.join(parts)})"
+
+
+SOURCES = (names.__file__, questions.__file__, __file__)  # a file that other sources made is not used
+_FILE = "world.sqlite"
+
+
+def world_file(seed: int, name: str) -> Path:
+    """The database of ``World.make(seed, name)``.
+
+    Raises:
+        DataError: the cache cannot be written to.
+    """
+    sources = [Path(source).read_text(encoding="utf-8") for source in SOURCES]
+    folder = cache_root() / "nl2sql" / digest([*sources, str(seed), name])
+    return build_once(folder, lambda temporary: World.make(seed, name, 0).write(temporary / _FILE)) / _FILE
+
+
+TRAIN_WORLDS, TRAIN_QUESTIONS = 64, 48
+EVAL_WORLDS, EVAL_QUESTIONS = 8, 24
+
+
+def samples(seed: int, split: str) -> Iterator[Sample]:
+    """``train`` or ``eval``. The answer is the gold SQL, ``metadata["database"]`` the world's name."""
+    worlds, questions = (EVAL_WORLDS, EVAL_QUESTIONS) if split == "eval" else (TRAIN_WORLDS, TRAIN_QUESTIONS)
+    for number in range(worlds):
+        world = World.make(seed, f"{split}-{number}", questions)
+        for index, question in enumerate(world.questions):
+            yield Sample(
+                id=f"{world.name}/{index}",
+                prompt=question.text,
+                answer=question.sql,
+                metadata={"database": world.name},
+                split=split,
+                slice=question.kind,
+            )

@@ -1,1 +1,0 @@
-"""Questions in the layouts of Spider and BIRD."""
