@@ -219,9 +219,8 @@ def test_the_untied_query_cut_as_it_says_is_the_query(sql: str, chinook: sqlite3
 def test_no_two_of_them_have_one_canonical_form(schema: Schema) -> None:
     forms = Counter(canonical(read(sql), schema) for sql in QUERIES)
 
-    forms.subtract(
-        [canonical(read("SELECT main.Artist.Name FROM main.Artist"), schema)]
-    )  # asks what the first one asks
+    repeated = ["SELECT main.Artist.Name FROM main.Artist", "SELECT g.* FROM Genre g"]  # ask what others ask
+    forms.subtract(canonical(read(sql), schema) for sql in repeated)
     assert [form for form, times in forms.items() if times > 1] == []
 
 

@@ -39,7 +39,7 @@ def canonical_tree(query: Query, schema: Schema) -> exp.Expr:
     tree = with_neutral_names(query, schema)
     for brackets in list(tree.find_all(exp.Paren)):
         brackets.replace(brackets.this)
-    tree = _unwrapped(tree)
+    _unwrap(tree)
     for select in tree.find_all(exp.Select):
         _join_by_where(select)
     texts = NodeTexts()
@@ -60,20 +60,13 @@ def _plain(query: Query) -> str:
     return " ".join(words)
 
 
-def _unwrapped(tree: exp.Expr) -> exp.Expr:
-    """Remove brackets around the whole, and redundant ones around parts of a set operation."""
-    while isinstance(tree, exp.Subquery) and _is_bare(tree):
-        tree = tree.this.pop()
+def _unwrap(tree: exp.Expr) -> None:
+    """Remove redundant brackets around parts of a set operation."""
     for operation in list(tree.find_all(exp.SetOperation)):
         for side in (operation.this, operation.expression):
-            inner = side.this if isinstance(side, exp.Subquery) and _is_bare(side) else None
+            inner = side.this if isinstance(side, exp.Subquery) and side.is_wrapper else None
             if isinstance(inner, exp.Select) and not {"order", "limit", "offset", "with_"} & set(_given(inner)):
                 side.replace(inner)
-    return tree
-
-
-def _is_bare(node: exp.Expr) -> bool:
-    return not any(value for name, value in node.args.items() if name != "this")
 
 
 def _join_by_where(select: exp.Select) -> None:

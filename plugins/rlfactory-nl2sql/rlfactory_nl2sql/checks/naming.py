@@ -1,7 +1,7 @@
 """Rewrite a query with neutral names: aliases that do not depend on the author, and every name explicit.
 
-Tables get aliases by depth and position. Output columns of derived tables and CTEs get numbers. Every column is written
-with its table. References to output columns in ORDER BY and GROUP BY are replaced by their expressions.
+sqlglot finds what each name means and expands stars. Then tables get aliases by depth and position, CTEs and the output
+columns of derived tables get numbers, and ORDER BY has expressions for the names of output columns.
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from sqlglot import exp
+from sqlglot import MappingSchema, exp
+from sqlglot.optimizer.qualify import qualify
+from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from rlfactory_nl2sql.checks.ordering import is_volatile
 from rlfactory_nl2sql.checks.parsing import Query
-from rlfactory_nl2sql.checks.scopes import HIDDEN, WORDS, Kind, Match, Scope, Scopes, Source
+from rlfactory_nl2sql.checks.scopes import Kind, Scopes
 from rlfactory_nl2sql.schema import Schema
 
 _OURS = re.compile(r"_[twc]\d+(_\d+)?", re.IGNORECASE)
@@ -31,226 +33,169 @@ def with_neutral_names(query: Query, schema: Schema) -> exp.Expr:
     Raises:
         UnsureError: it holds names that cannot be resolved here.
     """
-    return _Renaming(query, schema).tree
+    tree = query.tree
+    while isinstance(tree, exp.Subquery) and tree.is_wrapper:
+        tree = tree.this
+    tree = tree.copy()
+    _refuse_unusual(tree, query.dialect, schema)
+    _write_texts(tree, query, schema)
+    _fold(tree, query.dialect)
+    _name_subqueries(tree)
+    try:
+        tree = qualify(tree, dialect=query.dialect, schema=_mapping(schema, query.dialect), sql=query.sql)
+        for part in list(tree.find_all(exp.Select, exp.SetOperation)):
+            _write_sort_keys(part)
+        scopes = traverse_scope(tree)
+    except Exception as error:  # sqlglot raises more than its own errors for what it does not understand
+        raise UnsureError from error
+    _rename(tree, scopes)
+    return tree
 
 
-class _Renaming:
-    """One pass over the tree: it decides all changes first, and then makes them."""
-
-    def __init__(self, query: Query, schema: Schema) -> None:
-        self.dialect = query.dialect
-        self.tree = query.tree.copy()
-        self.nodes = list(self.tree.walk())  # kept alive, so that ids are not reused while the tree changes
-        self.scopes = Scopes(Query(query.sql, query.dialect, self.tree), schema)
-        self._refuse_unusual(schema)
-        # Joins with USING and NATURAL use the names of output columns.
-        self.by_name = any(join.args.get("using") or join.method for join in self.tree.find_all(exp.Join))
-        self.ctes = {id(cte): f"_w{number}" for number, cte in enumerate(self.tree.find_all(exp.CTE), 1)}
-        self.sources = {
-            id(source): f"_t{len(list(scope.levels()))}_{number}"
-            for scope in self.scopes.all
-            for number, source in enumerate(scope.sources, 1)
-        }
-        self.items = dict(self._named_items())
-        self._refuse_column_lists()
-        columns = [(column, scope) for scope in self.scopes.all for column in scope.columns]
-        self.matches = {id(column): self.scopes.find(column, scope) for column, scope in columns}
-        places = {id(column): self._place(column, scope) for column, scope in columns}
-        self._change(columns, places)
-
-    def _change(self, columns: list[tuple[exp.Column, Scope]], places: dict[int, int | None]) -> None:
-        for column, scope in columns:
-            self._rename_column(column, scope, places[id(column)])
-        for scope in self.scopes.all:
-            for source in scope.sources:
-                self._rename_source(source)
-        for cte in self.tree.find_all(exp.CTE):
-            cte.set("alias", exp.TableAlias(this=_identifier(self.ctes[id(cte)])))
-        for select in list(self.tree.find_all(exp.Select)):
-            self._name_outputs(select)
-        # The expressions are final only now, so they can be copied.
-        for column, scope in columns:
-            if self.matches[id(column)].kind is Kind.ALIAS:
-                self._replace_alias(column, scope)
-        for select in list(self.tree.find_all(exp.Select)):
-            self._resolve_ordinals(select)
-        for identifier in list(self.tree.find_all(exp.Identifier)):
-            if identifier.parent is not None and not isinstance(identifier.parent, exp.Column):
-                self._fold(identifier)
-
-    def _refuse_unusual(self, schema: Schema) -> None:
-        owned = {id(column) for scope in self.scopes.all for column in scope.columns}
-        spellings: dict[str, str] = {}
-        for node in self.nodes:
-            if isinstance(node, _UNUSUAL) or (isinstance(node, exp.Column) and id(node) not in owned):
+def _refuse_unusual(tree: exp.Expr, dialect: str, schema: Schema) -> None:
+    spellings: dict[str, str] = {}
+    for node in tree.walk():
+        if isinstance(node, _UNUSUAL) or (isinstance(node, exp.SetOperation) and node.args.get("by_name")):
+            raise UnsureError
+        if isinstance(node, exp.Star) and isinstance(node.parent, (exp.Paren, exp.Alias)):
+            raise UnsureError
+        if isinstance(node, exp.Join) and node.method:
+            raise UnsureError  # NATURAL
+        if isinstance(node, exp.Subquery) and isinstance(node.parent, exp.Subquery):
+            raise UnsureError  # sqlglot drops a pair of brackets, which count in IN ((SELECT …))
+        if isinstance(node, exp.Identifier) and dialect == "postgres":
+            # If "Name" and name are different, no name is certain.
+            folded = node.name if node.quoted else node.name.lower()
+            if spellings.setdefault(folded.lower(), folded) != folded:
                 raise UnsureError
-            if isinstance(node, exp.SetOperation) and node.args.get("by_name"):
-                raise UnsureError
-            if isinstance(node, exp.Star) and isinstance(node.parent, (exp.Paren, exp.Alias)):
-                raise UnsureError
-            if isinstance(node, exp.Identifier) and self.dialect == "postgres":
-                # If "Name" and name are different, no name is certain.
-                folded = node.name if node.quoted else node.name.lower()
-                if spellings.setdefault(folded.lower(), folded) != folded:
+    columns = {column.name.lower() for table in schema.tables for column in table.columns}
+    if is_volatile(tree) or any(_OURS.fullmatch(name) for name in (*columns, *(table.name for table in schema.tables))):
+        raise UnsureError
+    for select in tree.find_all(exp.Select):
+        _refuse_ambiguous(select, columns)
+
+
+def _refuse_ambiguous(select: exp.Select, columns: set[str]) -> None:
+    """Refuse names that are those of an output column and of a table's, between which databases choose differently."""
+    for item in select.expressions:
+        name = item.alias.lower()
+        if name in columns and not (isinstance(item.this, exp.Column) and item.this.name.lower() == name):
+            for column in select.find_all(exp.Column):
+                if not column.table and column.name.lower() == name and item not in _ancestors(column):
                     raise UnsureError
-        names = [table.name for table in schema.tables] + [
-            column.name for table in schema.tables for column in table.columns
-        ]
-        if any(_OURS.fullmatch(name) for name in names):
+
+
+def _ancestors(node: exp.Expr) -> Iterator[exp.Expr]:
+    while node.parent is not None:
+        node = node.parent
+        yield node
+
+
+def _write_texts(tree: exp.Expr, query: Query, schema: Schema) -> None:
+    """Write as text what SQLite reads as text: a name in double quotes that it does not know."""
+    scopes = Scopes(Query(query.sql, query.dialect, tree), schema)
+    for scope in scopes.all:
+        for column in scope.columns:
+            if scopes.find(column, scope).kind is Kind.TEXT:
+                column.replace(exp.Literal.string(column.name))
+
+
+def _fold(tree: exp.Expr, dialect: str) -> None:
+    """Fold what sqlglot does not: MySQL's names but for those of tables, and SQLite's ``main``."""
+    for name in list(tree.find_all(exp.Identifier)):
+        if dialect == "sqlite" and name.arg_key == "db" and name.name.lower() == "main":
+            name.pop()
+        named = name.parent.this if isinstance(name.parent, exp.TableAlias) else None
+        if dialect == "mysql" and not (isinstance(name.parent, exp.Table) or name.arg_key == "table" or name is named):
+            name.set("this", name.name.lower())
+
+
+def _name_subqueries(tree: exp.Expr) -> None:
+    """Give subqueries among the output columns their names as other expressions have them."""
+    for select in list(tree.find_all(exp.Select)):
+        for place, item in enumerate(select.expressions, 1):
+            if isinstance(item, exp.Subquery):
+                named = exp.Alias(alias=_identifier(item.alias or f"_c{place}"))
+                item.replace(named)
+                item.set("alias", None)
+                named.set("this", item)
+
+
+def _mapping(schema: Schema, dialect: str) -> MappingSchema:
+    """The schema for sqlglot, with names as its tree has them after folding."""
+    table_name = str if dialect in ("postgres", "mysql") else str.lower
+    column_name = str if dialect == "postgres" else str.lower
+    tables: dict[str, object] = {
+        table_name(table.name): {column_name(column.name): column.type or "TEXT" for column in table.columns}
+        for table in schema.tables
+    }
+    return MappingSchema(tables, dialect=dialect, normalize=False)
+
+
+def _write_sort_keys(query: exp.Query) -> None:
+    """Replace names of output columns in ORDER BY, for a set operation by their places."""
+    order, names = query.args.get("order"), query.named_selects
+    for column in list(order.find_all(exp.Column)) if order is not None else ():
+        if column.table:
+            continue
+        meaning = query.selects[names.index(column.name)].unalias()
+        if names.count(column.name) > 1 or isinstance(meaning.unnest(), (exp.Literal, exp.Null)):
             raise UnsureError
+        of_select = isinstance(query, exp.Select)
+        column.replace(exp.paren(meaning) if of_select else exp.Literal.number(names.index(column.name) + 1))
 
-    def _named_items(self) -> Iterator[tuple[int, str]]:
-        """The output columns that something outside can refer to, with their new names."""
-        for scope in self.scopes.all:
-            for source in scope.sources:
-                for output in source.columns.values():
-                    item = output.item
-                    if item is None:
-                        continue
-                    select = item.parent
-                    if self.by_name or not isinstance(select, exp.Select):
-                        yield id(item), output.name
-                    else:
-                        yield id(item), f"_c{next(i for i, one in enumerate(select.expressions, 1) if one is item)}"
 
-    def _place(self, column: exp.Column, scope: Scope) -> int | None:
-        """The output column of a set operation that a key of its ORDER BY names."""
-        node = scope.node
-        if not isinstance(node, exp.SetOperation) or self.matches[id(column)].kind is not Kind.UNCERTAIN:
-            return None
-        names = [item.alias_or_name.lower() for item in node.selects]
-        if names.count(column.name.lower()) != 1 or column.table or node.is_star:
+def _rename(tree: exp.Expr, scopes: list[Scope]) -> None:
+    ctes = {id(cte): _identifier(f"_w{number}") for number, cte in enumerate(tree.find_all(exp.CTE), 1)}
+    changes: list[tuple[exp.Expr, str, exp.Expr]] = [
+        (cte, "alias", exp.TableAlias(this=ctes[id(cte)])) for cte in tree.find_all(exp.CTE)
+    ]
+    inner = {id(select) for cte in tree.find_all(exp.CTE) for select in _selects(cte.this)}
+    for scope in scopes:
+        if scope.expression.is_star:  # the columns of a table that is not in the schema
             raise UnsureError
-        return names.index(column.name.lower()) + 1
-
-    def _rename_column(self, column: exp.Column, scope: Scope, place: int | None) -> None:
-        match = self.matches[id(column)]
-        if place is not None:
-            column.replace(exp.Literal.number(place))
-        elif match.kind is Kind.TEXT:
-            column.replace(exp.Literal.string(column.name))
-        elif match.kind is Kind.COLUMN:
-            self._rename_known(column, scope, match)
-        elif isinstance(column.this, exp.Star):
-            sources = [source for level in scope.levels() for source in level.sources]
-            named = [self.sources[id(source)] for source in sources if source.name == column.table.lower()]
-            if not named:
-                raise UnsureError
-            column.set("table", _identifier(named[0]))
-        elif match.kind is Kind.UNCERTAIN and match.source is not None and _is_unknown_table(match.source):
-            exact = self.dialect == "postgres" and column.this.args.get("quoted")
-            column.set("this", _identifier(column.name if exact else column.name.lower()))
-            column.set("table", _identifier(self.sources[id(match.source)]))
-        elif match.kind is not Kind.ALIAS and not self._is_the_databases_own(column, match):
-            raise UnsureError
-
-    def _is_the_databases_own(self, column: exp.Column, match: Match) -> bool:
-        names = WORDS | HIDDEN[self.dialect]
-        bare = not column.table and not column.this.args.get("quoted")
-        return match.kind is Kind.UNCERTAIN and bare and column.name.lower() in names
-
-    def _rename_known(self, column: exp.Column, scope: Scope, match: Match) -> None:
-        name = column.name.lower()
-        shadowed = scope.aliases.get(name)
-        other = shadowed is not None and self.matches.get(id(shadowed)) != match
-        if other and not column.table and column.find_ancestor(exp.Group, exp.Having, exp.Order):
-            raise UnsureError  # databases differ in which of the two they take
-        if match.source is None:
-            if match.output is not None and match.output.item is not None:
-                raise UnsureError
-            column.set("this", _identifier(name))
-            return
-        if match.output is None:  # a hidden column
-            new = name
-        elif match.source.table is not None and match.output.origin is not None:
-            new = self._seen(column.this, match.output.origin.column, match.source)
-        elif match.output.item is not None:
-            new = self.items[id(match.output.item)]
-        elif match.output.origin is not None:
-            new = name  # through a star
-        else:
-            raise UnsureError
-        column.set("this", _identifier(new))
-        column.set("table", _identifier(self.sources[id(match.source)]))
-        for part in ("db", "catalog"):
-            column.set(part, None)
-
-    def _seen(self, identifier: exp.Expr, column: str, source: Source) -> str:
-        """A table's column, with its name as the database reads it."""
-        if self.dialect != "postgres":
-            return column.lower()
-        if source.node.alias_column_names:
-            raise UnsureError
-        return identifier.name if identifier.args.get("quoted") else identifier.name.lower()
-
-    def _replace_alias(self, column: exp.Column, scope: Scope) -> None:
-        """Replace an output column's name by its expression."""
-        level = next(level for level in scope.levels() if column.name.lower() in level.aliases)
-        meaning = level.aliases[column.name.lower()]
-        inner = [self.matches.get(id(one)) for one in meaning.find_all(exp.Column)]
-        nested = any(match is not None and match.kind is Kind.ALIAS for match in inner)
-        if nested or is_volatile(meaning) or isinstance(meaning.unnest(), (exp.Literal, exp.Null)):
-            raise UnsureError
-        column.replace(exp.Paren(this=meaning.copy()))
-
-    def _resolve_ordinals(self, select: exp.Select) -> None:
-        order, group = select.args.get("order"), select.args.get("group")
-        keys = [key.this for key in order.expressions] if order else []
-        for key in keys + (list(group.expressions) if group else []):
-            if not isinstance(key, exp.Literal) or not key.is_int:
-                continue
-            before = select.expressions[: int(key.name)]
-            meaning = before[-1].unalias() if len(before) == int(key.name) > 0 else None
-            if meaning is None or any(item.is_star for item in before):
-                continue
-            if is_volatile(meaning) or isinstance(meaning.unnest(), (exp.Literal, exp.Null)):
-                raise UnsureError
-            key.replace(exp.Paren(this=meaning.copy()))
-
-    def _name_outputs(self, select: exp.Select) -> None:
-        for item in select.expressions:
-            name = self.items.get(id(item))
-            bare = item.unalias()
-            if name is not None:
-                if not (isinstance(bare, exp.Column) and item is bare and bare.name == name):
-                    named = exp.Alias(alias=_identifier(name))
-                    item.replace(named)
-                    named.set("this", bare)
-            elif isinstance(item, exp.Alias):
-                item.replace(bare)
-
-    def _rename_source(self, source: Source) -> None:
-        node = source.node
-        if not isinstance(node, (exp.Table, exp.Subquery)) or (
-            isinstance(node, exp.Subquery) and isinstance(node.this, exp.Table)
-        ):
-            raise UnsureError
-        node.set("alias", exp.TableAlias(this=_identifier(self.sources[id(source)])))
-        if source.cte is not None:
-            node.set("this", _identifier(self.ctes[id(source.cte)]))
-        if self.dialect == "sqlite" and isinstance(node, exp.Table) and node.db.lower() == "main":
-            node.set("db", None)
-
-    def _refuse_column_lists(self) -> None:
-        """The names in AS t (a, b) can be dropped only if all inner columns get new names."""
-        sources = [source.node for scope in self.scopes.all for source in scope.sources if source.table is None]
-        for node in [*sources, *self.tree.find_all(exp.CTE)]:
-            names = node.alias_column_names
-            body = node.this
-            items = body.selects if isinstance(body, exp.Query) else []
-            unnamed = self.by_name or len(names) != len(items) or any(id(item) not in self.items for item in items)
-            if names and unnamed:
-                raise UnsureError
-
-    def _fold(self, identifier: exp.Identifier) -> None:
-        """Fold the name's letter case as the database does: MySQL's tables and PostgreSQL's quoted names keep
-        theirs."""
-        exact = (self.dialect == "postgres" and identifier.quoted) or self.dialect == "mysql"
-        identifier.replace(_identifier(identifier.name if exact else identifier.name.lower()))
+        for place, (name, (node, source)) in enumerate(scope.selected_sources.items(), 1):
+            alias = _identifier(f"_t{_depth(scope)}_{place}")
+            derived = source.expression if isinstance(source, Scope) else None
+            names = derived.named_selects if isinstance(derived, exp.Query) else []
+            if isinstance(source, Scope) and source.is_cte:
+                changes.append((node, "this", ctes[id(source.expression.find_ancestor(exp.CTE))]))
+            elif derived is not None:
+                inner |= {id(select) for select in _selects(derived)}
+            named = node.parent if derived is not None and isinstance(node.parent, exp.Subquery) else node
+            changes.append((named, "alias", exp.TableAlias(this=alias)))
+            for column in scope.columns:
+                if column.table == name:
+                    changes += [(column, "table", alias), (column, "this", _numbered(column, names))]
+    for changed, key, value in changes:
+        changed.set(key, value.copy())
+    for select in list(tree.find_all(exp.Select)):
+        for place, item in enumerate(select.expressions, 1):
+            if id(select) in inner and isinstance(item, exp.Alias):
+                item.set("alias", _identifier(f"_c{place}"))
+            else:
+                item.replace(item.unalias())
 
 
-def _is_unknown_table(source: Source) -> bool:
-    return isinstance(source.node, exp.Table) and source.cte is None and bool(source.name)
+def _depth(scope: Scope) -> int:
+    return 1 if scope.parent is None else 1 + _depth(scope.parent)
+
+
+def _selects(query: exp.Expr) -> Iterator[exp.Expr]:
+    """A SELECT, or those that a set operation combines."""
+    query = query.unnest()
+    if isinstance(query, exp.SetOperation):
+        yield from _selects(query.this)
+        yield from _selects(query.expression)
+    else:
+        yield query
+
+
+def _numbered(column: exp.Column, names: list[str]) -> exp.Identifier:
+    """The new name of a column of a derived table, which has these; a table's column keeps its own."""
+    if names and names.count(column.name) != 1:
+        raise UnsureError
+    return _identifier(f"_c{names.index(column.name) + 1}" if names else column.name)
 
 
 def _identifier(name: str) -> exp.Identifier:

@@ -83,7 +83,7 @@ class Untied:
 def untie(query: Query, schema: Schema) -> Untied | None:
     """The rewritten query; None if that is not reliably possible."""
     tree = query.tree
-    while isinstance(tree, exp.Subquery) and not any(value for name, value in tree.args.items() if name != "this"):
+    while isinstance(tree, exp.Subquery) and tree.is_wrapper:
         tree = tree.this
     cut = _cut(tree)
     if not isinstance(tree, (exp.Select, exp.SetOperation)) or cut is None:

@@ -1,7 +1,7 @@
 """Resolve each name in a query to a table and column, through aliases, derived tables, CTEs and outer queries.
 
-sqlglot's `optimizer.qualify` does the same, but it rewrites the tree and raises an error for any name that it cannot
-resolve. Here a name that may come from an unknown source, such as a table function, is `Kind.UNCERTAIN`.
+sqlglot's `qualify`, which `naming` uses, gives up at the first name that it cannot resolve. Here each name has an
+answer, and one that may come from an unknown source, such as a table function, is `Kind.UNCERTAIN`.
 """
 
 from __future__ import annotations
@@ -70,7 +70,6 @@ class Source:
     columns: dict[str, Output] = field(default_factory=dict)  # by name
     open: bool = False  # it may have more columns
     table: Table | None = None  # where it is one of the schema's
-    cte: exp.CTE | None = None  # where it is one of the query's
 
 
 @dataclass(slots=True)
@@ -124,7 +123,7 @@ class Match:
 
 
 _Outputs = list[Output]
-_Ctes = dict[str, tuple[exp.CTE, "_Outputs | None"]]  # by name in lower case
+_Ctes = dict[str, "_Outputs | None"]  # by name in lower case
 
 
 class Scopes:
@@ -220,8 +219,8 @@ class Scopes:
                 before = len(self.all), len(self.missing_tables)
                 first = self._read_query(body.left, parent, ctes)
                 del self.all[before[0] :], self.missing_tables[before[1] :]
-                ctes[name] = cte, _renamed(first, cte)
-            ctes[name] = cte, _renamed(self._read_query(body, parent, ctes), cte)
+                ctes[name] = _renamed(first, cte)
+            ctes[name] = _renamed(self._read_query(body, parent, ctes), cte)
         return ctes
 
     def _read_select(self, node: exp.Select, parent: Scope | None, ctes: _Ctes) -> _Outputs | None:
@@ -266,8 +265,7 @@ class Scopes:
     def _read_table(self, node: exp.Table, source: Source, ctes: _Ctes) -> None:
         name = node.name.lower()
         if name in ctes and not node.db:
-            source.cte, outputs = ctes[name]
-            _fill(source, _renamed(outputs, node))
+            _fill(source, _renamed(ctes[name], node))
             return
         table = self._schema.table(name)
         if table is None:
