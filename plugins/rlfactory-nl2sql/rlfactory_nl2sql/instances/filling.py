@@ -257,7 +257,7 @@ _SURE = 0.7  # the share of satisfying rows that refer to a satisfying row; the 
 # How often rows are referred to. The first row has values that no other has (see `Columns.draw`) and the most
 # references. So the largest group by a key is not the largest by a name, which several keys share.
 _OFTEN, _MOST_OFTEN = (2, 3), 6
-_TRIES = 30
+_PICKS = 30  # tries to pick a row that has given values
 
 
 class Parents:
@@ -296,7 +296,7 @@ class Parents:
             role: of the referring row.
             missed: whether the referring row is to miss a condition on the row that it refers to.
         """
-        for _ in range(_TRIES if fixed else 1):
+        for _ in range(_PICKS if fixed else 1):
             row = self._rows[self._pick(role, missed)]
             if all(row[place] == value for place, value in fixed.items()):
                 return row
