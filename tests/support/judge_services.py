@@ -61,7 +61,7 @@ class CountingService(JudgeService):
         try:
             reply = await super().ask(question, sample=sample)
         except VerifierError as failure:
-            self.counts.update(cost([], [failure]))
+            self.counts.update(cost([failure]))
             raise
         self.counts.update(cost([reply]))
         return reply

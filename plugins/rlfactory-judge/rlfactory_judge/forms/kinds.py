@@ -58,12 +58,11 @@ class ScoreForm(ParsedForm[float]):
 
     def in_prose(self, answer: str) -> Iterator[Found[float]]:
         for label in _SPOKEN_SCORE.finditer(answer):
-            number = stated(answer, label.end(), self._scale)
-            if number is not None:
+            if number := stated(answer, label.end(), self._scale):
+                value, end = number
                 # `{"score": 1` may have been 10
-                cut = '"' in label[1] and not _JSON_END.match(answer, number.end)
-                unclear = cut or is_quoted(answer, label.start())
-                yield Found(None if unclear else number.value, label.start(), number.end)
+                cut = '"' in label[1] and not _JSON_END.match(answer, end)
+                yield Found(None if cut or is_quoted(answer, label.start()) else value, label.start(), end)
 
     def values(self, verdict: float) -> tuple[float, ...]:
         """The one score, mapped onto [0, 1]."""
@@ -126,9 +125,8 @@ class TurnScoresForm(ParsedForm[Scores]):
         """Lines such as ``Turn 2: 7/10``: together they are one verdict."""
         said: dict[int, set[float | None]] = {}
         for line in _TURN_LINE.finditer(answer):
-            number = stated(answer, line.end(), self._scale)
-            if number is not None:
-                said.setdefault(int(line[1]), set()).add(number.value)
+            if number := stated(answer, line.end(), self._scale):
+                said.setdefault(int(line[1]), set()).add(number[0])
         if not said:
             return
         values = [next(iter(said[turn])) for turn in range(1, self.turns + 1) if len(said.get(turn, ())) == 1]

@@ -38,20 +38,6 @@ class Found(Generic[T]):
     boxed: bool = False
 
 
-def answer_of(text: str) -> str:
-    """The part of a raw answer that can contain the verdict.
-
-    Raises:
-        UnreadableError: its reasoning has no end, or it is empty or far too long.
-    """
-    answer = without_reasoning(text)
-    if not answer:
-        raise UnreadableError("The judge's answer is empty.")
-    if len(answer) > MAX_CHARACTERS:
-        raise UnreadableError(f"The judge's answer has {len(answer)} characters, more than any verdict needs.")
-    return answer
-
-
 class ParsedForm(ABC, Generic[T]):
     """A form of the judge's answer: its description, and what it counts as a verdict."""
 
@@ -78,7 +64,11 @@ class ParsedForm(ABC, Generic[T]):
         Raises:
             UnreadableError: there is no verdict, one that cannot be understood, or several that differ.
         """
-        answer = answer_of(text)
+        answer = without_reasoning(text)
+        if not answer:
+            raise UnreadableError("The judge's answer is empty.")
+        if len(answer) > MAX_CHARACTERS:
+            raise UnreadableError(f"The judge's answer has {len(answer)} characters, more than any verdict needs.")
         verdict = self.whole(answer)
         return self.values(self._decided(answer) if verdict is None else verdict)
 

@@ -64,19 +64,12 @@ _UNCLEAR = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Stated:
-    """A number with its end position; None if it is ambiguous (``7-8``, ``7th``, ``1e999``)."""
+def stated(text: str, start: int, scale: Scale) -> tuple[float | None, int] | None:
+    """The number that begins at ``start``, on the judge's scale, and its end; None if there is none.
 
-    value: float | None
-    end: int
-
-
-def stated(text: str, start: int, scale: Scale) -> Stated | None:
-    """The number that begins at ``start``, on the judge's scale; None if there is none.
-
-    A denominator equal to ``high`` changes nothing. Another one means a scale from 0 to the denominator, and the number
-    is converted in proportion. This is clear only if our scale begins with 0, too.
+    The number is None if it is ambiguous (``7-8``, ``7th``, ``1e999``). A denominator equal to ``high`` changes
+    nothing. Another one means a scale from 0 to the denominator, and the number is converted in proportion. This is
+    clear only if our scale begins with 0, too.
     """
     found = _NUMBER.match(text, start)
     if found is None:
@@ -88,25 +81,23 @@ def stated(text: str, start: int, scale: Scale) -> Stated | None:
     elif (out_of := _OUT_OF.match(text, end)) and (below := _NUMBER.match(text, out_of.end())):
         denominator, end = float(below[0]), below.end()
     if not math.isfinite(value) or _UNCLEAR.match(text, end):
-        return Stated(None, end)
+        return None, end
     if denominator is None or denominator == scale.high:
-        return Stated(value, end)
+        return value, end
     if scale.low != 0 or not (math.isfinite(denominator) and denominator > 0):
-        return Stated(None, end)
-    return Stated(min(1.0, max(0.0, value / denominator)) * scale.high, end)
+        return None, end
+    return min(1.0, max(0.0, value / denominator)) * scale.high, end
 
 
 def only_number(text: str, scale: Scale) -> float | None:
     """The number if the text is one, apart from white space and marks of emphasis; otherwise None."""
     bare = text.strip(" \t\r\n*_`$\"'").rstrip(".")
-    number = stated(bare, 0, scale)
-    return number.value if number is not None and number.end == len(bare) else None
+    value, end = stated(bare, 0, scale) or (None, 0)
+    return value if end == len(bare) else None
 
 
 def as_number(value: object, scale: Scale) -> float | None:
     """A JSON value as a number on the scale: a number, or a text that is one; None for anything else."""
     if isinstance(value, str):
         return only_number(value, scale) if len(value) <= 64 else None
-    if isinstance(value, float) and math.isfinite(value):  # `reading` reads every JSON number as a float
-        return value
-    return None
+    return value if isinstance(value, float) and math.isfinite(value) else None  # `reading` reads numbers as floats

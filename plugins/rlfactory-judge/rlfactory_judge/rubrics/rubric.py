@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from jinja2 import StrictUndefined, Template, TemplateError, TemplateSyntaxError, UndefinedError, meta, nodes
+from jinja2.exceptions import SecurityError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from rlfactory_core.errors import ConfigError, nearest
 from rlfactory_core.tools import to_text
@@ -17,18 +21,14 @@ from rlfactory_judge.options import SINGLE, Mode
 from rlfactory_judge.rubrics.quoting import MAX_QUOTED, NOTICE, quoted, whole_quotations
 from rlfactory_judge.rubrics.transcript import MAX_TRANSCRIPT, final_answer, sample_view, transcript, turn_views
 
-if TYPE_CHECKING:
-    from jinja2 import Template
-    from jinja2.nodes import Template as Tree
-
 BLOCKS = ("system", "user")
 MAX_PROMPT = 524_288  # characters of a rendered block
 # Of expressions in a template, besides jinja's own.
 _FAILURES = (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError)
 
 
-def compile_template(source: str, place: str, known: Collection[str]) -> Template:
-    """The template, checked as far as possible without data.
+def compile_template(source: str, place: str, known: Collection[str]) -> tuple[Template, set[str]]:
+    """The template, checked as far as possible without data, and the variables that it uses.
 
     Args:
         place: the file, or the built-in's name, for messages.
@@ -38,18 +38,16 @@ def compile_template(source: str, place: str, known: Collection[str]) -> Templat
         ConfigError: its syntax is wrong, or it has an unknown variable, text outside of its blocks, no block ``user``,
             or no instruction about the form of the answer.
     """
-    from jinja2 import StrictUndefined, TemplateError, TemplateSyntaxError
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
-
     environment = ImmutableSandboxedEnvironment(
         undefined=StrictUndefined, autoescape=False, trim_blocks=True, lstrip_blocks=True, cache_size=0
     )
     del environment.globals["lipsum"], environment.filters["random"]  # equal questions must have equal texts
     try:
         tree = environment.parse(source, filename=place)
-        _check(tree, place, known, environment.globals)
+        used = meta.find_undeclared_variables(tree)
+        _check(tree, place, known, used - environment.globals.keys())
         code = environment.compile(source, name=place, filename=place)
-        return environment.template_class.from_code(environment, code, dict(environment.globals))
+        return environment.template_class.from_code(environment, code, dict(environment.globals)), used
     except TemplateSyntaxError as error:
         raise ConfigError(f"The rubric {place}, line {error.lineno}: {error.message}. Mend the template.") from error
     except TemplateError as error:
@@ -62,8 +60,6 @@ def render_block(template: Template, block: str, data: Mapping[str, Any]) -> str
     Raises:
         ConfigError: a value is missing, the sandbox refuses an operation, the text is too long, or a quotation is cut.
     """
-    from jinja2.exceptions import SecurityError, TemplateError, UndefinedError
-
     place = template.name or "template"
     if block not in template.blocks:
         return ""
@@ -74,21 +70,20 @@ def render_block(template: Template, block: str, data: Mapping[str, Any]) -> str
             parts.append(part)
             size += len(part)
             if size > MAX_PROMPT:
-                raise ConfigError(
-                    f"The rubric {place}: block {block} renders more than {MAX_PROMPT} characters. Loop over less, or "
-                    "shorten the sample's prompt."
-                )
-    except UndefinedError as error:
-        raise ConfigError(f"The rubric {_where(error, template)}: {error.message}. {_existing(data)}") from error
-    except SecurityError as error:
-        raise ConfigError(f"The rubric {_where(error, template)}: {error.message} The sandbox forbids it.") from error
-    except ConfigError:
-        raise
+                break
     except (TemplateError, *_FAILURES) as error:
-        what = f"{type(error).__name__}: {error}"
+        if isinstance(error, UndefinedError):
+            what = f": {error.message}. {_existing(data)}"
+        elif isinstance(error, SecurityError):
+            what = f": {error.message} The sandbox forbids it."
+        else:
+            what = f" cannot be rendered ({type(error).__name__}: {error}). {_existing(data)}"
+        raise ConfigError(f"The rubric {_where(error, template)}{what}") from error
+    if size > MAX_PROMPT:
         raise ConfigError(
-            f"The rubric {_where(error, template)} cannot be rendered ({what}). {_existing(data)}"
-        ) from error
+            f"The rubric {place}: block {block} renders more than {MAX_PROMPT} characters. Loop over less, or shorten "
+            "the sample's prompt."
+        )
     text = "".join(parts).strip()
     if not whole_quotations(text):
         raise ConfigError(
@@ -98,18 +93,8 @@ def render_block(template: Template, block: str, data: Mapping[str, Any]) -> str
     return text
 
 
-def uses(source: str, name: str) -> bool:
-    """Whether a valid template uses a variable."""
-    from jinja2 import Environment, nodes
-
-    return any(node.name == name for node in Environment(autoescape=False).parse(source).find_all(nodes.Name))  # noqa: S701
-
-
-def _check(tree: Tree, place: str, known: Collection[str], jinjas_own: Collection[str]) -> None:
-    from jinja2 import meta, nodes
-
-    loose = meta.find_undeclared_variables(tree)
-    for name in sorted(loose - {*known, *jinjas_own}):
+def _check(tree: nodes.Template, place: str, known: Collection[str], used: set[str]) -> None:
+    for name in sorted(used - {*known}):
         line = next((node.lineno for node in tree.find_all(nodes.Name) if node.name == name), 1)
         raise ConfigError(f"The rubric {place}, line {line}: there is no {name!r}. {nearest(name, known)}")
     for other in tree.find_all((nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends)):
@@ -117,26 +102,19 @@ def _check(tree: Tree, place: str, known: Collection[str], jinjas_own: Collectio
             f"The rubric {place}, line {other.lineno}: a rubric is one file; include, import and extends are not there."
         )
     for node in tree.body:
-        text = "".join(part.data for part in _texts(node)) if isinstance(node, nodes.Output) else None
-        if not isinstance(node, nodes.Block) and (text is None or text.strip()):
+        # An expression counts as text.
+        text = "".join(getattr(part, "data", "{{ }}") for part in node.nodes) if isinstance(node, nodes.Output) else "?"
+        if not isinstance(node, nodes.Block) and text.strip():
             raise ConfigError(
                 f"The rubric {place}, line {node.lineno}: it stands outside of the blocks. Put everything into "
                 "{% block system %}…{% endblock %} and {% block user %}…{% endblock %}."
             )
     if "user" not in {block.name for block in tree.find_all(nodes.Block)}:
         raise ConfigError(f"The rubric {place} has no block user. Add {{% block user %}}…{{% endblock %}}.")
-    if "form" not in loose:
+    if "form" not in used:
         raise ConfigError(
             f"The rubric {place} does not tell the judge how to answer. Add {{{{ form.instruction }}}} at the end."
         )
-
-
-def _texts(output: Any) -> Iterator[Any]:
-    """The constant parts of an output; an expression counts as text."""
-    from jinja2 import nodes
-
-    for part in output.nodes:
-        yield part if isinstance(part, nodes.TemplateData) else nodes.TemplateData("{{ … }}")
 
 
 def _where(error: BaseException, template: Template) -> str:
@@ -198,9 +176,9 @@ class Rubric:
             ConfigError: the name is unknown or for another mode, the file cannot be read, or the template is wrong.
         """
         source = _source(name_or_path, mode)
-        template = compile_template(source, name_or_path, _OF_ONE if mode in SINGLE else _OF_MANY)
+        template, used = compile_template(source, name_or_path, _OF_ONE if mode in SINGLE else _OF_MANY)
         digest = hashlib.sha256("\0".join((source, NOTICE)).encode()).hexdigest()[:16]
-        rubric = cls(name_or_path, mode, digest, template, uses(source, "quoting"))
+        rubric = cls(name_or_path, mode, digest, template, "quoting" in used)
         example = _example("What is 6 times 7?", "42", ("42",))
         shared = _shared(example.sample)
         shared["sample"]["metadata"] = _Anything()

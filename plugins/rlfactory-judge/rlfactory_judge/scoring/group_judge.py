@@ -15,7 +15,7 @@ from rlfactory_judge.contract import BudgetError, Form, RejectedError, Reply, Un
 from rlfactory_judge.forms.kinds import PreferenceForm, RankingForm
 from rlfactory_judge.rubrics.transcript import final_answer
 from rlfactory_judge.scoring.judge import Judge, score_without_judge, shortened
-from rlfactory_judge.service.polling import ask_all, cost, divided, worst_failure
+from rlfactory_judge.service.polling import ask_all, cost, worst_failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ def count(kept: Sequence[int], ballots: Sequence[Ballot], outcomes: Sequence[Rep
     asked = Counter(place for ballot in ballots for place in ballot.places)
     if any(2 * len(values) <= asked[place] for place, values in found.items()):
         raise worst_failure(outcomes)
-    return Comparison({place: fmean(values) for place, values in found.items()}, tuple(read), cost(*divided(outcomes)))
+    return Comparison({place: fmean(values) for place, values in found.items()}, tuple(read), cost(outcomes))
 
 
 def _question(ballot: Ballot) -> tuple[frozenset[int], int]:
@@ -125,7 +125,7 @@ class GroupJudge(Judge, ABC):
                 if isinstance(compared, Comparison):
                     score = Score(compared.values[place], verdicts={"judge": self._verdict(place, compared)})
                 else:
-                    score = await self._policy.score(trajectory, compared)
+                    score = await self.score_by_rule(trajectory, compared)
                 score = replace(score, counts={**score.counts, **counts})
                 counts = {}
             scores.append(score)
@@ -156,7 +156,7 @@ class GroupJudge(Judge, ABC):
         beside = [(self.rubric.question_of_many([one, _neutral(one)], self.form_of(2)), 0) for one in answers]
         outcomes = await ask_all(self.service, beside)
         spent = Counter(failure.counts)
-        spent.update(cost(*divided(outcomes)))
+        spent.update(cost(outcomes))
         spoilers = {
             place: str(outcome)
             for place, outcome in enumerate(outcomes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -26,7 +26,7 @@ from rlfactory_judge.contract import (
 from rlfactory_judge.forms.kinds import ScoreForm, TurnScoresForm
 from rlfactory_judge.options import JudgeOptions
 from rlfactory_judge.rubrics.injections import injections
-from rlfactory_judge.service.polling import Poll, cost, majority, medians, poll
+from rlfactory_judge.service.polling import majority, medians, poll
 from rlfactory_judge.service.service import JudgeService
 
 if TYPE_CHECKING:
@@ -34,50 +34,6 @@ if TYPE_CHECKING:
     from rlfactory_judge.rubrics.rubric import Rubric
 
 _RULES: dict[str, type[RewardScorer]] = {"exact_match": ExactMatch, "f1": F1, "format": Format}
-
-
-class FailurePolicy:
-    """The options ``on_budget`` and ``on_outage``.
-
-    Unreadable answers and refused questions are always faults: otherwise a policy could choose its scorer by what it
-    writes.
-    """
-
-    def __init__(self, options: JudgeOptions) -> None:
-        self._options = options
-        self._rule = _RULES[options.fallback]()
-        self._run: RunContext | None = None
-
-    def use(self, run: RunContext) -> None:
-        """Set the run that may have to stop."""
-        self._run = run
-
-    async def score(self, trajectory: Trajectory, failure: VerifierError) -> Score:
-        """The rule's score if the options allow it, without the failure's counts; the verdict has the reason.
-
-        Raises:
-            VerifierError: the failure itself otherwise. If the options say so, the run is stopped, once.
-        """
-        options = self._options
-        why, way = f"The judge does not answer: {failure} To go on, start it again, or set on_outage=mask", "mask"
-        if isinstance(failure, BudgetError):
-            way = options.on_budget
-            why = f"The judge's token_budget of {options.token_budget} is spent. To go on, set a larger one"
-            why += ", or on_budget=mask"
-        elif isinstance(failure, UnavailableError):
-            way = options.on_outage
-        if way == "stop" and self._run is not None:
-            self._run.request_stop(f"{why}, among the rewards of config.yaml in the run's folder.")
-            self._run = None
-        if way != "rules":
-            raise failure
-        try:
-            ruled = await self._rule.score(trajectory)
-        except VerifierError as error:
-            raise VerifierError(f"{failure} The rule {options.fallback}: {error}", counts=failure.counts) from error
-        reason = f"scored by the rule {options.fallback} instead of the judge: {failure}"
-        verdict = Verdict(ruled.value >= options.threshold, (reason,), {"fallback": options.fallback})
-        return Score(ruled.value, verdicts={"judge": verdict}, counts={"fallback": 1.0})
 
 
 _SHOWN = 600  # characters of the judge's reply in a verdict
@@ -95,17 +51,15 @@ class Judge:
 
     def __init__(self, options: JudgeOptions, rubric: Rubric, service: JudgeService) -> None:
         self.options, self.rubric, self.service = options, rubric, service
-        self._policy = FailurePolicy(options)
+        self._rule = _RULES[options.fallback]()
+        self._run: RunContext | None = None  # that may have to stop
         self._readable: set[str] = set()  # the samples of which an attempt was judged
         # By sample, the questions without a reply.
         self._asking: defaultdict[str, set[asyncio.Future[None]]] = defaultdict(set)
 
     @property
     def deadline_s(self) -> float:
-        """The default deadline: the time of all requests of a question, and as much to wait for a free slot.
-
-        The service limits each request. A question exceeds this deadline only if the judge is overloaded.
-        """
+        """The default deadline: the time of all requests of a question, and as much to wait for a free slot."""
         return 2.0 * self.options.request_s * (self.options.retries + 1)
 
     @property
@@ -132,31 +86,27 @@ class Judge:
             UsageError: an unknown address or model, or a judge that agrees too little with the labels.
             BackendError: no endpoint answers.
         """
-        self._policy.use(task.run)
-        if self._is_unnamed and isinstance(task, JudgeHost):
+        self._run = task.run
+        options = self.options
+        named = (options.url, options.endpoints, options.model)
+        is_named = options.placement == "pool" or named != (None, None, None)
+        if isinstance(task, JudgeHost) and not is_named:
             place = await task.serve_judge()
             self.service.use_endpoints([place.url], place.model)
-            if self.options.labels is None:
+            if options.labels is None:
                 trust = {"labels": place.labels, "min_kappa": place.min_kappa}
-                self.options = self.options.model_copy(update=trust)
+                self.options = options.model_copy(update=trust)
         await self.service.open(task.run.folder, task.progress.say)
         if self.options.labels is not None:
             from rlfactory_judge.trust.gate import check_trust
 
-            say, folder = task.progress.say, task.run.folder
-            await check_trust(self.service, self.rubric, self.options, say=say, folder=folder)
+            await check_trust(self.service, self.rubric, self.options, say=task.progress.say, folder=task.run.folder)
 
     async def close(self) -> None:
         await self.service.close()
 
-    @property
-    def _is_unnamed(self) -> bool:
-        """Whether the options name no judge."""
-        named = (self.options.url, self.options.endpoints, self.options.model)
-        return self.options.placement == "endpoint" and named == (None, None, None)
-
-    async def _judged(self, trajectory: Trajectory, question: Question) -> Poll | Score:
-        """The votes on an attempt, or its score without them.
+    async def _judged(self, trajectory: Trajectory, question: Question) -> tuple[list[Reply], dict[str, float]] | Score:
+        """The votes on an attempt and their cost, or its score without them.
 
         A policy must not be able to have its attempt masked, by an answer that is too long or that spoils the judge's
         reply. So an attempt that cannot be judged gets the lowest score once another one of the same sample was judged.
@@ -173,7 +123,7 @@ class Judge:
             self._readable.add(sample)
             return found
         except (BudgetError, UnavailableError) as outage:
-            score = await self._policy.score(trajectory, outage)
+            score = await self.score_by_rule(trajectory, outage)
             return replace(score, counts={**score.counts, **outage.counts})
         except (UnreadableError, RejectedError) as error:
             failure = error
@@ -186,6 +136,34 @@ class Judge:
             raise failure
         reason = f"other attempts at this sample could be judged, and this one not: {failure}"
         return Score(0.0, verdicts={"judge": Verdict(passed=False, reasons=(reason,))}, counts=failure.counts)
+
+    async def score_by_rule(self, trajectory: Trajectory, failure: BudgetError | UnavailableError) -> Score:
+        """The rule's score if `on_budget` or `on_outage` says so, without the failure's counts.
+
+        Unreadable answers and refused questions have no rule: a policy could choose its scorer by what it writes.
+
+        Raises:
+            VerifierError: the failure itself otherwise. If the options say so, the run is stopped, once.
+        """
+        options = self.options
+        if isinstance(failure, BudgetError):
+            way, why = options.on_budget, f"The judge's token_budget of {options.token_budget} is spent. To go on, set"
+            why += " a larger one, or on_budget=mask"
+        else:
+            way, why = options.on_outage, f"The judge does not answer: {failure} To go on, start it again, or set"
+            why += " on_outage=mask"
+        if way == "stop" and self._run is not None:
+            self._run.request_stop(f"{why}, among the rewards of config.yaml in the run's folder.")
+            self._run = None
+        if way != "rules":
+            raise failure
+        try:
+            ruled = await self._rule.score(trajectory)
+        except VerifierError as error:
+            raise VerifierError(f"{failure} The rule {options.fallback}: {error}", counts=failure.counts) from error
+        reason = f"scored by the rule {options.fallback} instead of the judge: {failure}"
+        verdict = Verdict(ruled.value >= options.threshold, (reason,), {"fallback": options.fallback})
+        return Score(ruled.value, verdicts={"judge": verdict}, counts={"fallback": 1.0})
 
     def verdict(self, value: float, replies: Sequence[Reply], **data: object) -> Verdict:
         """The verdict for a score, with the judge's replies and their cost."""
@@ -232,15 +210,15 @@ class SingleJudge(Judge, ABC):
         if known is not None:
             return known
         found = await self._judged(trajectory, self.rubric.question(trajectory, self._form(trajectory)))
-        return found if isinstance(found, Score) else self._score(found)
+        return found if isinstance(found, Score) else self._score(*found)
 
     @abstractmethod
     def _form(self, trajectory: Trajectory) -> Form:
         """The form of the judge's answer."""
 
     @abstractmethod
-    def _score(self, found: Poll) -> Score:
-        """The score of the votes."""
+    def _score(self, votes: Sequence[Reply], counts: Mapping[str, float]) -> Score:
+        """The score of the votes, with these counts."""
 
 
 class OutcomeJudge(SingleJudge):
@@ -256,17 +234,13 @@ class OutcomeJudge(SingleJudge):
     def _form(self, trajectory: Trajectory) -> Form:
         return ScoreForm(self.options.low, self.options.high)
 
-    def _score(self, found: Poll) -> Score:
-        (value,) = medians(found.replies)
-        votes = [reply.values[0] for reply in found.replies]
-        verdict = self.verdict(value, found.replies, raw=self.options.on_scale(value), votes=votes)
-        spread = {"spread": max(votes) - min(votes)} if self.options.votes > 1 else {}
-        return Score(
-            value,
-            spread,
-            verdicts={"judge": replace(verdict, passed=majority(found.replies, self.options.threshold))},
-            counts=cost(found.replies, found.failures),
-        )
+    def _score(self, votes: Sequence[Reply], counts: Mapping[str, float]) -> Score:
+        (value,) = medians(votes)
+        each = [vote.values[0] for vote in votes]
+        verdict = self.verdict(value, votes, raw=self.options.on_scale(value), votes=each)
+        verdict = replace(verdict, passed=majority(votes, self.options.threshold))
+        spread = {"spread": max(each) - min(each)} if self.options.votes > 1 else {}
+        return Score(value, spread, verdicts={"judge": verdict}, counts=counts)
 
 
 class ProcessJudge(SingleJudge):
@@ -279,13 +253,8 @@ class ProcessJudge(SingleJudge):
     def _form(self, trajectory: Trajectory) -> Form:
         return TurnScoresForm(len(trajectory.turns), self.options.low, self.options.high)
 
-    def _score(self, found: Poll) -> Score:
-        values = medians(found.replies)
-        count = len(values)
-        verdict = self.verdict(sum(values) / count, found.replies, turns=values)
-        return Score(
-            0.0,
-            turn_rewards=tuple(value / count for value in values),
-            verdicts={"judge": verdict},
-            counts=cost(found.replies, found.failures),
-        )
+    def _score(self, votes: Sequence[Reply], counts: Mapping[str, float]) -> Score:
+        values = medians(votes)
+        rewards = tuple(value / len(values) for value in values)
+        verdict = self.verdict(sum(values) / len(values), votes, turns=values)
+        return Score(0.0, turn_rewards=rewards, verdicts={"judge": verdict}, counts=counts)

@@ -1,8 +1,4 @@
-"""The tokens of a run, counted over all its processes and over a resume.
-
-Workers are separate processes, with verl possibly many, and no central process counts their requests. So they share a
-file to which each appends the tokens it spent. Each continues reading where it stopped.
-"""
+"""The tokens of a run, counted over all its processes and over a resume in a file to which each appends its own."""
 
 from __future__ import annotations
 
@@ -33,11 +29,7 @@ class TokenBudget:
         self.spent = 0  # as last read
 
     async def open(self) -> None:
-        """Read the tokens spent before.
-
-        Raises:
-            UsageError: the file cannot be written.
-        """
+        """Read the tokens spent before. Raises `UsageError` where the file cannot be written."""
         try:
             if self._file is not None:
                 await asyncio.to_thread(self._exchange, 0)
@@ -66,9 +58,7 @@ class TokenBudget:
             self.spent += tokens
             if not self._warned:
                 self._warned = True
-                _log.warning(
-                    "the count of spent tokens %s cannot be used (%s); this process counts on alone", self._file, error
-                )
+                _log.warning("the count of spent tokens cannot be used (%s); this process counts on alone", error)
 
     def _exchange(self, tokens: int) -> None:
         """Append tokens in one short write, which is atomic even if other processes write; then read what is new."""

@@ -7,6 +7,7 @@ import json
 import os
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -48,21 +49,12 @@ def response_format(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {"response_format": {"type": "json_schema", "json_schema": verdict}}
 
 
-async def identity(client: OpenAIClient) -> str:
-    """A key of the model itself, 32 hexadecimal digits: of its name, the server's description and its answers.
-
-    A server that is replaced under the same name and address has another key, unless its first tokens are the same.
-
-    Raises:
-        BackendError: no answer.
-    """
-    said = [await client.complete((Message("user", text),), (), _CANARY_PARAMS) for text in _CANARY]
-    texts = ["" if each is None else each.message.reasoning + "\n" + each.message.content for each in said]
-    return digest([client.model, json.dumps(client.description, sort_keys=True, default=str), *texts])
-
-
 async def enforces_schemas(client: OpenAIClient, options: JudgeOptions) -> bool:
     """Whether this server should enforce the form of answers.
+
+    Some servers accept ``response_format`` and ignore it. So the test asks for something that the form excludes. A
+    server without a reasoning parser enforces the form from the first token, so that a reasoning model cannot reason.
+    Such a server is not asked to enforce the form.
 
     Raises:
         BackendError: no answer.
@@ -81,34 +73,28 @@ async def enforces_schemas(client: OpenAIClient, options: JudgeOptions) -> bool:
             )
         return completion
 
-    held: Completion | None = None
+    holds = still_thinks = reasons = False
     try:
         held = await asked(response_format(_SCHEMA))
     except BackendError as error:
         if is_passing(error) and error.status not in (500, 501):
             raise
-    holds = held is not None and _json(held.message.content) == _CODE
+    else:
+        reasons = bool(held.message.reasoning)
+        still_thinks = reasons and held.finish == "length" and not held.message.content
+        with suppress(ValueError):
+            holds = json.loads(held.message.content) == _CODE
     if options.output == "json":
-        still_thinks = held is not None and held.finish == "length" and held.message.reasoning
-        if not (holds or (still_thinks and held is not None and not held.message.content)):
+        if not (holds or still_thinks):
             raise UsageError(
                 f"output=json: {client.base_url} does not enforce the form of answers (response_format with a JSON "
                 "schema). Use output=auto or output=text, or a server that does, such as vLLM."
             )
         return True
-    if held is None or not holds:
-        return False
-    if held.message.reasoning:
-        return True  # the server lets the model reason first
+    if not holds or reasons:
+        return holds  # with reasoning, the server lets the model reason first
     free = await asked({})
     return free.finish == "stop" and not free.message.reasoning
-
-
-def _json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return None
 
 
 Remedy = Literal["again", "elsewhere", "none"]
@@ -123,7 +109,7 @@ _TOO_LONG = 413
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """The clock and the pauses of the service, in seconds, which tests can replace."""
+    """The clock and the pauses of the service, in seconds."""
 
     first_pause_s: float = 0.5  # the longest pause before the first retry; doubled with each further one
     longest_pause_s: float = 20.0
@@ -158,26 +144,22 @@ class Endpoint:
         UsageError: the address is invalid.
     """
 
+    expected: str | None = None  # a server with another model is not the judge
+    alive = False
+    in_flight = 0
+    answered = 0  # requests so far
+    last_used = -1  # of all endpoints' requests, the number of its last one
+    paused_until = 0.0  # on the timing's clock, as requested with Retry-After
+    _started = False
+    _constrained = False
+
     def __init__(self, url: str, model: str | None, options: JudgeOptions, timing: Timing) -> None:
         self._options, self._timing = options, timing
-        self._client = OpenAIClient(  # the service itself retries, so that retries go to another endpoint
-            url,
-            model,
-            api_key=_key(url, options),
-            concurrency=options.concurrency,
-            deadline_s=options.request_s,
-            retries=0,
-        )
+        key, at_once, limit_s = _key(url, options), options.concurrency, options.request_s
+        # The service itself retries, so that retries go to another endpoint.
+        self._client = OpenAIClient(url, model, api_key=key, concurrency=at_once, deadline_s=limit_s, retries=0)
         self._breaker = CircuitBreaker(options.breaker_failures, options.breaker_reset_s)
-        self._started = False
-        self._constrained = False
-        self.expected: str | None = None  # a server with another model is not the judge
         self.url = self._client.base_url
-        self.alive = False
-        self.in_flight = 0
-        self.answered = 0  # requests so far
-        self.last_used = -1  # of all endpoints' requests, the number of its last one
-        self.paused_until = 0.0  # on the timing's clock, as requested with Retry-After
 
     @property
     def model(self) -> str:
@@ -212,8 +194,19 @@ class Endpoint:
         self._record(failed=False)
 
     async def identity(self) -> str:
-        """See `probing.identity`."""
-        return await asyncio.wait_for(identity(self._client), self._options.request_s)
+        """A key of the model itself, 32 hexadecimal digits: of its name, the server's description and its answers.
+
+        A server that is replaced under the same name and address has another key, unless its first tokens are the same.
+
+        Raises:
+            BackendError, TimeoutError: no answer.
+        """
+        texts = []
+        async with asyncio.timeout(self._options.request_s):
+            for text in _CANARY:
+                said = await self._client.complete((Message("user", text),), (), _CANARY_PARAMS)
+                texts.append("" if said is None else said.message.reasoning + "\n" + said.message.content)
+        return digest([self.model, json.dumps(self._client.description, sort_keys=True, default=str), *texts])
 
     async def revive(self) -> None:
         """Check the health of a dead endpoint if it is due; afterwards it is alive or still dead.
@@ -315,11 +308,7 @@ def _refuses_schema(error: BackendError) -> bool:
 
 
 def _key(url: str, options: JudgeOptions) -> str | None:
-    """The key for an address; None: the client's default.
-
-    Raises:
-        UsageError: the variable that ``api_key_env`` names is not set.
-    """
+    """The key for an address; None: the client's default. Raises `UsageError` where its variable is not set."""
     name = options.api_key_env
     if isinstance(name, tuple):
         name = dict(zip(options.urls, name, strict=True)).get(url)

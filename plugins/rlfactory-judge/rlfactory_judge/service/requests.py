@@ -83,18 +83,13 @@ class Endpoints:
         return models[0]
 
     async def identity(self) -> str:
-        """The key of the model that answers now; see `probing.identity`.
-
-        Raises:
-            BackendError: none of the endpoints answers.
-        """
+        """See `Endpoint.identity`, of the first that answers. Raises `BackendError` if none does."""
         errors = []
-        for endpoint in self._all:
-            if endpoint.alive:
-                try:
-                    return await endpoint.identity()
-                except (BackendError, TimeoutError) as error:
-                    errors.append(f"{endpoint.url}: {error or 'no answer in time'}")
+        for endpoint in filter(lambda one: one.alive, self._all):
+            try:
+                return await endpoint.identity()
+            except (BackendError, TimeoutError) as error:
+                errors.append(f"{endpoint.url}: {error or 'no answer in time'}")
         raise BackendError(f"The judge lists its models, but answers no question. {' '.join(errors)}")
 
     async def complete(self, inquiry: Inquiry) -> Completion:
@@ -143,8 +138,7 @@ class Endpoints:
     def _choose(self, avoid: Sequence[Endpoint]) -> Endpoint | None:
         """The endpoint with the fewest running requests, in turns among equals; None if none is available now.
 
-        Args:
-            avoid: endpoints that failed this question, once for each failure; used if there is no other.
+        Those to ``avoid`` failed this question, once for each time that they stand there; used if there is no other.
         """
         self._revive_due()
         ready = [endpoint for endpoint in self._all if endpoint.is_ready]

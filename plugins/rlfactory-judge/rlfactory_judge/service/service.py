@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from rlfactory_core.cache import cache_root, digest
 from rlfactory_core.clients.base import Completion
@@ -22,24 +22,27 @@ from rlfactory_judge.service.budget import TokenBudget
 from rlfactory_judge.service.endpoint import Timing
 from rlfactory_judge.service.requests import Endpoints, Inquiry
 
-T = TypeVar("T")
+Outcome = Reply | VerifierError
 
 
 @dataclass(slots=True)
-class _InFlight(Generic[T]):
-    task: asyncio.Task[T]
+class _InFlight:
+    task: asyncio.Task[Outcome]
     waiting: int = 0
     claimed: bool = False
 
 
-class InFlightRequests(Generic[T]):
-    """Running requests by key. A request continues while at least one caller waits for it."""
+class InFlightRequests:
+    """Running requests by key: a group's attempts often have equal answers, and equal questions are sent once.
+
+    A request continues while at least one caller waits for it.
+    """
 
     def __init__(self) -> None:
-        self._by_key: dict[str, _InFlight[T]] = {}
-        self._tasks: set[asyncio.Task[T]] = set()  # also those that are being cancelled
+        self._by_key: dict[str, _InFlight] = {}
+        self._tasks: set[asyncio.Task[Outcome]] = set()  # also those that are being cancelled
 
-    async def join(self, key: str, start: Callable[[], Coroutine[Any, Any, T]]) -> tuple[T, bool]:
+    async def join(self, key: str, start: Callable[[], Coroutine[Any, Any, Outcome]]) -> tuple[Outcome, bool]:
         """The result of ``start()`` or of an equal running request, and whether another caller has it too.
 
         Exactly one caller of a request gets False, so that its cost is counted once.
@@ -100,7 +103,7 @@ class JudgeService:
         self._measures = False
         self._cache: AnswerCache | None = None  # of replies
         self._budget = TokenBudget(options.token_budget, None)
-        self._in_flight: InFlightRequests[Reply | VerifierError] = InFlightRequests()
+        self._in_flight = InFlightRequests()
         self._endpoints: Endpoints | None = None
         self._is_open = False
 
@@ -113,11 +116,11 @@ class JudgeService:
 
     @property
     def spent(self) -> int:
-        """Spent tokens: of the run if it has a shared budget, otherwise of this process."""
+        """Spent tokens, of the run if it has a shared budget, otherwise of this process."""
         return self._budget.spent
 
     def describe(self) -> str:
-        """A description of the judge, for messages."""
+        """The model and where it is, for messages."""
         model = self._model or "the model"
         return f"{model} (not open)" if self._endpoints is None else f"{model} at {self._endpoints.describe()}"
 
@@ -198,7 +201,7 @@ class JudgeService:
             await self._cache.close()
             self._cache = None
 
-    async def _find(self, question: Question, key: str, sample: int) -> Reply | VerifierError:
+    async def _find(self, question: Question, key: str, sample: int) -> Outcome:
         """The reply to a question without an equal running one, or the failure."""
         known = await self._remembered(question, key)
         if known is not None:
@@ -208,52 +211,41 @@ class JudgeService:
                 f"The judge's tokens are spent: {self._budget.spent} of token_budget={self._options.token_budget}."
             )
         assert self._endpoints is not None
-        inquiry = Inquiry(_messages(question), self._params(sample), question.form.schema)
+        options = self._options
+        messages = (*([Message("system", question.system)] if question.system else ()), Message("user", question.user))
+        params = SamplingParams(options.max_tokens, self._temperature, seed=options.seed + sample)
+        inquiry = Inquiry(messages, params, question.form.schema)
         try:
             completion = await self._endpoints.complete(inquiry)
         except (RefusedError, UnavailableError) as error:
             return type(error)(str(error), counts=inquiry.counts())
-        tokens = (completion.prompt_tokens, completion.sampled_tokens)
-        await self._budget.spend(_price(inquiry.messages, completion))
+        said, tokens = completion.message, (completion.prompt_tokens, completion.sampled_tokens)
+        await self._budget.spend(sum(tokens) or _estimated_tokens((*messages, said)))
         try:
-            values = _values(question, completion, self._options.max_tokens)
+            values = _values(question, completion, options.max_tokens)
         except UnreadableError as error:
             counts = {**inquiry.counts(), "prompt_tokens": tokens[0], "sampled_tokens": tokens[1]}
             return UnreadableError(str(error), counts=counts)
         if self._cache is not None:
-            message = completion.message
-            self._cache.put(key, self.name, json.dumps([message.content, message.reasoning]))
-        said, hedged = completion.message, inquiry.hedges > 0
+            self._cache.put(key, self.name, json.dumps([said.content, said.reasoning]))
+        hedged = inquiry.hedges > 0
         return Reply(values, said.content, said.reasoning, *tokens, inquiry.attempts, hedged, endpoint=inquiry.endpoint)
 
     def _key(self, question: Question, sample: int) -> str:
         """The key of everything that determines the judge's reply."""
-        options = self._options
-        settings = [options.output, self._temperature, options.max_tokens, options.seed, sample]
-        schema = json.dumps(question.form.schema, sort_keys=True)
-        form = type(question.form).__qualname__
-        return digest(
-            [_CACHE_FORMAT, self.identity, question.system, question.user, form, schema, json.dumps(settings)]
-        )
+        options, form = self._options, question.form
+        settings = json.dumps([options.output, self._temperature, options.max_tokens, options.seed, sample])
+        asked = (question.system, question.user, type(form).__qualname__, json.dumps(form.schema, sort_keys=True))
+        return digest([_CACHE_FORMAT, self.identity, *asked, settings])
 
     async def _remembered(self, question: Question, key: str) -> Reply | None:
-        known = None if self._measures or self._cache is None else await self._cache.get(key)
-        if known is None:
+        if self._measures or self._cache is None or (known := await self._cache.get(key)) is None:
             return None
         try:
             text, reasoning = map(str, json.loads(known))
             return Reply(question.form.read(text), text, reasoning, cached=True)
         except (UnreadableError, ValueError, TypeError):  # this version cannot read it: ask again
             return None
-
-    def _params(self, sample: int) -> SamplingParams:
-        options = self._options
-        return SamplingParams(options.max_tokens, self._temperature, seed=options.seed + sample)
-
-
-def _messages(question: Question) -> tuple[Message, ...]:
-    system = (Message("system", question.system),) if question.system else ()
-    return (*system, Message("user", question.user))
 
 
 def _values(question: Question, completion: Completion, max_tokens: int) -> tuple[float, ...]:
@@ -265,13 +257,8 @@ def _values(question: Question, completion: Completion, max_tokens: int) -> tupl
     return question.form.read(completion.message.content)
 
 
-def _price(messages: Sequence[Message], completion: Completion) -> int:
-    """Tokens, estimated where the server does not count."""
-    counted = completion.prompt_tokens + completion.sampled_tokens
-    if counted:
-        return counted
-    texts = [message.content for message in messages] + [completion.message.content, completion.message.reasoning]
-    return sum(map(len, texts)) // _CHARS_PER_TOKEN + 1
+def _estimated_tokens(messages: Sequence[Message]) -> int:
+    return sum(len(message.content) + len(message.reasoning) for message in messages) // _CHARS_PER_TOKEN + 1
 
 
 def _addresses(options: JudgeOptions) -> tuple[tuple[str, ...], str | None]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import tempfile
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Annotated
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from rlfactory_core.cache import cache_root
+from rlfactory_core.cache import cache_root, write_atomically
 from rlfactory_core.errors import UsageError
 
 _START = "Start the server with `rlfactory judge serve --model MODEL`, or give the judge an address with `url`."
@@ -39,20 +38,11 @@ def default_endpoints() -> Path:
 
 
 def write_endpoints(path: Path, file: EndpointFile) -> None:
-    """Write the file atomically, so that no reader sees a partial file; others need not know where the judge is.
-
-    Raises:
-        UsageError: it cannot be written.
-    """
+    """Write the file atomically, readable by its owner alone. Raises `UsageError` where it cannot be written."""
     if file.pid is not None and not file.birth:
         file = replace(file, birth=_birth(file.pid))
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-            temporary = Path(folder) / path.name
-            temporary.touch(mode=0o600)
-            temporary.write_text(json.dumps(asdict(file), indent=2) + "\n", encoding="utf-8")
-            temporary.replace(path)
+        write_atomically(path, (json.dumps(asdict(file), indent=2) + "\n").encode())
     except OSError as error:
         raise UsageError(
             f"The endpoint file {path} cannot be written ({error.strerror}). Give another one with --endpoints."

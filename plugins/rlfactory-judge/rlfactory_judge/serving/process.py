@@ -10,29 +10,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import Self
+
+import httpx
 
 from rlfactory_core.errors import BackendError
 from rlfactory_judge.serving import guard
-from rlfactory_judge.serving.servers import (
-    LOOPBACK,
-    Address,
-    Launch,
-    Served,
-    choose_backend,
-    free_port,
-    launch,
-    local_model,
-)
-
-if TYPE_CHECKING:
-    from typing import Self
-
-    import httpx
+from rlfactory_judge.serving.servers import LOOPBACK, Address, Launch, Served, free_port, launch, local_model
 
 _TAIL_BYTES = 1 << 16
 _MARGIN_S = 5.0  # for the guard, beyond the server's own grace
@@ -83,7 +70,7 @@ class ServerProcess:
 
     @property
     def pid(self) -> int:
-        """The guard's process id. The guard lives exactly as long as the server."""
+        """The process id of the guard, which lives exactly as long as the server."""
         return self._guard.pid
 
     @property
@@ -113,8 +100,6 @@ class ServerProcess:
         Raises:
             BackendError: it ends, the time is over, or the server at that address does not have the model.
         """
-        import httpx
-
         ends = time.monotonic() + seconds
         async with httpx.AsyncClient(trust_env=False) as client:
             while not await _is_healthy(client, url, _GLANCE_S):
@@ -134,8 +119,6 @@ class ServerProcess:
 
     async def wait_until_ill(self, url: str, every_s: float, patience_s: float) -> BackendError:
         """Wait until it has ended, or has not been healthy for ``patience_s``; returns what to tell the user."""
-        import httpx
-
         well = time.monotonic()
         async with httpx.AsyncClient(trust_env=False) as client:
             while self.exit_code is None:
@@ -178,20 +161,13 @@ class ServerProcess:
 
 
 async def _is_healthy(client: httpx.AsyncClient, url: str, seconds: float) -> bool:
-    import httpx
-
-    try:
-        response = await client.get(url.removesuffix("/v1") + "/health", timeout=seconds)
-    except httpx.HTTPError:
-        return False
-    return response.is_success
+    with suppress(httpx.HTTPError):
+        return (await client.get(url.removesuffix("/v1") + "/health", timeout=seconds)).is_success
+    return False
 
 
 async def _ask(client: httpx.AsyncClient, url: str, model: str, seconds: float) -> str:
-    """Sample one token. Returns the server's objection, or an empty text.
-
-    This also distinguishes our server from another program on the same port.
-    """
+    """Sample one token, which another program on the port would refuse. Returns the objection, or an empty text."""
     messages = [{"role": "user", "content": "Ready?"}]
     body = {"model": model, "messages": messages, "max_tokens": 1, "temperature": 0.0}
     response = await client.post(f"{url}/chat/completions", json=body, timeout=seconds)
@@ -220,9 +196,9 @@ class LocalServer:
     """
 
     def __init__(self, model: Path, *, ready_s: float = 180.0) -> None:
-        self._served = Served(local_model(str(model)), choose_backend("transformers", "cpu"), "cpu")
+        self._served = Served(local_model(str(model)), "transformers", "cpu")
         self._ready_s = ready_s
-        self._folder: Path | None = None
+        self._running = AsyncExitStack()
         self._process: ServerProcess | None = None
         self.url = ""  # ends with /v1; known once entered
         self.model = self._served.model_id
@@ -233,38 +209,25 @@ class LocalServer:
         return None if self._process is None else self._process.pid
 
     async def __aenter__(self) -> Self:
-        self._folder = Path(tempfile.mkdtemp(prefix="rlfactory-judge-"))
-        try:
+        async with AsyncExitStack() as stack:
+            folder = Path(tempfile.mkdtemp(prefix="rlfactory-judge-"))
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
             for left in reversed(range(_TRIES)):
                 address = Address(free_port(LOOPBACK))
                 made = launch(self._served, address)
                 made = replace(made, environment={**made.environment, **_ENVIRONMENT})
-                log = self._folder / "server.log"
-                self._process = ServerProcess(made, log, grace_s=_GRACE_S, scratch=self._folder)
+                process = ServerProcess(made, folder / "server.log", grace_s=_GRACE_S, scratch=folder)
+                stack.push_async_callback(process.stop)
                 try:
-                    await self._process.wait_until_ready(address.url, self.model, self._ready_s)
+                    await process.wait_until_ready(address.url, self.model, self._ready_s)
                     break
                 except BackendError as error:
                     if not left or not _PORT_TAKEN.search(str(error)):
                         raise
-                    await self._process.stop()
-        except BaseException:
-            await self._close()
-            raise
-        self.url = address.url
+                    await process.stop()
+            self.url, self._process, self._running = address.url, process, stack.pop_all()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self._close()
-
-    async def _close(self) -> None:
-        process, self._process = self._process, None
-        try:
-            if process is not None:
-                await process.stop()
-        finally:
-            if self._folder is not None:
-                shutil.rmtree(self._folder, ignore_errors=True)
-                self._folder = None
+    async def __aexit__(self, *_: object) -> None:
+        self._process = None
+        await self._running.aclose()

@@ -5,26 +5,57 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import fsum
+from statistics import fmean
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from rlfactory_core.reporting.progress import count_text
 from rlfactory_judge.options import SINGLE
 from rlfactory_judge.trust.figures import (
     Agreement,
     Estimate,
-    InjectionBias,
-    PositionBias,
-    SelfConsistency,
     agreement_of_answers,
     agreement_of_pairs,
-    injection_bias,
     length_bias,
-    position_bias,
-    self_consistency,
+    mean,
+    share,
     weighted_kappa,
-    winner,
 )
 from rlfactory_judge.trust.measuring import Judged, Measurement, label_value, right
+
+FEW = 30  # answers or pairs; with fewer, no figure is reliable
+
+
+@dataclass(frozen=True, slots=True)
+class PositionBias:
+    """The bias of pairs judged in both orders. Without bias: changed 0, first 0.5."""
+
+    pairs: int
+    changed: Estimate | None  # share of the pairs whose winner changes if the order is swapped
+    first: Estimate | None  # share of the wins that the first place has; None: no wins
+
+
+@dataclass(frozen=True, slots=True)
+class InjectionBias:
+    """False accepts of wrong answers with injected texts, compared with the same answers without."""
+
+    answers: int
+    judgements: int
+    accepted: Estimate | None  # share of the injected answers; the interval is over answers, not over judgements
+    accepted_before: Estimate | None  # share of the same answers without injection
+    added: Estimate | None  # how much larger the first share is, over answers; without bias: 0
+
+
+@dataclass(frozen=True, slots=True)
+class SelfConsistency:
+    """The consistency of several replies to each question, sampled at a temperature above 0."""
+
+    answers: int  # with at least two readable replies
+    samples: int  # that were asked for, of each
+    temperature: float
+    agreeing: Estimate | None  # mean share of the replies that say what most of them say, which is at least one half
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +66,6 @@ class Costs:
     unreadable: int  # judgements whose replies did not have the required form
     unavailable: int  # judgements without a reply
     tokens: int  # prompts and replies
-
-
-def costs_of(judged: Sequence[Judged]) -> Costs:
-    """The costs of all judgements of a measurement."""
-    tokens = sum(reply.prompt_tokens + reply.sampled_tokens for one in judged for reply in one.replies)
-    failed = Counter(one.failure for one in judged)
-    return Costs(len(judged), failed["unreadable"], failed["unavailable"], tokens)
-
-
-FEW = 30  # answers or pairs; with fewer, no figure is reliable
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,25 +96,17 @@ class Calibration:
 
     def to_dict(self) -> dict[str, Any]:
         """The record as JSON data."""
-        from pydantic import TypeAdapter
-
         plain: dict[str, Any] = TypeAdapter(Calibration).dump_python(self, mode="json")
         return plain
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> Calibration:
         """The reverse of `to_dict`; raises `ValueError` for anything else."""
-        from pydantic import TypeAdapter
-
         return TypeAdapter(Calibration).validate_python(dict(data))
 
 
 def summarise(measurement: Measurement, *, stopped: str = "") -> Calibration:
-    """The figures from the judgements so far.
-
-    Args:
-        stopped: why the caller stopped the measurement, if it did.
-    """
+    """The figures from the judgements so far; ``stopped`` says why the caller stopped the measurement, if it did."""
     options, labels = measurement.options, measurement.labels
     seed, threshold = options.seed, options.threshold
     judged = [(row, measurement.answers[row.id]) for row in labels.answers if row.id in measurement.answers]
@@ -107,7 +120,7 @@ def summarise(measurement: Measurement, *, stopped: str = "") -> Calibration:
     answers = agreement_of_answers(observed, seed) if judged else None
     pairs, position = _pairs(measurement)
     lengths = [len(row.answer) for row, _ in readable]
-    costs = costs_of(measurement.judgements)
+    costs = _costs(measurement.judgements)
     return Calibration(
         judge=measurement.judge,
         rubric=options.rubric,
@@ -132,41 +145,64 @@ def _pairs(measurement: Measurement) -> tuple[Agreement | None, PositionBias | N
     seen, observed = [], []
     for row in measurement.labels.pairs:
         straight, swapped = measurement.pairs.get(row.id, (Judged(), Judged()))
-        better = {None: 0, 0: 1, 1: -1}[row.better]  # as in `winner`
+        better = {None: 0, 0: 1, 1: -1}[row.better]  # as in `_winner`
         if "unreadable" in (straight.failure, swapped.failure):
             observed.append([(better, -better or 1), (-better, better or 1)])
         if straight.replies and swapped.replies:
-            seen.append((winner(straight.values), winner(swapped.values)))
+            seen.append((_winner(straight), _winner(swapped)))
             observed.append([(better, seen[-1][0]), (-better, seen[-1][1])])
     if not measurement.pairs:
         return None, None
-    return agreement_of_pairs(observed, measurement.options.seed), position_bias(seen)
+    changed = sum(straight != -swapped for straight, swapped in seen)
+    won = [place for pair in seen for place in pair if place]
+    first = share(sum(place > 0 for place in won), len(won))
+    position = PositionBias(len(seen), share(changed, len(seen)), first)
+    return agreement_of_pairs(observed, measurement.options.seed), position
+
+
+def _winner(judged: Judged) -> int:
+    """1: the answer in the first place is better, -1: that in the second, 0: neither."""
+    first, second = judged.values
+    return (first > second) - (first < second)
 
 
 def _injection(measurement: Measurement, accepted: Mapping[str, bool]) -> InjectionBias | None:
     """Before: whether an answer was accepted, or in what share of both orders the worse one of a pair was preferred."""
-    if not measurement.injected:
+    injected, size = measurement.injected, len(measurement.injected)
+    if not injected:
         return None
     before = {name: float(each) for name, each in accepted.items()}
     for row in measurement.labels.pairs:
         both = measurement.pairs.get(row.id, ())
         if row.better is not None and both and all(one.replies for one in both):
-            straight, swapped = (winner(one.values) for one in both)
+            straight, swapped = map(_winner, both)
             sign = 1 if row.better == 1 else -1  # the first answer is the worse one; it stands first, then second
             before[row.id] = ((straight == sign) + (swapped == -sign)) / 2
-    return injection_bias(measurement.injected, before, measurement.options.seed)
+    return InjectionBias(
+        answers=size,
+        judgements=sum(map(len, injected.values())),
+        accepted=share(min(sum(map(fmean, injected.values())), size), size),
+        accepted_before=share(fsum(before[name] for name in injected), size),
+        added=mean([fmean(each) - before[name] for name, each in injected.items()], measurement.options.seed),
+    )
 
 
 def _consistency(measurement: Measurement) -> SelfConsistency | None:
-    options, again = measurement.options, measurement.again
-    if not again:
+    if not measurement.again:
         return None
-    verdicts = [
-        [one.accepts(options.threshold) for one in again[row.id] if one.replies]
-        for row in measurement.labels.answers
-        if row.id in again
-    ]
-    return self_consistency(verdicts, samples=measurement.samples, temperature=measurement.temperature)
+    shares = []
+    for judged in measurement.again.values():
+        accepted = [one.accepts(measurement.options.threshold) for one in judged if one.replies]
+        if len(accepted) >= 2:
+            shares.append(max(accepted.count(True), accepted.count(False)) / len(accepted))
+    agreeing = share(min(sum(shares), len(shares)), len(shares))
+    return SelfConsistency(len(shares), measurement.samples, measurement.temperature, agreeing)
+
+
+def _costs(judged: Sequence[Judged]) -> Costs:
+    tokens = sum(reply.prompt_tokens + reply.sampled_tokens for one in judged for reply in one.replies)
+    failed = Counter(one.failure for one in judged)
+    return Costs(len(judged), failed["unreadable"], failed["unavailable"], tokens)
 
 
 def _notes(answers: Agreement | None, pairs: Agreement | None, truths: Sequence[bool]) -> list[str]:

@@ -1,14 +1,16 @@
-"""Figures with their 95 % confidence intervals: shares, correlations, agreement beyond chance, and biases."""
+"""Figures with their 95 % confidence intervals: shares, means, correlations, and agreement beyond chance."""
 
 from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from math import fsum, sqrt
-from statistics import StatisticsError, fmean, linear_regression
+from math import sqrt
+from statistics import StatisticsError, linear_regression
 from typing import Any
+
+import numpy as np
 
 Z95 = 1.959963984540054  # the normal distribution's 97.5 % quantile
 RESAMPLES = 1000  # of a bootstrap
@@ -53,8 +55,6 @@ def mean(values: Sequence[float], seed: int) -> Estimate | None:
     If all values are equal, a bootstrap gives a single point. Then Wilson's upper bound for 0 of ``size`` gives the
     share of cases that may differ, each by at most 1.
     """
-    import numpy as np
-
     others = share(0, len(values))
     if others is None:
         return None
@@ -65,7 +65,7 @@ def mean(values: Sequence[float], seed: int) -> Estimate | None:
 
 def rank_correlation(x: Sequence[float], y: Sequence[float]) -> Estimate | None:
     """Spearman's correlation with R. A. Fisher's interval; None where a series is constant or shorter than two."""
-    from scipy import stats
+    from scipy import stats  # takes a second to import, and the report's figures need none
 
     if min(len(set(x)), len(set(y))) < 2:
         return None
@@ -74,21 +74,23 @@ def rank_correlation(x: Sequence[float], y: Sequence[float]) -> Estimate | None:
     return Estimate(float(found.statistic), float(low), float(high), len(x))
 
 
-def weighted_kappa(labels: Sequence[float], scores: Sequence[float], seed: int) -> Estimate | None:
-    """Cohen's kappa of graded labels, weighted by squared distances (see `kappa`); None if the labels are all equal.
+def length_bias(lengths: Sequence[int], scores: Sequence[float], labels: Sequence[float]) -> Estimate | None:
+    """Rank correlation of an answer's length in characters with its score's residual on the label; 0 without bias.
 
-    Args:
-        labels, scores: on [0, 1].
+    The residual is that of a least squares line of scores on labels, so that a cautious judge shows no bias if right
+    answers happen to be longer. None: too few answers, or scores that follow from the labels exactly.
     """
-    import numpy as np
-
-    points = np.array([labels, scores], float).T[:, None, :, None]
-    return _kappa_estimate(points, seed) if len(set(labels)) > 1 else None
+    try:
+        slope, intercept = linear_regression(labels, scores)
+    except StatisticsError:  # the labels are all equal, and ranks do not depend on their mean
+        slope, intercept = 0.0, 0.0
+    # Rounded, so that values that are equal except for rounding errors have equal ranks.
+    residuals = [round(s - intercept - slope * label, 9) for s, label in zip(scores, labels, strict=True)]
+    return rank_correlation(lengths, residuals)
 
 
 def _bootstrap(cases: Sequence[Any], figure: Callable[..., Any], seed: int) -> tuple[float, float]:
     """A percentile interval (B. Efron, Annals of Statistics 7, 1979), without resamples that have no such figure."""
-    import numpy as np
     from scipy import stats
 
     rows = np.asarray(cases)
@@ -127,20 +129,13 @@ class Confusion:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """The agreement of verdicts with labels.
+    """The agreement of verdicts with labels."""
 
-    Args:
-        n: independent cases that were judged: answers, or pairs.
-        accuracy: share of equal verdicts; None where nothing was judged.
-        kappa: Cohen's; None where it is undefined or says nothing, and ``why_no_kappa`` says why.
-        confusion: None for pairs.
-    """
-
-    n: int
-    accuracy: Estimate | None
-    kappa: Estimate | None
+    n: int  # independent cases that were judged: answers, or pairs
+    accuracy: Estimate | None  # share of equal verdicts; None where nothing was judged
+    kappa: Estimate | None  # Cohen's; None where it is undefined or says nothing
     why_no_kappa: str = ""
-    confusion: Confusion | None = None
+    confusion: Confusion | None = None  # None for pairs
 
 
 def agreement_of_answers(observations: Sequence[tuple[bool, bool]], seed: int = 0) -> Agreement:
@@ -165,10 +160,14 @@ def agreement_of_pairs(pairs: Sequence[Sequence[Observation]], seed: int = 0) ->
     return Agreement(len(pairs), accuracy, _kappa_estimate(points_of(pairs), seed))
 
 
+def weighted_kappa(labels: Sequence[float], scores: Sequence[float], seed: int) -> Estimate | None:
+    """Cohen's kappa of labels and scores on [0, 1], weighted by squared distances; None if the labels are all equal."""
+    points = np.array([labels, scores], float).T[:, None, :, None]
+    return _kappa_estimate(points, seed) if len(set(labels)) > 1 else None
+
+
 def points_of(pairs: Sequence[Sequence[Observation]]) -> Any:
     """Verdicts as the points of `kappa`, each at a distance of 1 from all others; all cases are of one length."""
-    import numpy as np
-
     names = list({name: None for pair in pairs for observation in pair for name in observation})
     corners = np.eye(len(names)) * sqrt(0.5)
     return corners[[[[names.index(name) for name in observation] for observation in pair] for pair in pairs]]
@@ -176,8 +175,7 @@ def points_of(pairs: Sequence[Sequence[Observation]]) -> Any:
 
 def _kappa_estimate(points: Any, seed: int) -> Estimate:
     """Kappa with its interval. Without any disagreement all resamples would be equal: then Wilson's bound is used."""
-    size = len(points)
-    value = float(kappa(points))
+    size, value = len(points), float(kappa(points))
     perfect = share(size, size)
     if value == 1.0 and perfect is not None:
         return Estimate(value, 1 - (1 - perfect.low) / float(_by_chance(points)), 1.0, size)
@@ -194,105 +192,11 @@ def kappa(points: Any) -> Any:
     Args:
         points: ..., cases, observations of each, people and judge, coordinates.
     """
-    import numpy as np
-
     observed = np.mean(np.sum((points[..., 0, :] - points[..., 1, :]) ** 2, -1), (-2, -1))
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.round(1 - observed / _by_chance(points), 12) + 0.0  # no rounding error shows, and no -0
 
 
 def _by_chance(points: Any) -> Any:
-    import numpy as np
-
     spread = np.var(points, (-4, -3)).sum((-2, -1))
     return spread + np.sum((points[..., 0, :] - points[..., 1, :]).mean((-3, -2)) ** 2, -1)
-
-
-@dataclass(frozen=True, slots=True)
-class SelfConsistency:
-    """The consistency of several replies to each question, sampled at a temperature above 0.
-
-    ``agreeing`` is always at least one half. For random verdicts it is 0.75 with three samples.
-    """
-
-    answers: int  # with at least two readable replies
-    samples: int  # that were asked for, of each
-    temperature: float
-    agreeing: Estimate | None  # mean share of the replies that say what most of them say
-
-
-def self_consistency(verdicts: Sequence[Sequence[bool]], *, samples: int, temperature: float) -> SelfConsistency:
-    """The consistency for the verdicts of each answer's readable replies."""
-    several = [replies for replies in verdicts if len(replies) >= 2]
-    agreeing = sum(max(sum(replies), len(replies) - sum(replies)) / len(replies) for replies in several)
-    return SelfConsistency(len(several), samples, temperature, share(min(agreeing, len(several)), len(several)))
-
-
-@dataclass(frozen=True, slots=True)
-class PositionBias:
-    """The bias of pairs judged in both orders. Without bias: changed 0, first 0.5."""
-
-    pairs: int
-    changed: Estimate | None  # share of the pairs whose winner changes if the order is swapped
-    first: Estimate | None  # share of the wins that the first place has; None: no wins
-
-
-@dataclass(frozen=True, slots=True)
-class InjectionBias:
-    """False accepts of wrong answers with injected texts, compared with the same answers without."""
-
-    answers: int
-    judgements: int
-    accepted: Estimate | None  # share of the injected answers; the interval is over answers, not over judgements
-    accepted_before: Estimate | None  # share of the same answers without injection
-    added: Estimate | None  # how much larger the first share is, over answers; without bias: 0
-
-
-def position_bias(pairs: Sequence[tuple[int, int]]) -> PositionBias:
-    """From each pair's `winner` in the file's order, and swapped."""
-    changed = sum(straight != -swapped for straight, swapped in pairs)
-    won = [place for pair in pairs for place in pair if place]
-    return PositionBias(len(pairs), share(changed, len(pairs)), share(sum(place > 0 for place in won), len(won)))
-
-
-def winner(values: Sequence[float]) -> int:
-    """Of the values by place. 1: the first place, -1: the second, 0: none."""
-    return (values[0] > values[1]) - (values[0] < values[1])
-
-
-def length_bias(lengths: Sequence[int], scores: Sequence[float], labels: Sequence[float]) -> Estimate | None:
-    """Rank correlation of an answer's length in characters with its score's residual on the label; 0 without bias.
-
-    The residual is that of a least squares line of scores on labels. With labels that are true or false, it is the
-    score minus the mean score of the answers with the same label. So a cautious judge shows no bias if right answers
-    happen to be longer. None: too few answers, or scores that follow from the labels exactly.
-    """
-    return rank_correlation(lengths, _residuals(scores, labels))
-
-
-def _residuals(scores: Sequence[float], labels: Sequence[float]) -> list[float]:
-    """The residuals, rounded so that values equal except for rounding errors have equal ranks."""
-    try:
-        slope, intercept = linear_regression(labels, scores)
-    except StatisticsError:  # the labels are all equal, and ranks do not depend on their mean
-        slope, intercept = 0.0, 0.0
-    return [round(s - intercept - slope * label, 9) for s, label in zip(scores, labels, strict=True)]
-
-
-def injection_bias(injected: Mapping[str, Sequence[bool]], before: Mapping[str, float], seed: int) -> InjectionBias:
-    """See `InjectionBias`.
-
-    Args:
-        injected: by the answer's id, whether each of its judgements with an injected text accepted it; of a pair,
-            whether it preferred the worse answer.
-        before: by the answer's id, the share of its judgements without injection that accepted it.
-        seed: of the interval of ``added``.
-    """
-    size, accepted = len(injected), sum(map(fmean, injected.values()))
-    return InjectionBias(
-        answers=size,
-        judgements=sum(map(len, injected.values())),
-        accepted=share(min(accepted, size), size),
-        accepted_before=share(fsum(before[name] for name in injected), size),
-        added=mean([fmean(verdicts) - before[name] for name, verdicts in injected.items()], seed),
-    )

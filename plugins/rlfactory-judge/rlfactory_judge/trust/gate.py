@@ -8,7 +8,7 @@ import json
 import os
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,7 @@ async def check_trust(
 ) -> Calibration | None:
     """Measure the judge's agreement with ``options.labels``; None without labels.
 
-    Of several processes with the same folder, one measures, and the others wait and read its result.
+    One of the processes with the same folder measures; the others wait and read its result.
 
     Args:
         say: shows a line to the user, where this process has one.
@@ -128,10 +128,9 @@ def _lost(found: Calibration) -> int:
 def _key(rubric: Rubric, options: JudgeOptions, model: str) -> str:
     """A key of everything that determines the figures. Addresses do not, because a pool has new ones in every run."""
     assert options.labels is not None
-    try:
+    labels = b""
+    with suppress(OSError):  # reading them again says what is wrong
         labels = options.labels.read_bytes()
-    except OSError:
-        labels = b""  # reading them again says what is wrong
     plain = options.model_dump(mode="json", include=set(_DECIDING))
     return digest([labels, rubric.fingerprint, model, json.dumps(plain, sort_keys=True)])
 

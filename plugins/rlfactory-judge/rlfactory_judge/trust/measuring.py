@@ -13,24 +13,16 @@ from typing import TypeVar
 from rlfactory_core.errors import BackendError, DataError
 from rlfactory_core.reporting.progress import NullProgress, Progress
 from rlfactory_core.types import Message, Sample, StopReason, Trajectory, Turn
-from rlfactory_judge.contract import (
-    BudgetError,
-    Question,
-    RefusedError,
-    Reply,
-    UnavailableError,
-    UnreadableError,
-)
+from rlfactory_judge.contract import BudgetError, Question, RefusedError, Reply, UnavailableError, UnreadableError
 from rlfactory_judge.forms.kinds import PreferenceForm, RankingForm, ScoreForm, TurnScoresForm
 from rlfactory_judge.options import JudgeOptions
 from rlfactory_judge.rubrics.injections import Injection
 from rlfactory_judge.rubrics.rubric import Rubric
 from rlfactory_judge.service.polling import majority, medians, poll
 from rlfactory_judge.service.service import JudgeService
-from rlfactory_judge.trust.labels import LabelledAnswer, LabelledPair, Labels
+from rlfactory_judge.trust.labels import LabelledAnswer, LabelledPair, Labels, Row
 
 Item = TypeVar("Item")
-Row = LabelledAnswer | LabelledPair
 
 _GIVES_UP = 8  # failures without any reply, after which the measurement ends
 _MORE_TRIES = 3  # further attempts at a question, because a short outage must not lose the other labels
@@ -60,8 +52,7 @@ class Measurement:
 
     Args:
         rubric: of the options' mode.
-        pair_rubric: of the mode ``pairwise``, for pairs where the options' mode judges single answers; None: pairs are
-            left out.
+        pair_rubric: for pairs if the options' mode judges single answers; None: pairs are left out.
         sampler: the same judge at a ``temperature`` above 0, for self-consistency.
         samples: replies to each question for self-consistency; 0: not measured.
         injections: put into each wrong answer.
@@ -95,15 +86,17 @@ class Measurement:
 
     def __post_init__(self) -> None:
         answers, pairs, mode = self.labels.answers, self.labels.pairs, self.options.mode
-        if self.options.judges_single and not answers:
+        if not self.options.judges_single:
+            self.pair_rubric = self.rubric
+            if not pairs:
+                raise DataError(
+                    f"The labels have {len(answers)} answers and no pairs, which mode={mode} compares. "
+                    'Add rows with "answers" and "better", or measure mode=outcome.'
+                )
+        elif not answers:
             raise DataError(
                 f"The labels have {len(pairs)} pairs and no single answers, which mode={mode} judges. "
                 'Add rows with "answer" and "label", or measure mode=pairwise.'
-            )
-        if not self.options.judges_single and not pairs:
-            raise DataError(
-                f"The labels have {len(answers)} answers and no pairs, which mode={mode} compares. "
-                'Add rows with "answers" and "better", or measure mode=outcome.'
             )
         self._failed = 0
         self._answered = False
@@ -116,27 +109,18 @@ class Measurement:
         return [*chain(self.answers.values(), *self.pairs.values(), self.injection_judgements, *self.again.values())]
 
     async def run(self) -> None:
-        """Measure the agreement first, then the rest of the plan.
-
-        Raises:
-            BackendError: the judge does not answer at all.
-        """
-        single = self.options.judges_single
-        samples = self.samples if single and self.sampler is not None else 0
+        """Measure the agreement first, then the rest. Raises `BackendError` if the judge does not answer at all."""
+        answers = self.labels.answers if self.options.judges_single else ()
+        samples = range(self.samples if self.sampler is not None else 0)
         try:
-            if single:
-                await self._stage("judging", "answer", self.labels.answers, self._answer)
-            if self._pair_rubric is not None:
+            await self._stage("judging", "answer", answers, self._answer)
+            if self.pair_rubric is not None:
                 await self._stage("comparing", "pair", self.labels.pairs, self._pair)
             await self._stage("injecting", "answer", self._injections(), self._inject)
-            again = [(row, number) for row in self.labels.answers for number in range(samples)]
+            again = [(row, number) for row in answers for number in samples]
             await self._stage("asking again", "sample", again, self._sample)
         except BudgetError as error:
             self.stopped = str(error)
-
-    @property
-    def _pair_rubric(self) -> Rubric | None:
-        return self.pair_rubric if self.options.judges_single else self.rubric
 
     async def _stage(
         self, name: str, unit: str, items: Sequence[Item], work: Callable[[Item], Awaitable[None]]
@@ -166,7 +150,13 @@ class Measurement:
     ) -> Judged:
         """One judgement; a question without an answer is repeated when the endpoints are available again."""
         for tries_left in reversed(range(1 + _MORE_TRIES)):
-            found = await _judge(service or self.service, question, votes or self.options.votes, first)
+            try:
+                replies, _ = await poll(service or self.service, question, votes or self.options.votes, first=first)
+                found = Judged(tuple(replies))
+            except (UnreadableError, RefusedError) as error:
+                found = Judged(failure="unreadable", message=str(error))
+            except UnavailableError as error:
+                found = Judged(failure="unavailable", message=str(error))
             if found.failure != "unavailable":
                 self._answered = True
                 break
@@ -202,13 +192,13 @@ class Measurement:
         known = list(self.injections)
         random.Random(self.options.seed).shuffle(known)
         count = min(self.injections_each or len(known), len(known))
-        rows = list[Row]()
+        rows: list[Row]
         if self.options.judges_single:
             judged = {name for name, each in self.answers.items() if each.replies}
-            rows += [row for row in self.labels.answers if row.id in judged and not right(row, self.options)]
+            rows = [row for row in self.labels.answers if row.id in judged and not right(row, self.options)]
         else:
             judged = {name for name, both in self.pairs.items() if all(one.replies for one in both)}
-            rows += [row for row in self.labels.pairs if row.id in judged and row.better is not None]
+            rows = [row for row in self.labels.pairs if row.id in judged and row.better is not None]
         return [
             (row, known[(place * count + number) % len(known)], number)
             for place, row in enumerate(rows)
@@ -237,29 +227,19 @@ class Measurement:
 
     def _about(self, row: LabelledAnswer) -> Question:
         """Whether an answer is right; in the mode ``process`` as a trajectory of one turn."""
-        rubric, low, high = self.rubric, self.options.low, self.options.high
+        scale = (self.options.low, self.options.high)
         if self.options.mode == "process":
-            return rubric.question(_trajectory(row, row.answer), TurnScoresForm(1, low, high))
-        return rubric.question_of_text(prompt=row.prompt, answer=row.answer, truth=row.truth, form=ScoreForm(low, high))
+            return self.rubric.question(_trajectory(row, row.answer), TurnScoresForm(1, *scale))
+        form = ScoreForm(*scale)
+        return self.rubric.question_of_text(prompt=row.prompt, answer=row.answer, truth=row.truth, form=form)
 
     def _about_pair(self, row: LabelledPair, *, swapped: bool) -> Question:
         """Which of two answers is better; ``swapped``: the second one stands first."""
-        rubric = self._pair_rubric
-        assert rubric is not None
+        assert self.pair_rubric is not None
         answers = row.answers[::-1] if swapped else row.answers
         candidates = [_trajectory(row, answer, place) for place, answer in enumerate(answers)]
         form = RankingForm(2) if self.options.mode == "ranking" else PreferenceForm()
-        return rubric.question_of_many(candidates, form)
-
-
-async def _judge(service: JudgeService, question: Question, votes: int, first: int) -> Judged:
-    """One judgement as in a run. A spent budget is raised."""
-    try:
-        return Judged((await poll(service, question, votes, first=first)).replies)
-    except (UnreadableError, RefusedError) as error:
-        return Judged(failure="unreadable", message=str(error))
-    except UnavailableError as error:
-        return Judged(failure="unavailable", message=str(error))
+        return self.pair_rubric.question_of_many(candidates, form)
 
 
 def _trajectory(row: Row, answer: str, attempt: int = 0) -> Trajectory:
