@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -20,6 +19,7 @@ from rlfactory_judge.options import Mode
 if TYPE_CHECKING:
     from rlfactory_judge.contract import Question, Reply
     from rlfactory_judge.options import JudgeOptions
+    from rlfactory_judge.service.service import JudgeService
     from rlfactory_judge.trust.figures import Agreement
     from rlfactory_judge.trust.measuring import Measurement
 
@@ -84,17 +84,15 @@ def ask(
     """
     from rlfactory_judge.forms.kinds import ScoreForm
     from rlfactory_judge.rubrics.rubric import Rubric
+    from rlfactory_judge.service.service import JudgeService
 
     checked = reward_options({"retries": 0, **given}, rest).model_copy(update={"cache": "off"})
     if [prompt, answer, *truth].count("-") > 1:
         raise UsageError("Only one text can be read from standard input. Give the others as @FILE.")
-    question = Rubric.load(checked.rubric, "outcome").question_of_text(
-        prompt=_read(prompt),
-        answer=_read(answer),
-        truth=[*map(_read, truth)],
-        form=ScoreForm(checked.low, checked.high),
-    )
-    reply = asyncio.run(_ask(checked, question))
+    rubric, form = Rubric.load(checked.rubric, "outcome"), ScoreForm(checked.low, checked.high)
+    texts = {"prompt": _read(prompt), "answer": _read(answer)}
+    question = rubric.question_of_text(**texts, truth=[*map(_read, truth)], form=form)
+    reply = asyncio.run(_ask(JudgeService(checked), question))
     prompts = {"system": question.system, "user": question.user} if show_prompt else {}
     value, low, high = reply.values[0], checked.low, checked.high
     if as_json:
@@ -120,10 +118,7 @@ def reward_options(given: Mapping[str, Any], rest: Sequence[str]) -> JudgeOption
     return read_options(merge(plain, *map(parse_override, rest)))
 
 
-async def _ask(options: JudgeOptions, question: Question) -> Reply:
-    from rlfactory_judge.service.service import JudgeService
-
-    service = JudgeService(options)
+async def _ask(service: JudgeService, question: Question) -> Reply:
     try:
         await service.open(None)
         return await service.ask(question)
@@ -186,19 +181,24 @@ def calibrate(
     from rlfactory_judge.trust.labels import FORMAT, read_labels
     from rlfactory_judge.trust.measuring import Measurement
 
-    options = _options(given, rest)
+    for key, _, value in (each.partition("=") for each in rest):
+        if key in ("labels", "min_kappa"):
+            raise ConfigError(f"Here {key} is an option of its own: --{key.replace('_', '-')} {value}")
+    options = reward_options(given, rest)
     if labels is None:
         raise UsageError(f"There is nothing to measure the judge on: give --labels FILE.jsonl.\n{FORMAT}")
     rows = read_labels(labels, low=options.low, high=options.high).first(limit or 0)
     options = options.model_copy(update={"cache": "off"})  # the model that answers now is measured
-    service, whole = JudgeService(options), True
+    whole, temperature = True, options.temperature or _SAMPLES_TEMPERATURE
+    sampling = options.model_copy(update={"temperature": temperature, "votes": 1})
     measurement = Measurement(
-        service,
+        JudgeService(options),
         options,
         rows,
         rubric=Rubric.load(options.rubric, options.mode),
         pair_rubric=Rubric.load(default_rubric("pairwise"), "pairwise"),
-        temperature=options.temperature or _SAMPLES_TEMPERATURE,
+        sampler=JudgeService(sampling) if samples else None,
+        temperature=temperature,
         samples=samples,
         injections=() if injections == 0 else known_injections(),
         injections_each=injections or 0,
@@ -223,34 +223,23 @@ def calibrate(
 def _refuse_below(agreement: Agreement | None, min_kappa: float | None) -> None:
     """End with 1 if kappa is too low, or nothing could be measured."""
     kappa = agreement.kappa if agreement is not None else None
-    if min_kappa is not None and (kappa is None or kappa.low < min_kappa):
+    is_below = min_kappa is not None and (kappa is None or kappa.low < min_kappa)
+    if is_below:
         shown = "cannot be told" if kappa is None else f"is {kappa.value:.3f}, its interval begins at {kappa.low:.3f}"
         click.echo(f"kappa {shown}, and --min-kappa asks for {min_kappa:g}", err=True)
+    if is_below or agreement is None or agreement.n == 0:
         raise click.exceptions.Exit(_BELOW)
-    if agreement is None or agreement.n == 0:
-        raise click.exceptions.Exit(_BELOW)
-
-
-def _options(given: dict[str, Any], rest: Sequence[str]) -> JudgeOptions:
-    """The reward's options; raises `ConfigError`."""
-    for key, _, value in (each.partition("=") for each in rest):
-        if key in ("labels", "min_kappa"):
-            raise ConfigError(f"Here {key} is an option of its own: --{key.replace('_', '-')} {value}")
-    return reward_options(given, rest)
 
 
 async def _measure(measurement: Measurement) -> None:
     """Raises `BackendError` or `UsageError`: the judge does not answer, or the options do not fit it."""
-    from rlfactory_judge.service.service import JudgeService
-
-    service = measurement.service
-    async with AsyncExitStack() as stack:
-        stack.push_async_callback(service.close)
+    service, sampler = measurement.service, measurement.sampler
+    try:
         await service.open(None, measurement.progress.say)
-        if measurement.samples:
-            update = {"temperature": measurement.temperature, "votes": 1}
-            measurement.sampler = JudgeService(measurement.options.model_copy(update=update))
-            stack.push_async_callback(measurement.sampler.close)
-            await measurement.sampler.open(None)
+        if sampler is not None:
+            await sampler.open(None)
         measurement.judge = service.describe()
         await measurement.run()
+    finally:
+        for each in filter(None, (sampler, service)):
+            await each.close()

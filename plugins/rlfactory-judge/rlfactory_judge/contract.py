@@ -42,11 +42,7 @@ class Form(Protocol):
         """A JSON schema of the answer, for servers that enforce one."""
 
     def read(self, text: str) -> tuple[float, ...]:
-        """The numbers in an answer without its reasoning, each clamped to the scale and mapped onto [0, 1].
-
-        Raises:
-            UnreadableError: the answer has no such number, or several that differ.
-        """
+        """The numbers in an answer, clamped and mapped onto [0, 1]; raises `UnreadableError` if they are unclear."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +85,4 @@ class JudgeHost(Protocol):
     """A task that serves a judge, for rewards that name none."""
 
     async def serve_judge(self) -> JudgePlace:
-        """Serve the judge until the task is closed. Later calls return the same place.
-
-        Raises:
-            BackendError: the server does not start.
-        """
+        """Serve the judge until the task is closed, at one place; raises `BackendError` if it does not start."""

@@ -21,11 +21,7 @@ COUNT = 200  # labels on which the judge is measured before a run
 
 
 def labels_file(seed: int) -> Path:
-    """The demo's labels as a file in the cache.
-
-    Raises:
-        DataError: the cache cannot be written.
-    """
+    """The demo's labels as a file in the cache; raises `DataError` if that cannot be written."""
     name = "labels.jsonl"
     folder = cache_root() / "judge-labels" / digest([str(seed), Path(__file__).read_text(encoding="utf-8")])
     return build_once(folder, lambda made: write_labels(made / name, demo_labels(seed, COUNT))) / name
@@ -44,13 +40,7 @@ def demo_labels(seed: int, count: int) -> Labels:
 
 
 def judge_model(seed: int, progress: Progress) -> Path:
-    """The folder of the judge's model for the names of ``seed``.
-
-    A run and a later evaluation get the same model.
-
-    Raises:
-        DataError: the cache cannot be written.
-    """
+    """The folder of the judge's model, in the cache, for the names of ``seed``; raises `DataError` as `labels_file`."""
     from rlfactory_core.engines.local.tiny import tiny_model_folder
 
     shown = progress if type(progress) is NullProgress else _JudgeProgress(progress)

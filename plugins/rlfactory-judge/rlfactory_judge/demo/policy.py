@@ -46,14 +46,10 @@ def _arguments(name: str) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Demonstrator:
-    """Writes one episode at each call, about a question of one of ``catalogues``.
-
-    Args:
-        two_hop: the share of questions that need two records.
-    """
+    """Writes one episode at each call, about a question of one of ``catalogues``."""
 
     catalogues: Sequence[Catalogue]
-    two_hop: float
+    two_hop: float  # share of the questions that need two records
     care: Carelessness = Carelessness()
 
     def __call__(self, rng: random.Random) -> Demonstration:

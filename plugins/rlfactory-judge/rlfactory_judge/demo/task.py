@@ -61,11 +61,7 @@ class JudgeDemo(Task):
         self._place: JudgePlace | None = None
 
     async def serve_judge(self) -> JudgePlace:
-        """See `contract.JudgeHost`: a server for this process, with the model from the cache, or trained now.
-
-        Raises:
-            BackendError: the server does not start.
-        """
+        """See `contract.JudgeHost`: a server for this process, with the model from the cache, or trained now."""
         if self._place is None:
             from rlfactory_judge.serving.process import LocalServer
 

@@ -59,11 +59,7 @@ class ParsedForm(ABC, Generic[T]):
         }
 
     def read(self, text: str) -> tuple[float, ...]:
-        """See `contract.Form`.
-
-        Raises:
-            UnreadableError: there is no verdict, one that cannot be understood, or several that differ.
-        """
+        """See `contract.Form`. Raises `UnreadableError`: no verdict, an unclear one, or several that differ."""
         answer = without_reasoning(text)
         if not answer:
             raise UnreadableError("The judge's answer is empty.")
@@ -131,11 +127,7 @@ class ParsedForm(ABC, Generic[T]):
 
 
 def _json_objects(answer: str) -> Iterator[tuple[int, int, dict[str, Any]]]:
-    """Start, end and value of all JSON objects, also within others and a code fence. Numbers are floats.
-
-    Raises:
-        UnreadableError: so many braces are no verdict.
-    """
+    """Start, end and value of all JSON objects, also within others and a code fence. Numbers are floats."""
     for count, brace in enumerate(_BRACE.finditer(answer)):
         if count == _MAX_OBJECTS:
             raise UnreadableError(f"The judge's answer holds too many braces to be a verdict: {excerpt(answer)}.")

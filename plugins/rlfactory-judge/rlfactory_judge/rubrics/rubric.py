@@ -28,15 +28,11 @@ _FAILURES = (TypeError, ValueError, ArithmeticError, LookupError, AttributeError
 
 
 def compile_template(source: str, place: str, known: Collection[str]) -> tuple[Template, set[str]]:
-    """The template, checked as far as possible without data, and the variables that it uses.
-
-    Args:
-        place: the file, or the built-in's name, for messages.
-        known: the variables that it may use.
+    """The template, checked as far as possible without data, and the variables that it uses, which must be ``known``.
 
     Raises:
         ConfigError: its syntax is wrong, or it has an unknown variable, text outside of its blocks, no block ``user``,
-            or no instruction about the form of the answer.
+            or no instruction about the form of the answer. The message names ``place``.
     """
     environment = ImmutableSandboxedEnvironment(
         undefined=StrictUndefined, autoescape=False, trim_blocks=True, lstrip_blocks=True, cache_size=0
@@ -192,11 +188,7 @@ class Rubric:
         return rubric
 
     def question(self, trajectory: Trajectory, form: Form) -> Question:
-        """The question about one trajectory (modes outcome and process).
-
-        Raises:
-            ConfigError: as `rendering.render_block`; likewise for the other questions.
-        """
+        """The question about one trajectory (modes outcome and process); raises as `render_block`."""
         return self._asked([trajectory], form)
 
     def question_of_many(self, trajectories: Sequence[Trajectory], form: Form) -> Question:

@@ -27,10 +27,7 @@ _JUDGES: dict[Mode, type[Judge]] = {
 
 
 def make_judge(**options: Any) -> Judge:
-    """The judge of a mode.
-
-    Args:
-        options: the fields of `JudgeOptions`. The default of ``rubric`` depends on the mode.
+    """The judge of a mode, from the fields of `JudgeOptions`. The default of ``rubric`` depends on the mode.
 
     Raises:
         ConfigError: an unknown option, an invalid value, options that contradict each other, or an unusable rubric.
@@ -56,13 +53,13 @@ def read_options(options: dict[str, Any]) -> JudgeOptions:
     checked = validate_section(JudgeOptions, options, prefix=_PREFIX)
     if "rubric" not in options:
         checked = checked.model_copy(update={"rubric": default_rubric(checked.mode)})
-    for problem in (*_values(checked), *(_pool(checked) if checked.placement == "pool" else _servers(checked))):
+    if problem := next(_problems(checked), None):
         raise ConfigError(f"{_PREFIX}.{problem}")
     return checked
 
 
-def _values(options: JudgeOptions) -> Iterator[str]:
-    """What is wrong with the options wherever the judge runs, each beginning with an option's name."""
+def _problems(options: JudgeOptions) -> Iterator[str]:
+    """What is wrong with the options, each beginning with an option's name."""
     if not options.low < options.high:
         yield f"low: got {options.low:g}, expected less than high, which is {options.high:g}."
     if not isfinite(options.high - options.low):
@@ -87,6 +84,7 @@ def _values(options: JudgeOptions) -> Iterator[str]:
             f"min_kappa is {options.min_kappa:g}, but there are no labels to measure it on. Give labelled examples: "
             "labels: labels.jsonl"
         )
+    yield from _pool(options) if options.placement == "pool" else _servers(options)
 
 
 def _servers(options: JudgeOptions) -> Iterator[str]:
@@ -103,12 +101,9 @@ def _servers(options: JudgeOptions) -> Iterator[str]:
                 f"url: the address {without_credentials(url)} has a user and a password, which the run would save. Put "
                 "the key into an environment variable, and name it: api_key_env: JUDGE_KEY"
             )
-    names = options.api_key_env
-    if isinstance(names, tuple) and len(names) != len(options.urls):
-        yield (
-            f"api_key_env has {len(names)} names for {len(options.urls)} addresses; expected one for each, or one for "
-            "all."
-        )
+    names, count = options.api_key_env, len(options.urls)
+    if isinstance(names, tuple) and len(names) != count:
+        yield f"api_key_env has {len(names)} names for {count} addresses; expected one for each, or one for all."
 
 
 def _pool(options: JudgeOptions) -> Iterator[str]:
@@ -118,7 +113,4 @@ def _pool(options: JudgeOptions) -> Iterator[str]:
     if options.model is None:
         yield "placement is 'pool' and needs a model to serve: model: PATH_OR_HUB_ID"
     if options.gpus % options.tensor_parallel:
-        yield (
-            f"gpus is {options.gpus}, which is no multiple of tensor_parallel, {options.tensor_parallel}: each server "
-            "takes that many."
-        )
+        yield f"gpus is {options.gpus}: expected a multiple of tensor_parallel, {options.tensor_parallel}."

@@ -8,35 +8,28 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
+from typing import NamedTuple
 
 from rlfactory_core.errors import VerifierError
 from rlfactory_core.types import Group, Message, Score, Trajectory, Turn, Verdict
 from rlfactory_judge.contract import BudgetError, Form, RejectedError, Reply, UnavailableError, UnreadableError
 from rlfactory_judge.forms.kinds import PreferenceForm, RankingForm
 from rlfactory_judge.rubrics.transcript import final_answer
-from rlfactory_judge.scoring.judge import Judge, score_without_judge, shortened
+from rlfactory_judge.scoring.judge import Judge, alone_unreadable, score_without_judge, shortened
 from rlfactory_judge.service.polling import ask_all, cost, worst_failure
 
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """The different answers of a group, and the attempts that gave them.
+    """The different answers of a group, and the attempts that gave them."""
 
-    Args:
-        answers: one attempt for each, in an order that does not depend on that of the attempts.
-        places: of each attempt in ``answers``; None: it is not compared.
-    """
-
-    answers: tuple[Trajectory, ...]
-    places: tuple[int | None, ...]
+    answers: tuple[Trajectory, ...]  # one attempt for each, in an order that does not depend on that of the attempts
+    places: tuple[int | None, ...]  # of each attempt in `answers`; None: it is not compared
     seed: str
 
     @staticmethod
     def of(group: Group, seed: int) -> Candidates:
-        """The candidates of a group, without attempts that are masked or wrote nothing.
-
-        Two answers are equal if `final_answer` is equal, whatever the earlier turns were.
-        """
+        """The candidates of a group, without attempts that are masked or wrote nothing; equal answers are one."""
         texts = [None if one.masked or not one.turns else final_answer(one).strip() for one in group.trajectories]
         order = sorted({text for text in texts if text is not None})
         first = dict(zip(reversed(texts), reversed(group.trajectories), strict=True))
@@ -54,13 +47,16 @@ class Candidates:
         return order[::-1] if number % 2 else order
 
 
-@dataclass(frozen=True, slots=True)
-class Ballot:
-    """The indices of the compared answers, in the order in which the judge sees them."""
+class Ballot(NamedTuple):
+    """The indices of some answers in the order in which the judge sees them, and the number of the vote."""
 
     places: tuple[int, ...]
-    form: Form
-    vote: int = 0
+    vote: int
+
+    @property
+    def answers(self) -> tuple[frozenset[int], int]:
+        """Equal for ballots of one vote that show the same answers, in whatever order."""
+        return frozenset(self.places), self.vote
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,35 +64,9 @@ class Comparison:
     """A score in [0, 1] for each compared answer by its index, the ballots behind it, and the cost of all."""
 
     values: Mapping[int, float]
-    read: tuple[tuple[Ballot, Reply], ...] = ()
+    read: Sequence[tuple[Ballot, Reply]] = ()
     counts: Mapping[str, float] = field(default_factory=dict)
     spoilers: Mapping[int, str] = field(default_factory=dict)  # answers that nobody can be compared with, and why
-
-
-def count(kept: Sequence[int], ballots: Sequence[Ballot], outcomes: Sequence[Reply | VerifierError]) -> Comparison:
-    """The mean of each of the answers ``kept`` over its ballots.
-
-    Two ballots of one vote with the same answers are the same question in different orders. If one of them failed, the
-    other does not count, because the effect of the order would not cancel.
-
-    Raises:
-        VerifierError: no majority of an answer's ballots counts; see `worst_failure`.
-    """
-    cast = list(zip(ballots, outcomes, strict=True))
-    lost = {_question(ballot) for ballot, outcome in cast if not isinstance(outcome, Reply)}
-    read = [(ballot, each) for ballot, each in cast if isinstance(each, Reply) and _question(ballot) not in lost]
-    found: dict[int, list[float]] = {place: [] for place in kept}
-    for ballot, reply in read:
-        for place, value in zip(ballot.places, reply.values, strict=True):
-            found[place].append(value)
-    asked = Counter(place for ballot in ballots for place in ballot.places)
-    if any(2 * len(values) <= asked[place] for place, values in found.items()):
-        raise worst_failure(outcomes)
-    return Comparison({place: fmean(values) for place, values in found.items()}, tuple(read), cost(outcomes))
-
-
-def _question(ballot: Ballot) -> tuple[frozenset[int], int]:
-    return frozenset(ballot.places), ballot.vote
 
 
 ALONE = 0.5  # the score of an answer without others to compare with
@@ -119,16 +89,16 @@ class GroupJudge(Judge, ABC):
             compared = failure
         scores, counts = list[Score](), compared.counts
         for trajectory, place in zip(group.trajectories, candidates.places, strict=True):
-            score = score_without_judge(trajectory)
-            if score is None:
-                assert place is not None  # both exclude the same attempts
-                if isinstance(compared, Comparison):
-                    score = Score(compared.values[place], verdicts={"judge": self._verdict(place, compared)})
-                else:
-                    score = await self.score_by_rule(trajectory, compared)
-                score = replace(score, counts={**score.counts, **counts})
-                counts = {}
-            scores.append(score)
+            if (known := score_without_judge(trajectory)) is not None:
+                scores.append(known)
+                continue
+            assert place is not None  # both exclude the same attempts
+            if isinstance(compared, Comparison):
+                score = Score(compared.values[place], verdicts={"judge": self._verdict(place, compared)})
+            else:
+                score = await self.score_by_rule(trajectory, compared)
+            scores.append(replace(score, counts={**score.counts, **counts}))
+            counts = {}
         return scores
 
     @abstractmethod
@@ -153,15 +123,13 @@ class GroupJudge(Judge, ABC):
             return await self._compared(candidates, range(len(answers)))
         except (UnreadableError, RejectedError) as error:
             failure = error
-        beside = [(self.rubric.question_of_many([one, _neutral(one)], self.form_of(2)), 0) for one in answers]
-        outcomes = await ask_all(self.service, beside)
+        turns = (Turn((), (), (), Message("assistant", NEUTRAL)),)
+        pairs = ([one, replace(one, turns=turns)] for one in answers)
+        beside = [(self.rubric.question_of_many(pair, self.form_of(2)), 0) for pair in pairs]
+        outcomes = list(enumerate(await ask_all(self.service, beside)))
         spent = Counter(failure.counts)
-        spent.update(cost(outcomes))
-        spoilers = {
-            place: str(outcome)
-            for place, outcome in enumerate(outcomes)
-            if isinstance(outcome, (UnreadableError, RejectedError))
-        }
+        spent.update(cost(outcome for _, outcome in outcomes))
+        spoilers = {place: str(each) for place, each in outcomes if isinstance(each, (UnreadableError, RejectedError))}
         kept = [place for place in range(len(answers)) if place not in spoilers]
         if not spoilers or not kept:
             raise type(failure)(str(failure), counts=spent)
@@ -175,23 +143,36 @@ class GroupJudge(Judge, ABC):
         return replace(rest, values=values, counts=dict(spent), spoilers=spoilers)
 
     async def _compared(self, candidates: Candidates, kept: Sequence[int]) -> Comparison:
+        """The mean of each of the answers ``kept`` over its ballots.
+
+        If a ballot failed, the one with the same answers in the other order does not count, because the effect of the
+        order would not cancel.
+
+        Raises:
+            VerifierError: no majority of an answer's ballots counts; see `worst_failure`.
+        """
         if len(kept) < 2:
             return Comparison(dict.fromkeys(kept, ALONE))
         ballots = self._ballots(candidates, kept)
-        questions = [
-            (
-                self.rubric.question_of_many([candidates.answers[place] for place in ballot.places], ballot.form),
-                ballot.vote,
-            )
-            for ballot in ballots
-        ]
-        return count(kept, ballots, await ask_all(self.service, questions))
+        shown = ([candidates.answers[place] for place in ballot.places] for ballot in ballots)
+        questions = (self.rubric.question_of_many(each, self.form_of(len(each))) for each in shown)
+        outcomes = await ask_all(self.service, zip(questions, (ballot.vote for ballot in ballots), strict=True))
+        cast = list(zip(ballots, outcomes, strict=True))
+        lost = {ballot.answers for ballot, outcome in cast if not isinstance(outcome, Reply)}
+        read = [(ballot, each) for ballot, each in cast if isinstance(each, Reply) and ballot.answers not in lost]
+        found: dict[int, list[float]] = {place: [] for place in kept}
+        for ballot, reply in read:
+            for place, value in zip(ballot.places, reply.values, strict=True):
+                found[place].append(value)
+        asked = Counter(place for ballot in ballots for place in ballot.places)
+        if any(2 * len(values) <= asked[place] for place, values in found.items()):
+            raise worst_failure(outcomes)
+        return Comparison({place: fmean(values) for place, values in found.items()}, read, cost(outcomes))
 
     def _verdict(self, place: int, compared: Comparison) -> Verdict:
         value = compared.values[place]
         if place in compared.spoilers:
-            reason = f"other attempts at this sample could be judged, and this one not: {compared.spoilers[place]}"
-            return Verdict(passed=False, reasons=(reason,))
+            return alone_unreadable(compared.spoilers[place])
         shown = next((each for each in compared.read if place in each[0].places), None)
         if shown is None:
             return Verdict(None, ("there is no other answer to compare it with",), {"answers": 1})
@@ -204,11 +185,6 @@ class GroupJudge(Judge, ABC):
             "cached": reply.cached,
         }
         return Verdict(value >= self.options.threshold, (shortened(reply.text),), facts)
-
-
-def _neutral(trajectory: Trajectory) -> Trajectory:
-    """An attempt at the same sample that says `NEUTRAL`."""
-    return replace(trajectory, turns=(Turn((), (), (), Message("assistant", NEUTRAL)),))
 
 
 MOST_LISTED = 16  # answers in one question; more are hard to keep apart
@@ -229,7 +205,7 @@ class RankingJudge(GroupJudge):
         # An order and its reverse would give lists with the same answers, so several lists use every second order.
         step = 1 if len(kept) <= MOST_LISTED else 2
         return [
-            Ballot(tuple(places), self.form_of(len(places)), vote)
+            Ballot(tuple(places), vote)
             for vote in range(self.options.votes * step)
             for places in _lists(candidates.shuffled(vote * step, kept))
         ]
@@ -253,9 +229,8 @@ class PairwiseJudge(GroupJudge):
         return PreferenceForm()
 
     def _ballots(self, candidates: Candidates, kept: Sequence[int]) -> Sequence[Ballot]:
-        form = self.form_of(2)
         return [
-            Ballot(order, form, vote)
+            Ballot(order, vote)
             for first, second in _pairs(candidates.shuffled(0, kept))
             for order in ((first, second), (second, first))
             for vote in range(self.options.votes)

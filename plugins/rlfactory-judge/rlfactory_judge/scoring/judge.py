@@ -40,12 +40,7 @@ _SHOWN = 600  # characters of the judge's reply in a verdict
 
 
 class Judge:
-    """A reward from a model's replies. The subclasses define the question. Call `open` first.
-
-    Args:
-        service: sends the questions.
-        rubric: makes the questions.
-    """
+    """A reward from a model's replies. The subclasses define the question. Call `open` first."""
 
     opinion: ClassVar[bool] = True  # right answers need not get the highest score
 
@@ -134,8 +129,7 @@ class Judge:
             await asyncio.wait(list(self._asking[sample]))
         if sample not in self._readable:
             raise failure
-        reason = f"other attempts at this sample could be judged, and this one not: {failure}"
-        return Score(0.0, verdicts={"judge": Verdict(passed=False, reasons=(reason,))}, counts=failure.counts)
+        return Score(0.0, verdicts={"judge": alone_unreadable(failure)}, counts=failure.counts)
 
     async def score_by_rule(self, trajectory: Trajectory, failure: BudgetError | UnavailableError) -> Score:
         """The rule's score if `on_budget` or `on_outage` says so, without the failure's counts.
@@ -180,11 +174,15 @@ class Judge:
         return Verdict(value >= self.options.threshold, (shortened(first.text),), facts)
 
 
-def score_without_judge(trajectory: Trajectory) -> Score | None:
-    """The score of an attempt that needs no judge; None if the judge has to be asked.
+def alone_unreadable(failure: object) -> Verdict:
+    """The verdict on an attempt that cannot be judged, while others at the same sample can."""
+    return Verdict(
+        passed=False, reasons=(f"other attempts at this sample could be judged, and this one not: {failure}",)
+    )
 
-    A masked attempt changes no update, so its score does not matter. An attempt that wrote nothing has failed.
-    """
+
+def score_without_judge(trajectory: Trajectory) -> Score | None:
+    """The score of an attempt that is masked already, or wrote nothing and so failed; None: ask the judge."""
     if trajectory.masked:
         verdict = Verdict(passed=None, reasons=("not asked: a fault has masked the attempt already",))
     elif not trajectory.turns:
@@ -222,10 +220,7 @@ class SingleJudge(Judge, ABC):
 
 
 class OutcomeJudge(SingleJudge):
-    """Mode ``outcome``: scores an attempt as a whole, as a scorer and as a verifier with the same question.
-
-    The score is the median vote on [0, 1]; it passes if more than half of the votes reach the threshold.
-    """
+    """Mode ``outcome``: scores an attempt as a whole by the median vote; it passes if most reach the threshold."""
 
     async def verify(self, trajectory: Trajectory) -> Verdict:
         """See `protocols.Verifier`."""

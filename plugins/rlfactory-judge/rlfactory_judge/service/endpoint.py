@@ -137,11 +137,8 @@ def _is_to_blame(error: BackendError) -> bool:
 class Endpoint:
     """One address. It is alive after `start`, and dead after ``breaker_failures`` failures in a row until `revive`.
 
-    Args:
-        model: the served model's id; None: the only one that is served.
-
     Raises:
-        UsageError: the address is invalid.
+        UsageError: the address is invalid, or its key is not set.
     """
 
     expected: str | None = None  # a server with another model is not the judge
@@ -209,10 +206,7 @@ class Endpoint:
         return digest([self.model, json.dumps(self._client.description, sort_keys=True, default=str), *texts])
 
     async def revive(self) -> None:
-        """Check the health of a dead endpoint if it is due; afterwards it is alive or still dead.
-
-        It has to write a token: a server can list its models and answer nothing else.
-        """
+        """Check the health of a dead endpoint if it is due: it has to write a token, not only to list its models."""
         if self.alive or not self._breaker.admit(self._timing.clock()):
             return
         try:

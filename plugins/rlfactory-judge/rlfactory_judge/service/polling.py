@@ -43,9 +43,6 @@ async def poll(
 ) -> tuple[list[Reply], dict[str, float]]:
     """The successful votes on a question, always more than half, and the cost of all (see `cost`).
 
-    Args:
-        first: the number of the first vote.
-
     Raises:
         VerifierError: no majority of the votes succeeded; see `worst_failure`.
     """

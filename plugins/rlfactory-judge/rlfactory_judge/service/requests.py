@@ -24,22 +24,18 @@ class Inquiry:
     params: SamplingParams
     schema: Mapping[str, Any]
     attempts: int = 0  # requests sent
-    retries: int = 0  # of these, after a failed one
     hedges: int = 0  # of these, besides a slow one
     endpoint: str = ""  # the endpoint of the completion
     failed: list[Endpoint] = field(default_factory=list)  # once for each failure
     asked: list[Endpoint] = field(default_factory=list)  # endpoints with a running request
 
     def counts(self) -> dict[str, float]:
-        return {"requests": self.attempts, "retries": self.retries, "hedged": self.hedges}
+        retries = max(0, self.attempts - 1 - self.hedges)
+        return {"requests": self.attempts, "retries": retries, "hedged": self.hedges}
 
 
 class Endpoints:
-    """One or many addresses of one model, with at most ``concurrency`` requests at once. Each event loop needs its own.
-
-    Raises:
-        UsageError: an address is invalid.
-    """
+    """One or many addresses of one model, with at most ``concurrency`` requests at once; for one event loop."""
 
     def __init__(self, urls: Sequence[str], model: str | None, options: JudgeOptions, timing: Timing) -> None:
         self._options, self._timing, self._model = options, timing, model
@@ -202,7 +198,6 @@ class Endpoints:
             return await self._send(inquiry, endpoint)
 
     async def _send(self, inquiry: Inquiry, endpoint: Endpoint) -> Completion:
-        inquiry.retries += bool(inquiry.failed and not inquiry.asked)
         inquiry.attempts += 1
         inquiry.asked.append(endpoint)
         again = endpoint in inquiry.failed

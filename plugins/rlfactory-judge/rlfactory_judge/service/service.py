@@ -12,7 +12,6 @@ from time import perf_counter
 from typing import Any
 
 from rlfactory_core.cache import cache_root, digest
-from rlfactory_core.clients.base import Completion
 from rlfactory_core.errors import UsageError, VerifierError
 from rlfactory_core.tools import AnswerCache, DiskCache, MemoryCache
 from rlfactory_core.types import Message, SamplingParams
@@ -33,10 +32,7 @@ class _InFlight:
 
 
 class InFlightRequests:
-    """Running requests by key: a group's attempts often have equal answers, and equal questions are sent once.
-
-    A request continues while at least one caller waits for it.
-    """
+    """Running requests by key, since a group often has equal answers. One goes on while a caller waits for it."""
 
     def __init__(self) -> None:
         self._by_key: dict[str, _InFlight] = {}
@@ -45,10 +41,7 @@ class InFlightRequests:
     async def join(self, key: str, start: Callable[[], Coroutine[Any, Any, Outcome]]) -> tuple[Outcome, bool]:
         """The result of ``start()`` or of an equal running request, and whether another caller has it too.
 
-        Exactly one caller of a request gets False, so that its cost is counted once.
-
-        Raises:
-            UnavailableError: `close` was called in the meantime.
+        Exactly one caller gets False, so that the cost is counted once. Raises `UnavailableError` after `close`.
         """
         request = self._by_key.get(key)
         if request is None:
@@ -87,10 +80,7 @@ _CHARS_PER_TOKEN = 4  # if the server sends no counts
 class JudgeService:
     """Sends questions to the judge's endpoints, between ``await open()`` and ``await close()``. It can be opened again.
 
-    Args:
-        options: the reward's options.
-        name: the reward's name; two judges of a run have different names and separate budgets.
-        timing: replaces the clock and the pauses.
+    Two judges of a run have different names and separate budgets.
     """
 
     def __init__(self, options: JudgeOptions, *, name: str = "judge", timing: Timing | None = None) -> None:
@@ -220,9 +210,15 @@ class JudgeService:
         except (RefusedError, UnavailableError) as error:
             return type(error)(str(error), counts=inquiry.counts())
         said, tokens = completion.message, (completion.prompt_tokens, completion.sampled_tokens)
-        await self._budget.spend(sum(tokens) or _estimated_tokens((*messages, said)))
+        characters = sum(len(message.content) + len(message.reasoning) for message in (*messages, said))
+        await self._budget.spend(sum(tokens) or characters // _CHARS_PER_TOKEN + 1)
         try:
-            values = _values(question, completion, options.max_tokens)
+            if completion.finish == "length":  # a truncated number is a different number
+                raise UnreadableError(
+                    f"The judge's reply was cut off at max_tokens={options.max_tokens}. Give it more, or a rubric that "
+                    "asks for less."
+                )
+            values = question.form.read(said.content)
         except UnreadableError as error:
             counts = {**inquiry.counts(), "prompt_tokens": tokens[0], "sampled_tokens": tokens[1]}
             return UnreadableError(str(error), counts=counts)
@@ -248,25 +244,8 @@ class JudgeService:
             return None
 
 
-def _values(question: Question, completion: Completion, max_tokens: int) -> tuple[float, ...]:
-    """The values that the form reads from a complete reply; raises `UnreadableError`."""
-    if completion.finish == "length":  # a truncated number is a different number
-        raise UnreadableError(
-            f"The judge's reply was cut off at max_tokens={max_tokens}. Give it more, or a rubric that asks for less."
-        )
-    return question.form.read(completion.message.content)
-
-
-def _estimated_tokens(messages: Sequence[Message]) -> int:
-    return sum(len(message.content) + len(message.reasoning) for message in messages) // _CHARS_PER_TOKEN + 1
-
-
 def _addresses(options: JudgeOptions) -> tuple[tuple[str, ...], str | None]:
-    """The endpoints and the model's id; None: the only one that is served.
-
-    Raises:
-        UsageError: there is no address and no readable endpoint file.
-    """
+    """The endpoints and the model's id, None for the only one; raises `UsageError` where there is no address."""
     if options.url is not None:
         if not options.urls:
             raise UsageError("judge.url is empty. Give one address or several, such as http://127.0.0.1:8000/v1.")

@@ -50,11 +50,7 @@ def write_endpoints(path: Path, file: EndpointFile) -> None:
 
 
 def read_endpoints(path: Path) -> EndpointFile:
-    """Read the running servers.
-
-    Raises:
-        UsageError: the file is missing or damaged, or the process that started the servers has ended.
-    """
+    """Read the file; raises `UsageError` if it is missing, damaged, or left over from a process that has ended."""
     file = _parse(path)
     if file.pid is not None and file.host == socket.gethostname() and not _is_alive(file.pid, file.birth):
         raise UsageError(

@@ -91,11 +91,7 @@ class ServerProcess:
         return "\n".join([line for line in lines if line and not _ANSWERED.search(line)][-count:])
 
     async def wait_until_ready(self, url: str, model: str, seconds: float) -> None:
-        """Wait until the server answers questions to ``model``.
-
-        Args:
-            url: ends with /v1.
-            seconds: the longest time to wait.
+        """Wait at most ``seconds`` until the server answers questions to ``model`` at ``url``, which ends with /v1.
 
         Raises:
             BackendError: it ends, the time is over, or the server at that address does not have the model.

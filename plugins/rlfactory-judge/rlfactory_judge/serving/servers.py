@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from rlfactory_core.errors import MissingExtraError, UsageError
+from rlfactory_core.utils.listening import listener
 
 Backend = Literal["vllm", "transformers"]
 Device = Literal["cuda", "cpu"]
@@ -135,11 +136,7 @@ def reasoning_parser(model: str) -> str | None:
 
 
 def choose_backend(wanted: Literal["auto", "vllm", "transformers"], device: Device) -> Backend:
-    """The wanted backend; with auto vLLM if it is installed (on a CPU: its build for CPUs).
-
-    Raises:
-        MissingExtraError: vLLM is wanted and not installed.
-    """
+    """The wanted backend; auto is vLLM if it is built for the device. Raises `MissingExtraError` if it is missing."""
     build = _vllm_build()
     if wanted == "auto":
         return "vllm" if build and (device == "cuda" or "cpu" in build) else "transformers"
@@ -173,15 +170,9 @@ def local_model(model: str) -> str:
 
 
 def free_port(host: str, port: int = 0) -> int:
-    """The port, or with 0 a free one from the kernel. Another program may still take it before it is used.
-
-    Raises:
-        UsageError: the port is in use or not allowed, or the address does not belong to this machine.
-    """
+    """The port, or with 0 a free one, which another program may still take. Raises `UsageError` if it cannot be had."""
     try:
-        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: a port in TIME_WAIT is free
-            probe.bind((host, port))
+        with listener(host, port) as probe:
             probe.listen(1)
             return int(probe.getsockname()[1])
     except (OSError, OverflowError) as error:

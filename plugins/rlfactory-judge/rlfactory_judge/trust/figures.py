@@ -34,8 +34,7 @@ class Estimate:
 def share(count: float, size: int) -> Estimate | None:
     """``count / size`` with Wilson's score interval (JASA 22, 1927), right near 0 and 1 too; None for ``size`` 0.
 
-    Args:
-        count: need not be whole: each of ``size`` independent cases may count as a number between 0 and 1.
+    ``count`` need not be whole: each of ``size`` independent cases may count as a number between 0 and 1.
     """
     if not 0 <= count <= size:
         raise ValueError(f"a count from 0 to {size} is needed, got {count}")

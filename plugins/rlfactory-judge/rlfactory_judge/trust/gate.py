@@ -45,7 +45,6 @@ async def check_trust(
     One of the processes with the same folder measures; the others wait and read its result.
 
     Args:
-        say: shows a line to the user, where this process has one.
         folder: of the run; the figures are kept there as ``judge-calibration.json``.
 
     Raises:

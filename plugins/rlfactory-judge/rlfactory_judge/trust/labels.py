@@ -80,10 +80,7 @@ class Labels:
 
 
 def read_labels(path: Path, *, low: float, high: float) -> Labels:
-    """The rows of a file. Blank lines and unknown keys are ignored.
-
-    Args:
-        low: the lower end of the rubric's scale, which bounds numeric labels.
+    """The rows of a file, with numeric labels from ``low`` to ``high``. Blank lines and unknown keys are ignored.
 
     Raises:
         DataError: the file cannot be read or has no rows, or rows are invalid; up to ten are listed.

@@ -50,15 +50,6 @@ class Judged:
 class Measurement:
     """One measurement of a judge; its judgements may be read at any time, also after `run` was cancelled.
 
-    Args:
-        rubric: of the options' mode.
-        pair_rubric: for pairs if the options' mode judges single answers; None: pairs are left out.
-        sampler: the same judge at a ``temperature`` above 0, for self-consistency.
-        samples: replies to each question for self-consistency; 0: not measured.
-        injections: put into each wrong answer.
-        injections_each: how many of them are tried in each answer, different ones in each; 0: all.
-        judge: its model and endpoints, for people.
-
     Raises:
         DataError: the labels have no rows for the options' mode.
     """
@@ -67,13 +58,13 @@ class Measurement:
     options: JudgeOptions
     labels: Labels
     rubric: Rubric
-    pair_rubric: Rubric | None = None
-    sampler: JudgeService | None = None
+    pair_rubric: Rubric | None = None  # for pairs if the options' mode judges single answers; None: they are left out
+    sampler: JudgeService | None = None  # the same judge at a ``temperature`` above 0, for self-consistency
     temperature: float = 0.0
-    samples: int = 0
-    injections: Sequence[Injection] = ()
-    injections_each: int = 0
-    judge: str = ""
+    samples: int = 0  # replies to each question for self-consistency; 0: not measured
+    injections: Sequence[Injection] = ()  # put into each wrong answer
+    injections_each: int = 0  # how many of them are tried in each answer, different ones in each; 0: all
+    judge: str = ""  # its model and endpoints, for people
     progress: Progress = field(default_factory=NullProgress)
 
     answers: dict[str, Judged] = field(default_factory=dict, init=False)  # by the label's id
@@ -185,10 +176,7 @@ class Measurement:
         self.again[row.id].append(await self._ask(self._about(row), self.sampler, 1, number))
 
     def _injections(self) -> list[tuple[Row, Injection, int]]:
-        """Each judged wrong or worse answer with its injections, taken in turn from a shuffled set, and their number.
-
-        The number is the order in which a pair is shown.
-        """
+        """Each judged wrong or worse answer with its injections, in turn from a shuffled set, and their numbers."""
         known = list(self.injections)
         random.Random(self.options.seed).shuffle(known)
         count = min(self.injections_each or len(known), len(known))
