@@ -288,7 +288,7 @@ def make_published(session: nox.Session) -> Path:
 @nox.session
 def environments(session: nox.Session) -> None:
     """Environments of others, as they are published."""
-    run_in(session, make_published(session), "pytest", "-q", *IN_TWO, f"{OTHERS}/tests", *session.posargs)
+    run_in(session, make_published(session), "pytest", "-q", *IN_FOUR, f"{OTHERS}/tests", *session.posargs)
 
 
 @nox.session
@@ -302,7 +302,7 @@ def browser(session: nox.Session) -> None:
     node = made(session, place / "node", NODE)
     run_in(session, node, "npm", "install", "--silent", "--no-audit", "--prefix", str(place), AXE)
     settings = {**TESTS_CACHE, "RLFACTORY_AXE": str(place / "node_modules" / "axe-core" / "axe.min.js")}
-    run_in(session, SHARED, "pytest", "-q", *IN_TWO, BROWSER_TESTS, *session.posargs, env=settings)
+    run_in(session, SHARED, "pytest", "-q", *IN_FOUR, BROWSER_TESTS, *session.posargs, env=settings)
 
 
 def make_verl(session: nox.Session) -> Path:
@@ -323,7 +323,7 @@ def verl(session: nox.Session) -> None:
     place = make_verl(session)
     # Two at once: most of a run's time, its processes import one after the other, each on one core. The second process
     # begins with the longest test and the next file, which it holds meanwhile and which is light.
-    order = ("nodes", "grpo", "config", "ppo", "lora", "mcp", "judge", "agent", "judge_serving")
+    order = ("nodes", "grpo", "config", "ppo", "agent", "mcp", "judge", "judge_serving")
     first = [f"tests/integration/test_verl_{name}.py" for name in order]
     chosen = [*first, *sorted({*map(str, Path("tests").rglob("test_*verl*.py"))} - {*first})]
     in_order = (*IN_TWO, "--no-loadscope-reorder")
@@ -374,23 +374,24 @@ def wheels(session: nox.Session) -> None:
             if named and any(part["kind"] == "task" for part in info["gives"]):
                 checks[name] = (place, ["rlfactory", "plugins", "check", name])
         long = checks.pop("judge")  # it trains a model, on one core
-        in_two(session, list(checks.values()))
+        side_by_side(session, list(checks.values()))
         author(session, place, long)
         session.chdir(Path(__file__).parent)  # out of what is removed now
 
 
-def in_two(session: nox.Session, commands: Sequence[tuple[Path, Sequence[str]]]) -> None:
-    """Run commands two at a time, since each spends much of its time on one core.
+def side_by_side(session: nox.Session, commands: Sequence[tuple[Path, Sequence[str]]], at_once: int = 2) -> None:
+    """Run commands a few at a time, since each spends much of its time on one core.
 
     Args:
         commands: each with the environment that has its program.
+        at_once: how many.
     """
 
     def run(command: tuple[Path, Sequence[str]]) -> str:
         place, arguments = command
         return run_in(session, place, *arguments, env={**MINIATURE, **CACHE}, silent=True)
 
-    with ThreadPoolExecutor(2) as pool:
+    with ThreadPoolExecutor(at_once) as pool:
         for output in pool.map(run, commands):
             session.log(output.rstrip().rsplit("\n", 1)[-1])
 
@@ -399,7 +400,7 @@ def author(session: nox.Session, place: Path, beside: tuple[Path, Sequence[str]]
     """From a template to a trained task, for each of the templates, in the working directory.
 
     Args:
-        beside: a long command, for `in_two`, to run beside the training.
+        beside: a long command, for `side_by_side`, to run beside the training.
     """
     mine = {template: f"my-{template}" for template in TEMPLATES}
     for template, name in mine.items():
@@ -413,7 +414,7 @@ def author(session: nox.Session, place: Path, beside: tuple[Path, Sequence[str]]
     run_in(session, place, *pytest, *IN_TWO, *mine.values(), env=CACHE)
     short = ("--steps", "3", "eval.limit=16", "eval.sampled=false")
     runs = [(place, ["rlfactory", "run", "--plugin", name, *short]) for name in mine.values()]
-    in_two(session, [beside, *runs])
+    side_by_side(session, [beside, *runs])
     made(session, place, "mcp==1.30.*")  # the other end of our range
     run_in(session, place, *pytest, mine["mcp-task"], env=CACHE)
 
@@ -423,7 +424,7 @@ def benchmarks(session: nox.Session) -> None:
     """Every benchmark in miniature, so that none rots; or those that are named, in full, as ``-- search_learns``."""
     # Those that say how they are run; the others are their parts. The longest come first.
     says = {path.stem: f"python {path}" in path.read_text("utf-8") for path in sorted(Path("benchmarks").glob("*.py"))}
-    names = dict.fromkeys(("nl2sql_learns", "verl_agent_loop", "agents_learn", *(name for name in says if says[name])))
+    names = dict.fromkeys(("verl_agent_loop", "judge_learns", "ui", *(name for name in says if says[name])))
     own = {
         "verl_agent_loop": (VERL, make_verl),
         "agents_learn": (AGENTS, make_agents),
@@ -439,4 +440,5 @@ def benchmarks(session: nox.Session) -> None:
         all_cores = {"OMP_NUM_THREADS": str(os.cpu_count())}
         run_in(session, runnable[name], "python", f"benchmarks/{name}.py", env=all_cores)
     if not session.posargs:
-        in_two(session, [(place, ["python", f"benchmarks/{name}.py"]) for name, place in runnable.items()])
+        # Three, since most of them wait for the servers and processes that they start.
+        side_by_side(session, [(place, ["python", f"benchmarks/{name}.py"]) for name, place in runnable.items()], 3)
