@@ -48,6 +48,7 @@ def rlfactory_chat_formats(register: Register) -> None:
     chat = "rlfactory_core.chat"
     register("minimax-m2", lazy.LazyChatFormat(f"{chat}.xml_calls:MinimaxFormat"))
     register("deepseek-v3.2", lazy.LazyChatFormat(f"{chat}.xml_calls:DsmlFormat"))
+    register("hunyuan-v3", lazy.LazyChatFormat(f"{chat}.xml_calls:HunyuanFormat"))
     register("seed-oss", lazy.LazyChatFormat(f"{chat}.xml_calls:SeedOssFormat"))
     register("kimi-k2", lazy.LazyChatFormat(f"{chat}.kimi:KimiFormat"))
     register("lfm2", lazy.LazyChatFormat(f"{chat}.lists:Lfm2Format"))

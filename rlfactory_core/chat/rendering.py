@@ -57,16 +57,21 @@ class ChatTemplate:
     Args:
         tokenizer: has ``apply_chat_template``.
         source: the template.
-        thinking: for a template with such a switch (``enable_thinking``, or DeepSeek's ``thinking``).
+        thinking: for a template with such a switch (``enable_thinking``, DeepSeek's ``thinking``, or Hunyuan's
+            ``reasoning_effort``, which is then ``high`` or ``no_think``).
     """
 
     def __init__(self, tokenizer: Any, source: str, thinking: bool) -> None:
         now = datetime.now().astimezone()
         self.source = _DATE.sub(lambda match: repr(now.strftime(match[2])), source)
-        known = {"enable_thinking": "enable_thinking" in source, "thinking": bool(_THINKING.search(source))}
-        self.switches = tuple(name for name, found in known.items() if found)
+        known: dict[str, tuple[bool, Any]] = {
+            "enable_thinking": ("enable_thinking" in source, thinking),
+            "thinking": (bool(_THINKING.search(source)), thinking),
+            "reasoning_effort": ("'no_think'" in source, "high" if thinking else "no_think"),
+        }
+        self._options = {name: value for name, (found, value) in known.items() if found}
+        self.switches = tuple(self._options)
         self._tokenizer = tokenizer
-        self._options: dict[str, Any] = dict.fromkeys(self.switches, thinking)
         self.abilities = self._find_abilities()
 
     def render(self, messages: Sequence[Entry], tools: Sequence[Entry], *, generation_prompt: bool) -> str:

@@ -70,6 +70,8 @@ class TemplateFormat:
     parser: Parser
     block: re.Pattern[str] | None = None
     """What the template drops of past turns, such as a thinking block."""
+    think = "<think>"
+    """The tag that opens a thinking block in a prompt."""
     beside = True
     """Whether the family's turns may hold text beside calls, if the template writes it."""
 
@@ -115,7 +117,7 @@ class TemplateFormat:
 
     def knows_thinking(self) -> bool:
         """Whether the template writes reasoning apart from the answer."""
-        return "<think>" in self._template.source
+        return self.think in self._template.source
 
     def stop_of(self, message: Message) -> str:
         """The stop token of a turn whose end the template does not write."""
@@ -346,4 +348,4 @@ class TemplateFormat:
             text = self.observation_text(messages) if messages else self.initial_text([_QUESTION], [])
         except ChatFormatError:
             return False  # the proof will report why
-        return text.rstrip().endswith("<think>")
+        return text.rstrip().endswith(self.think)

@@ -4,12 +4,15 @@
 - `DsmlFormat` is DeepSeek-V3.2 and V4, whose tags hold the mark ``｜DSML｜``. DeepSeek publishes code and no template;
   the templates that llama.cpp wrote for it drop thinking before the last user message. That of V3.2 writes an empty
   block before a turn without thinking, and only its closing tag in past turns.
+- `HunyuanFormat` is Hunyuan v3 (Tencent's Hy3), whose tokens end with ``:opensource``. Its template empties thinking
+  before the last user message if no tools are offered, and writes the end of the last turn only if it calls tools.
 - `SeedOssFormat` is Seed-OSS, with Qwen3-Coder's functions between ``<seed:tool_call>`` tags, but without line breaks
   around values. Its template keeps thinking. It writes lists and objects in past calls as Python, which is read back as
   text.
 
-MiniMax's and DeepSeek's calls are blocks of ``<invoke name="NAME"><parameter name="KEY">VALUE</parameter>…</invoke>``.
-A block that is not closed holds no calls and is one error. A value ends at the first end tag and is taken as it is.
+MiniMax's and DeepSeek's calls are blocks of ``<invoke name="NAME"><parameter name="KEY">VALUE</parameter>…</invoke>``,
+and Hunyuan's of ``<tool_call>NAME<tool_sep><arg_key>KEY</arg_key><arg_value>VALUE</arg_value>…</tool_call>``. A block
+that is not closed holds no calls and is one error. A value ends at the first end tag and is taken as it is.
 DeepSeek's tags say whether a value is a string, else it is JSON; other values have the types of the offered tool's
 schema (`typed`).
 """
@@ -55,12 +58,16 @@ def _invoke_syntax(opener: str, close: str, mark: str = "") -> Syntax:
         _value,
     )
     head = re.compile(rf'<{mark}invoke name="([^"<>\n]*)">\s*')
-    body = f'<{mark}invoke name="NAME">{parameter}…</{mark}invoke>'
-    read = partial(read_block, close=close, read=partial(_read_invoke, head, arguments))
+    return _block(opener, close, head, arguments, f'<{mark}invoke name="NAME">{parameter}…</{mark}invoke>')
+
+
+def _block(opener: str, close: str, head: re.Pattern[str], arguments: Arguments, body: str) -> Syntax:
+    """The syntax of a block of calls; ``head`` matches a call's beginning, and its first group is the name."""
+    read = partial(read_block, close=close, read=partial(_read_call, head, arguments))
     return between(opener, close, read, body)
 
 
-def _read_invoke(head: re.Pattern[str], arguments: Arguments, turn: Turn, start: int) -> CallObject:
+def _read_call(head: re.Pattern[str], arguments: Arguments, turn: Turn, start: int) -> CallObject:
     begin = head.match(turn.text, start)
     if begin is None or not is_name(begin[1]):
         raise MalformedError("no call with a name begins", start)
@@ -79,6 +86,19 @@ def _value(text: str, head: re.Match[str], tool: ToolSpec | None) -> Any:
 
 
 _read_seed = partial(read_tagged_function, opener=_SEED_OPEN, close=_SEED_CLOSE, arguments=VERBATIM)
+_END = ":opensource>"  # of Hunyuan's tags
+_PAIRS = Arguments(
+    re.compile(rf"<arg_key{_END}([^<]*)</arg_key{_END}\s*<arg_value{_END}"),
+    re.compile(rf"(?P<close></arg_value{_END}\s*)|</?(?:tool_calls?|tool_sep|arg_key|arg_value){_END}"),
+    f"</tool_call{_END}",
+    f"<arg_key{_END}KEY</arg_key{_END}<arg_value{_END}VALUE</arg_value{_END}",
+)
+_NAMED = re.compile(rf"<tool_call{_END}\s*([^<\s]*)\s*<tool_sep{_END}\s*")
+_BODY = f"<tool_call{_END}NAME<tool_sep{_END}{_PAIRS.form}…{_PAIRS.close}"
+parse_hunyuan = Parser(
+    (_block(f"<tool_calls{_END}", f"</tool_calls{_END}", _NAMED, _PAIRS, _BODY),),
+    thinking=(f"<think{_END}", f"</think{_END}"),
+)
 parse_minimax = Parser((_invoke_syntax("<minimax:tool_call>", "</minimax:tool_call>"),))
 parse_dsml = Parser(  # both versions' blocks
     tuple(_invoke_syntax(f"<{_MARK}{tag}>", f"</{_MARK}{tag}>", _MARK) for tag in ("function_calls", "tool_calls"))
@@ -108,6 +128,20 @@ class DsmlFormat(MinimaxFormat):
 
     def past_prompt(self, prompt: str) -> str:
         return re.sub("<think></think>$", "</think>", prompt)
+
+
+class HunyuanFormat(TemplateFormat):
+    """Hunyuan v3: calls as keys and values in tags that end with ``:opensource``."""
+
+    name = "hunyuan-v3"
+    marks = ("hy_Assistant", ":opensource", "tool_sep")
+    stops = ("<｜hy_eos:opensource｜>",)
+    think = f"<think{_END}"
+    block = re.compile(rf"(?<={think})(?:(?!</think{_END}).)+(?=</think{_END})", re.DOTALL)
+    parser = parse_hunyuan
+
+    def knows_thinking(self) -> bool:
+        return True
 
 
 class SeedOssFormat(TemplateFormat):

@@ -15,6 +15,7 @@ from chat_tokenizers import (
     GEMMA4,
     GLM,
     GPT_OSS,
+    HUNYUAN,
     KIMI,
     LFM2,
     LLAMA,
@@ -99,6 +100,7 @@ FAMILIES = (
     Family("gpt-oss", GPT_OSS, ("own_gpt-oss", "gptoss", "gptoss_training")),
     Family("minimax-m2", MINIMAX, ("own_minimax-m2",)),
     Family("deepseek-v3.2", DEEPSEEK_V32, ("own_deepseek-v3.2",)),
+    Family("hunyuan-v3", HUNYUAN, ("own_hunyuan-v3",)),
     Family("seed-oss", SEED, ("own_seed-oss",)),
     Family("kimi-k2", KIMI, ("own_kimi-k2", "kimi_thinking")),
     Family(

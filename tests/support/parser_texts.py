@@ -19,7 +19,7 @@ from rlfactory_core.chat.llama3 import parse_llama3, parse_llama4
 from rlfactory_core.chat.mistral import parse_mistral
 from rlfactory_core.chat.parsers.hermes import parse_hermes
 from rlfactory_core.chat.parsers.qwen3_coder import parse_qwen3_coder
-from rlfactory_core.chat.xml_calls import parse_dsml, parse_minimax, parse_seed_oss
+from rlfactory_core.chat.xml_calls import parse_dsml, parse_hunyuan, parse_minimax, parse_seed_oss
 from rlfactory_core.types import Message, ToolSpec
 
 
@@ -123,6 +123,12 @@ def _xlam(name: str, value: str) -> str:
 
 def _gemma4(name: str, value: str) -> str:
     return f'<|tool_call>call:{name}{{text:<|"|>{value}<|"|>}}<tool_call|>'
+
+
+def _hunyuan(name: str, value: str) -> str:
+    argument = f"<arg_key>text</arg_key>\n<arg_value>{value}</arg_value>"
+    call = f"<tool_calls>\n<tool_call>{name}<tool_sep>\n{argument}\n</tool_call>\n</tool_calls>"
+    return call.replace(">", ":opensource>")
 
 
 def _seed_oss(name: str, value: str) -> str:
@@ -231,6 +237,17 @@ SYNTAXES: Mapping[str, Syntax] = {
         ),
         quoted=False,
     ),
+    "hunyuan": Syntax(
+        parse_hunyuan,
+        _hunyuan,
+        (
+            *("<tool_calls:opensource>", "</tool_calls:opensource>", "<tool_call:opensource>echo"),
+            *("<tool_sep:opensource>", "</tool_call:opensource>", "<think:opensource>", "</think:opensource>"),
+            *("<arg_key:opensource>text</arg_key:opensource>", "<arg_value:opensource>[", "</arg_value:opensource>"),
+            "<tool_calls:opensource><tool_call:opensource>echo<tool_sep:opensource>",
+        ),
+        quoted=False,
+    ),
     "seed_oss": Syntax(
         parse_seed_oss,
         _seed_oss,
@@ -320,6 +337,7 @@ def thinking_tags(syntax: Syntax) -> tuple[str, str]:
     """The tags around thinking."""
     for begin, end in (
         ("[THINK]", "[/THINK]"),
+        ("<think:opensource>", "</think:opensource>"),
         ("<seed:think>", "</seed:think>"),
         ("<|channel>thought", "<channel|>"),
     ):

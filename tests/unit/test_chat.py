@@ -32,6 +32,7 @@ def test_every_format_is_registered_under_its_own_name() -> None:
     assert list(names) == list(names.values())
     expected = {"qwen3", "qwen2.5", "qwen3-coder", "llama3", "llama4", "mistral", "deepseek-v3", "glm-4.5", "gpt-oss"}
     expected |= {"kimi-k2", "lfm2", "pythonic", "minimax-m2", "deepseek-v3.2", "seed-oss", "gemma-4", "xlam", "hermes"}
+    expected.add("hunyuan-v3")
     assert set(names) == expected
 
 

@@ -108,6 +108,10 @@ OBSERVATIONS = {
     "mistral_v3": '[TOOL_RESULTS] {"content":  a"\n, "call_id": "0000call0"}[/TOOL_RESULTS]',
     "own_mistral": '[TOOL_RESULTS] a"\n[/TOOL_RESULTS]',
     "deepseekv3": '<｜tool▁outputs▁begin｜><｜tool▁output▁begin｜> a"\n<｜tool▁output▁end｜><｜tool▁outputs▁end｜>',
+    "own_hunyuan-v3": (
+        '<tool_responses:opensource>\n<tool_response:opensource>\n a"\n\n</tool_response:opensource>\n'
+        "</tool_responses:opensource><｜hy_Assistant:opensource｜><think:opensource>"
+    ),
     "glm4moe": '\n<tool_response>\n a"\n\n</tool_response><|assistant|>',
     "gptoss": (
         '<|start|>functions.search to=assistant<|channel|>commentary<|message|>" a\\"\\n"<|end|><|start|>assistant'
@@ -176,6 +180,15 @@ def test_no_thinking_puts_an_empty_block_before_every_turn() -> None:
     assert quiet.decode(quiet.initial_ids([USER], ())).endswith("?/nothink<|assistant|>\n<think></think>")
     asked = quiet.initial_ids([Message("user", "Go /nothink")], ())
     assert quiet.decode(asked).count("/nothink") == 1
+
+
+def test_hunyuan_thinks_with_much_effort_or_not_at_all() -> None:
+    for thinking, effort, end in ((True, "high", ""), (False, "no_think", "</think:opensource>")):
+        chat = make_format("own_hunyuan-v3", thinking)
+        prompt = chat.decode(chat.initial_ids([USER], [SEARCH]))
+        assert f"<｜reasoning_mode:opensource｜>reasoning_effort:{effort}<｜hy_User:opensource｜>?" in prompt
+        for ids in (chat.initial_ids([USER], ()), chat.observation_ids([result(0, "x")])):
+            assert chat.decode(ids).endswith(f"<｜hy_Assistant:opensource｜><think:opensource>{end}")
 
 
 def test_a_prompt_that_opens_the_block_is_known_when_parsing() -> None:

@@ -24,6 +24,7 @@ SPOILS = {
     "glm-4.5": ("</arg_value>", ""),
     "minimax-m2": ("</parameter>", ""),
     "deepseek-v3.2": ("</\uff5cDSML\uff5cparameter>", ""),
+    "hunyuan-v3": ("</arg_value:opensource>", ""),
     "seed-oss": ("</parameter>", ""),
     "lfm2": (")]", "]"),
     "gemma-4": ('<|"|>}', "}"),

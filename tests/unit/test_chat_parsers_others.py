@@ -15,7 +15,7 @@ from parser_texts import found, tool
 from rlfactory_core.chat.gemma4 import parse_gemma4
 from rlfactory_core.chat.lists import parse_xlam
 from rlfactory_core.chat.llama3 import parse_llama4
-from rlfactory_core.chat.xml_calls import parse_dsml, parse_minimax, parse_seed_oss
+from rlfactory_core.chat.xml_calls import parse_dsml, parse_hunyuan, parse_minimax, parse_seed_oss
 
 LONDON = '<|tool_call>call:get_time{city:<|"|>London<|"|>}<tool_call|>'
 THOUGHT = "<|channel>thought\nI'm\nthinking<channel|>"
@@ -183,6 +183,54 @@ MIXED = dsml(("ref", False, "42"), ("name", True, "foo bar"))
 )
 def test_dsml(block: str, text: str, calls: list[tuple[str, Any]], content: str, reasoning: str) -> None:
     message = parse_dsml(text.replace("function_calls", block), [TYPED])
+    assert (found(message), message.content, message.reasoning) == (calls, content, reasoning)
+
+
+def hunyuan(*arguments: tuple[str, str], name: str = "f", gap: str = "\n") -> str:
+    """A block with one call; the tests' tags get the suffix ``:opensource`` later."""
+    body = "".join(f"<arg_key>{key}</arg_key>{gap}<arg_value>{value}</arg_value>{gap}" for key, value in arguments)
+    return f"<tool_calls>{gap}<tool_call>{name}<tool_sep>{gap}{body}</tool_call>{gap}</tool_calls>"
+
+
+IN_PARIS = (("text", "Paris"), ("days", "3"))
+BOTH = hunyuan(*IN_PARIS).replace("</tool_calls>", "<tool_call>g<tool_sep></tool_call></tool_calls>")
+
+
+@pytest.mark.parametrize(
+    ("text", "calls", "content", "reasoning"),
+    [
+        # vLLM: both parsers and the reasoning of a prompt that opened the block
+        ("A plain answer.", [], "A plain answer.", ""),
+        (hunyuan(name="get_date", gap=""), [("get_date", {})], "", ""),
+        (hunyuan(name="get_date"), [("get_date", {})], "", ""),
+        (hunyuan(*IN_PARIS, gap=""), [("f", {"text": "Paris", "days": 3})], "", ""),
+        (f"Checking.{hunyuan(*IN_PARIS)}", [("f", {"text": "Paris", "days": 3})], "Checking.", ""),
+        (BOTH, [("f", {"text": "Paris", "days": 3}), ("g", {})], "", ""),
+        (hunyuan(("hourly", "true"), ("wait", '{"k":1}')), [("f", {"hourly": True, "wait": {"k": 1}})], "", ""),
+        (hunyuan(("text", "5"), ("patches", "[1,2]")), [("f", {"text": "5", "patches": [1, 2]})], "", ""),
+        ("Some\nthought</think>The rest\nThat", [], "The rest\nThat", "Some\nthought"),
+        (f"Look.</think>So.{hunyuan(('text', 'x'))}", [("f", {"text": "x"})], "So.", "Look."),
+        # SGLang: white space around the name
+        (hunyuan(name=" g "), [("g", {})], "", ""),
+        # Differences from vLLM: text behind the block stays content; a block that is not whole is an error.
+        (f"{hunyuan(('text', 'x'))} So.", [("f", {"text": "x"})], "So.", ""),
+        (BOTH.removesuffix("</tool_calls>"), [("", None)], "", ""),
+        ("<tool_calls><tool_call>f<tool_sep><arg_key>text</arg_key><arg_value>Par", [("f", None)], "", ""),
+        (hunyuan(*IN_PARIS).replace("Paris</arg_value>", "Paris"), [("f", None)], "", ""),
+        # Differences from SGLang: the separator is needed, and an unknown tool's call counts.
+        (hunyuan(("text", "x")).replace("<tool_sep>", ""), [("", None)], "", ""),
+        (hunyuan(name="nothing_like_it"), [("nothing_like_it", {})], "", ""),
+        # A call outside of a block is content.
+        (
+            "<tool_call>f<tool_sep></tool_call>",
+            [],
+            "<tool_call:opensource>f<tool_sep:opensource></tool_call:opensource>",
+            "",
+        ),
+    ],
+)
+def test_hunyuan(text: str, calls: list[tuple[str, Any]], content: str, reasoning: str) -> None:
+    message = parse_hunyuan(text.replace(">", ":opensource>"), [TYPED])
     assert (found(message), message.content, message.reasoning) == (calls, content, reasoning)
 
 

@@ -139,6 +139,23 @@ DEEPSEEK_V32 = TokenizerKind(
     bos="<｜begin▁of▁sentence｜>",
     eos="<｜end▁of▁sentence｜>",
 )
+HUNYUAN = TokenizerKind(
+    tuple(
+        f"<｜{name}:opensource｜>"
+        for name in ("hy_begin_of_sentence", "hy_eos", "hy_User", "hy_Assistant", "reasoning_mode")
+    ),
+    tuple(
+        f"<{slash}{name}:opensource>"
+        for name in (
+            *("think", "tool_calls", "tool_call", "tool_sep", "arg_key", "arg_value"),
+            *("tool_responses", "tool_response"),
+        )
+        for slash in ("", "/")
+    ),
+    split=DEEPSEEK_SPLIT,
+    bos="<｜hy_begin_of_sentence:opensource｜>",
+    eos="<｜hy_eos:opensource｜>",
+)
 SEED = TokenizerKind(
     ("<seed:bos>", "<seed:eos>"),
     ("<seed:think>", "</seed:think>", "<seed:tool_call>", "</seed:tool_call>"),
@@ -186,6 +203,7 @@ _KINDS = {
     "gpt-oss": GPT_OSS,
     "minimax-m2": MINIMAX,
     "deepseek-v3.2": DEEPSEEK_V32,
+    "hunyuan-v3": HUNYUAN,
     "seed-oss": SEED,
     "kimi-k2": KIMI,
     "lfm2": LFM2,
