@@ -19,11 +19,11 @@ from rlfactory_judge.demo import task as task_module
 from rlfactory_judge.demo.judge_model import HIGH, LOW, RUBRIC, Examiner, demo_labels, verdict
 from rlfactory_judge.demo.policy import Carelessness, Demonstrator, answer_text
 from rlfactory_judge.demo.task import JudgeDemo
-from rlfactory_judge.demo.world import NOTHING, Case, CaseMaker, Catalogue, Names, Question
+from rlfactory_judge.demo.world import NOTHING, CaseMaker, Catalogue, Names, Question
 from rlfactory_judge.forms.kinds import ScoreForm
 from rlfactory_judge.rubrics.injections import injections
 from rlfactory_judge.rubrics.rubric import Rubric
-from rlfactory_judge.trust.labels import read_labels, write_labels
+from rlfactory_judge.trust.labels import LabelledAnswer, read_labels, write_labels
 
 from rlfactory_core import Message, Sample, StopReason, ToolContext, Trajectory
 from rlfactory_core.errors import UsageError
@@ -41,7 +41,7 @@ NAMES = Names.make(0)
 CATALOGUE = Catalogue.make(NAMES, "eval")
 
 
-def drawn(count: int = 2000) -> list[Case]:
+def drawn(count: int = 2000) -> list[LabelledAnswer]:
     draw, rng = CaseMaker([CATALOGUE]), random.Random(0)
     return [draw(rng) for _ in range(count)]
 
@@ -141,18 +141,19 @@ def test_every_name_is_one_token_to_policy_and_judge() -> None:
 
 
 def test_half_of_the_labelled_answers_are_right() -> None:
-    assert 0.45 < sum(case.right for case in drawn()) / 2000 < 0.55
+    assert 0.45 < sum(case.label for case in drawn()) / 2000 < 0.55
 
 
 def test_labels_say_what_is_true() -> None:
     """Prose around a right name is right to a judge, and wrong to a comparison of words."""
     for case in drawn():
-        if case.right:
-            assert case.truth in case.answer
-        assert bool(exact_match(case.answer, [case.truth])) == (case.right and case.kind != "prose")
-    kinds = Counter(case.kind for case in drawn())
+        (truth,) = case.truth
+        if case.label:
+            assert truth in case.answer
+        assert bool(exact_match(case.answer, [truth])) == (case.label and case.id != "prose")
+    kinds = Counter(case.id for case in drawn())
     assert min(kinds.values()) > 10
-    assert {case.right for case in drawn() if "prose" in case.kind} == {True, False}
+    assert {case.label for case in drawn() if "prose" in case.id} == {True, False}
 
 
 def test_the_judge_is_shown_nothing_of_the_catalogues_that_are_trained_and_evaluated_on() -> None:
@@ -166,13 +167,13 @@ def test_a_demonstration_is_the_question_of_a_run_and_a_verdict_that_is_read_as_
     rubric, form = Rubric.load(str(RUBRIC), "outcome"), ScoreForm(LOW, HIGH)
     examiner = Examiner(CaseMaker([CATALOGUE]))
     for case in drawn(300):
-        sample = Sample("s", case.prompt, case.truth)
+        sample = Sample("s", case.prompt, case.truth[0])
         turn = Turn((), (), (), Message("assistant", f"<answer> {case.answer} </answer>"))
         asked = rubric.question(Trajectory(sample, 0, (turn,), StopReason.FINAL_ANSWER), form)
-        if case.kind != "broken":  # what has no closing tag is read as the whole message
+        if case.id != "broken":  # what has no closing tag is read as the whole message
             assert asked == examiner.question(case)
         assert asked.system == ""
-        assert form.read(verdict(right=case.right)) == (float(case.right),)
+        assert form.read(verdict(right=bool(case.label))) == (float(case.label),)
 
 
 def test_the_demos_rubric_keeps_what_the_policy_wrote_in_its_quotation() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from rlfactory_core import Message
@@ -12,7 +13,7 @@ from rlfactory_core.reporting.progress import NullProgress, Progress
 from rlfactory_core.tiny import Demonstration, TinyModelRecipe, WarmStartStage
 from rlfactory_judge.contract import Question
 from rlfactory_judge.demo import world
-from rlfactory_judge.demo.world import Case, CaseMaker, Catalogue, Names
+from rlfactory_judge.demo.world import CaseMaker, Catalogue, Names
 from rlfactory_judge.forms.kinds import ScoreForm
 from rlfactory_judge.rubrics.rubric import Rubric
 from rlfactory_judge.trust.labels import LabelledAnswer, Labels, write_labels
@@ -31,12 +32,8 @@ def demo_labels(seed: int, count: int) -> Labels:
     """Answers to ``count`` questions about a catalogue that neither judge nor policy has seen."""
     draw = CaseMaker([Catalogue.make(Names.make(seed), "labels")])
     rng = random.Random(f"labels {seed}")
-    rows = []
-    for number in range(count):
-        case = draw(rng)
-        name = f"{number}-{case.kind.replace(' ', '-')}"
-        rows.append(LabelledAnswer(name, case.prompt, case.answer, (case.truth,), case.right))
-    return Labels(tuple(rows))
+    cases = enumerate(draw(rng) for _ in range(count))
+    return Labels(tuple(replace(case, id=f"{number}-{case.id.replace(' ', '-')}") for number, case in cases))
 
 
 def judge_model(seed: int, progress: Progress) -> Path:
@@ -91,12 +88,10 @@ class Examiner:
 
     def __call__(self, rng: random.Random) -> Demonstration:
         case = self._make(rng)
-        return Message("user", self.question(case).user), Message("assistant", verdict(right=case.right))
+        return Message("user", self.question(case).user), Message("assistant", verdict(right=case.label is True))
 
-    def question(self, case: Case) -> Question:
-        return self._rubric.question_of_text(
-            prompt=case.prompt, answer=case.answer, truth=(case.truth,), form=self._form
-        )
+    def question(self, case: LabelledAnswer) -> Question:
+        return self._rubric.question_of_text(prompt=case.prompt, answer=case.answer, truth=case.truth, form=self._form)
 
 
 def verdict(*, right: bool) -> str:

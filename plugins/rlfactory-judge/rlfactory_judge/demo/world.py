@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rlfactory_core import Sample
+from rlfactory_judge.trust.labels import LabelledAnswer
 
 ONSETS = ("b", "d", "f", "g", "h", "j", "k", "l", "m", "n", "p", "r", "s", "t", "v", "z", "br", "dr", "kr", "tr", "st")
 RIMES = ("a", "e", "i", "o", "u", "ai", "or", "an", "el", "in")
@@ -159,35 +160,28 @@ WRONG = {
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
-    """One labelled example; ``kind`` says in which way the answer is right or wrong."""
-
-    prompt: str
-    truth: str
-    answer: str
-    right: bool
-    kind: str
-
-
-@dataclass(frozen=True, slots=True)
 class CaseMaker:
-    """Draws one case at each call, about a question of one of ``catalogues``."""
+    """Draws one labelled answer at each call, to a question of one of ``catalogues``. Its id is the kind of answer."""
 
     catalogues: Sequence[Catalogue]
 
-    def __call__(self, rng: random.Random) -> Case:
+    def __call__(self, rng: random.Random) -> LabelledAnswer:
         catalogue = rng.choice(self.catalogues)
         question = rng.choice(catalogue.questions)
         right = rng.random() < 0.5
         shares = RIGHT if right else WRONG
         (kind,) = rng.choices(tuple(shares), tuple(shares.values()))
-        return Case(question.text, question.answer, _answer(kind, question, catalogue, rng), right, kind)
+        answer = _answer(kind, question, catalogue, rng)
+        return LabelledAnswer(kind, question.text, answer, (question.answer,), right)
 
 
 def _answer(kind: str, question: Question, catalogue: Catalogue, rng: random.Random) -> str:
     truth = question.answer
-    other = _stranger(truth, catalogue, rng)
-    near = _near(question, catalogue, rng)
+    stranger = rng.choice(list(catalogue.records.values()))
+    other = rng.choice([name for name in (stranger.person, stranger.town, stranger.name) if name != truth])
+    found = [catalogue.records[name] for name in question.path[:-1]]
+    nearby = [name for record in found for name in (record.person, record.town) if name != truth]
+    near = rng.choice(nearby or [question.path[0]])
     return {
         "plain": truth,
         "prose": rng.choice(PHRASES).format(truth),
@@ -202,18 +196,3 @@ def _answer(kind: str, question: Question, catalogue: Catalogue, rng: random.Ran
         ).format(rng.choice((truth, other, near))),
         "empty": "",
     }[kind]
-
-
-def _near(question: Question, catalogue: Catalogue, rng: random.Random) -> str:
-    """A wrong name from one of the records that lead to the answer."""
-    found: list[str] = []
-    for name in question.path[:-1]:
-        record: Record = catalogue.records[name]
-        found += [record.person, record.town]
-    return rng.choice([each for each in found if each != question.answer] or [question.path[0]])
-
-
-def _stranger(truth: str, catalogue: Catalogue, rng: random.Random) -> str:
-    """Another name from a record of the catalogue."""
-    record = rng.choice(list(catalogue.records.values()))
-    return rng.choice([each for each in (record.person, record.town, record.name) if each != truth])
