@@ -213,9 +213,7 @@ class Endpoints:
 
 
 async def _first_good(
-    first: Coroutine[Any, Any, Completion],
-    second: Callable[[], Coroutine[Any, Any, Completion | None]],
-    after_s: float,
+    first: Coroutine[Any, Any, Completion], second: Callable[[], Coroutine[Any, Any, Completion | None]], after_s: float
 ) -> Completion:
     """The first result of two requests, the second sent ``after_s`` later; if both fail, the more hopeful failure."""
     tasks: list[asyncio.Task[Completion | None]] = [asyncio.ensure_future(first)]
