@@ -27,7 +27,6 @@ class ScriptedJudge:
         self.closed = 0
         self.endpoints: tuple[Sequence[str], str] | None = None
         self.model = "scripted"
-        self.spent = 0
 
     @property
     def questions(self) -> list[Question]:

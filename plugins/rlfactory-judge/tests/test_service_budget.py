@@ -44,7 +44,7 @@ def test_what_is_spent_is_not_sent() -> None:
                     await service.ask(question("3"))
                 assert (await service.ask(question("2"))).cached  # what is at hand costs nothing
                 assert service.counts["over_budget"] == 1
-                assert service.spent == 220
+                assert service.budget.spent == 220
 
         run_alone(work)
         assert len(server.requests) == 2
@@ -58,11 +58,11 @@ def test_two_workers_and_a_resumed_run_share_it(tmp_path: Path) -> None:
             async with judging(server.url, **more) as one, judging(server.url, **more) as other:
                 await one.ask(question("1"))
                 await other.ask(question("2"))
-                assert other.spent == 220
+                assert other.budget.spent == 220
                 await one.ask(question("3"))
                 with pytest.raises(BudgetError):
                     await other.ask(question("4"))
-                assert (one.spent, other.spent) == (330, 330)
+                assert (one.budget.spent, other.budget.spent) == (330, 330)
             async with judging(server.url, **more) as resumed:
                 with pytest.raises(BudgetError, match="330 of token_budget=300"):
                     await resumed.ask(question("5"))
@@ -107,7 +107,7 @@ def test_a_server_that_does_not_count_is_estimated() -> None:
         async def work() -> None:
             async with judging(server.url, token_budget=10) as service:
                 assert (await service.ask(question("x" * 400))).prompt_tokens == 0
-                assert 100 <= service.spent <= 110
+                assert 100 <= service.budget.spent <= 110
                 with pytest.raises(BudgetError):
                     await service.ask(question("more"))
 
@@ -137,7 +137,7 @@ def test_a_folder_that_goes_away_costs_no_judgement(tmp_path: Path, caplog: pyte
                 (tmp_path / "run").write_text("in the way")
                 await service.ask(question("2"))
                 await service.ask(question("3"))
-                assert service.spent == 330
+                assert service.budget.spent == 330
                 with pytest.raises(BudgetError):
                     await service.ask(question("4"))
 
@@ -154,7 +154,7 @@ def test_questions_under_way_are_answered_and_counted(tmp_path: Path) -> None:
                     *(service.ask(question(f"{n}")) for n in range(4)), return_exceptions=True
                 )
                 answered = [outcome for outcome in outcomes if not isinstance(outcome, BudgetError)]
-                assert service.spent == 110 * len(answered)
+                assert service.budget.spent == 110 * len(answered)
                 assert answered
 
         run_alone(work)
@@ -166,7 +166,7 @@ def test_without_a_budget_no_file_is_written(tmp_path: Path) -> None:
         async def work() -> None:
             async with judging(server.url, folder=tmp_path, request_s=0.3) as service:
                 await service.ask(question())
-                assert service.spent == 110
+                assert service.budget.spent == 110
 
         run_alone(work)
     assert list(tmp_path.iterdir()) == []

@@ -268,8 +268,6 @@ def test_it_must_be_open() -> None:
         assert service.describe() == "the model (not open)"
         with pytest.raises(RuntimeError, match="open"):
             await service.ask(question())
-        with pytest.raises(RuntimeError, match="open"):
-            _ = service.model
         await service.close()
 
     run_alone(work)

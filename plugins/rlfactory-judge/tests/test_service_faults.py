@@ -70,7 +70,7 @@ def test_a_fault_that_stays_is_an_error_with_its_counts(fault: Act, more: dict[s
                     await service.ask(question())
                 assert caught.value.counts == {"requests": 3, "retries": 2, "hedged": 0}
                 assert service.counts["unavailable"] == 1
-                assert service.spent == 0
+                assert service.budget.spent == 0
 
         run_alone(work)
 
@@ -221,7 +221,7 @@ def test_what_cannot_be_read_is_paid_for_and_not_asked_again(act: Act, why: str)
                         await service.ask(question())
                     assert caught.value.counts["requests"] == 1
                     assert caught.value.counts["sampled_tokens"] == 10
-                    assert service.spent == spent
+                    assert service.budget.spent == spent
                 assert service.counts["unreadable"] == 2
 
         run_alone(work)

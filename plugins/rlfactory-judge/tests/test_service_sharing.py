@@ -31,7 +31,7 @@ def test_equal_questions_under_way_share_one_request() -> None:
                 assert sum(reply.sampled_tokens for reply in replies) == 10  # counted once
                 assert sorted(reply.attempts for reply in replies) == [0, 0, 0, 0, 1]
                 assert [reply.cached for reply in replies].count(True) == 4
-                assert service.spent == 110
+                assert service.budget.spent == 110
 
         run_alone(work)
         assert len(server.requests) == 1

@@ -190,7 +190,7 @@ async def enforces_no_form(server: LocalServer) -> None:
         assert all(isinstance(outcome, UnreadableError) for outcome in outcomes)
         counts = service.counts
         assert (counts["unreadable"], counts["sampled_tokens"]) == (4, 4 * 32)
-        assert service.spent == counts["prompt_tokens"] + counts["sampled_tokens"] > 4 * 32
+        assert service.budget.spent == counts["prompt_tokens"] + counts["sampled_tokens"] > 4 * 32
 
 
 def test_transformers_server_ends_with_its_killed_owner(tmp_path: Path) -> None:

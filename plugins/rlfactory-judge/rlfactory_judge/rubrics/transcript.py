@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlfactory_core.rewards import extract_answer
-from rlfactory_core.types import Message, Sample, ToolCall, ToolResult, Trajectory, Turn
+from rlfactory_core.types import Sample, ToolCall, Trajectory, Turn
 from rlfactory_judge.rubrics.quoting import MAX_QUOTED, harmless, quoted
 
 MAX_RESULT = 4_096  # characters of one tool result or call
@@ -27,10 +27,11 @@ def final_answer(trajectory: Trajectory) -> str:
 def sample_view(sample: Sample) -> dict[str, Any]:
     """The sample: id, prompt and system prompt (quoted), and its metadata as plain values."""
     shown = [message for message in sample.messages if message.role != "system"]
+    prompt = "\n\n".join(f"{message.role}: {message.content}" for message in shown)
     system = "\n\n".join(message.content for message in sample.messages if message.role == "system")
     return {
         "id": harmless(sample.id),
-        "prompt": quoted(_conversation(shown), MAX_TRANSCRIPT),
+        "prompt": quoted(shown[0].content if len(shown) == 1 else prompt, MAX_TRANSCRIPT),
         "system": quoted(system, MAX_TRANSCRIPT) if system else "",
         "metadata": plain_data(sample.metadata),
     }
@@ -71,13 +72,11 @@ def _turn_view(number: int, turn: Turn, limit: int) -> dict[str, Any]:
         "text": quoted(message.content, limit),
         "reasoning": quoted(message.reasoning, limit) if message.reasoning else "",
         "calls": [quoted(_call(call), short) for call in message.tool_calls],
-        "results": [_result_view(result, short) for result in turn.results],
+        "results": [
+            {"content": quoted(result.content, short), "failed": result.fault is not None} for result in turn.results
+        ],
         "cut_off": turn.finish == "length",
     }
-
-
-def _result_view(result: ToolResult, limit: int) -> dict[str, Any]:
-    return {"content": quoted(result.content, limit), "failed": result.fault is not None}
 
 
 def _turn_lines(view: Mapping[str, Any]) -> list[str]:
@@ -96,9 +95,3 @@ def _turn_lines(view: Mapping[str, Any]) -> list[str]:
 def _call(call: ToolCall) -> str:
     """A call as text. The name is the model's text too and may be unknown."""
     return f"{call.name} {call.arguments_text}"
-
-
-def _conversation(messages: Sequence[Message]) -> str:
-    if len(messages) == 1:
-        return messages[0].content
-    return "\n\n".join(f"{message.role}: {message.content}" for message in messages)

@@ -88,30 +88,18 @@ class JudgeService:
         usual = _VOTES_TEMPERATURE if options.votes > 1 else 0.0
         self._temperature = usual if options.temperature is None else options.temperature
         self._given: tuple[tuple[str, ...], str] | None = None
-        self._model = options.model
+        self.model = options.model
         self.identity = ""  # of the model that answers, known once open; only its name where nothing outlives the run
         self._measures = False
         self._cache: AnswerCache | None = None  # of replies
-        self._budget = TokenBudget(options.token_budget, None)
+        self.budget = TokenBudget(options.token_budget, None)  # of the run, or of this process
         self._in_flight = InFlightRequests()
         self._endpoints: Endpoints | None = None
         self._is_open = False
 
-    @property
-    def model(self) -> str:
-        """The served model's id, known once open."""
-        if self._model is None:
-            raise RuntimeError("The judge is not open: await open() first.")
-        return self._model
-
-    @property
-    def spent(self) -> int:
-        """Spent tokens, of the run if it has a shared budget, otherwise of this process."""
-        return self._budget.spent
-
     def describe(self) -> str:
         """The model and where it is, for messages."""
-        model = self._model or "the model"
+        model = self.model or "the model"
         return f"{model} (not open)" if self._endpoints is None else f"{model} at {self._endpoints.describe()}"
 
     def use_endpoints(self, urls: Sequence[str], model: str) -> None:
@@ -132,11 +120,11 @@ class JudgeService:
         await self.close()
         urls, model = self._given or _addresses(self._options)
         if folder is not None:
-            self._budget = TokenBudget(self._options.token_budget, folder / f"{self.name}-tokens")
+            self.budget = TokenBudget(self._options.token_budget, folder / f"{self.name}-tokens")
         self._endpoints = Endpoints(urls, model, self._options, self._timing)
         try:
-            await self._budget.open()
-            self._model = self.identity = await self._endpoints.start(say or (lambda _: None))
+            await self.budget.open()
+            self.model = self.identity = await self._endpoints.start(say or (lambda _: None))
             if self._options.cache == "disk" or self._options.labels is not None:
                 self.identity = await self._endpoints.identity()
         except BaseException:
@@ -196,9 +184,9 @@ class JudgeService:
         known = await self._remembered(question, key)
         if known is not None:
             return known
-        if await self._budget.is_spent():
+        if await self.budget.is_spent():
             return BudgetError(
-                f"The judge's tokens are spent: {self._budget.spent} of token_budget={self._options.token_budget}."
+                f"The judge's tokens are spent: {self.budget.spent} of token_budget={self._options.token_budget}."
             )
         assert self._endpoints is not None
         options = self._options
@@ -211,7 +199,7 @@ class JudgeService:
             return type(error)(str(error), counts=inquiry.counts())
         said, tokens = completion.message, (completion.prompt_tokens, completion.sampled_tokens)
         characters = sum(len(message.content) + len(message.reasoning) for message in (*messages, said))
-        await self._budget.spend(sum(tokens) or characters // _CHARS_PER_TOKEN + 1)
+        await self.budget.spend(sum(tokens) or characters // _CHARS_PER_TOKEN + 1)
         try:
             if completion.finish == "length":  # a truncated number is a different number
                 raise UnreadableError(

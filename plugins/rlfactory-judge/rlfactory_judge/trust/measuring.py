@@ -13,6 +13,7 @@ from typing import TypeVar
 from rlfactory_core.errors import BackendError, DataError
 from rlfactory_core.reporting.progress import NullProgress, Progress
 from rlfactory_core.types import Message, Sample, StopReason, Trajectory, Turn
+from rlfactory_core.utils.aio import gather_all
 from rlfactory_judge.contract import BudgetError, Question, RefusedError, Reply, UnavailableError, UnreadableError
 from rlfactory_judge.forms.kinds import PreferenceForm, RankingForm, ScoreForm, TurnScoresForm
 from rlfactory_judge.options import JudgeOptions
@@ -128,13 +129,7 @@ class Measurement:
                 self.progress.advance(1, **{name: self._sums[name] / self._counts[name] for name in self._counts})
 
         at_once = max(1, self.options.concurrency // self.options.votes)
-        workers = [asyncio.ensure_future(worker()) for _ in range(at_once)]
-        try:
-            await asyncio.gather(*workers)
-        finally:
-            for one in workers:
-                one.cancel()
-            await asyncio.gather(*workers, return_exceptions=True)
+        await gather_all(worker() for _ in range(at_once))
 
     async def _ask(
         self, question: Question, service: JudgeService | None = None, votes: int | None = None, first: int = 0
