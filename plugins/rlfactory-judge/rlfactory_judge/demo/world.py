@@ -83,10 +83,10 @@ class Catalogue:
     def make(cls, names: Names, name: str) -> Catalogue:
         """The same ``names`` and ``name`` give the same catalogue."""
         rng = random.Random(f"catalogue {name} {' '.join(names.words)}")
-        records = {
-            each: Record(each, each in names.things, _other(names.people, each, rng), rng.choice(names.towns))
-            for each in (*names.things, *names.people)
-        }
+        records = {}
+        for each in (*names.things, *names.people):
+            person = rng.choice([person for person in names.people if person != each])  # nobody is their own teacher
+            records[each] = Record(each, each in names.things, person, rng.choice(names.towns))
         questions = [question for record in records.values() for question in _questions(record, records)]
         rng.shuffle(questions)
         return cls(name, records, tuple(questions))
@@ -115,11 +115,6 @@ class Catalogue:
                 split=split,
                 slice="two_hop" if question.hops == 2 else "one_hop",
             )
-
-
-def _other(people: tuple[str, ...], than: str, rng: random.Random) -> str:
-    """Another person, since nobody is their own teacher."""
-    return rng.choice([person for person in people if person != than])
 
 
 def _questions(record: Record, records: Mapping[str, Record]) -> Iterator[Question]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from rlfactory_judge.forms.reading import Found, ParsedForm, is_quoted
-from rlfactory_judge.forms.scale import Scale, as_number, json_number, only_number, plain, stated
+from rlfactory_judge.forms.scale import Scale, as_number, json_number, only_number, stated
 
 _SPOKEN_SCORE = re.compile(
     r"(?<![A-Za-z0-9_])(?:score|rating|grade)([\"'*_`\s]{0,8})[:=][\"'*_`\s]{0,8}", re.IGNORECASE
@@ -100,8 +100,8 @@ class TurnScoresForm(ParsedForm[Scores]):
     def example(self) -> str:
         """An example of the right length, with different scores, so that none is suggested."""
         shares = (0.7, 0.2, 1.0)
-        shown = [plain(self._scale.example(shares[index % 3])) for index in range(self.turns)]
-        return f'{{"scores": [{", ".join(shown)}]}}'
+        shown = [json_number(self._scale.example(shares[index % 3])) for index in range(self.turns)]
+        return json.dumps({"scores": shown})
 
     @property
     def value_schema(self) -> Mapping[str, Any]:

@@ -26,7 +26,7 @@ class Scale:
     def words(self) -> str:
         """Such as ``a whole number from 0 (worst) to 10 (best)``."""
         kind = "a whole number" if self.whole else "a number"
-        return f"{kind} from {plain(self.low)} (worst) to {plain(self.high)} (best)"
+        return f"{kind} from {json_number(self.low)} (worst) to {json_number(self.high)} (best)"
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -44,11 +44,6 @@ class Scale:
     def fraction(self, value: float) -> float:
         """The position of a finite value on the scale: 0.0 for ``low`` or less, 1.0 for ``high`` or more."""
         return min(1.0, max(0.0, (value - self.low) / (self.high - self.low)))
-
-
-def plain(number: float) -> str:
-    """The number as text, without a point if it is whole."""
-    return str(json_number(number))
 
 
 def json_number(number: float) -> int | float:

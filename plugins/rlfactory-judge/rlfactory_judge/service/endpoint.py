@@ -258,7 +258,8 @@ class Endpoint:
         try:
             completion = await self._client.complete(messages, (), params, extra)
         except BackendError as error:
-            if extra and self._options.output == "auto" and _refuses_schema(error):
+            is_refused = error.status in (400, 422, 501) and any(word in str(error).lower() for word in _ABOUT_SCHEMAS)
+            if extra and self._options.output == "auto" and is_refused:
                 self._constrained = False  # at the start it enforced a simpler form
                 return await self._complete(messages, params, schema)
             if remedy(error) == "none" and any(word in str(error) for word in _ABOUT_LENGTH):
@@ -295,10 +296,6 @@ class Endpoint:
     def _mark_dead(self) -> None:
         for _ in range(self._options.breaker_failures):
             self._record(failed=True)
-
-
-def _refuses_schema(error: BackendError) -> bool:
-    return error.status in (400, 422, 501) and any(word in str(error).lower() for word in _ABOUT_SCHEMAS)
 
 
 def _key(url: str, options: JudgeOptions) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
 from statistics import fmean
@@ -120,7 +120,6 @@ def summarise(measurement: Measurement, *, stopped: str = "") -> Calibration:
     answers = agreement_of_answers(observed, seed) if judged else None
     pairs, position = _pairs(measurement)
     lengths = [len(row.answer) for row, _ in readable]
-    costs = _costs(measurement.judgements)
     return Calibration(
         judge=measurement.judge,
         rubric=options.rubric,
@@ -135,8 +134,8 @@ def summarise(measurement: Measurement, *, stopped: str = "") -> Calibration:
         length=length_bias(lengths, scores, values),
         injection=_injection(measurement, accepted),
         consistency=_consistency(measurement),
-        costs=costs,
-        notes=(*_notes(answers, pairs, truths), *_failures(costs, measurement.judgements)),
+        costs=_costs(measurement.judgements),
+        notes=tuple(_notes(answers, pairs, truths, measurement.judgements)),
         stopped=stopped or measurement.stopped,
     )
 
@@ -205,28 +204,21 @@ def _costs(judged: Sequence[Judged]) -> Costs:
     return Costs(len(judged), failed["unreadable"], failed["unavailable"], tokens)
 
 
-def _notes(answers: Agreement | None, pairs: Agreement | None, truths: Sequence[bool]) -> list[str]:
-    notes = []
+def _notes(
+    answers: Agreement | None, pairs: Agreement | None, truths: Sequence[bool], judged: Sequence[Judged]
+) -> Iterator[str]:
     for kind, agreement in (("answers", answers), ("pairs", pairs)):
         if agreement is not None and agreement.n < FEW:
-            notes.append(f"{agreement.n} judged {kind} are few: look at the intervals.")
-    if truths and len(set(truths)) == 1:
-        notes.append(
-            f"All judged answers are labelled {'right' if truths[0] else 'wrong'}: kappa needs answers of both kinds."
-        )
-    return notes
-
-
-def _failures(costs: Costs, judged: Iterable[Judged]) -> Iterator[str]:
-    first: dict[str, str] = {}
-    for one in judged:
-        first.setdefault(one.failure, one.message)
-    if costs.unreadable:
-        unread = count_text(costs.unreadable, "judgement")
-        yield f"{unread} could not be read, and count as disagreement. The first: {first['unreadable']}"
-    if costs.unavailable:
-        missing = count_text(costs.unavailable, "judgement")
-        yield f"{missing} did not come; what is missing counts nowhere. The first: {first['unavailable']}"
+            yield f"{agreement.n} judged {kind} are few: look at the intervals."
+    if len(set(truths)) == 1:
+        yield f"All judged answers are labelled {'right' if truths[0] else 'wrong'}: kappa needs answers of both kinds."
+    for failure, what in (
+        ("unreadable", "could not be read, and count as disagreement"),
+        ("unavailable", "did not come; what is missing counts nowhere"),
+    ):
+        messages = [one.message for one in judged if one.failure == failure]
+        if messages:
+            yield f"{count_text(len(messages), 'judgement')} {what}. The first: {messages[0]}"
 
 
 _NAME_WIDTH = 36

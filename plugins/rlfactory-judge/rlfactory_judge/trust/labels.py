@@ -27,17 +27,14 @@ _SHOWN = 10  # problems of a file that are listed
 _LONGEST = 60  # characters of a value in a message
 
 
-def _name(given: Any) -> str:
-    return "" if given is None else str(given)
-
-
 def _texts(given: Any) -> tuple[Any, ...]:
     """A text, a number or a list of them as a tuple of texts; anything else is left for the validation to refuse."""
     values = given if isinstance(given, list | tuple) else () if given is None else (given,)
     return tuple(str(value) if type(value) in (int, float) else value for value in values)
 
 
-Name = Annotated[str, BeforeValidator(_name), Field(default="")]  # in a file, by default the number of the line
+# In a file, by default the number of the line.
+Name = Annotated[str, BeforeValidator(lambda given: "" if given is None else str(given)), Field(default="")]
 Prompt = Annotated[str, Field(pattern=r"\S")]
 Truth = Annotated[tuple[str, ...], BeforeValidator(_texts), Field(default=())]
 
