@@ -11,9 +11,8 @@ from typing import Any, ClassVar
 from rlfactory_judge.forms.reading import Found, ParsedForm, is_quoted
 from rlfactory_judge.forms.scale import Scale, as_number, json_number, only_number, stated
 
-_SPOKEN_SCORE = re.compile(
-    r"(?<![A-Za-z0-9_])(?:score|rating|grade)([\"'*_`\s]{0,8})[:=][\"'*_`\s]{0,8}", re.IGNORECASE
-)
+_MARKS = r"[\"'*_`\s]{0,8}"  # before and after the sign that separates a label from its value
+_SPOKEN_SCORE = re.compile(rf"(?<![A-Za-z0-9_])(?:score|rating|grade)({_MARKS})[:=]{_MARKS}", re.IGNORECASE)
 _JSON_END = re.compile(r"[\"'\s]{0,8}[,}]")
 
 
@@ -69,9 +68,7 @@ class ScoreForm(ParsedForm[float]):
         return (self._scale.fraction(verdict),)
 
 
-_TURN_LINE = re.compile(
-    r"^[ \t#>*_`-]{0,8}turn\s{0,4}([0-9]{1,4})[\"'*_`\s]{0,8}[:=][\"'*_`\s]{0,8}", re.IGNORECASE | re.M
-)
+_TURN_LINE = re.compile(rf"^[ \t#>*_`-]{{0,8}}turn\s{{0,4}}([0-9]{{1,4}}){_MARKS}[:=]{_MARKS}", re.IGNORECASE | re.M)
 
 Scores = tuple[float, ...]
 
@@ -139,7 +136,7 @@ class TurnScoresForm(ParsedForm[Scores]):
 
 
 _CHAIN = re.compile(r"(?<![0-9\[.,])\[?[0-9]{1,4}\]?(?:\s{0,4}[>=,]\s{0,4}\[?[0-9]{1,4}\]?)+(?![0-9.])")
-_CHAIN_LABEL = re.compile(r"(?:ranking|order)[\"'*_`\s]{0,8}[:=][\"'*_`\s]{0,8}\Z", re.IGNORECASE)
+_CHAIN_LABEL = re.compile(rf"(?:ranking|order){_MARKS}[:=]{_MARKS}\Z", re.IGNORECASE)
 _CANDIDATE = re.compile(r"(?:candidate\s?)?#?([0-9]{1,4})", re.IGNORECASE)
 
 Order = tuple[tuple[int, ...], ...]  # groups of equally good candidates, the best first, counted from 1
@@ -223,7 +220,7 @@ _CHOICES = {"1": 1.0, "a": 1.0, "2": 0.0, "b": 0.0, "tie": 0.5, "c": 0.5}
 _CHOICE = r"(?:(?i:candidate|answer|response|option)\s{1,4})?([12AB]|(?i:tie))"  # not "a", which is a word
 _WHOLE_CHOICE = re.compile(_CHOICE)
 _SPOKEN_CHOICE = re.compile(
-    rf"(?<![A-Za-z0-9_])(?i:better|winner|preference)[\"'*_`\s]{{0,8}}[:=][\"'*_`\s]{{0,8}}{_CHOICE}(?![A-Za-z0-9_]|[.,/-]\w)"
+    rf"(?<![A-Za-z0-9_])(?i:better|winner|preference){_MARKS}[:=]{_MARKS}{_CHOICE}(?![A-Za-z0-9_]|[.,/-]\w)"
 )
 
 

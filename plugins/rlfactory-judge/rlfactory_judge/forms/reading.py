@@ -198,10 +198,9 @@ _FINAL = _CHANNEL + "final<|message|>"
 
 
 def without_reasoning(text: str) -> str:
-    """The text after the last end of reasoning, without surrounding white space; all of it if there is none.
+    """The stripped text after the last end of reasoning, in which no verdict counts; all of it if there is none.
 
-    A verdict within the reasoning must not count. The client has removed reasoning that the server returns separately
-    or ends with ``</think>``; here are other models' tags, and reasoning that the token limit has cut off.
+    The client has removed what the server marks as reasoning; here are other models' tags, and reasoning that is cut.
 
     Raises:
         UnreadableError: the reasoning does not end.

@@ -37,11 +37,7 @@ class Candidates:
         return Candidates(tuple(first[text] for text in order), places, "\n".join((str(seed), group.sample.id, *order)))
 
     def shuffled(self, number: int, kept: Sequence[int]) -> list[int]:
-        """The indices ``kept`` in a different order for each number.
-
-        An odd number has the reversed order of the number before it, so that a judge's preference for the first or last
-        place cancels in pairs.
-        """
+        """The indices ``kept`` in another order for each number; an odd one reverses the order before it."""
         order = list(kept)
         random.Random(f"{number // 2} {self.seed}").shuffle(order)
         return order[::-1] if number % 2 else order
@@ -74,10 +70,7 @@ NEUTRAL = "I do not know."  # beside which an answer is judged that may have spo
 
 
 class GroupJudge(Judge, ABC):
-    """Compares the different answers of a group; attempts with equal answers share the score.
-
-    Attempts that are masked, or wrote nothing, are not compared. A single remaining answer scores `ALONE`.
-    """
+    """Compares the different answers of a group; equal ones share the score, and a single one scores `ALONE`."""
 
     async def score_group(self, group: Group) -> Sequence[Score]:
         """See `protocols.GroupScorer`. The first score that needed the judge has the cost of all."""
@@ -191,11 +184,10 @@ MOST_LISTED = 16  # answers in one question; more are hard to keep apart
 
 
 class RankingJudge(GroupJudge):
-    """Mode ``ranking``: asks for the order of all answers at once.
+    """Mode ``ranking``: asks for the order of all answers at once, in each vote shown otherwise; the mean rank counts.
 
-    The best answer scores 1, the worst 0, the others lie evenly between. Each vote shows the answers in a different
-    order, and the mean rank counts. More than `MOST_LISTED` answers are ranked in several lists, twice with different
-    neighbours; an answer scores the mean of its ranks in its lists.
+    The best answer scores 1, the worst 0. More than `MOST_LISTED` are ranked in several lists, twice with different
+    neighbours.
     """
 
     def form_of(self, size: int) -> Form:
@@ -219,10 +211,9 @@ def _lists(order: Sequence[int]) -> list[Sequence[int]]:
 
 
 class PairwiseJudge(GroupJudge):
-    """Mode ``pairwise``: asks which of two answers is better, in both orders.
+    """Mode ``pairwise``: asks which of two answers is better, in both orders; the score is the share of wins.
 
-    An answer scores its share of wins; a tie is half a win. Each of n answers is compared with about 2·log2(n) others,
-    the same number for all. That is about n·log2(n) pairs, or all pairs if there are fewer.
+    Each of n answers is compared with about 2·log2(n) others, the same number for all, or with all if that is less.
     """
 
     def form_of(self, size: int) -> Form:

@@ -105,10 +105,6 @@ class Judge:
 
         A policy must not be able to have its attempt masked, by an answer that is too long or that spoils the judge's
         reply. So an attempt that cannot be judged gets the lowest score once another one of the same sample was judged.
-
-        Raises:
-            UnreadableError, RejectedError: no attempt of the sample was judged.
-            RefusedError: all requests failed, while other questions were answered.
         """
         sample, own = trajectory.sample.id, asyncio.get_running_loop().create_future()
         self._asking[sample].add(own)

@@ -15,9 +15,7 @@ _log = logging.getLogger(__name__)
 class TokenBudget:
     """The run's spent tokens. Questions in progress when the budget runs out are still answered and counted.
 
-    Args:
-        limit: tokens in all; None: only this process is counted, and nothing is refused.
-        file: shared by the run's processes; None: only this process counts.
+    Without ``limit`` nothing is refused; without ``file`` only this process counts.
     """
 
     def __init__(self, limit: int | None, file: Path | None) -> None:

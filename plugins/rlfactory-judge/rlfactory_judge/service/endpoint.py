@@ -191,9 +191,7 @@ class Endpoint:
         self._record(failed=False)
 
     async def identity(self) -> str:
-        """A key of the model itself, 32 hexadecimal digits: of its name, the server's description and its answers.
-
-        A server that is replaced under the same name and address has another key, unless its first tokens are the same.
+        """A key of the model: of its name, the server's description and its answers, by which a replaced one differs.
 
         Raises:
             BackendError, TimeoutError: no answer.
@@ -224,10 +222,7 @@ class Endpoint:
     async def complete(
         self, messages: tuple[Message, ...], params: SamplingParams, schema: Mapping[str, Any], *, again: bool = False
     ) -> Completion:
-        """One request.
-
-        Args:
-            again: this question has failed here before; a refusal is then due to the question, not to the endpoint.
+        """One request. ``again``: it has failed here before, so a refusal is due to the question, not to the endpoint.
 
         Raises:
             BackendError: the request failed; see `remedy`.

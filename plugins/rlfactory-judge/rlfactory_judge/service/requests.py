@@ -145,11 +145,7 @@ class Endpoints:
         return chosen
 
     async def _until_ready(self) -> None:
-        """Wait until an endpoint is available.
-
-        Raises:
-            UnavailableError: all are paused, or ask for a pause longer than a request may take.
-        """
+        """Wait until an endpoint is available; raises `UnavailableError` if all are dead, or paused for too long."""
         while not any(endpoint.is_ready for endpoint in self._all):
             pauses = [one.paused_until - self._timing.clock() for one in self._all if one.alive]
             if pauses:

@@ -146,10 +146,7 @@ class JudgeService:
             self._measures = False
 
     async def ask(self, question: Question, *, sample: int = 0) -> Reply:
-        """The reply to one question. Calls may run concurrently.
-
-        Args:
-            sample: the number of an independent reply to the same question (a vote); each is cached separately.
+        """The reply to one question. ``sample`` numbers independent replies (votes), which are cached separately.
 
         Raises:
             UnreadableError: the answer cannot be parsed; it is not cached.

@@ -131,10 +131,7 @@ def serve(
 async def keep_serving(
     server: Server, ready: Callable[[], None], say: Callable[[str], None], timeouts: Timeouts = Timeouts()
 ) -> None:
-    """Keep a server running until this is cancelled. It has ended when this returns.
-
-    Args:
-        ready: called once, when it answers.
+    """Keep a server running until this is cancelled. ``ready`` is called once, when it answers.
 
     Raises:
         BackendError: it does not get ready at its first start, or has failed too often in a row later.

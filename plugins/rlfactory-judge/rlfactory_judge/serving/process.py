@@ -37,10 +37,9 @@ _ERROR = re.compile(r"(?:\b\w+(?:Error|Exception)\b|\berror): .*")
 
 
 class ServerProcess:
-    """One server and its guard. Both end when this process ends.
+    """One server and its guard, which both end when this process ends. The output is appended to ``log``.
 
     Args:
-        log: the file to which the output is appended.
         grace_s: seconds between SIGTERM and SIGKILL.
         scratch: a folder that is removed if this process is killed; otherwise the caller removes it.
 

@@ -154,11 +154,7 @@ def _vllm_build() -> str:
 
 
 def local_model(model: str) -> str:
-    """A folder's absolute path, since servers have another working directory; a name on the Hub is unchanged.
-
-    Raises:
-        UsageError: it looks like a folder, but has no config.json or does not exist.
-    """
+    """A folder's absolute path, or a name on the Hub as it is; raises `UsageError` for a folder without a model."""
     path = Path(model).expanduser()
     if path.is_dir():
         if not (path / "config.json").is_file():
