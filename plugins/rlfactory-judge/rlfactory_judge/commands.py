@@ -43,6 +43,8 @@ _COMMANDS = {
         "rlfactory_judge.serving.command:serve", "Start its server, and keep it running until Ctrl-C."
     ),
 }
+_SAMPLES_TEMPERATURE = 0.7  # for self-consistency, where the judge has a temperature of 0
+_BELOW = 1  # exit code for a kappa below --min-kappa, and where nothing was judged
 
 
 @click.group("judge", cls=LazyGroup, lazy=_COMMANDS)
@@ -135,10 +137,6 @@ def _read(text: str) -> str:
         return Path(text[1:]).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise UsageError(f"No text can be read from the file {text[1:]}: {error}") from error
-
-
-_SAMPLES_TEMPERATURE = 0.7  # for self-consistency, where the judge has a temperature of 0
-_BELOW = 1  # exit code for a kappa below --min-kappa, and where nothing was judged
 
 
 @click.command()

@@ -19,6 +19,20 @@ from rlfactory_judge.rubrics.rubric import Rubric
 from rlfactory_judge.trust.labels import LabelledAnswer, Labels, write_labels
 
 COUNT = 200  # labels on which the judge is measured before a run
+RUBRIC = Path(__file__).with_name("rubric.jinja")
+SOURCES = (world.__file__, __file__)  # a cached model of other sources is not used
+CATALOGUES = 32  # none of them is trained or evaluated on
+LOW, HIGH = 0.0, 10.0
+ARCHITECTURE = {
+    "hidden_size": 96,
+    "intermediate_size": 256,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "head_dim": 128,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
+    "max_position_embeddings": 2048,
+}
 
 
 def labels_file(seed: int) -> Path:
@@ -60,22 +74,6 @@ class _JudgeProgress(NullProgress):
 
     def advance(self, count: int = 1, **numbers: float) -> None:
         self._progress.advance(count, **numbers)
-
-
-RUBRIC = Path(__file__).with_name("rubric.jinja")
-SOURCES = (world.__file__, __file__)  # a cached model of other sources is not used
-CATALOGUES = 32  # none of them is trained or evaluated on
-LOW, HIGH = 0.0, 10.0
-ARCHITECTURE = {
-    "hidden_size": 96,
-    "intermediate_size": 256,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 2,
-    "head_dim": 128,
-    "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
-    "max_position_embeddings": 2048,
-}
 
 
 class Examiner:

@@ -15,6 +15,17 @@ from rlfactory_judge.demo import world
 from rlfactory_judge.demo.world import Catalogue, Names, Question
 
 TOOL = "look_up"
+SOURCES = (world.__file__, __file__)  # a cached model of other sources is not used
+DEMO_CATALOGUES = 16  # none of them is trained or evaluated on
+ARCHITECTURE = {
+    "hidden_size": 96,
+    "intermediate_size": 256,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "num_key_value_heads": 3,
+    "head_dim": 32,
+    "max_position_embeddings": 1024,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,17 +94,6 @@ class Demonstrator:
         return (*messages, Message("assistant", text))
 
 
-SOURCES = (world.__file__, __file__)  # a cached model of other sources is not used
-DEMO_CATALOGUES = 16  # none of them is trained or evaluated on
-ARCHITECTURE = {
-    "hidden_size": 96,
-    "intermediate_size": 256,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 3,
-    "num_key_value_heads": 3,
-    "head_dim": 32,
-    "max_position_embeddings": 1024,
-}
 CARELESS = Carelessness(stop_early=0.7, wrong_name=0.15, wrong_copy=0.12, format_slip=0.08)
 
 

@@ -14,6 +14,19 @@ from rlfactory_judge.forms.scale import Scale, as_number, json_number, only_numb
 _MARKS = r"[\"'*_`\s]{0,8}"  # before and after the sign that separates a label from its value
 _SPOKEN_SCORE = re.compile(rf"(?<![A-Za-z0-9_])(?:score|rating|grade)({_MARKS})[:=]{_MARKS}", re.IGNORECASE)
 _JSON_END = re.compile(r"[\"'\s]{0,8}[,}]")
+_TURN_LINE = re.compile(rf"^[ \t#>*_`-]{{0,8}}turn\s{{0,4}}([0-9]{{1,4}}){_MARKS}[:=]{_MARKS}", re.IGNORECASE | re.M)
+Scores = tuple[float, ...]
+_CHAIN = re.compile(r"(?<![0-9\[.,])\[?[0-9]{1,4}\]?(?:\s{0,4}[>=,]\s{0,4}\[?[0-9]{1,4}\]?)+(?![0-9.])")
+_CHAIN_LABEL = re.compile(rf"(?:ranking|order){_MARKS}[:=]{_MARKS}\Z", re.IGNORECASE)
+_CANDIDATE = re.compile(r"(?:candidate\s?)?#?([0-9]{1,4})", re.IGNORECASE)
+Order = tuple[tuple[int, ...], ...]  # groups of equally good candidates, the best first, counted from 1
+# How good the first one is; MT-Bench's C is a tie.
+_CHOICES = {"1": 1.0, "a": 1.0, "2": 0.0, "b": 0.0, "tie": 0.5, "c": 0.5}
+_CHOICE = r"(?:(?i:candidate|answer|response|option)\s{1,4})?([12AB]|(?i:tie))"  # not "a", which is a word
+_WHOLE_CHOICE = re.compile(_CHOICE)
+_SPOKEN_CHOICE = re.compile(
+    rf"(?<![A-Za-z0-9_])(?i:better|winner|preference){_MARKS}[:=]{_MARKS}{_CHOICE}(?![A-Za-z0-9_]|[.,/-]\w)"
+)
 
 
 @dataclass(frozen=True)
@@ -66,11 +79,6 @@ class ScoreForm(ParsedForm[float]):
     def values(self, verdict: float) -> tuple[float, ...]:
         """The one score, mapped onto [0, 1]."""
         return (self._scale.fraction(verdict),)
-
-
-_TURN_LINE = re.compile(rf"^[ \t#>*_`-]{{0,8}}turn\s{{0,4}}([0-9]{{1,4}}){_MARKS}[:=]{_MARKS}", re.IGNORECASE | re.M)
-
-Scores = tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -133,13 +141,6 @@ class TurnScoresForm(ParsedForm[Scores]):
     def values(self, verdict: Scores) -> tuple[float, ...]:
         """One score for each turn, mapped onto [0, 1]."""
         return tuple(map(self._scale.fraction, verdict))
-
-
-_CHAIN = re.compile(r"(?<![0-9\[.,])\[?[0-9]{1,4}\]?(?:\s{0,4}[>=,]\s{0,4}\[?[0-9]{1,4}\]?)+(?![0-9.])")
-_CHAIN_LABEL = re.compile(rf"(?:ranking|order){_MARKS}[:=]{_MARKS}\Z", re.IGNORECASE)
-_CANDIDATE = re.compile(r"(?:candidate\s?)?#?([0-9]{1,4})", re.IGNORECASE)
-
-Order = tuple[tuple[int, ...], ...]  # groups of equally good candidates, the best first, counted from 1
 
 
 @dataclass(frozen=True)
@@ -213,15 +214,6 @@ def _candidate(name: object) -> int | None:
         found = _CANDIDATE.fullmatch(name.strip()[:32])
         return int(found[1]) if found else None
     return int(name) if isinstance(name, float) and name.is_integer() else None
-
-
-# How good the first one is; MT-Bench's C is a tie.
-_CHOICES = {"1": 1.0, "a": 1.0, "2": 0.0, "b": 0.0, "tie": 0.5, "c": 0.5}
-_CHOICE = r"(?:(?i:candidate|answer|response|option)\s{1,4})?([12AB]|(?i:tie))"  # not "a", which is a word
-_WHOLE_CHOICE = re.compile(_CHOICE)
-_SPOKEN_CHOICE = re.compile(
-    rf"(?<![A-Za-z0-9_])(?i:better|winner|preference){_MARKS}[:=]{_MARKS}{_CHOICE}(?![A-Za-z0-9_]|[.,/-]\w)"
-)
 
 
 @dataclass(frozen=True)

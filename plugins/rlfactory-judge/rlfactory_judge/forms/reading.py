@@ -26,6 +26,10 @@ _MARKED = r"\\boxed\{([^{}]{0,64})\}|\[\[([^\[\]]{0,64})\]\]"  # MT-Bench's judg
 _QUOTATION = re.compile("[\"'\u2018\u201c\u00ab][A-Za-z]{1,16}(?![A-Za-z\"'])")
 _TAIL = " \t\r\n`*_.$"
 _CLOSING_TAG = re.compile(r"<[/|]?[A-Za-z_]{1,24}\|?>\Z")  # also an end of turn that a server left in
+# Qwen, QwQ, DeepSeek and most; others; Mistral; Kimi
+_TAGS = (("<think>", "</think>"), ("<thinking>", "</thinking>"), ("[THINK]", "[/THINK]"), ("◁think▷", "◁/think▷"))
+_CHANNEL = "<|channel|>"  # gpt-oss: several channels, of which ``final`` is the answer
+_FINAL = _CHANNEL + "final<|message|>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,12 +193,6 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 _DECODER = json.JSONDecoder(parse_int=float, parse_constant=_no_constant, object_pairs_hook=_without_repeats)
-
-
-# Qwen, QwQ, DeepSeek and most; others; Mistral; Kimi
-_TAGS = (("<think>", "</think>"), ("<thinking>", "</thinking>"), ("[THINK]", "[/THINK]"), ("◁think▷", "◁/think▷"))
-_CHANNEL = "<|channel|>"  # gpt-oss: several channels, of which ``final`` is the answer
-_FINAL = _CHANNEL + "final<|message|>"
 
 
 def without_reasoning(text: str) -> str:

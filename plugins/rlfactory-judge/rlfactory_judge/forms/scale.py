@@ -8,6 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 _MOST_CHOICES = 101  # up to so many whole numbers are given to the server as a choice, which every server supports
+# Neither pattern backtracks over digits, so long numbers are fast.
+_NUMBER = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]{1,4})?")
+_OUT_OF = re.compile(r"\s{0,8}(?:/|out\s{1,8}of)\s{0,8}", re.IGNORECASE)
+_UNCLEAR = re.compile(
+    r"[0-9A-Za-z_]|[.,][0-9]|\s{0,8}(?:/|%|±|[-\u2013\u2014~]\s{0,8}[0-9]|(?:to|or)\s{1,8}[0-9])", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +55,6 @@ class Scale:
 def json_number(number: float) -> int | float:
     """An int where the number is whole, because ``7.0`` in a prompt invites ``7.0`` in the answer."""
     return int(number) if float(number).is_integer() else number
-
-
-# Neither pattern backtracks over digits, so long numbers are fast.
-_NUMBER = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]{1,4})?")
-_OUT_OF = re.compile(r"\s{0,8}(?:/|out\s{1,8}of)\s{0,8}", re.IGNORECASE)
-_UNCLEAR = re.compile(
-    r"[0-9A-Za-z_]|[.,][0-9]|\s{0,8}(?:/|%|±|[-\u2013\u2014~]\s{0,8}[0-9]|(?:to|or)\s{1,8}[0-9])", re.IGNORECASE
-)
 
 
 def stated(text: str, start: int, scale: Scale) -> tuple[float | None, int] | None:

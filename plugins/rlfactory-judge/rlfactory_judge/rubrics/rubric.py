@@ -25,6 +25,14 @@ BLOCKS = ("system", "user")
 MAX_PROMPT = 524_288  # characters of a rendered block
 # Of expressions in a template, besides jinja's own.
 _FAILURES = (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError)
+BUILT_IN: Mapping[str, tuple[Mode, ...]] = {
+    "correctness": ("outcome",),
+    "helpfulness": ("outcome",),
+    "steps": ("process",),
+    "comparison": ("ranking", "pairwise"),
+}
+_OF_ONE = ("sample", "truth", "answer", "transcript", "turns", "form", "quoting")
+_OF_MANY = ("sample", "truth", "candidates", "form", "quoting")
 
 
 def compile_template(source: str, place: str, known: Collection[str]) -> tuple[Template, set[str]]:
@@ -128,18 +136,6 @@ def _existing(data: Mapping[str, Any]) -> str:
         f"{name} ({', '.join(value)})" if isinstance(value, dict) and value else name for name, value in data.items()
     )
     return "There is: " + ", ".join(shown) + "."
-
-
-BUILT_IN: Mapping[str, tuple[Mode, ...]] = {
-    "correctness": ("outcome",),
-    "helpfulness": ("outcome",),
-    "steps": ("process",),
-    "comparison": ("ranking", "pairwise"),
-}
-
-
-_OF_ONE = ("sample", "truth", "answer", "transcript", "turns", "form", "quoting")
-_OF_MANY = ("sample", "truth", "candidates", "form", "quoting")
 
 
 def default_rubric(mode: Mode) -> str:

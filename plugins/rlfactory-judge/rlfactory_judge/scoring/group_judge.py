@@ -18,6 +18,10 @@ from rlfactory_judge.rubrics.transcript import final_answer
 from rlfactory_judge.scoring.judge import Judge, alone_unreadable, score_without_judge, shortened
 from rlfactory_judge.service.polling import ask_all, cost, worst_failure
 
+ALONE = 0.5  # the score of an answer without others to compare with
+NEUTRAL = "I do not know."  # beside which an answer is judged that may have spoilt a comparison
+MOST_LISTED = 16  # answers in one question; more are hard to keep apart
+
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
@@ -63,10 +67,6 @@ class Comparison:
     read: Sequence[tuple[Ballot, Reply]] = ()
     counts: Mapping[str, float] = field(default_factory=dict)
     spoilers: Mapping[int, str] = field(default_factory=dict)  # answers that nobody can be compared with, and why
-
-
-ALONE = 0.5  # the score of an answer without others to compare with
-NEUTRAL = "I do not know."  # beside which an answer is judged that may have spoilt a comparison
 
 
 class GroupJudge(Judge, ABC):
@@ -178,9 +178,6 @@ class GroupJudge(Judge, ABC):
             "cached": reply.cached,
         }
         return Verdict(value >= self.options.threshold, (shortened(reply.text),), facts)
-
-
-MOST_LISTED = 16  # answers in one question; more are hard to keep apart
 
 
 class RankingJudge(GroupJudge):

@@ -35,7 +35,14 @@ _CANARY = (
 )
 _CANARY_PARAMS = SamplingParams(max_tokens=24, temperature=0.0)
 _PASSING = (408, 409, 425, 429)  # statuses, and all from 500 on
-_MAX_TOKENS = 512  # usually enough for a reasoning model to answer such a question
+_MAX_TOKENS = 512  # of the answer to `_QUESTION`, usually enough for a reasoning model
+Remedy = Literal["again", "elsewhere", "none"]
+_START_TRIES = 3
+_PROBE, _PROBE_PARAMS = (Message("user", "Hello"),), SamplingParams(max_tokens=1, temperature=0.0)
+_ABOUT_SCHEMAS = ("response_format", "schema", "grammar", "guided", "structured")  # words in a server's refusal
+_ABOUT_LENGTH = ("max_tokens", "max_model_len", "max_completion_tokens")
+_ELSEWHERE = (401, 403, 404, 405, 410)  # the endpoint is wrong, not the question
+_TOO_LONG = 413
 
 
 def is_passing(error: BackendError) -> bool:
@@ -95,16 +102,6 @@ async def enforces_schemas(client: OpenAIClient, options: JudgeOptions) -> bool:
         return holds  # with reasoning, the server lets the model reason first
     free = await asked({})
     return free.finish == "stop" and not free.message.reasoning
-
-
-Remedy = Literal["again", "elsewhere", "none"]
-
-_START_TRIES = 3
-_PROBE, _PROBE_PARAMS = (Message("user", "Hello"),), SamplingParams(max_tokens=1, temperature=0.0)
-_ABOUT_SCHEMAS = ("response_format", "schema", "grammar", "guided", "structured")  # words in a server's refusal
-_ABOUT_LENGTH = ("max_tokens", "max_model_len", "max_completion_tokens")
-_ELSEWHERE = (401, 403, 404, 405, 410)  # the endpoint is wrong, not the question
-_TOO_LONG = 413
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,9 @@ from rlfactory_judge.service.endpoint import Timing
 from rlfactory_judge.service.requests import Endpoints, Inquiry
 
 Outcome = Reply | VerifierError
+_CACHE_FORMAT = "2"  # of the cached replies' keys and contents
+_VOTES_TEMPERATURE = 0.7
+_CHARS_PER_TOKEN = 4  # if the server sends no counts
 
 
 @dataclass(slots=True)
@@ -70,11 +73,6 @@ class InFlightRequests:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-_CACHE_FORMAT = "2"  # of the cached replies' keys and contents
-_VOTES_TEMPERATURE = 0.7
-_CHARS_PER_TOKEN = 4  # if the server sends no counts
 
 
 class JudgeService:

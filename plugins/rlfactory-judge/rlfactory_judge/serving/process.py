@@ -34,6 +34,11 @@ _FIRST_S = 120.0  # at least, for the model's first answer, before which it may 
 _LINES = 300  # of a log that are searched for an error
 _SHOWN = 400  # characters of it
 _ERROR = re.compile(r"(?:\b\w+(?:Error|Exception)\b|\berror): .*")
+_TRIES = 3  # of a local server, in case another program takes the port first
+_PORT_TAKEN = re.compile(r"address already in use|errno 98\b|port \d+ is already in use", re.IGNORECASE)
+_GRACE_S = 3.0  # of a local server, which has no state to save
+# Of a local server, beside training on a CPU: one thread, and nothing from the network.
+_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 
 
 class ServerProcess:
@@ -170,13 +175,6 @@ async def _ask(client: httpx.AsyncClient, url: str, model: str, seconds: float) 
     # does for invalid tool calls) still counts as ready.
     refused = response.is_client_error and response.status_code not in (401, 403)
     return response.text[:500] if refused else ""
-
-
-_TRIES = 3  # in case another program takes the port before the server does
-_PORT_TAKEN = re.compile(r"address already in use|errno 98\b|port \d+ is already in use", re.IGNORECASE)
-_GRACE_S = 3.0  # the server has no state to save
-# Beside training on a CPU: one thread, and nothing from the network.
-_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 
 
 class LocalServer:

@@ -26,6 +26,8 @@ from rlfactory_judge.trust.figures import (
 from rlfactory_judge.trust.measuring import Judged, Measurement, label_value, right
 
 FEW = 30  # answers or pairs; with fewer, no figure is reliable
+_NAME_WIDTH = 36
+Row = tuple[str, Estimate | None, str]  # the figure's name, its value, its basis or meaning
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,10 +221,6 @@ def _notes(
         messages = [one.message for one in judged if one.failure == failure]
         if messages:
             yield f"{count_text(len(messages), 'judgement')} {what}. The first: {messages[0]}"
-
-
-_NAME_WIDTH = 36
-Row = tuple[str, Estimate | None, str]  # the figure's name, its value, its basis or meaning
 
 
 def calibration_text(found: Calibration) -> str:
