@@ -50,19 +50,21 @@ def kill_after(step: int, *arguments: object, run: Path) -> None:
             id="two processes and chosen prompts",
         ),
         pytest.param(
-            1, ["train.workers=2", "train.advantage=gae", "train.critic_lr=1e-3", "train.lam=0.9"], id="a critic"
-        ),
-        pytest.param(
-            2, ["train.workers=1", "train.kl=0.05", "train.schedule=cosine", "train.updates_per_step=2"], id="one"
+            2,
+            [
+                *("train.workers=1", "train.kl=0.05", "train.schedule=cosine", "train.updates_per_step=2"),
+                *("train.advantage=gae", "train.critic_lr=1e-3", "train.lam=0.9"),
+            ],
+            id="one process and a critic",
         ),
     ],
 )
 def test_a_killed_run_resumes_to_the_same_metrics(cli: Cli, tmp_path: Path, kills: int, options: Sequence[str]) -> None:
     """Whatever a run keeps between steps is restored, because all that follows is equal to the bit.
 
-    Two processes: which prompts were difficult, the groups that were refilled, evaluations before and after the kill;
-    or the critic and its optimizer. One process, killed twice: the reference model, the schedule of the learning rate,
-    and several updates a step.
+    Two processes: which prompts were difficult, the groups that were refilled, evaluations before and after the kill.
+    One process, killed twice: the reference model, the critic and its optimizer, the schedule of the learning rate, and
+    several updates a step.
     """
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     command = [*RUN, *SMALL, *options, "rollout.deterministic=true", "--steps", "10"]

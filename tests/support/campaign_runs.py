@@ -39,11 +39,13 @@ class Reference:
 
     @classmethod
     def make(cls, folder: Path) -> Reference:
-        outcome = finish(start(*command(folder)))  # builds the model
-        assert outcome.code == 0, outcome.out
         started = time.monotonic()
-        again = finish(start(*command(folder.with_name("timed"))))
-        assert again.code == 0, again.out
+        outcome = finish(start(*command(folder)))
+        assert outcome.code == 0, outcome.out
+        if "the warm-started model is in the cache" not in outcome.out:  # building it took a part of the time
+            started = time.monotonic()
+            again = finish(start(*command(folder.with_name("timed"))))
+            assert again.code == 0, again.out
         return cls(folder, time.monotonic() - started)
 
     def is_equalled_by(self, run: Path) -> bool:
