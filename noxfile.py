@@ -323,7 +323,7 @@ def verl(session: nox.Session) -> None:
     place = make_verl(session)
     # Two at once: most of a run's time, its processes import one after the other, each on one core. The second process
     # begins with the longest test and the next file, which it holds meanwhile and which is light.
-    order = ("nodes", "grpo", "config", "ppo", "agent", "mcp", "judge", "judge_serving")
+    order = ("nodes", "grpo", "config", "ppo", "agent", "mcp", "judge_serving")
     first = [f"tests/integration/test_verl_{name}.py" for name in order]
     chosen = [*first, *sorted({*map(str, Path("tests").rglob("test_*verl*.py"))} - {*first})]
     in_order = (*IN_TWO, "--no-loadscope-reorder")

@@ -5,10 +5,9 @@ Starting verl takes most of a test's time, so proofs share a start where they ca
 | test | starts | what needs them |
 |---|---|---|
 | test_verl_grpo | verl, twice | it learns the search task; after a SIGKILL another process resumes the run |
-| test_verl_ppo | verl, once | a critic, turn rewards, masked outages; a judge whose spent budget stops the run |
-| test_verl_judge | verl, once | rewards' models in verl's pool; Ctrl-C stops in order |
+| test_verl_ppo | verl, once | a critic, turn rewards, masked outages; a pool's judge, whose spent budget stops it |
 | test_verl_agent | verl, once | adapters; a second task beside a LangGraph agent, which the gateway serves |
-| test_verl_mcp | verl, once | `separate_async` with a staleness; MCP servers shared by verl's processes |
+| test_verl_mcp | verl, once | `separate_async` with a staleness; MCP servers that processes share; Ctrl-C |
 | test_verl_nodes | Ray, once | a cluster of two machines is checked; all of its tests share it |
 | test_verl_judge_serving | vLLM, once | `judge serve` with vLLM, which enforces forms; a kill leaves nothing |
 
