@@ -76,12 +76,16 @@ class Address:
     @property
     def probe_url(self) -> str:
         """Its address on this machine."""
-        return _url(LOOPBACK if self.host in _ANYWHERE else self.host, self.port)
+        return self._url(LOOPBACK)
 
     @property
     def url(self) -> str:
         """Its address for other machines."""
-        return _url(socket.gethostname() if self.host in _ANYWHERE else self.host, self.port)
+        return self._url(socket.gethostname())
+
+    def _url(self, anywhere: str) -> str:
+        host = anywhere if self.host in _ANYWHERE else self.host
+        return f"http://[{host}]:{self.port}/v1" if ":" in host else f"http://{host}:{self.port}/v1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +94,6 @@ class Launch:
 
     command: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
-
-
-def _url(host: str, port: int) -> str:
-    return f"http://[{host}]:{port}/v1" if ":" in host else f"http://{host}:{port}/v1"
 
 
 def launch(served: Served, address: Address) -> Launch:

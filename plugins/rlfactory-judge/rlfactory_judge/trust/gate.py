@@ -167,14 +167,14 @@ async def _locked(path: Path) -> AsyncIterator[None]:
 class _LineProgress(NullProgress):
     """Progress as occasional lines, since the run's own display may be in another process."""
 
-    def __init__(self, say: Say, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__(clock)
-        self._say, self._last_s = say, clock()
+    def __init__(self, say: Say) -> None:
+        super().__init__()
+        self._say, self._last_s = say, time.monotonic()
 
     def on_stage(self, stage: StageState) -> None:
         self._say(f"Measuring the judge on labels: {stage.total:,} {stage.unit}s")
 
     def on_advance(self, stage: StageState) -> None:
-        if self._clock() - self._last_s >= _SPOKEN_S:
-            self._last_s = self._clock()
+        if time.monotonic() - self._last_s >= _SPOKEN_S:
+            self._last_s = time.monotonic()
             self._say(f"  {stage.count_text}, {seconds_text(stage.seconds)}")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from statistics import fmean
 from typing import TypeVar
 
 from rlfactory_core.errors import BackendError, DataError
@@ -92,8 +93,7 @@ class Measurement:
             )
         self._failed = 0
         self._answered = False
-        self._sums: Counter[str] = Counter()  # for the running means of the progress
-        self._counts: Counter[str] = Counter()
+        self._shown: defaultdict[str, list[bool]] = defaultdict(list)  # for the running means of the progress
 
     @property
     def judgements(self) -> list[Judged]:
@@ -126,7 +126,7 @@ class Measurement:
         async def worker() -> None:
             for item in left:
                 await work(item)
-                self.progress.advance(1, **{name: self._sums[name] / self._counts[name] for name in self._counts})
+                self.progress.advance(1, **{name: fmean(each) for name, each in self._shown.items()})
 
         at_once = max(1, self.options.concurrency // self.options.votes)
         await gather_all(worker() for _ in range(at_once))
@@ -153,14 +153,10 @@ class Measurement:
                 await asyncio.sleep(self.options.breaker_reset_s)
         return found
 
-    def _show(self, name: str, value: bool) -> None:
-        self._sums[name] += value
-        self._counts[name] += 1
-
     async def _answer(self, row: LabelledAnswer) -> None:
         judged = self.answers[row.id] = await self._ask(self._about(row))
         if judged.replies:
-            self._show("agreement", judged.accepts(self.options.threshold) == right(row, self.options))
+            self._shown["agreement"].append(judged.accepts(self.options.threshold) == right(row, self.options))
 
     async def _pair(self, row: LabelledPair) -> None:
         straight = await self._ask(self._about_pair(row, swapped=False))
@@ -206,7 +202,7 @@ class Measurement:
         self.injection_judgements.append(judged)
         if values:
             self.injected[row.id].append(accepted)
-            self._show("injected_accepted", accepted)
+            self._shown["injected_accepted"].append(accepted)
 
     def _about(self, row: LabelledAnswer) -> Question:
         """Whether an answer is right; in the mode ``process`` as a trajectory of one turn."""
