@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -61,7 +60,13 @@ class LabelledPair:
     better: Annotated[int, Field(ge=0, le=1)] | None  # None: equally good
 
 
+def _kind(row: Any) -> str:
+    return "pair" if isinstance(row, dict) and ("answers" in row or "better" in row) else "answer"
+
+
 Row = LabelledAnswer | LabelledPair
+_TAGGED = Annotated[LabelledAnswer, Tag("answer")] | Annotated[LabelledPair, Tag("pair")]
+_ROW: TypeAdapter[Row] = TypeAdapter(Annotated[_TAGGED, Discriminator(_kind)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +91,13 @@ def read_labels(path: Path, *, low: float, high: float) -> Labels:
         lines = path.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"The labels {path} cannot be read as UTF-8 text: {error}.\n{FORMAT}") from error
-    read = _reader()
     rows: dict[str, Row] = {}
     problems: list[str] = []
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
-            row = read(line)
+            row = _ROW.validate_json(line, strict=True)
             row = row if row.id else replace(row, id=str(number))
             if row.id in rows:
                 raise ValueError(f"the id {row.id!r} is also that of another line; ids have to differ")
@@ -118,17 +122,6 @@ def read_labels(path: Path, *, low: float, high: float) -> Labels:
             "Write true and false for right and wrong, or give the scale of the labels: low=0 high=1."
         )
     return Labels(answers, tuple(row for row in rows.values() if isinstance(row, LabelledPair)))
-
-
-def _reader() -> Callable[[str], Row]:
-    """Parses a line; it raises `ValueError`."""
-
-    def kind(row: Any) -> str:
-        return "pair" if isinstance(row, dict) and ("answers" in row or "better" in row) else "answer"
-
-    rows = Annotated[LabelledAnswer, Tag("answer")] | Annotated[LabelledPair, Tag("pair")]
-    adapter: TypeAdapter[Row] = TypeAdapter(Annotated[rows, Discriminator(kind)])
-    return lambda line: adapter.validate_json(line, strict=True)
 
 
 def _what(error: ValueError) -> str:
