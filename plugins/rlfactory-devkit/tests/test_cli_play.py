@@ -31,6 +31,7 @@ def plugin(tmp_path: Path) -> str:
     return "./places.py"
 
 
+@pytest.mark.slow  # it warm-starts a model and starts a process that loads it
 def test_a_checkpoint_answers_and_its_conversation_is_saved(tiny_model: Path, tmp_path: Path) -> None:
     orders = ['{"do": "go"}', '{"do": "back", "turn": 1}', '{"do": "go"}', '{"do": "save"}', '{"do": "wait"}']
     done = played(tmp_path, "--plugin", TINY_TASK, "--model", str(tiny_model), "--json", stdin="\n".join(orders))
