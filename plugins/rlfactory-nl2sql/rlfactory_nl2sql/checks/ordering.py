@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import takewhile
 
 from sqlglot import exp
 
@@ -29,13 +30,7 @@ def is_ordered(query: Query) -> bool:
 
     An ORDER BY in a subquery, a CTE, a window or an aggregate does not count.
     """
-    keys = sort_keys(query.tree)
-    for key in keys:
-        if is_volatile(key.this):
-            return False  # later keys only break ties of a random order
-        if not _is_constant(key.this):
-            return True
-    return False
+    return any(not _is_constant(key.this) for key in _deciding(sort_keys(query.tree)))
 
 
 def sort_keys(tree: exp.Expr) -> list[exp.Ordered]:
@@ -69,9 +64,8 @@ _RANK = "untied_rank"
 class Untied:
     """The query without its outermost LIMIT and OFFSET, and with the rank of its rows as last column.
 
-    Rows ``offset`` to ``offset + limit`` are one right answer, and rows of equal rank may change places. Ranks above
-    ``limit + offset`` are left out, because they are in no answer. A database may refuse ``sql``, or return too many
-    rows if many are tied. Then the original query's result is the only right answer.
+    Rows ``offset`` to ``offset + limit`` are one right answer, and rows of equal rank may change places. A database may
+    refuse ``sql``, or return too many rows. Then the original query's result is the only right answer.
     """
 
     sql: str
@@ -208,11 +202,8 @@ def _sorts_by_window(key: exp.Ordered, tree: exp.Query) -> bool:
 
 
 def _deciding(keys: list[exp.Ordered]) -> list[exp.Ordered]:
-    """The keys before the first random one. The keys after it decide nothing."""
-    for place, key in enumerate(keys):
-        if is_volatile(key.this):
-            return keys[:place]
-    return keys
+    """The keys before the first random one. The keys after it only break ties of a random order."""
+    return list(takewhile(lambda key: not is_volatile(key.this), keys))
 
 
 def _cut(tree: exp.Expr) -> tuple[int | None, int] | None:

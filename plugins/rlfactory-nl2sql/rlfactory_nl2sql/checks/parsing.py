@@ -1,8 +1,7 @@
 """Parse a query, which is one statement that only reads and is small enough to be analysed in milliseconds.
 
-The text comes from a model. Characters and tokens are limited before sqlglot's recursive parser sees them, so that 10
-MB of SQL or a hundred thousand parentheses fail at once. The read-only connection protects the database. This check
-only gives an early and helpful message.
+The text comes from a model. Characters and tokens are limited before sqlglot's recursive parser sees them. The
+read-only connection protects the database; this check only gives an early and helpful message.
 """
 
 from __future__ import annotations

@@ -15,31 +15,18 @@ from sqlglot import exp
 from rlfactory_nl2sql.checks.parsing import Query
 from rlfactory_nl2sql.schema import Schema, Table
 
-HIDDEN = {
+# Hidden columns that every table has, by dialect.
+_HIDDEN = {
     "sqlite": {"rowid", "oid", "_rowid_"},
     "duckdb": {"rowid"},
     "postgres": {"ctid", "tableoid", "xmin", "xmax", "cmin", "cmax"},
     "mysql": {"_rowid"},
 }
-"""Hidden columns that every table has, by dialect."""
-
-WORDS = {
-    "user",
-    "current_user",
-    "session_user",
-    "system_user",
-    "current_role",
-    "current_catalog",
-    "current_schema",
-    "current_date",
-    "current_time",
-    "current_timestamp",
-    "localtime",
-    "localtimestamp",
-    "true",
-    "false",
-}
-"""Functions without parentheses that sqlglot parses as columns in some dialects."""
+# Functions without parentheses that sqlglot parses as columns in some dialects.
+_WORDS = {
+    "user", "current_user", "session_user", "system_user", "current_role", "current_catalog", "current_schema",
+    "current_date", "current_time", "current_timestamp", "localtime", "localtimestamp", "true", "false",
+}  # fmt: skip
 
 _SYSTEM_TABLES = ("sqlite_", "pg_", "duckdb_", "pragma_", "information_schema")
 
@@ -176,10 +163,10 @@ class Scopes:
                 return Match(Kind.UNCERTAIN)  # a whole row
         if self._is_text(column):
             return Match(Kind.TEXT)
-        return Match(Kind.UNCERTAIN if name in WORDS else Kind.NO_COLUMN)
+        return Match(Kind.UNCERTAIN if name in _WORDS else Kind.NO_COLUMN)
 
     def _is_hidden(self, name: str, source: Source) -> bool:
-        return source.table is not None and name in HIDDEN[self._query.dialect]
+        return source.table is not None and name in _HIDDEN[self._query.dialect]
 
     def _is_text(self, column: exp.Column) -> bool:
         start = column.this.meta.get("start") if isinstance(column.this, exp.Identifier) else None

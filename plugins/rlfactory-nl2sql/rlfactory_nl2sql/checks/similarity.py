@@ -1,8 +1,7 @@
 """The structural similarity of two queries, a fast measure that needs no results.
 
-The measure is the F1 of the two queries' components, as in the component matching of Spider's evaluation (Yu et al.,
-2018, arXiv:1809.08887), over multisets and with more kinds of components: the names and operators in each clause, its
-whole parts, and the whole query. `sqlglot.diff` is more exact and takes a hundred times as long.
+It is the F1 of the two queries' components, as in Spider's component matching (Yu et al., 2018, arXiv:1809.08887), over
+multisets and with more kinds of components. `sqlglot.diff` is more exact and takes a hundred times as long.
 """
 
 from __future__ import annotations

@@ -69,10 +69,9 @@ def answer_of(rows: Rows, *, ordered: bool, untied: Untied | None, order: Order 
     """The answer of a gold query.
 
     Args:
-        rows: the result of ``untied.sql``, or of the gold query itself if ``untied`` is None. ordered: whether the gold
-        query's outermost SELECT orders. untied: the gold query without its LIMIT. Its rows are sorted and have their
-        rank as last column. None: the ties are not known, so each row of an ordered query has its place. order:
-        "always": each row has its place; "never": no row has, and only LIMIT makes a choice among rows.
+        rows: the result of ``untied.sql``; if ``untied`` is None, and its ties are not known, that of the query itself.
+        ordered: whether the gold query's outermost SELECT orders.
+        order: "always": each row has its place; "never": no row has, and only LIMIT makes a choice among rows.
     """
     keys, limit, offset = (untied.keys, untied.limit, untied.offset) if untied else (0, None, 0)
     end = len(rows.rows) if limit is None else offset + limit

@@ -2,9 +2,8 @@
 
 A column of the result is a candidate for a column of the answer if it holds the same values equally often in rows of
 each colour. At first all rows of a tie have one colour; columns with only one candidate then tell rows of different
-values apart, which leaves fewer candidates for the others. If several remain, each is tried. A match is always verified
-by comparing the rows, so it is never wrong. The number of values read is bounded. A result that exceeds it ends in an
-error and never in a wrong answer. Real tables need one or two rounds.
+values apart. If several candidates remain, each is tried. A match is always verified by comparing the rows. The number
+of values read is bounded, and a result that exceeds it ends in an error. Real tables need one or two rounds.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Equality of two values of results: by value, whatever their type in the database.
 
-1, 1.0, Decimal("1.00") and True are one value; '1' is another. NULL equals NULL and NaN equals NaN, because results are
-compared here and not conditions. Floats and fractional decimals are equal within a relative tolerance. An integer, or a
-decimal without fraction, is exact: it equals no other whole number, also none that is a float. Midnight equals its
-date, as in SQL.
+1, 1.0, Decimal("1.00") and True are one value; '1' is another. NULL equals NULL and NaN equals NaN. Floats and
+fractional decimals are equal within a relative tolerance. An integer, or a decimal without fraction, is exact: it
+equals no other whole number, also none that is a float. Midnight equals its date, as in SQL.
 
 Nearness is not transitive, so values cannot simply be rounded and hashed. `clusters` gives each number a code such
 that numbers with different codes are never equal; numbers with one code are equal except in `loose` clusters, in which

@@ -96,11 +96,7 @@ def quoted(name: str, quote: str = '"') -> str:
 def create_in_turn(
     views: Sequence[View], create: Callable[[View], object], missing: type[Exception] | tuple[type[Exception], ...]
 ) -> None:
-    """Create each view after the views that it reads.
-
-    Args:
-        missing: the driver's error for a view that reads what is not there yet.
-    """
+    """Create each view after those that it reads; ``missing``: the error for one that reads what is not there yet."""
     while views:
         failed: list[tuple[View, Exception]] = []
         for view in views:

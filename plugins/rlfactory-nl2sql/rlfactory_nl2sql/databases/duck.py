@@ -2,8 +2,8 @@
 
 Guards: the file is opened read-only. Every query runs in a read-only transaction and is a single statement that DuckDB
 itself classifies as a SELECT. Access to files and the network, extensions, secrets and Python's variables are disabled,
-and the configuration is locked. A query is interrupted at its deadline. DuckDB checks for interrupts between vectors of
-2,048 rows, so a single call on a value of gigabytes ends by DuckDB's memory limit or by that of the worker process.
+and the configuration is locked. A query is interrupted at its deadline, between vectors of 2,048 rows; a single call on
+a value of gigabytes ends by a memory limit.
 """
 
 from __future__ import annotations
@@ -144,13 +144,13 @@ class DuckConnection(DuckDatabase):
 
     def __init__(self, ref: DatabaseRef, limits: QueryLimits) -> None:
         if not Path(ref.location).is_file():
-            raise BackendError(f"The database {ref.display} is not there.")
+            raise BackendError(f"The database {ref.location} is not there.")
         try:
             connection = _attached(ref.location, _catalog(Path(ref.location)), limits)
             _lock(connection)
         except duckdb.Error as error:
-            raise _lost(ref.display, error) from error
-        super().__init__(connection, ref.display, limits)
+            raise _lost(ref.location, error) from error
+        super().__init__(connection, ref.location, limits)
 
 
 def _config(limits: QueryLimits) -> dict[str, Any]:

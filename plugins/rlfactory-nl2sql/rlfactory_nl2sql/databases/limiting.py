@@ -19,11 +19,9 @@ _PATIENCE = 5.0  # seconds: a busy machine takes long to stop a query, and a con
 
 @contextlib.contextmanager
 def stopped_after(seconds: float, stop: Callable[[], None], then: Callable[[], None] | None = None) -> Iterator[None]:
-    """Call ``stop`` from another thread after ``seconds``, unless the ``with`` block has ended before.
+    """Call ``stop`` from another thread after ``seconds``, and some seconds later ``then``, unless the block has ended.
 
-    Args:
-        stop: must be safe to call while the block waits for the database, and must not raise; ``then`` likewise.
-        then: is called if the block has not ended some seconds after ``stop``.
+    Both must be safe to call while the block waits for the database, and must not raise.
     """
     ended = threading.Event()
 
@@ -44,10 +42,9 @@ def stopped_after(seconds: float, stop: Callable[[], None], then: Callable[[], N
 
 
 def collect(columns: tuple[str, ...], rows: Iterable[Row], limits: QueryLimits, started: float) -> Rows:
-    """All rows of a result, within the limits.
+    """All rows of a result, of which no more are read than the limits allow.
 
     Args:
-        rows: from the database; no more are read than the limits allow.
         started: when the query began, by `time.monotonic`.
 
     Raises:

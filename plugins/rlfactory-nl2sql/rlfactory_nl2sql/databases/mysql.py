@@ -3,13 +3,11 @@
 Guards: the account may only read (checked when connecting). The session and its transaction are read-only and always
 rolled back. A call runs one statement. ``max_execution_time`` (MySQL) or ``max_statement_time`` (MariaDB) limits the
 time, and ``KILL QUERY`` over a second connection if that fails. Variables, other databases, functions that wait or
-access other systems, and comments that the server executes are refused before the server sees the query. The session
-does not limit the server's memory; the server's configuration does.
+access other systems, and comments that the server executes are refused before the server sees the query.
 
-A varied copy is a separate database ``rlfactory_…`` on the server, dropped when it is closed. Temporary tables do not
-work, because MySQL reads one only once in a query and views cannot use them. The next process that makes a copy drops
-those that a killed process has left: a copy's owner holds a lock of the copy's name, which the server releases when the
-owner's session ends.
+A varied copy is a separate database ``rlfactory_…``, since MySQL reads a temporary table only once in a query and never
+in a view. It is dropped when it is closed, or by the next process that makes one: its owner holds a lock of its name,
+which the server releases when the owner's session ends.
 """
 
 from __future__ import annotations
@@ -129,7 +127,7 @@ class MysqlSession(ServerDatabase):
 
     @contextlib.contextmanager
     def _cursor(self) -> Iterator[SSCursor]:
-        """An unbuffered cursor. If a limit ends the reading, the server is told to stop, and the rest is read."""
+        """An unbuffered cursor. If a limit ends the reading, the server is told to stop."""
         cursor = self._driver.cursor(SSCursor)
         try:
             yield cursor
@@ -141,9 +139,7 @@ class MysqlSession(ServerDatabase):
                 cursor.close()
             except pymysql.Error:
                 pass
-            except (
-                AttributeError
-            ):  # PyMySQL's own error if the session was aborted; it would try again when both are freed
+            except AttributeError:  # PyMySQL's error if the session was aborted; it would try again when both are freed
                 cursor._result.unbuffered_active = False
                 cursor.connection = None
 
@@ -293,14 +289,14 @@ class MysqlConnection(MysqlSession):
             "conv": {**pymysql.converters.conversions, FIELD_TYPE.BIT: _from_bits},
         }
         engine = make_engine(ref, "mysql+pymysql", arguments)
-        connection = connect(engine, ref.display)
+        connection = connect(engine, ref.location)
         try:
-            super().__init__(connection, ref.display, limits, str(engine.url.database))
+            super().__init__(connection, ref.location, limits, str(engine.url.database))
             privileges = self._forbidden_privileges()
             self._run("SET SESSION TRANSACTION READ ONLY")
         except (pymysql.Error, exc.DBAPIError) as error:
             connection.close()
-            raise BackendError(f"The database {ref.display} cannot be used: {error_message(error)}") from None
+            raise BackendError(f"The database {ref.location} cannot be used: {error_message(error)}") from None
         if privileges:
             connection.close()
             raise UsageError(_other_account(ref, self._database, privileges))
@@ -362,7 +358,7 @@ def _without_name(match: re.Match[str]) -> str:
 
 def _other_account(ref: DatabaseRef, database: str, privileges: Sequence[str]) -> str:
     return (
-        f"The account of {ref.display} may do more than read: it has {', '.join(privileges)} on the whole server. "
+        f"The account of {ref.location} may do more than read: it has {', '.join(privileges)} on the whole server. "
         "A model's SQL would run with these rights. Make an account that only reads, and use that "
         "(the second line is for varied copies, which verification makes beside the database):\n"
         "  CREATE USER sql_reader IDENTIFIED BY '...';\n"

@@ -24,7 +24,7 @@ def connect(ref: DatabaseRef, limits: QueryLimits) -> Connection:
         if extra is None or (error.name or "").startswith("rlfactory"):
             raise
         raise MissingExtraError(
-            f"The database {ref.display} needs the package {error.name}, which is not installed. "
+            f"The database {ref.location} needs the package {error.name}, which is not installed. "
             f"Install it: python -m pip install 'rlfactory-nl2sql[{extra}]'"
         ) from error
 

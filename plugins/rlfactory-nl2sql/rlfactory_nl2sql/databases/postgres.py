@@ -3,15 +3,13 @@
 Guards: the role is no superuser, cannot access the server's files, and cannot become a role that can (checked when
 connecting). The transaction is read-only and always rolled back. The extended protocol takes a single statement.
 ``statement_timeout`` limits the time, and a cancel request if that fails. ``work_mem`` limits memory, and
-``temp_file_limit`` the disk if the role may set it. As a second guard, functions that access anything but the data are
-refused by name before the server sees the query. Gold queries and predictions run as one account: a prediction cannot
-read a gold query, because queries are sent so that other sessions cannot see them (`PostgresSession`), and cannot end
-another session, because the functions for that are refused. Only an account of its own for each would have the server
-guarantee the latter.
+``temp_file_limit`` the disk if the role may set it. Functions that access anything but the data, such as those that end
+another session, are refused by name before the server sees the query. Other sessions cannot see a gold query
+(`PostgresSession`), although it runs as the same account.
 
 A varied copy is a session with temporary tables and views of the same names, in ``pg_temp``, which precedes all schemas
-in the search path. A query on it may name only the schema's tables, and schema names are removed from it, so that it
-cannot read the original data. Views may still read tables outside the search path, which are not varied.
+in the search path. A query on it may name only the schema's tables, without their schemas, so that it cannot read the
+original data. Views may still read tables outside the search path, which are not varied.
 """
 
 from __future__ import annotations
@@ -314,13 +312,13 @@ class PostgresConnection(PostgresSession):
             ref, "postgresql+psycopg", {"connect_timeout": _CONNECT_SECONDS, "client_encoding": "utf8"},
             use_native_hstore=False,
         )  # fmt: skip
-        connection = connect(engine, ref.display)
+        connection = connect(engine, ref.location)
         try:
-            super().__init__(connection, ref.display, limits)
+            super().__init__(connection, ref.location, limits)
             privileges = [str(name) for (name,) in self._execute(_PRIVILEGED)]
         except (psycopg.Error, exc.DBAPIError) as error:
             connection.close()
-            raise BackendError(f"The database {ref.display} cannot be used: {error}") from None
+            raise BackendError(f"The database {ref.location} cannot be used: {error}") from None
         if privileges:
             connection.close()
             raise UsageError(_other_role(ref, str(engine.url.database), privileges))
@@ -361,7 +359,7 @@ class PostgresConnection(PostgresSession):
 
 def _other_role(ref: DatabaseRef, database: str, privileges: Sequence[str]) -> str:
     return (
-        f"The account of {ref.display} may do more than read: it is, or may become, {', '.join(privileges)}. A "
+        f"The account of {ref.location} may do more than read: it is, or may become, {', '.join(privileges)}. A "
         "model's SQL would run with these rights. Make an account that only reads, and use that:\n"
         "  CREATE ROLE sql_reader LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE PASSWORD '...';\n"
         f'  GRANT CONNECT, TEMPORARY ON DATABASE "{database}" TO sql_reader;\n'

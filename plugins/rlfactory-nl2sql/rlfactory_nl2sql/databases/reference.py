@@ -34,12 +34,7 @@ class DatabaseRef:
     """One database. Made by `parse_reference`."""
 
     kind: Kind  # also its name as a dialect of sqlglot
-    location: str  # sqlite, duckdb: the file's absolute path; the rest: a URL with ${NAME} where its secrets belong
-
-    @property
-    def display(self) -> str:
-        """For messages and logs: the location, which holds no secret."""
-        return self.location
+    location: str  # the file's absolute path, or a URL with ${NAME} where its secrets belong; it can be shown
 
 
 def parse_reference(text: str | Path) -> DatabaseRef:

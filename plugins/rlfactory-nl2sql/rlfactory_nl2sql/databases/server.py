@@ -1,7 +1,7 @@
 """The common part of PostgreSQL and MySQL: SQLAlchemy connects and reads the schema, the driver streams rows.
 
 A query is checked before the server sees it (`statement_guard`), and runs in a read-only transaction that is always
-rolled back. Its result is streamed, so that a result of a billion rows ends at the limits.
+rolled back. Its result is streamed, and so ends at the limits.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ def make_engine(ref: DatabaseRef, driver: str, arguments: Mapping[str, Any], **o
         url = sqlalchemy.make_url(connection_url(ref)).set(drivername=driver)
     except (exc.ArgumentError, ValueError):
         raise UsageError(
-            f"{ref.display!r} is no URL of a database. Expected such as postgresql://user:${{PGPASSWORD}}@host:5432/name."
+            f"{ref.location!r} is no URL of a database. Expected such as postgresql://user:${{PGPASSWORD}}@host:5432/name."
         ) from None
     if not url.database:
-        raise UsageError(f"{ref.display!r} names a server, but no database. Add it: {ref.display.rstrip('/')}/NAME.")
+        raise UsageError(f"{ref.location!r} names a server, but no database. Add it: {ref.location.rstrip('/')}/NAME.")
     return sqlalchemy.create_engine(
         url, poolclass=pool.NullPool, isolation_level="AUTOCOMMIT", connect_args=dict(arguments), **options
     )
@@ -122,11 +122,7 @@ class ServerDatabase(Database):
 
 
 def _inspected(connection: sqlalchemy.Connection, names: Sequence[tuple[str, bool]]) -> Schema:
-    """Tables and views of the default schema.
-
-    Args:
-        names: name, and whether it is a view, in the order of the result.
-    """
+    """Tables and views of the default schema; ``names``: these, and whether each is a view."""
     inspector = sqlalchemy.inspect(connection)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", exc.SAWarning)  # types that SQLAlchemy does not know do not matter

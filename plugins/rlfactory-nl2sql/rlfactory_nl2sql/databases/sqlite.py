@@ -48,7 +48,6 @@ class SqliteDatabase(Database):
         self._empty: sqlite3.Connection | None = None
 
     def query(self, sql: str, limits: QueryLimits) -> Rows:
-        """See `Connection.query`. ``limits.memory_mb`` takes effect when the file is opened."""
         _check_text(sql)
         self._guard.reason = ""
         started = time.monotonic()
@@ -90,10 +89,9 @@ class SqliteDatabase(Database):
         return [tuple(value[:_READ] if isinstance(value, str | bytes) else value for value in row) for row in found]
 
     def instance(self, data: TableRows) -> SqliteDatabase:
-        """A copy in memory. See `Connection.instance`.
+        """A copy in memory, without CHECKs, and with empty virtual tables.
 
-        Generated columns are computed. CHECKs are ignored. Rows that violate a constraint outside the schema, such as
-        a unique index over an expression, are left out. Virtual tables are empty.
+        Rows that violate a constraint outside the schema, such as a unique index over an expression, are left out.
         """
         name = f"a varied copy of {self._name}"
         tables = [(self._known(table), rows) for table, rows in data.items()]
@@ -151,9 +149,7 @@ class SqliteDatabase(Database):
 class SqliteConnection(SqliteDatabase):
     """One database file, opened read-only.
 
-    Args:
-        limits: ``memory_mb`` becomes SQLite's hard heap limit, which holds for the whole process and can only be
-            lowered.
+    ``limits.memory_mb`` becomes SQLite's hard heap limit, which holds for the whole process and can only be lowered.
 
     Raises:
         BackendError: it cannot be read.
@@ -163,9 +159,9 @@ class SqliteConnection(SqliteDatabase):
         try:
             connection = open_file(Path(ref.location))
             connection.execute(f"PRAGMA hard_heap_limit = {limits.memory_mb << 20}")
-            super().__init__(connection, ref.display)
+            super().__init__(connection, ref.location)
         except sqlite3.Error as error:
-            raise _lost(ref.display, error) from error
+            raise _lost(ref.location, error) from error
 
 
 def _check_text(sql: str) -> None:

@@ -2,7 +2,7 @@
 
 SQLite checks the time between rows, but not within a function. The length of values therefore bounds the cost of a
 call: the slowest, `instr` or `replace` of a long text in a longer one, took 0.6 s at that length. Only the worker pool
-can end a row made of hundreds of such calls, or SQLite 3.40's printf of 2 ** 31 times the same character.
+can end a row made of hundreds of such calls.
 """
 
 from __future__ import annotations
@@ -67,17 +67,10 @@ _REFUSED_FUNCTIONS = frozenset(
     }
 )  # fmt: skip
 
-# These read the schema: their argument names a table or an index and is never a new value. Full-text search uses
-# data_version.
+# These read the schema: their argument is never a new value. Full-text search uses data_version.
 _SCHEMA_PRAGMAS = (
-    "table_info",
-    "table_xinfo",
-    "table_list",
-    "foreign_key_list",
-    "index_list",
-    "index_info",
-    "index_xinfo",
-)
+    "table_info", "table_xinfo", "table_list", "foreign_key_list", "index_list", "index_info", "index_xinfo",
+)  # fmt: skip
 _ALLOWED_PRAGMAS = frozenset({*_SCHEMA_PRAGMAS, "data_version"})
 
 _MADE_UP = ("json_each", "json_tree", *(f"pragma_{name}" for name in _SCHEMA_PRAGMAS))

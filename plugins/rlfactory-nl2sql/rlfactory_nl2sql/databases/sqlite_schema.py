@@ -17,26 +17,12 @@ _HIDDEN = 1  # of a virtual table, such as the column for a full-text query
 
 # Suffixes that SQLite's modules append to a virtual table's name for their storage.
 _SHADOWS = (
-    "_content",
-    "_segments",
-    "_segdir",
-    "_docsize",
-    "_stat",
-    "_data",
-    "_idx",
-    "_config",
-    "_node",
-    "_rowid",
-    "_parent",
-)
+    "_content", "_segments", "_segdir", "_docsize", "_stat", "_data", "_idx", "_config", "_node", "_rowid", "_parent",
+)  # fmt: skip
 
 
 def read_schema(connection: sqlite3.Connection) -> Schema:
-    """Tables, views and virtual tables, without internal tables.
-
-    A virtual table counts as a view: it has no keys, and its content depends on other data. A view that cannot be read,
-    for example because its table is missing, is left out.
-    """
+    """Tables, and views that can be read. A virtual table counts as a view: it has no keys."""
     listed = connection.execute(
         "SELECT name, type = 'view' OR rootpage = 0 FROM sqlite_master "
         "WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY rowid"

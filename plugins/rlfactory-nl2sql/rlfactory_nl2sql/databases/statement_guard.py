@@ -17,15 +17,9 @@ _STARTS = ("select", "with", "values", "table", "from", "(")
 _ESCAPED_NAME = re.compile(r'u&"', re.IGNORECASE)
 _WITH_ESCAPED_NAMES = ("postgres", "duckdb")
 _TEXTS = {
-    TokenType.STRING,
-    TokenType.NATIONAL_STRING,
-    TokenType.RAW_STRING,
-    TokenType.HEREDOC_STRING,
-    TokenType.BYTE_STRING,
-    TokenType.HEX_STRING,
-    TokenType.BIT_STRING,
-    TokenType.NUMBER,
-}
+    TokenType.STRING, TokenType.NATIONAL_STRING, TokenType.RAW_STRING, TokenType.HEREDOC_STRING, TokenType.BYTE_STRING,
+    TokenType.HEX_STRING, TokenType.BIT_STRING, TokenType.NUMBER,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Kinds of varied databases. Different kinds reveal different mistakes."""
+"""Kinds of varied databases, which reveal different mistakes."""
 
 from __future__ import annotations
 

@@ -45,11 +45,9 @@ class Columns:
         nullable: bool,
         apart: Sequence[Sequence[int]] = (),
     ) -> list[Any]:
-        """A value for each row.
+        """A value for each row, beside the boundary where ``broken``.
 
-        Args:
-            broken: for each row, whether its value lies beside the boundary.
-            apart: groups of rows with values that no other row has. The first group gets the extreme values.
+        ``apart`` are groups of rows with values that no other row has. The first group gets the extreme values.
         """
         rng, count = self._rng, len(roles)
         if not domain.known:
@@ -124,10 +122,9 @@ class Columns:
         return reached
 
     def _set_apart(self, drawn: list[Any], values: Sequence[Any], apart: Sequence[Sequence[int]]) -> None:
-        """Give two rows of each group the least and the greatest of the remaining values.
+        """Give two rows of each group the least and the greatest of the remaining values, others in each column.
 
-        If a query wrongly includes or excludes the group, MIN, MAX and DISTINCT then differ. The two rows are chosen
-        for each column, because otherwise grouping by any of the columns would give the same groups.
+        If a query wrongly includes or excludes the group, MIN, MAX and DISTINCT then differ.
         """
         left = sorted(values, key=order)
         placed: set[int] = set()

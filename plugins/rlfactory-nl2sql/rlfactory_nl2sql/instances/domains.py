@@ -1,7 +1,7 @@
 """The kind and format of a column's values, and new values like them.
 
-New values are made from given ones. Dates combine years, months and days of several. Texts get a word of another text,
-or another letter or digit. Numbers change by one in the last digit. Except for keys, values stay in the given range.
+New values are made from given ones: dates combine years, months and days, texts get a word of another text or another
+letter or digit, numbers change by one in the last digit. Except for keys, values stay in the given range.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TRIES = 20
 
 
 class Kind(Enum):
-    """Kinds of values. For each kind, new values are made differently."""
+    """Kinds of values, for which new ones are made differently."""
 
     INTEGER = "integer"
     REAL = "real"
@@ -95,12 +95,7 @@ class Domain:
 def learn(
     column: Column, values: Iterable[Any], allows: Callable[[Any], bool], *, nulls_matter: bool = False
 ) -> Domain:
-    """The domain of a column with these values, which include NULLs.
-
-    Args:
-        allows: see `Domain`.
-        nulls_matter: whether the gold query asks for NULLs of the column, so that it should have some.
-    """
+    """The domain of a column with these values, NULLs included; ``nulls_matter``: it should have some."""
     values = list(values)
     known = distinct(value for value in values if value is not None)
     kinds = [kind_of(value) for value in known]
@@ -178,13 +173,9 @@ def vary_text(text: str, other: str, rng: random.Random) -> str:
     if not places:
         return text
     at = rng.choice(places)
-    if (
-        at < len(others)
-        and others[at].isalpha() == pieces[at].isalpha()
-        and others[at] != pieces[at]
-        and len(places) > 1
-    ):
-        pieces[at] = others[at]
+    other_piece = others[at] if at < len(others) else pieces[at]
+    if len(places) > 1 and other_piece != pieces[at] and other_piece.isalpha() == pieces[at].isalpha():
+        pieces[at] = other_piece
     else:
         pieces[at] = _vary_character(pieces[at], rng)
     return "".join(pieces)

@@ -29,8 +29,7 @@ def places_of(table: Table, columns: Sequence[str]) -> tuple[int, ...]:
 def links_of(schema: Schema) -> Mapping[str, tuple[Link, ...]]:
     """The links of each base table: its foreign keys, then columns with the name of another table's primary key.
 
-    Many databases declare no foreign keys: ``singer_id`` is a column of one table and the primary key of another. If
-    several tables have that primary key, the link is to the first. A plain ``id`` is no link.
+    Many databases declare no foreign keys. The link is to the first table with that primary key; ``id`` is no link.
     """
     tables = [table for table in schema.tables if not table.view]
     owners: dict[str, Table] = {}

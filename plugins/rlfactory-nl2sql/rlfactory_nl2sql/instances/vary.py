@@ -1,10 +1,9 @@
 """Make a varied database of the same schema, which distinguishes the gold query from queries right by accident.
 
-The idea comes from test suites for text-to-SQL (Zhong, Yu, Klein 2020, arXiv 2010.02840). A query that agrees with the
-gold query on several databases, whose values lie around its constants, most likely equals it. They generate many random
-databases and keep those that distinguish most mutations. Here each database is planned. Some rows satisfy
-all conditions of the gold query and refer to each other. Some miss one condition by little. The others are random. So a
-few small databases are enough, and they take milliseconds for each gold query.
+The idea comes from test suites for text-to-SQL (Zhong, Yu, Klein 2020, arXiv 2010.02840), which are many random
+databases, of which those are kept that distinguish most mutations. Here each database is planned: some rows satisfy all
+conditions of the gold query and refer to each other, some miss one condition by little, the others are random. So a few
+small databases are enough, and they take milliseconds for each gold query.
 """
 
 from __future__ import annotations
@@ -48,7 +47,6 @@ def vary(
     circle, so that recursive queries end.
 
     Args:
-        schema: views in it are ignored.
         data: some rows of each table. Rows that they refer to may be missing.
         constants: those of the gold query, or of both queries.
         seed: the same arguments give the same rows.
@@ -137,12 +135,10 @@ def _lead(
     dominated: Collection[int],
     rng: random.Random,
 ) -> None:
-    """Let other rows come first by each column. A LIMIT then shows by what a query orders, and what it leaves out.
+    """Let other rows come first by each free column. A LIMIT then shows by what a query orders, and what it leaves out.
 
-    Args:
-        free: the columns to change.
-        asked: rows with a NULL in one of these get the greatest and the least value of each column.
-        dominated: in these, one row's value is more than all others together.
+    Rows with a NULL in one of the ``asked`` columns get the greatest and the least value. In ``dominated`` ones, one
+    row's value is more than all others together.
     """
     for at in free:
         ranked = sorted((row for row in rows if row[at] is not None), key=lambda row: order(row[at]))

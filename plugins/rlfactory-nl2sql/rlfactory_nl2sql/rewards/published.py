@@ -66,8 +66,7 @@ class BirdExecution(PublishedMetric):
     """Passes if both queries give the same set of rows on the given database.
 
     Neither the order of rows nor how often a row occurs counts; the order of columns does. Any failure counts as wrong,
-    also one of the right query. Only what would write, or is larger than 2,000,000 rows or 256 MiB, is treated
-    differently: here it counts as wrong.
+    also one of the right query; here also what would write, or is larger than 2,000,000 rows or 256 MiB.
 
     Args:
         seconds: time limit of both queries together; BIRD's is 30.
@@ -83,7 +82,7 @@ class BirdExecution(PublishedMetric):
 
 @dataclass(frozen=True, slots=True)
 class BirdJob:
-    """Compare two queries as BIRD does; returns a `Verdict`."""
+    """Compare two queries as BIRD does."""
 
     ref: DatabaseRef
     gold: str
@@ -170,7 +169,7 @@ def suite(ref: DatabaseRef) -> list[DatabaseRef]:
         UsageError: it is no SQLite file.
     """
     if ref.kind != "sqlite":
-        raise UsageError(f"spider_test_suite needs SQLite files, in the folder of a database; got {ref.display}.")
+        raise UsageError(f"spider_test_suite needs SQLite files, in the folder of a database; got {ref.location}.")
     paths = sorted(path for path in Path(ref.location).parent.iterdir() if ".sqlite" in path.name)
     return [DatabaseRef("sqlite", str(path)) for path in paths]
 
@@ -186,7 +185,7 @@ def prepare(sql: str, keep_distinct: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SuiteJob:
-    """Compare two queries on one database; returns a `Verdict`."""
+    """Compare two queries on one database."""
 
     ref: DatabaseRef
     gold: str

@@ -32,8 +32,7 @@ class ExactForm(QueryVerdict):
     """Passes if the answer and an accepted query have the same canonical form (see `checks.canonical`).
 
     Letter case, aliases and the order of conditions, for example, do not count. This is stricter than `ExecutionMatch`,
-    because many right queries have another form. It needs no data. It measures how close a model's queries are to the
-    accepted ones. Use it as a reward only if you want exactly that.
+    because many right queries have another form. It measures how close a model's queries are to the accepted ones.
 
     Args:
         database: see `Databases`.

@@ -7,6 +7,7 @@ import os
 import pickle
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from rlfactory_core.errors import BackendError
@@ -99,7 +100,7 @@ class Connections:
 
     def __init__(self, clock: Callable[[float], None]) -> None:
         self.clock = clock
-        self._decoded: OrderedDict[bytes, Any] = OrderedDict()
+        self.decoded = lru_cache(_DECODED)(pickle.loads)  # what our own jobs pickled; they must not change it
         self._open: OrderedDict[tuple[DatabaseRef, Content], Database] = OrderedDict()
 
     def use(self, ref: DatabaseRef, limits: QueryLimits, work: Callable[[Database], T]) -> T:
@@ -128,15 +129,6 @@ class Connections:
                 Database(ref, limits).close()  # fails if the server is away, which is not the query's fault
                 raise QueryError(Failure.ERROR, "It ended its own session with the database.") from error
             raise
-
-    def decoded(self, data: bytes) -> Any:
-        """What one of our own jobs pickled. It is kept for the next jobs, which must not change it."""
-        if data not in self._decoded:
-            self._decoded[data] = pickle.loads(data)  # noqa: S301 - from our own jobs
-        self._decoded.move_to_end(data)
-        while len(self._decoded) > _DECODED:
-            self._decoded.popitem(last=False)
-        return self._decoded[data]
 
     def close(self) -> None:
         """Close all; they are opened again when needed."""

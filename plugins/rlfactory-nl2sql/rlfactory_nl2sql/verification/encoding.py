@@ -1,7 +1,6 @@
 """Answers of workers as bytes. Unlike pickles, they can only hold data, so reading them runs nothing that they name.
 
-A worker runs SQL that may be hostile, in engines written in C. Whoever takes it over could otherwise send a pickle that
-takes over the process that reads it.
+A worker runs hostile SQL in engines written in C. If these are taken over, no pickle may take over this process too.
 """
 
 from __future__ import annotations

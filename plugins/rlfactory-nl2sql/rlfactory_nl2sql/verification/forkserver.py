@@ -1,9 +1,8 @@
 """The fork server: imports all that workers need, forks them, and ends them.
 
-A fork takes a few milliseconds and shares the memory of imported modules; a new Python process takes a tenth of a
-second. So a worker that hangs can be killed and replaced without delay for the queries behind it. Only the fork server
-knows the process ids and waits for the processes, so no signal can reach a wrong process. When its client ends or
-closes the connection, it kills all workers and ends.
+A fork takes a few milliseconds and shares the memory of imported modules, so a worker that hangs is replaced without
+delay for the queries behind it. Only the fork server knows and waits for the process ids, so no signal can reach a
+wrong process. When its client ends or closes the connection, it kills all workers and ends.
 """
 
 from __future__ import annotations

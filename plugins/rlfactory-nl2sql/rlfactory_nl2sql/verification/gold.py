@@ -155,10 +155,7 @@ class Answers:
         return Gold(answers, tuple(self._packed), tuple(self._notes), self._clock.used, evidence)
 
     def confirm(self, about: About) -> Iterator[tuple[bytes, Answer]]:
-        """Further varied databases, pickled, with the query's answers; those on which it fails are left out.
-
-        There are none for queries that read no table, and none after the query's time.
-        """
+        """Further varied databases, pickled, with the query's answers within its time; without those where it fails."""
         for number in range(1, self._options.confirmed + 1):
             if not about.tables or self._clock.left <= 0:
                 return

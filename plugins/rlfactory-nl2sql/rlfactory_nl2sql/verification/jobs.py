@@ -72,7 +72,7 @@ class Schemas:
         try:
             schema: Schema = await self._pool.run(SchemaJob(ref), DEADLINE_S, affinity=ref.location)
         except QueryError as error:  # not a model's query: the worker process ended
-            raise BackendError(f"The database {ref.display} does not tell its schema: {error}") from error
+            raise BackendError(f"The database {ref.location} does not tell its schema: {error}") from error
         return schema
 
     def _forget_failed(self, ref: DatabaseRef, request: asyncio.Task[Schema]) -> None:

@@ -69,9 +69,9 @@ class PredictionJob:
                 wrong = judging.wrong(number, answer, self._instance(database, varied))
                 if wrong is not None:
                     return wrong
-        if not judging.found.evidence:
+        if not judging.evidence:
             same = database.once((self.gold, self.prediction), lambda: self._same_form(database))
-            return judging.outcome(passed=True if same else None, reason="" if same else judging.found.reason)
+            return judging.outcome(passed=True if same else None, reason="" if same else judging.why_unknown)
         if self.options.instances == 1:
             return judging.outcome(passed=True)
         for number, (rows, answer) in enumerate(self._confirming(database, connections), len(answers)):
@@ -107,15 +107,32 @@ class PredictionJob:
 
 
 class _Judging:
-    """A prediction on one database after the other."""
+    """A prediction on one database after the other, and what these say of it."""
 
     def __init__(self, job: PredictionJob, connections: Connections) -> None:
         self._job, self._connections = job, connections
         self._clock = Clock(job.options.limits.seconds)
-        self.found = _Findings()
+        self._compared = 0
+        self._firm = False  # equal to an answer that is evidence, and that does not hang on ties
+        self._tied = False  # equal to one of the answers where several are right
+        self._unequal = False  # to none of these; perhaps it only treats ties in another way
 
     def outcome(self, *, passed: bool | None, reason: str = "") -> Outcome:
-        return Outcome(passed, reason, self._clock.used, self.found.compared)
+        return Outcome(passed, reason, self._clock.used, self._compared)
+
+    @property
+    def evidence(self) -> bool:
+        return self._firm or (self._tied and not self._unequal)
+
+    @property
+    def why_unknown(self) -> str:
+        """Why a prediction without evidence cannot be verified."""
+        if self._tied or self._unequal:
+            return "no evidence: the right query's answer depends on how the database breaks ties"
+        return (
+            f"no evidence: on {number_of(self._compared, 'instance')} of the database the right query gives no rows, "
+            "or only 0 and NULL, wherever its data are not the given ones"
+        )
 
     def wrong(self, number: int, answer: Answer, connection: Connection) -> Outcome | None:
         """The outcome if the prediction fails, or differs from the answer."""
@@ -124,14 +141,17 @@ class _Judging:
         try:
             rows = clock.query(connection, job.prediction, job.options.limits, clock.left)
         except QueryError as error:
-            return failed(f" on {instance_name(number)}", error, clock.used, self.found.compared)
-        self.found.compared += 1
+            return failed(f" on {instance_name(number)}", error, clock.used, self._compared)
+        self._compared += 1
         difference = compare(answer, rows, job.options.comparison)
         if difference is not None and not answer.may_break_ties(rows):
             return self._differing(answer, rows, f"on {instance_name(number)}: {difference}")
         # The given database is no evidence: a query can hold what was read from it. It is if nothing else is asked.
         if number or job.options.instances == 1:
-            self.found.add(answer, equal=difference is None)
+            equal = difference is None
+            self._firm |= not answer.tied and answer.is_evidence
+            self._tied |= answer.tied and equal and answer.is_evidence
+            self._unequal |= answer.tied and not equal
         return None
 
     def _differing(self, answer: Answer, rows: Rows, reason: str) -> Outcome:
@@ -144,37 +164,6 @@ class _Judging:
             found,
             expected=(_names(answer.columns), *_differing_first(gold, got)[:shown]),
             got=(_names(rows.columns), *_differing_first(got, gold)[:shown]),
-        )
-
-
-@dataclass(slots=True)
-class _Findings:
-    """What the instances say for a prediction that none speaks against."""
-
-    compared: int = 0
-    _firm: bool = False  # equal to an answer that is evidence, and that does not hang on ties
-    _tied: bool = False  # equal to one of the answers where several are right
-    _unequal: bool = False  # to none of these; perhaps it only treats ties in another way
-
-    def add(self, answer: Answer, *, equal: bool) -> None:
-        if answer.tied:
-            self._tied = self._tied or (equal and answer.is_evidence)
-            self._unequal = self._unequal or not equal
-        else:
-            self._firm = self._firm or answer.is_evidence
-
-    @property
-    def evidence(self) -> bool:
-        return self._firm or (self._tied and not self._unequal)
-
-    @property
-    def reason(self) -> str:
-        """Why a prediction without evidence cannot be verified."""
-        if self._tied or self._unequal:
-            return "no evidence: the right query's answer depends on how the database breaks ties"
-        return (
-            f"no evidence: on {number_of(self.compared, 'instance')} of the database the right query gives no rows, or "
-            "only 0 and NULL, wherever its data are not the given ones"
         )
 
 

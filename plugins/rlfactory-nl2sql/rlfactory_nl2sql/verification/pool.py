@@ -10,7 +10,7 @@ import asyncio
 import itertools
 import logging
 import os
-from collections import OrderedDict, deque
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,7 +47,7 @@ class _Running:
 
     loop: asyncio.AbstractEventLoop
     forkserver: ForkServer
-    workers: dict[Worker, OrderedDict[str, None]] = field(default_factory=dict)  # with their known affinities
+    workers: dict[Worker, deque[str]] = field(default_factory=dict)  # with their known affinities
     idle: dict[Worker, asyncio.TimerHandle] = field(default_factory=dict)  # least recently used first
     waiting: deque[_Waiting] = field(default_factory=deque)
     growth: asyncio.TimerHandle | None = None
@@ -217,7 +217,7 @@ class WorkerPool:
             running.forkserver.drop()
             running.forkserver = ForkServer(self._memory_mb)
         worker = running.forkserver.start(running.access)
-        running.workers[worker] = OrderedDict({affinity: None})
+        running.workers[worker] = deque([affinity], maxlen=_KNOWN)
         return worker
 
     def _wake(self, running: _Running, affinity: str) -> Worker:
@@ -246,8 +246,7 @@ def _drop(running: _Running) -> None:
         worker.end()
 
 
-def _remember(known: OrderedDict[str, None], affinity: str) -> None:
-    known[affinity] = None
-    known.move_to_end(affinity)
-    while len(known) > _KNOWN:
-        known.popitem(last=False)
+def _remember(known: deque[str], affinity: str) -> None:
+    if affinity in known:
+        known.remove(affinity)
+    known.append(affinity)

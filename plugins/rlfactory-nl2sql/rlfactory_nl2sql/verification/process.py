@@ -42,8 +42,10 @@ from rlfactory_nl2sql.verification.worker import (
 
 _log = logging.getLogger(__name__)
 
-_BOOT = "import sys; sys.path[:] = sys.argv[3:]; from rlfactory_nl2sql.verification.forkserver import main; "
-_MAIN = "main(int(sys.argv[1]), int(sys.argv[2]))"
+_BOOT = (
+    "import sys; sys.path[:] = sys.argv[3:]; from rlfactory_nl2sql.verification.forkserver import main; "
+    "main(int(sys.argv[1]), int(sys.argv[2]))"
+)
 _START_S = 60.0  # for a worker to take its job, including the fork server's start
 _GRACE, _GRACE_S = 0.03, 0.03  # as a share of the deadline, and at least: an engine needs it to notice the deadline
 _STOP_S = 10.0  # for the fork server to end
@@ -167,16 +169,9 @@ class ForkServer:
         self._control, other = socket.socketpair()
         self._control.settimeout(0.0)
         with other:
-            boot = (
-                sys.executable,
-                "-c",
-                _BOOT + _MAIN,
-                str(other.fileno()),
-                str(memory_mb),
-                *map(os.path.abspath, sys.path),
-            )
+            arguments = (str(other.fileno()), str(memory_mb), *map(os.path.abspath, sys.path))
             self._process = subprocess.Popen(  # noqa: S603
-                boot,
+                (sys.executable, "-c", _BOOT, *arguments),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
