@@ -1,15 +1,14 @@
 """Match the columns of a result with those of an answer when their order is free.
 
-A column of the result is a candidate for a column of the answer if it holds the same values equally often in rows of
-each colour. At first all rows of a tie have one colour; columns with only one candidate then tell rows of different
-values apart. If several candidates remain, each is tried. A match is always verified by comparing the rows. The number
-of values read is bounded, and a result that exceeds it ends in an error. Real tables need one or two rounds.
+The answer's columns get one of the result's each, those with the fewest candidates first. A candidate holds the same
+values equally often, in rows that agree in the columns before it. A match is always verified by comparing the rows. The
+number of values read is bounded, and a result that exceeds it ends in an error and never in a wrong answer.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import add
 from typing import Any
@@ -64,28 +63,28 @@ class Arrangements:
         Raises:
             VerifierError: it could not be found out in bounded work.
         """
-        waiting: list[tuple[Mapping[int, int], _Colours]] = [({}, self._start(ordered=ordered))]
+        start = self._start(ordered=ordered)
+        candidates = self._candidates(range(len(self._gold)), self._equal, start)
+        order = sorted(candidates, key=lambda column: len(candidates[column]))
+        waiting: list[tuple[tuple[int, ...], _Colours]] = [((), start)]
         while waiting:
             chosen, colours = waiting.pop()
-            candidates = self._candidates(chosen, colours)
-            if not all(candidates.values()):
-                continue
-            settled = {column: one for column, (one, *others) in candidates.items() if not others}
-            if len(settled) == len(candidates):
-                arranged = self._arranged({**chosen, **settled})
-                if arranged and self._proves(arranged, ordered=ordered):
+            if len(chosen) == len(order):
+                arranged = self._arranged(dict(zip(order, chosen, strict=True)))
+                if self._proves(arranged, ordered=ordered):
                     return arranged
                 continue
-            column = min(candidates, key=lambda column: len(candidates[column]))
-            tried = [settled] if settled else [{column: one} for one in reversed(candidates[column])]
-            waiting += [({**chosen, **more}, self._finer(colours, more)) for more in tried]
+            column, used = order[len(chosen)], Counter(chosen)
+            free = [kind for kind in candidates[column] if used[kind] < len(self._equal[kind])]
+            fitting = self._candidates([column], free, colours)[column]
+            waiting += [((*chosen, kind), self._finer(colours, column, kind)) for kind in reversed(fitting)]
         return None
 
     def missing(self) -> list[int]:
         """The columns of the answer whose values no column of the result has, in any order of rows."""
         free = Counter({kind: len(places) for kind, places in self._equal.items()})
-        missing = []
-        for column, kinds in self._candidates({}, self._start(ordered=False)).items():
+        missing, start = [], self._start(ordered=False)
+        for column, kinds in self._candidates(range(len(self._gold)), self._equal, start).items():
             kind = next((kind for kind in kinds if free[kind]), None)
             if kind is None:
                 missing.append(column)
@@ -102,23 +101,18 @@ class Arrangements:
             [number for number, tie in enumerate(self._ties) for _ in range(tie.take)],
         )
 
-    def _candidates(self, chosen: Mapping[int, int], colours: _Colours) -> dict[int, list[int]]:
-        """For each open column of the answer, the result's columns that it may be, one of each kind."""
-        used = Counter(chosen.values())
-        found = {
-            kind: self._held(self._found[kind], colours.found)
-            for kind, places in self._equal.items()
-            if used[kind] < len(places)
-        }
+    def _candidates(self, columns: Iterable[int], kinds: Iterable[int], colours: _Colours) -> dict[int, list[int]]:
+        """For each of these columns of the answer, the kinds of columns of the result that it may be."""
+        found = {kind: self._held(self._found[kind], colours.found) for kind in kinds}
         candidates = {}
-        for column, codes in enumerate(self._gold):
-            if column not in chosen:
-                most = self._held(codes, colours.gold)
-                if len(self._certain) == len(codes):
-                    candidates[column] = [kind for kind, held in found.items() if dict.__eq__(held, most)]
-                else:
-                    least = self._held(*([side[row] for row in self._certain] for side in (codes, colours.gold)))
-                    candidates[column] = [kind for kind, held in found.items() if least <= held <= most]
+        for column in columns:
+            codes = self._gold[column]
+            most = self._held(codes, colours.gold)
+            if len(self._certain) == len(codes):
+                candidates[column] = [kind for kind, held in found.items() if dict.__eq__(held, most)]
+            else:
+                least = self._held(*([side[row] for row in self._certain] for side in (codes, colours.gold)))
+                candidates[column] = [kind for kind, held in found.items() if least <= held <= most]
         return candidates
 
     def _held(self, codes: Sequence[int], colours: Sequence[int]) -> Counter[int]:
@@ -126,18 +120,16 @@ class Arrangements:
         self._spend(len(codes))
         return Counter(map(add, codes, [colour * self._codes for colour in colours]))
 
-    def _finer(self, colours: _Colours, chosen: Mapping[int, int]) -> _Colours:
-        """Different colours for rows whose values in the chosen columns differ."""
+    def _finer(self, colours: _Colours, column: int, kind: int) -> _Colours:
+        """Different colours for rows whose values in these columns differ."""
         numbers: dict[Hashable, int] = {}
-        gold = zip(colours.gold, *(self._gold[column] for column in chosen), strict=True)
-        found = zip(colours.found, *(self._found[column] for column in chosen.values()), strict=True)
+        gold = zip(colours.gold, self._gold[column], strict=True)
+        found = zip(colours.found, self._found[kind], strict=True)
         return _Colours(*([numbers.setdefault(row, len(numbers)) for row in side] for side in (gold, found)))
 
-    def _arranged(self, chosen: Mapping[int, int]) -> list[int] | None:
-        """One column of the result for each column of the answer, none twice; None if a kind has too few columns."""
+    def _arranged(self, chosen: Mapping[int, int]) -> list[int]:
+        """One column of the result for each column of the answer, none twice."""
         free = {kind: list(reversed(places)) for kind, places in self._equal.items()}
-        if any(times > len(free[kind]) for kind, times in Counter(chosen.values()).items()):
-            return None
         return [free[chosen[column]].pop() for column in range(len(self._gold))]
 
     def _proves(self, arranged: Sequence[int], *, ordered: bool) -> bool:
