@@ -132,11 +132,7 @@ class DatabaseFolder:
         return found
 
     def reference(self, name: str) -> DatabaseRef:
-        """The database with that id.
-
-        Raises:
-            UsageError: there is none or more than one.
-        """
+        """The database with that id; raises `UsageError` if there is none or more than one."""
         files = self.files.get(name, [])
         if len(files) == 1:
             return parse_reference(files[0])

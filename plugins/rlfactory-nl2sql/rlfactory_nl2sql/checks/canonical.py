@@ -31,11 +31,7 @@ def canonical(query: Query, schema: Schema) -> str:
 
 
 def canonical_tree(query: Query, schema: Schema) -> exp.Expr:
-    """The tree behind the text.
-
-    Raises:
-        UnsureError: the query's names cannot be resolved here.
-    """
+    """The tree behind the text; raises `UnsureError` if the query's names cannot be resolved here."""
     tree = with_neutral_names(query, schema)
     for brackets in list(tree.find_all(exp.Paren)):
         brackets.replace(brackets.this)

@@ -28,11 +28,7 @@ class UnsureError(Exception):
 
 
 def with_neutral_names(query: Query, schema: Schema) -> exp.Expr:
-    """A new tree that means the same.
-
-    Raises:
-        UnsureError: it holds names that cannot be resolved here.
-    """
+    """A new tree that means the same; raises `UnsureError` if it holds names that cannot be resolved here."""
     tree = query.tree
     while isinstance(tree, exp.Subquery) and tree.is_wrapper:
         tree = tree.this

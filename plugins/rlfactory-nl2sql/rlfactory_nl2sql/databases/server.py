@@ -52,11 +52,7 @@ def make_engine(ref: DatabaseRef, driver: str, arguments: Mapping[str, Any], **o
 
 
 def connect(engine: sqlalchemy.Engine, name: str) -> sqlalchemy.Connection:
-    """Open a connection.
-
-    Raises:
-        BackendError: the server does not answer, or refuses the connection.
-    """
+    """Open a connection; raises `BackendError` if the server does not answer, or refuses the connection."""
     try:
         return engine.connect()
     except exc.DBAPIError as error:

@@ -181,13 +181,12 @@ class Filling:
 
     def _linked(self, name: str, ready: Sequence[Link], keys: Keys) -> set[int]:
         """Places whose values come from another row, without parts of keys in links that are closed later."""
-        key = {place for places in keys.unique for place in places}
         return {
             place
             for link in self._links[name]
             if link.declared
             for place in link.places
-            if link in ready or len(link.places) == 1 or place not in key
+            if link in ready or len(link.places) == 1 or place not in keys.places
         }
 
     def _parents(self, link: Link) -> Parents:

@@ -86,6 +86,7 @@ class Keys:
         self.filled = frozenset(places_of(table, table.primary_key)) | {
             place for place, column in enumerate(table.columns) if not column.nullable
         }  # places that take no NULL
+        self.places = {place for places in self.unique for place in places}
         self._taken: dict[tuple[int, ...], set[tuple[Any, ...]]] = {places: set() for places in self.unique}
 
     def clash(self, row: Sequence[Any]) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ small databases are enough, and they take milliseconds for each gold query.
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from decimal import Decimal
 from functools import partial
 from itertools import permutations
@@ -23,7 +23,7 @@ from rlfactory_nl2sql.instances.columns import order
 from rlfactory_nl2sql.instances.demands import NULL_TESTS, Demands, around, demands_of
 from rlfactory_nl2sql.instances.domains import Domain, Kind, learn
 from rlfactory_nl2sql.instances.filling import Filling
-from rlfactory_nl2sql.instances.links import Keys, Link, in_order, links_of, sound
+from rlfactory_nl2sql.instances.links import Keys, in_order, links_of, sound
 from rlfactory_nl2sql.schema import Schema, Table
 
 _MENDING = 8  # tries to satisfy the CHECKs of a row
@@ -60,12 +60,24 @@ def vary(
     given = {name.lower(): rows for name, rows in data.items()}
     links = links_of(schema)
     checks = {name: Checks(table) for name, table in tables.items()}
-    asked_for_null = {
+    null_tests = {
         ((one.table or "").lower(), (one.column or "").lower()) for one in constants if one.operator in NULL_TESTS
     }
-    asked_for_null |= set(aggregated or ()) - _references(links, tables)
+    references = {name: {place for link in links[name] for place in link.places} for name in tables}
+    asked_for_null = {
+        name: _places(table, null_tests) | (_places(table, aggregated or ()) - references[name])
+        for name, table in tables.items()
+    }
     domains = {
-        name: _domains(table, given.get(name.lower(), ()), checks[name], asked_for_null)
+        name: tuple(
+            learn(
+                column,
+                [row[place] for row in given.get(name.lower(), ())],
+                partial(checks[name].allows, place),
+                nulls_matter=place in asked_for_null[name],
+            )
+            for place, column in enumerate(table.columns)
+        )
         for name, table in tables.items()
     }
     rng = random.Random(f"{seed} {number}")
@@ -77,34 +89,20 @@ def vary(
     for name in in_order(links):
         if given.get(name.lower()):
             filling.fill(name)
+            made, fixed = filling.rows[name], references[name] | Keys(tables[name]).places
             if aggregated is not None:
-                free = _free(domains[name], links[name], tables[name])
-                asked = _places(tables[name], asked_for_null)
-                _bring_together(filling.rows[name], domains[name], free, rng)
-                _lead(filling.rows[name], free, asked, _places(tables[name], dominated), rng)
-            _mend(filling.rows[name], given[name.lower()], checks[name], links[name], tables[name], rng)
+                free = [at for at, one in enumerate(domains[name]) if at not in fixed and one.kind in _ORDERED]
+                _bring_together(made, domains[name], free, rng)
+                _lead(made, free, asked_for_null[name], _places(tables[name], dominated), rng)
+            _mend(made, given[name.lower()], checks[name], fixed, rng)
     filling.close_circles()
     held = {name: [row for row in made if not checks[name].broken(row)] for name, made in filling.rows.items()}
     rows = sound(held, tables, links)
     for check in checks.values():
         check.close()
-    for made in rows.values():
-        rng.shuffle(made)  # the order of rows must not depend on their roles
+    for kept in rows.values():
+        rng.shuffle(kept)  # the order of rows must not depend on their roles
     return {name: [tuple(row) for row in rows.get(name, ())] for name in tables}
-
-
-def _domains(
-    table: Table, given: Sequence[Row], checks: Checks, asked_for_null: Collection[TableColumn]
-) -> tuple[Domain, ...]:
-    return tuple(
-        learn(
-            column,
-            [row[place] for row in given],
-            partial(checks.allows, place),
-            nulls_matter=(table.name.lower(), column.name.lower()) in asked_for_null,
-        )
-        for place, column in enumerate(table.columns)
-    )
 
 
 def _without(demands: Demands, unmet: int | None, seed: int) -> Demands:
@@ -155,40 +153,13 @@ def _places(table: Table, columns: Collection[TableColumn]) -> set[int]:
     return {at for at, column in enumerate(table.columns) if (table.name.lower(), column.name.lower()) in columns}
 
 
-def _references(links: Mapping[str, Sequence[Link]], tables: Mapping[str, Table]) -> set[TableColumn]:
-    return {
-        (name.lower(), tables[name].columns[place].name.lower())
-        for name, mine in links.items()
-        for link in mine
-        for place in link.places
-    }
-
-
-def _free(domains: Sequence[Domain], links: Sequence[Link], table: Table) -> list[int]:
-    """The places of columns with an order that belong to no key and no reference."""
-    fixed = _fixed(links, table)
-    return [place for place, domain in enumerate(domains) if place not in fixed and domain.kind in _ORDERED]
-
-
-def _fixed(links: Sequence[Link], table: Table) -> set[int]:
-    """The places of keys and references."""
-    unique = {place for places in Keys(table).unique for place in places}
-    return unique | {place for link in links for place in link.places}
-
-
 def _mend(
-    rows: Sequence[list[Any]],
-    given: Sequence[Row],
-    checks: Checks,
-    links: Sequence[Link],
-    table: Table,
-    rng: random.Random,
+    rows: Sequence[list[Any]], given: Sequence[Row], checks: Checks, fixed: Collection[int], rng: random.Random
 ) -> None:
-    """Give the columns of a CHECK that does not hold the values of a given row, for which it holds.
+    """Give the columns of a CHECK that does not hold the values of a given row, for which it holds, unless ``fixed``.
 
-    Keys and references keep their values. A row for which no CHECK can be mended is left out later.
+    A row for which no CHECK can be mended is left out later.
     """
-    fixed = _fixed(links, table)
     for row in rows:
         for _ in range(_MENDING):
             broken = [place for place in checks.broken(row) if place not in fixed]

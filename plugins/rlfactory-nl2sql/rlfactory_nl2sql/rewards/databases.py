@@ -48,11 +48,7 @@ class Databases:
         return self._given or self._reference(sample)
 
     async def schema(self, sample: Sample) -> Schema:
-        """The schema of a sample's database.
-
-        Raises:
-            VerifierError: the database does not answer.
-        """
+        """The schema of a sample's database; raises `VerifierError` if the database does not answer."""
         try:
             return await self._schemas.get(self.reference(sample))
         except BackendError as error:

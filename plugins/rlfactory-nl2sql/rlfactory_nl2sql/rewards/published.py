@@ -163,11 +163,7 @@ class SpiderTestSuite(PublishedMetric):
 
 
 def suite(ref: DatabaseRef) -> list[DatabaseRef]:
-    """The databases beside the given one, and itself.
-
-    Raises:
-        UsageError: it is no SQLite file.
-    """
+    """The databases beside the given one, and itself; raises `UsageError` if it is no SQLite file."""
     if ref.kind != "sqlite":
         raise UsageError(f"spider_test_suite needs SQLite files, in the folder of a database; got {ref.location}.")
     paths = sorted(path for path in Path(ref.location).parent.iterdir() if ".sqlite" in path.name)

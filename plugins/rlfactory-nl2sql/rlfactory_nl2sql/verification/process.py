@@ -22,6 +22,7 @@ from rlfactory_core.errors import BackendError, RlfactoryError
 from rlfactory_nl2sql.connection import Failure, QueryError
 from rlfactory_nl2sql.verification.access import Access, environment, secrets_of
 from rlfactory_nl2sql.verification.encoding import decode
+from rlfactory_nl2sql.verification.large import LargeBytes, dump_job
 from rlfactory_nl2sql.verification.worker import (
     BUG,
     CLOCK,
@@ -79,6 +80,7 @@ class Worker:
         self._connection = connection
         self._kill = kill
         self._late = self._has_started = False
+        self._sent = LargeBytes()
 
     async def run(self, job: Job, seconds: float) -> Any:
         """Run a job and return its result.
@@ -95,7 +97,7 @@ class Worker:
         timer = loop.call_later(_START_S if began is None else seconds + _GRACE_S, self._give_up)
         try:
             with contextlib.suppress(OSError):  # the process is gone; reading the answer shows it too
-                body = pickle.dumps(Request(job, seconds, secrets_of(job)), pickle.HIGHEST_PROTOCOL)
+                body = dump_job(Request(job, seconds, secrets_of(job)), self._sent)
                 await loop.sock_sendall(self._connection, pack(JOB, body))
             while (frame := await next_frame(self._connection)) is not None and frame[0] in (TAKEN, CLOCK):
                 timer.cancel()
@@ -145,11 +147,7 @@ def _warn(missing: bytes) -> None:
 
 
 def _answer(frame: Frame) -> Any:
-    """A job's result, or the exception that it raised.
-
-    Raises:
-        ValueError: no worker of this plugin answers so.
-    """
+    """A job's result, or the exception that it raised; raises `ValueError` if no worker of this plugin answers so."""
     kind, body = frame
     if kind == BUG:
         return WorkerBug(body.decode(errors="replace"))

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import pickle
 import socket
 import struct
 import time
@@ -21,6 +20,7 @@ from rlfactory_nl2sql.connection import Failure, QueryError
 from rlfactory_nl2sql.verification.access import Access
 from rlfactory_nl2sql.verification.connections import Connections
 from rlfactory_nl2sql.verification.encoding import encode
+from rlfactory_nl2sql.verification.large import LargeBytes, load_job
 
 HEAD = struct.Struct(">cI")
 ORDER = struct.Struct(">cII")  # to the fork server: what to do, the worker's number, the size of its `Access`
@@ -97,11 +97,11 @@ class Request:
 def serve(connection: socket.socket, access: Access, memory_mb: int) -> None:
     """Confine this process, and run jobs until the other side closes the connection."""
     missing = access.enforce(memory_mb)
-    times = _Times(connection, missing)
+    kept, times = LargeBytes(), _Times(connection, missing)
     connections = Connections(times.clock)
     stream = connection.makefile("rb")
     while (frame := receive(stream)) is not None:
-        request: Request = pickle.loads(frame[1])  # noqa: S301 - from the process that this one works for
+        request: Request = load_job(frame[1], kept)
         os.environ.update(request.secrets)
         times.begin(request.seconds)
         connection.sendall(pack(*_answer(request.job, connections)))
