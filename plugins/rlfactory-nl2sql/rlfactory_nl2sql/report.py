@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from rlfactory_core import Trajectory, Verdict
+from rlfactory_core import Verdict
 from rlfactory_core.reporting import RunData, Section
 from rlfactory_nl2sql.connection import Failure
 from rlfactory_nl2sql.rewards.answers import NO_ANSWER
@@ -47,12 +47,8 @@ def _label(run: RunData) -> str | None:
 
 
 def _kinds(run: RunData, evaluation: str, reward: str) -> Counter[str]:
-    stored = run.folder.read_trajectories(evaluation)
-    return Counter(_kind(_verdict(item.trajectory, reward)) for item in stored)
-
-
-def _verdict(trajectory: Trajectory, reward: str) -> Verdict | None:
-    return trajectory.score.verdicts.get(reward) if trajectory.score else None
+    scores = (item.trajectory.score for item in run.folder.read_trajectories(evaluation))
+    return Counter(_kind(score.verdicts.get(reward) if score else None) for score in scores)
 
 
 def _kind(verdict: Verdict | None) -> str:

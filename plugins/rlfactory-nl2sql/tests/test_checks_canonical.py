@@ -80,6 +80,17 @@ SAME = [
     ],
     ["SELECT name FROM singer LIMIT 5, 10", "SELECT name FROM singer LIMIT 10 OFFSET 5"],
     [
+        "SELECT * FROM singer",
+        "SELECT s.* FROM singer AS s",
+        "SELECT id, name, age, band_id FROM singer",
+        "SELECT singer.* FROM singer",
+    ],
+    ["SELECT name FROM singer JOIN band USING (id)", "SELECT name FROM singer AS s JOIN band AS b ON b.id = s.id"],
+    [
+        "SELECT 1 FROM singer WHERE EXISTS (SELECT 1 FROM band WHERE title = 'a') AND EXISTS (SELECT 2 FROM band)",
+        "SELECT 1 FROM singer WHERE EXISTS (SELECT 2 FROM band) AND EXISTS (SELECT 1 FROM band WHERE title = 'a')",
+    ],
+    [
         "SELECT name FROM singer WHERE name = 'Joe'",
         'SELECT name FROM singer WHERE name = "Joe"',
         'SELECT "name" FROM singer WHERE [name] = "Joe"',
@@ -174,6 +185,11 @@ DIFFERENT = [
         "SELECT 1 FROM singer WHERE NOT EXISTS (SELECT 1 FROM band WHERE band.id = band_id)",
     ],
     ["SELECT age + 1 AS age FROM singer ORDER BY age", "SELECT age + 1 AS x FROM singer ORDER BY age"],
+    ["SELECT age + 1 AS age FROM singer WHERE age > 3", "SELECT age + 1 FROM singer WHERE age + 1 > 3"],
+    [
+        "SELECT COUNT(*) AS age FROM singer GROUP BY name HAVING age > 3",
+        "SELECT COUNT(*) FROM singer GROUP BY name HAVING COUNT(*) > 3",
+    ],
     [
         "SELECT 5 AS two, name FROM singer ORDER BY two",
         "SELECT 5 AS two, name FROM singer ORDER BY 5",

@@ -76,15 +76,10 @@ def _refuse_ambiguous(select: exp.Select, columns: set[str]) -> None:
     for item in select.expressions:
         name = item.alias.lower()
         if name in columns and not (isinstance(item.this, exp.Column) and item.this.name.lower() == name):
-            for column in select.find_all(exp.Column):
-                if not column.table and column.name.lower() == name and item not in _ancestors(column):
-                    raise UnsureError
-
-
-def _ancestors(node: exp.Expr) -> Iterator[exp.Expr]:
-    while node.parent is not None:
-        node = node.parent
-        yield node
+            own = {id(column) for column in item.find_all(exp.Column)}
+            used = (column for column in select.find_all(exp.Column) if id(column) not in own)
+            if any(not column.table and column.name.lower() == name for column in used):
+                raise UnsureError
 
 
 def _write_texts(tree: exp.Expr, query: Query, schema: Schema) -> None:

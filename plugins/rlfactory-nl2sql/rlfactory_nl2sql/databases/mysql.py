@@ -286,7 +286,7 @@ class MysqlConnection(MysqlSession):
             "charset": "utf8mb4",
             "local_infile": False,
             "connect_timeout": _CONNECT_SECONDS,
-            "conv": {**pymysql.converters.conversions, FIELD_TYPE.BIT: _from_bits},
+            "conv": {**pymysql.converters.conversions, FIELD_TYPE.BIT: lambda data: int.from_bytes(data, "big")},
         }
         engine = make_engine(ref, "mysql+pymysql", arguments)
         connection = connect(engine, ref.location)
@@ -346,10 +346,6 @@ class MysqlConnection(MysqlSession):
                 grants += self._execute(f"SHOW GRANTS FOR current_user() USING {roles}")
         found = (match[1] for (line,) in grants if (match := _GLOBAL_GRANT.match(line)))
         return sorted({power.strip() for privileges in found for power in privileges.split(",")} & _PRIVILEGES)
-
-
-def _from_bits(data: bytes) -> int:
-    return int.from_bytes(data, "big")
 
 
 def _without_name(match: re.Match[str]) -> str:

@@ -131,7 +131,10 @@ def _inspected(connection: sqlalchemy.Connection, names: Sequence[tuple[str, boo
     known = {name for name, _ in names}
     tables = []
     for name, view in names:
-        found = tuple(_column(column, connection.dialect) for column in columns.get((None, name), ()))
+        found = tuple(
+            Column(column["name"], _type(column["type"], connection.dialect), bool(column["nullable"]))
+            for column in columns.get((None, name), ())
+        )
         if view:
             tables.append(Table(name, found, view=True))
             continue
@@ -145,10 +148,6 @@ def _inspected(connection: sqlalchemy.Connection, names: Sequence[tuple[str, boo
         others = tuple(item for item in unique.get(name, ()) if item != key)
         tables.append(Table(name, found, key, references, others, checks=conditions))
     return Schema(tuple(tables))
-
-
-def _column(found: Mapping[str, Any], dialect: sqlalchemy.Dialect) -> Column:
-    return Column(found["name"], _type(found["type"], dialect), bool(found["nullable"]))
 
 
 def _type(kind: TypeEngine[Any], dialect: sqlalchemy.Dialect) -> str:

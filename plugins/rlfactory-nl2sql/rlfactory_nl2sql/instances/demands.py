@@ -130,9 +130,9 @@ def boundary(domain: Domain, constants: Sequence[Constant]) -> Boundary | None:
     if not made:
         return _boundary_of_nulls(domain, nulls)
     seen = [value for value in domain.known[:_OBSERVED] if value not in made]
-    met = {at: _met(value, constants) for at, value in enumerate((*made, *seen))}
+    met = [frozenset(at for at, one in enumerate(constants) if _meets(value, one)) for value in (*made, *seen)]
     # With OR, perhaps no value meets all. A value is inside unless another meets the same conditions and more.
-    good = [bool(mine) and not any(mine < other for other in met.values()) for mine in met.values()]
+    good = [bool(mine) and not any(mine < other for other in met) for mine in met]
     exact = {_plain(constant.value) for constant in constants}
     sides: dict[bool, list[Any]] = {True: [], False: []}
     for at, value in enumerate((*made, *seen)):
@@ -157,10 +157,6 @@ def _boundary_of_nulls(domain: Domain, asked: Collection[str]) -> Boundary | Non
     null, known = (None,), domain.known[:_OBSERVED]
     inside, beside = (null, known) if "null" in asked else (known, null)
     return Boundary(inside, beside, of_nulls=True)
-
-
-def _met(value: Any, constants: Sequence[Constant]) -> frozenset[int]:
-    return frozenset(at for at, constant in enumerate(constants) if _meets(value, constant))
 
 
 def _plain(value: Any) -> Any:

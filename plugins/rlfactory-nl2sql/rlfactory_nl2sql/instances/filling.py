@@ -128,7 +128,8 @@ class Filling:
             columns[place] = self._columns.unique(domains[place], boundary, roles)
             if boundary is not None:
                 for at, value in enumerate(columns[place]):
-                    roles[at] = roles[at] if value in boundary.inside else _outside(value, boundary)
+                    if value not in boundary.inside:
+                        roles[at] = Role.MISSES_ONE if value in boundary.beside else Role.RANDOM
         able: list[int | Link] = [
             place for place, boundary in boundaries.items() if boundary is not None and place not in unique
         ]
@@ -246,10 +247,6 @@ class Filling:
     def _free(self, name: str, link: Link, keys: Keys) -> list[int]:
         """The places of a link that may be NULL. If one is NULL, the row refers to nothing."""
         return [place for place in link.places if place not in keys.filled and self._domains[name][place].nulls]
-
-
-def _outside(value: Any, boundary: Boundary) -> Role:
-    return Role.MISSES_ONE if value in boundary.beside else Role.RANDOM
 
 
 _SURE = 0.7  # the share of satisfying rows that refer to a satisfying row; the others refer to any row
