@@ -20,6 +20,7 @@ from rlfactory_core.errors import DataError, UsageError, nearest
 from rlfactory_nl2sql.databases.reference import DatabaseRef, parse_reference
 
 Row = Mapping[str, Any]
+_DEEPEST = 3  # levels below the given folder: BIRD's train/train_databases/<id>
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +105,6 @@ def _text(row: Row, key: str, place: str) -> str:
         found = "is not there" if key not in row else f"is {str(value)[:80]!r}"
         raise DataError(f"{place}: {key!r} {found}; expected a text.")
     return value.strip()
-
-
-_DEEPEST = 3  # levels below the given folder: BIRD's train/train_databases/<id>
 
 
 class DatabaseFolder:

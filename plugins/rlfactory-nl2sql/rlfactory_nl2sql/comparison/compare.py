@@ -16,6 +16,9 @@ from rlfactory_nl2sql.comparison.rows import Sides, columns_of, numbered
 from rlfactory_nl2sql.connection import Row, Rows
 
 Semantics = Literal["multiset", "set", "test-suite", "subset", "exact"]
+_ROWS = 3  # as examples
+Coded = tuple[Hashable, Row]
+"""A row, after what it is compared by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,12 +180,6 @@ def _is_so(check: Callable[[], bool]) -> bool:
         return check()
     except VerifierError:
         return False
-
-
-_ROWS = 3  # as examples
-
-Coded = tuple[Hashable, Row]
-"""A row, after what it is compared by."""
 
 
 def number_of(count: int, noun: str) -> str:

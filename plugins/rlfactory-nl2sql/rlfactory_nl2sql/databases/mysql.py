@@ -71,6 +71,13 @@ _STOPPED = {ER.QUERY_INTERRUPTED, 1969, 3024}  # killed; max_statement_time; max
 _TOO_LARGE = {ER.OUTOFMEMORY, ER.OUT_OF_SORTMEMORY, ER.OUT_OF_RESOURCES, ER.DISK_FULL, ER.RECORD_FILE_FULL}
 _GONE = {0, CR.CR_SERVER_GONE_ERROR, CR.CR_SERVER_LOST, CR.CR_SERVER_LOST_EXTENDED, ER.SERVER_SHUTDOWN, 1927}
 _LOCKED = {ER.LOCK_WAIT_TIMEOUT}
+COPIES = r"rlfactory\_%"
+"""A pattern for LIKE and GRANT that matches all copies."""
+_BUILD_MODE = "NO_AUTO_VALUE_ON_ZERO,STRICT_ALL_TABLES,ALLOW_INVALID_DATES"
+_CONNECT_SECONDS = 10
+_PRIVILEGES = frozenset({"ALL", "ALL PRIVILEGES", "FILE", "SUPER", "SHUTDOWN", "SYSTEM_USER", "SYSTEM_VARIABLES_ADMIN"})
+_GLOBAL_GRANT = re.compile(r"GRANT (.+?) ON \*\.\* TO ")
+_LITERAL_OR_NAME = r"'(?:[^'\\]|\\.|'')*'|{name}\."
 
 
 class MysqlSession(ServerDatabase):
@@ -198,12 +205,6 @@ def error_message(error: BaseException) -> str:
     return re.sub(r" (to|for) user '[^']*'@'[^']*'", "", said)
 
 
-COPIES = r"rlfactory\_%"
-"""A pattern for LIKE and GRANT that matches all copies."""
-
-_BUILD_MODE = "NO_AUTO_VALUE_ON_ZERO,STRICT_ALL_TABLES,ALLOW_INVALID_DATES"
-
-
 class MysqlInstance(MysqlSession):
     """A separate database that exists while the connection is open."""
 
@@ -264,12 +265,6 @@ class MysqlInstance(MysqlSession):
     def _create_view(self, view: tuple[str, str]) -> None:
         name, sql = view
         self._run(f"CREATE SQL SECURITY INVOKER VIEW {self._quoted(name)} AS {sql}")
-
-
-_CONNECT_SECONDS = 10
-_PRIVILEGES = frozenset({"ALL", "ALL PRIVILEGES", "FILE", "SUPER", "SHUTDOWN", "SYSTEM_USER", "SYSTEM_VARIABLES_ADMIN"})
-_GLOBAL_GRANT = re.compile(r"GRANT (.+?) ON \*\.\* TO ")
-_LITERAL_OR_NAME = r"'(?:[^'\\]|\\.|'')*'|{name}\."
 
 
 class MysqlConnection(MysqlSession):

@@ -91,6 +91,26 @@ _RELATIONS = """
         AND has_table_privilege(pg_class.oid, 'SELECT')
     ORDER BY pg_class.oid
 """
+# Loaded as text: otherwise psycopg makes objects of its own types, or loses differences between values.
+_AS_TEXT = (
+    "json", "jsonb", "inet", "cidr", "int4range", "int8range", "numrange", "tsrange", "tstzrange", "daterange",
+    "int4multirange", "int8multirange", "nummultirange", "tsmultirange", "tstzmultirange", "datemultirange",
+)  # fmt: skip
+_CONNECT_SECONDS = 10
+_PRIVILEGED = """
+    SELECT rolname FROM pg_roles WHERE pg_has_role(session_user, oid, 'MEMBER') AND (rolsuper OR rolname IN
+        ('pg_read_server_files', 'pg_write_server_files', 'pg_execute_server_program'))
+"""
+_VIEWS = """
+    SELECT DISTINCT made.relname, pg_get_viewdef(made.oid), read.relname
+    FROM pg_class AS made JOIN pg_namespace ON pg_namespace.oid = made.relnamespace
+    LEFT JOIN pg_rewrite ON ev_class = made.oid
+    LEFT JOIN pg_depend ON classid = 'pg_rewrite'::regclass AND objid = pg_rewrite.oid
+        AND refclassid = 'pg_class'::regclass AND refobjid <> made.oid
+    LEFT JOIN pg_class AS read ON read.oid = refobjid
+    WHERE made.relkind IN ('v', 'm') AND pg_table_is_visible(made.oid)
+        AND nspname NOT IN ('pg_catalog', 'information_schema')
+"""
 
 
 class PostgresSession(ServerDatabase):
@@ -195,13 +215,6 @@ def error_message(error: Exception) -> str:
     return error.diag.message_primary + (f" ({hint})" if hint else "")
 
 
-# Loaded as text: otherwise psycopg makes objects of its own types, or loses differences between values.
-_AS_TEXT = (
-    "json", "jsonb", "inet", "cidr", "int4range", "int8range", "numrange", "tsrange", "tstzrange", "daterange",
-    "int4multirange", "int8multirange", "nummultirange", "tsmultirange", "tstzmultirange", "datemultirange",
-)  # fmt: skip
-
-
 def load_plain_values(connection: psycopg.Connection[Any]) -> None:
     """Make the connection load JSON, addresses, ranges, and dates unknown to Python (infinity, 4000 BC) as text."""
     for name in _AS_TEXT:
@@ -280,23 +293,6 @@ class PostgresInstance(PostgresSession):
     def _definition(self, table: Table) -> str:
         name = self._quoted(table.name)
         return f"CREATE TEMPORARY TABLE {name} ({', '.join([f'LIKE {name}', *self._keys(table)])})"
-
-
-_CONNECT_SECONDS = 10
-_PRIVILEGED = """
-    SELECT rolname FROM pg_roles WHERE pg_has_role(session_user, oid, 'MEMBER') AND (rolsuper OR rolname IN
-        ('pg_read_server_files', 'pg_write_server_files', 'pg_execute_server_program'))
-"""
-_VIEWS = """
-    SELECT DISTINCT made.relname, pg_get_viewdef(made.oid), read.relname
-    FROM pg_class AS made JOIN pg_namespace ON pg_namespace.oid = made.relnamespace
-    LEFT JOIN pg_rewrite ON ev_class = made.oid
-    LEFT JOIN pg_depend ON classid = 'pg_rewrite'::regclass AND objid = pg_rewrite.oid
-        AND refclassid = 'pg_class'::regclass AND refobjid <> made.oid
-    LEFT JOIN pg_class AS read ON read.oid = refobjid
-    WHERE made.relkind IN ('v', 'm') AND pg_table_is_visible(made.oid)
-        AND nspname NOT IN ('pg_catalog', 'information_schema')
-"""
 
 
 class PostgresConnection(PostgresSession):

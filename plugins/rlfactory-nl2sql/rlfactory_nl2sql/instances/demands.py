@@ -23,6 +23,20 @@ from rlfactory_nl2sql.schema import Table
 
 _MOST_SHOWN = 60  # for a larger LIMIT no rows are added
 _MOST_GROUPED = 140  # limit of the rows in all groups together
+_ORDERS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq,
+    "<>": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_GROUPED = frozenset(f"{name}{order}" for name in ("count", "sum", "avg", "min", "max") for order in _ORDERS)
+NULL_TESTS = frozenset({"null", "not null"})
+_OBSERVED = 12  # given values that are sorted into inside and beside, besides the made ones
+_MADE_OFTEN = 4  # a value around a constant is so many times as likely as a given value
+_EXACT_OFTEN = 5  # the constant itself is so many times as likely as a value around it
+_YEAR, _YEAR_MONTH, _PART = re.compile(r"\d{4}"), re.compile(r"\d{4}-\d{2}"), re.compile(r"\d{2}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,22 +107,6 @@ def _groups(constants: Sequence[Constant]) -> tuple[int, ...]:
         if sum(kept) + size <= _MOST_GROUPED:
             kept.append(size)
     return tuple(kept)
-
-
-_ORDERS: Mapping[str, Callable[[Any, Any], Any]] = {
-    "=": operator.eq,
-    "<>": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
-_GROUPED = frozenset(f"{name}{order}" for name in ("count", "sum", "avg", "min", "max") for order in _ORDERS)
-NULL_TESTS = frozenset({"null", "not null"})
-_OBSERVED = 12  # given values that are sorted into inside and beside, besides the made ones
-_MADE_OFTEN = 4  # a value around a constant is so many times as likely as a given value
-_EXACT_OFTEN = 5  # the constant itself is so many times as likely as a value around it
-_YEAR, _YEAR_MONTH, _PART = re.compile(r"\d{4}"), re.compile(r"\d{4}-\d{2}"), re.compile(r"\d{2}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,11 @@ _STRAY = 0.12  # the share of rows that refer to nothing, if the link is not dec
 
 Missed = tuple["int | Link", ...]
 """The conditions that a row nearly meets: on one of its columns, or on the row to which a link leads."""
+_SURE = 0.7  # the share of satisfying rows that refer to a satisfying row; the others refer to any row
+# How often rows are referred to. The first row has values that no other has (see `Columns.draw`) and the most
+# references. So the largest group by a key is not the largest by a name, which several keys share.
+_OFTEN, _MOST_OFTEN = (2, 3), 6
+_PICKS = 30  # tries to pick a row that has given values
 
 
 class Filling:
@@ -247,13 +252,6 @@ class Filling:
     def _free(self, name: str, link: Link, keys: Keys) -> list[int]:
         """The places of a link that may be NULL. If one is NULL, the row refers to nothing."""
         return [place for place in link.places if place not in keys.filled and self._domains[name][place].nulls]
-
-
-_SURE = 0.7  # the share of satisfying rows that refer to a satisfying row; the others refer to any row
-# How often rows are referred to. The first row has values that no other has (see `Columns.draw`) and the most
-# references. So the largest group by a key is not the largest by a name, which several keys share.
-_OFTEN, _MOST_OFTEN = (2, 3), 6
-_PICKS = 30  # tries to pick a row that has given values
 
 
 class Parents:

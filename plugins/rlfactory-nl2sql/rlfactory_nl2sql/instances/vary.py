@@ -29,6 +29,8 @@ from rlfactory_nl2sql.schema import Schema, Table
 _MENDING = 8  # tries to satisfy the CHECKs of a row
 _TOGETHER = 0.3  # the share of rows in which two columns have neighbouring values
 _ORDERED = frozenset({Kind.INTEGER, Kind.REAL, Kind.ISO_DATE, Kind.MOMENT})
+SHARES = (0.9, 0.75, 0.5)
+"""The shares of rows to try. With many, the query's result is seldom empty; with few, it differs most."""
 
 
 def vary(
@@ -168,10 +170,6 @@ def _mend(
             model = rng.choice(given)
             for place in broken:
                 row[place] = model[place]
-
-
-SHARES = (0.9, 0.75, 0.5)
-"""The shares of rows to try. With many, the query's result is seldom empty; with few, it differs most."""
 
 
 def subsample(schema: Schema, data: TableRows, share: float, seed: int) -> TableRows:

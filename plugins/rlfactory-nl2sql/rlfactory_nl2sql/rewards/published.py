@@ -30,6 +30,13 @@ from rlfactory_nl2sql.verification.worker import Job
 
 # The programs themselves have no limits but time.
 LIMITS = QueryLimits(rows=2_000_000, bytes=256 << 20)
+_SPACED = {"> =": ">=", "< =": "<=", "! =": "!="}
+_THIS_YEAR = re.compile(r"YEAR\s*\(\s*CURDATE\s*\(\s*\)\s*\)\s*", re.IGNORECASE)
+# Strings, quoted names and comments (the group) stay as they are. What follows the first statement goes with DISTINCT.
+_REMOVED = re.compile(
+    r"""('(?:''|\\'|[^'])*'|"(?:""|\\"|[^"])*"|`[^`]*`|--[^\n]*|/\*.*?\*/)|\bdistinct\b|;.*""",
+    re.IGNORECASE | re.DOTALL,
+)
 
 
 class PublishedMetric(QueryVerdict):
@@ -118,15 +125,6 @@ def distinct(rows: Sequence[Row]) -> set[Row]:
             if isinstance(value, str) and not value.isascii():
                 value.encode()
     return set(rows)
-
-
-_SPACED = {"> =": ">=", "< =": "<=", "! =": "!="}
-_THIS_YEAR = re.compile(r"YEAR\s*\(\s*CURDATE\s*\(\s*\)\s*\)\s*", re.IGNORECASE)
-# Strings, quoted names and comments (the group) stay as they are. What follows the first statement goes with DISTINCT.
-_REMOVED = re.compile(
-    r"""('(?:''|\\'|[^'])*'|"(?:""|\\"|[^"])*"|`[^`]*`|--[^\n]*|/\*.*?\*/)|\bdistinct\b|;.*""",
-    re.IGNORECASE | re.DOTALL,
-)
 
 
 class SpiderTestSuite(PublishedMetric):

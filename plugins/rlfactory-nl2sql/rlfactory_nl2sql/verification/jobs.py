@@ -19,6 +19,8 @@ from rlfactory_nl2sql.schema import Schema
 from rlfactory_nl2sql.verification.connections import Connections, Database
 from rlfactory_nl2sql.verification.pool import WorkerPool
 
+DEADLINE_S = 20.0  # reading a server's catalogue of many tables takes time
+
 
 @dataclass(frozen=True, slots=True)
 class QueryJob:
@@ -44,9 +46,6 @@ class SchemaJob:
 
     def run(self, connections: Connections) -> Schema:
         return connections.use(self.ref, QueryLimits(), lambda found: found.connection.schema())
-
-
-DEADLINE_S = 20.0  # reading a server's catalogue of many tables takes time
 
 
 class Schemas:

@@ -27,6 +27,10 @@ _NULLABLE = 0.3  # the share of tables in which one column of numbers is sometim
 _EMPTY = 0.12  # how often it is
 
 _SYLLABLES = tuple(a + b for a in ("b", "d", "f", "k", "l", "m", "n", "r", "t", "v") for b in ("a", "e", "i", "o", "u"))
+SOURCES = (names.__file__, questions.__file__, __file__)  # a file that other sources made is not used
+_FILE = "world.sqlite"
+TRAIN_WORLDS, TRAIN_QUESTIONS = 64, 48
+EVAL_WORLDS, EVAL_QUESTIONS = 8, 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +149,6 @@ def _definition(table: Table) -> str:
     return f"CREATE TABLE {table.name} ({', '.join(parts)})"
 
 
-SOURCES = (names.__file__, questions.__file__, __file__)  # a file that other sources made is not used
-_FILE = "world.sqlite"
-
-
 def world_file(seed: int, name: str) -> Path:
     """The database of ``World.make(seed, name)``.
 
@@ -158,10 +158,6 @@ def world_file(seed: int, name: str) -> Path:
     sources = [Path(source).read_text(encoding="utf-8") for source in SOURCES]
     folder = cache_root() / "nl2sql" / digest([*sources, str(seed), name])
     return build_once(folder, lambda temporary: World.make(seed, name, 0).write(temporary / _FILE)) / _FILE
-
-
-TRAIN_WORLDS, TRAIN_QUESTIONS = 64, 48
-EVAL_WORLDS, EVAL_QUESTIONS = 8, 24
 
 
 def samples(seed: int, split: str) -> Iterator[Sample]:
