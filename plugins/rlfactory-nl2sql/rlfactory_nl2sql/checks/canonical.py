@@ -38,8 +38,9 @@ def canonical_tree(query: Query, schema: Schema) -> exp.Expr:
     _unwrap(tree)
     for select in tree.find_all(exp.Select):
         _join_by_where(select)
+    texts = NodeTexts()
     for node in reversed(list(tree.walk())):
-        _normalise(node)
+        _normalise(node, texts)
     for node in list(tree.walk()):
         _bracket(node)
     return tree
@@ -94,23 +95,23 @@ def _given(node: exp.Expr) -> list[str]:
     return [name for name, value in node.args.items() if value]
 
 
-def _normalise(node: exp.Expr) -> None:
+def _normalise(node: exp.Expr, texts: NodeTexts) -> None:
     """Normalise one node. The nodes below it are done already."""
     if isinstance(node, exp.Between) and not node.args.get("symmetric") and not is_volatile(node.this):
         low = exp.LTE(this=node.args["low"], expression=node.this.copy())
         high = exp.LTE(this=node.this, expression=node.args["high"])
-        _replace_connector(node, exp.And(this=low, expression=high))
+        _replace_connector(node, exp.And(this=low, expression=high), texts)
     elif isinstance(node, tuple(_FLIPPED)):
         node.replace(_FLIPPED[type(node)](this=node.expression, expression=node.this))
     elif isinstance(node, _SYMMETRIC) and not node.find(exp.Collate):  # SQLite takes the left side's collation
-        if repr(node.expression) < repr(node.this):
+        if texts.of(node.expression) < texts.of(node.this):
             left, right = node.this, node.expression
             node.set("this", right)
             node.set("expression", left)
     elif isinstance(node, (exp.And, exp.Or)) and type(node.parent) is not type(node):
-        _replace_connector(node, node)
+        _replace_connector(node, node, texts)
     elif _is_unordered_list(node):
-        node.set("expressions", sorted(node.expressions, key=repr))
+        node.set("expressions", sorted(node.expressions, key=texts.of))
     elif isinstance(node, exp.Anonymous) and isinstance(node.this, str):
         node.set("this", node.this.upper())
     elif isinstance(node, exp.Ordered) and not node.args.get("desc"):
@@ -125,17 +126,36 @@ def _is_unordered_list(node: exp.Expr) -> bool:
     )
 
 
-def _replace_connector(node: exp.Expr, connector: exp.Connector) -> None:
+def _replace_connector(node: exp.Expr, connector: exp.Connector, texts: NodeTexts) -> None:
     """Replace ``node`` with a chain of AND or OR with sorted operands."""
     kind = type(connector)
     if type(node.parent) is kind:
         node.replace(connector)  # part of a longer chain, which is sorted at its top
         return
-    operands = sorted(connector.flatten(unnest=False), key=repr)
+    operands = sorted(connector.flatten(unnest=False), key=texts.of)
     chain: exp.Expr = operands[0].copy()
     for operand in operands[1:]:
         chain = kind(this=chain, expression=operand.copy())
     node.replace(chain)
+
+
+class NodeTexts:
+    """A text for each node, computed once, for sorting and counting. Only equal nodes have equal texts."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[exp.Expr, str]] = {}
+
+    def of(self, node: exp.Expr) -> str:
+        if id(node) not in self._known:
+            parts = [type(node).__name__]
+            for name, value in sorted(node.args.items()):
+                for part in value if isinstance(value, list) else [value]:
+                    if isinstance(part, exp.Expr):
+                        parts.append(f"{name}={self.of(part)}")
+                    elif part:
+                        parts.append(f"{name}:{part}")
+            self._known[id(node)] = node, f"({' '.join(parts)})"  # keeps the node alive, so that its id is not reused
+        return self._known[id(node)][1]
 
 
 def _bracket(node: exp.Expr) -> None:

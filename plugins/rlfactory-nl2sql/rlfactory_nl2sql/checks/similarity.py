@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from sqlglot import exp
 
-from rlfactory_nl2sql.checks.canonical import canonical_tree
+from rlfactory_nl2sql.checks.canonical import NodeTexts, canonical_tree
 from rlfactory_nl2sql.checks.naming import UnsureError
 from rlfactory_nl2sql.checks.parsing import Query
 from rlfactory_nl2sql.schema import Schema
@@ -38,10 +38,11 @@ def _comparable(gold: Query, prediction: Query, schema: Schema) -> list[exp.Expr
 
 
 def _components(tree: exp.Expr) -> Counter[tuple[str, ...]]:
-    found: Counter[tuple[str, ...]] = Counter([("whole", repr(tree))])
+    found: Counter[tuple[str, ...]] = Counter([("whole", NodeTexts().of(tree))])
     _show_tables(tree)
+    texts = NodeTexts()
     for node in tree.walk():
-        found.update(_of_clause(node))
+        found.update(_of_clause(node, texts))
         found.update(_of_part(node))
     return found
 
@@ -56,25 +57,25 @@ def _show_tables(tree: exp.Expr) -> None:
                 column.set("table", exp.to_identifier(names[column.table.lower()]))
 
 
-def _of_clause(node: exp.Expr) -> Iterator[tuple[str, ...]]:
+def _of_clause(node: exp.Expr, texts: NodeTexts) -> Iterator[tuple[str, ...]]:
     """The exact parts of a clause, each also with its place if the order matters."""
     kind = type(node).__name__
     if isinstance(node, (exp.Limit, exp.Offset, exp.Fetch)):
-        yield kind, repr(node)
+        yield kind, texts.of(node)
     elif isinstance(node, exp.SetOperation):
         yield kind, str(bool(node.args.get("distinct")))
     elif isinstance(node, exp.Join):
         yield kind, node.side, node.kind, node.method
     elif isinstance(node, (exp.Where, exp.Having)):
         for part in node.this.flatten() if isinstance(node.this, exp.And) else [node.this]:
-            yield kind, repr(part)
+            yield kind, texts.of(part)
     elif isinstance(node, (exp.Select, exp.Group, exp.Order)):
         if node.args.get("distinct"):
             yield kind, "distinct"
         for place, part in enumerate(node.expressions):
-            yield kind, repr(part)
+            yield kind, texts.of(part)
             if not isinstance(node, exp.Group):
-                yield kind, repr(part), str(place)
+                yield kind, texts.of(part), str(place)
 
 
 def _of_part(node: exp.Expr) -> Iterator[tuple[str, ...]]:
