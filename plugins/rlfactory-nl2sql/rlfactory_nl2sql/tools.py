@@ -26,13 +26,7 @@ _QUOTED = 64  # characters of an unknown name that a message quotes
 
 
 class DatabaseTools:
-    """The tools over the databases of one task.
-
-    Args:
-        reference: returns a sample's database.
-        limits: of one query.
-        shown: the number of rows that the model sees of a result.
-    """
+    """The tools over the databases of one task; ``shown``: the number of rows that the model sees of a result."""
 
     def __init__(
         self, pool: WorkerPool, reference: Callable[[Sample], DatabaseRef], limits: QueryLimits, shown: int

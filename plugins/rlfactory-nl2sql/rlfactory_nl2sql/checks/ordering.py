@@ -236,12 +236,9 @@ def _can_be_table(tree: exp.Query, dialect: str) -> bool:
 def tie_breaks(query: Query, schema: Schema, *, outermost: bool) -> list[str]:
     """Readings of the query that treat ties differently; none if nothing in it chooses among ties.
 
-    A SELECT with LIMIT or OFFSET gets its output columns as further sort keys, ascending and descending: only these can
-    differ between tied rows in a way that the rest of the query sees. ROW_NUMBER gets the output columns of its SELECT
-    that are no windows, and is read as RANK, which gives tied rows one number.
-
-    Args:
-        outermost: whether to break the ties of the outermost LIMIT, too.
+    A SELECT with LIMIT or OFFSET (the outermost only if asked) gets its output columns as further sort keys, ascending
+    and descending: only these can differ between tied rows in a way that the rest of the query sees. ROW_NUMBER gets
+    those of its SELECT that are no windows, and is read as RANK, which gives tied rows one number.
     """
     readings = [_broken(query.tree, schema, outermost=outermost, descending=side) for side in (False, True)]
     if not any(readings):

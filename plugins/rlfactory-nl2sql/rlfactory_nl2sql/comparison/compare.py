@@ -193,13 +193,7 @@ def show(row: Row) -> str:
 
 
 def differences(required: Iterable[Coded], possible: Iterable[Coded], given: Iterable[Coded]) -> str:
-    """Which rows are missing and which are too many.
-
-    Args:
-        required: rows that have to be there.
-        possible: further rows of which some have to be there.
-        given: the rows of the result.
-    """
+    """Which rows are missing, and which of the ``given`` are too many; some of the ``possible`` have to be there."""
     required, given = list(required), list(given)
     missing = _surplus(required, given)
     extra = _surplus(given, [*required, *possible])

@@ -29,11 +29,7 @@ _Found = Mapping[tuple[str | None, str], Any]
 
 
 def make_engine(ref: DatabaseRef, driver: str, arguments: Mapping[str, Any], **options: Any) -> sqlalchemy.Engine:
-    """An engine without a connection pool and without automatic transactions.
-
-    Args:
-        driver: SQLAlchemy's name, such as ``postgresql+psycopg``.
-        arguments: for the driver's ``connect``.
+    """An engine without connection pool and transactions; ``arguments`` are for the driver's ``connect``.
 
     Raises:
         UsageError: the URL cannot be used, or an environment variable in it is not set.

@@ -91,14 +91,10 @@ _SCHEMA_CHANGE = "it would change the schema, or use what SQLite keeps for itsel
 
 
 class Guard:
-    """The authorizer of one connection. It refuses everything that is not known to only read.
-
-    Attributes:
-        reason: why it refused the last statement; empty if it allowed it.
-    """
+    """The authorizer of one connection. It refuses everything that is not known to only read."""
 
     def __init__(self) -> None:
-        self.reason = ""
+        self.reason = ""  # why it refused the last statement; empty if it allowed it
 
     def __call__(self, action: int, first: str | None, second: str | None, database: str | None, by: str | None) -> int:
         """The meaning of ``first`` and ``second`` depends on the action: https://www.sqlite.org/c3ref/c_alter_table.html"""

@@ -84,11 +84,7 @@ def named_tables(tree: exp.Expr) -> Iterator[exp.Table]:
 
 
 def without_schema(query: Query, schemas: frozenset[str]) -> str:
-    """The query's SQL with ``table`` for ``schema.table``; the unchanged text if it has no such name.
-
-    Args:
-        schemas: names in lower case.
-    """
+    """The query's SQL with ``table`` for ``schema.table``, if the schema is one of these in lower case."""
     if not any(node.text("db").lower() in schemas for node in query.tree.find_all(exp.Table, exp.Column)):
         return query.sql
     tree = query.tree.copy()

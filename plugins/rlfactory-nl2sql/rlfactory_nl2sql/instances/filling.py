@@ -284,11 +284,9 @@ class Parents:
         self._unplanned = _dealt([at for at in others if at in satisfying] or others, rng)
 
     def pick(self, role: Role, missed: bool, fixed: Mapping[int, Any]) -> Sequence[Any] | None:
-        """A row that has the ``fixed`` values at their places; None if there is none.
+        """A row with the ``fixed`` values at their places, for a referring row of this role; None if there is none.
 
-        Args:
-            role: of the referring row.
-            missed: whether the referring row is to miss a condition on the row that it refers to.
+        ``missed``: whether the referring row is to miss a condition on this one.
         """
         for _ in range(_PICKS if fixed else 1):
             row = self._rows[self._pick(role, missed)]

@@ -40,15 +40,7 @@ _REMOVED = re.compile(
 
 
 class PublishedMetric(QueryVerdict):
-    """Passes if the evaluation program would count the answer as right for an accepted query.
-
-    Args:
-        seconds: time limit, of what the subclass says.
-        database: see `Databases`.
-
-    Raises:
-        ConfigError: ``seconds`` is not above 0.
-    """
+    """Passes if the program would count the answer as right; raises `ConfigError` if ``seconds`` is not above 0."""
 
     deadline_s: ClassVar[float] = 600.0  # for all databases of a suite, and waiting for a worker
 

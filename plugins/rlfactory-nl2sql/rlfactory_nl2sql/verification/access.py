@@ -28,10 +28,9 @@ class Access:
         return Access(self.folders | other.folders, self.connects or other.connects)
 
     def enforce(self, memory_mb: int) -> dict[str, str]:
-        """Confine this process to it irreversibly, except for its directory. Returns the missing guards, with reasons.
+        """Confine this process to it and its directory for good, with this memory beyond what Python needs.
 
-        Args:
-            memory_mb: address space beyond what Python needs.
+        Returns the missing guards, with reasons.
         """
         limits = {"memory": _address_space() + memory_mb * _MIB, "file": _FILE_BYTES, "open_files": _OPEN_FILES}
         return enable(limits, os.getcwd(), [*filter(None, sys.path), *self.folders], connects=self.connects)

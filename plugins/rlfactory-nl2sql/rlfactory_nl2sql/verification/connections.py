@@ -72,10 +72,7 @@ class Database:
     def varied(self, gold: str, rows: bytes) -> Connection:
         """The varied database of this gold query with these pickled rows, made if it is missing.
 
-        Two rewards of one run may have other databases for the same gold query, for example in another number.
-
-        Raises:
-            BackendError: it cannot be created.
+        Two rewards of one run may have other databases for it. Raises `BackendError` if it cannot be created.
         """
         made = self._varied.setdefault(gold, {})
         self._varied.move_to_end(gold)
@@ -94,8 +91,7 @@ class Database:
 class Connections:
     """Open databases; the least recently used are closed first.
 
-    Args:
-        clock: a job calls it when its preparations are over, with the most seconds that it has from then on.
+    A job calls ``clock`` when its preparations are over, with the most seconds that it has from then on.
     """
 
     def __init__(self, clock: Callable[[float], None]) -> None:

@@ -56,11 +56,7 @@ class Schemas:
         self._requests: dict[DatabaseRef, asyncio.Task[Schema]] = {}
 
     async def get(self, ref: DatabaseRef) -> Schema:
-        """The schema of a database. Concurrent callers share one request.
-
-        Raises:
-            BackendError: the database does not answer. The next call tries again.
-        """
+        """The schema of a database, for which concurrent callers share one request; raises `BackendError`."""
         request = self._requests.get(ref)
         if request is None:
             request = self._requests[ref] = asyncio.ensure_future(self._read(ref))

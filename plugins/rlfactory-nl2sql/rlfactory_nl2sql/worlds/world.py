@@ -150,11 +150,7 @@ def _definition(table: Table) -> str:
 
 
 def world_file(seed: int, name: str) -> Path:
-    """The database of ``World.make(seed, name)``.
-
-    Raises:
-        DataError: the cache cannot be written to.
-    """
+    """The database of ``World.make(seed, name)``; raises `DataError` if the cache cannot be written to."""
     sources = [Path(source).read_text(encoding="utf-8") for source in SOURCES]
     folder = cache_root() / "nl2sql" / digest([*sources, str(seed), name])
     return build_once(folder, lambda temporary: World.make(seed, name, 0).write(temporary / _FILE)) / _FILE
