@@ -187,16 +187,14 @@ def calibrate(
         raise UsageError(f"There is nothing to measure the judge on: give --labels FILE.jsonl.\n{FORMAT}")
     rows = read_labels(labels, low=options.low, high=options.high).first(limit or 0)
     options = options.model_copy(update={"cache": "off"})  # the model that answers now is measured
-    whole, temperature = True, options.temperature or _SAMPLES_TEMPERATURE
-    sampling = options.model_copy(update={"temperature": temperature, "votes": 1})
+    whole = True
     measurement = Measurement(
         JudgeService(options),
         options,
         rows,
         rubric=Rubric.load(options.rubric, options.mode),
         pair_rubric=Rubric.load(default_rubric("pairwise"), "pairwise"),
-        sampler=JudgeService(sampling) if samples else None,
-        temperature=temperature,
+        temperature=options.temperature or _SAMPLES_TEMPERATURE,
         samples=samples,
         injections=() if injections == 0 else known_injections(),
         injections_each=injections or 0,
@@ -231,13 +229,10 @@ def _refuse_below(agreement: Agreement | None, min_kappa: float | None) -> None:
 
 async def _measure(measurement: Measurement) -> None:
     """Raises `BackendError` or `UsageError`: the judge does not answer, or the options do not fit it."""
-    service, sampler = measurement.service, measurement.sampler
+    service = measurement.service
     try:
         await service.open(None, measurement.progress.say)
-        if sampler is not None:
-            await sampler.open(None)
         measurement.judge = service.describe()
         await measurement.run()
     finally:
-        for each in filter(None, (sampler, service)):
-            await each.close()
+        await service.close()

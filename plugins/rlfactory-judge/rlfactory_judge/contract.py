@@ -52,6 +52,7 @@ class Question:
     system: str
     user: str
     form: Form
+    temperature: float | None = None  # None: that of the judge's options
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ LABELS = labelled(200, pairs=80)
 def measure(judge: KnownJudge, labels: Labels = LABELS, samples: int = 3, each: int = 0, **options: Any) -> Calibration:
     rubric = DataRubric()
     measurement = Measurement(
-        judge, JudgeOptions(**options), labels, rubric, rubric, judge, 0.7, samples, TEXTS, each, "known"
+        judge, JudgeOptions(**options), labels, rubric, rubric, 0.7, samples, TEXTS, each, "known"
     )
     asyncio.run(measurement.run())
     return summarise(measurement)

@@ -154,9 +154,11 @@ class JudgeService:
         """
         if not self._is_open:
             raise RuntimeError("The judge is not open: await open() first.")
-        began = perf_counter()
-        key = self._key(question, sample)
-        outcome, shared = await self._in_flight.join(key, lambda: self._find(question, key, sample))
+        began, options = perf_counter(), self._options
+        temperature = self._temperature if question.temperature is None else question.temperature
+        params = SamplingParams(options.max_tokens, temperature, seed=options.seed + sample)
+        key = self._key(question, params, sample)
+        outcome, shared = await self._in_flight.join(key, lambda: self._find(question, key, params))
         if isinstance(outcome, VerifierError):
             raise type(outcome)(str(outcome), counts={} if shared else outcome.counts) from outcome.__cause__
         if shared:
@@ -174,7 +176,7 @@ class JudgeService:
             await self._cache.close()
             self._cache = None
 
-    async def _find(self, question: Question, key: str, sample: int) -> Outcome:
+    async def _find(self, question: Question, key: str, params: SamplingParams) -> Outcome:
         """The reply to a question without an equal running one, or the failure."""
         known = await self._remembered(question, key)
         if known is not None:
@@ -184,9 +186,7 @@ class JudgeService:
                 f"The judge's tokens are spent: {self.budget.spent} of token_budget={self._options.token_budget}."
             )
         assert self._endpoints is not None
-        options = self._options
         messages = (*([Message("system", question.system)] if question.system else ()), Message("user", question.user))
-        params = SamplingParams(options.max_tokens, self._temperature, seed=options.seed + sample)
         inquiry = Inquiry(messages, params, question.form.schema)
         try:
             completion = await self._endpoints.complete(inquiry)
@@ -198,7 +198,7 @@ class JudgeService:
         try:
             if completion.finish == "length":  # a truncated number is a different number
                 raise UnreadableError(
-                    f"The judge's reply was cut off at max_tokens={options.max_tokens}. Give it more, or a rubric that "
+                    f"The judge's reply was cut off at max_tokens={params.max_tokens}. Give it more, or a rubric that "
                     "asks for less."
                 )
             values = question.form.read(said.content)
@@ -210,10 +210,10 @@ class JudgeService:
         hedged = inquiry.hedges > 0
         return Reply(values, said.content, said.reasoning, *tokens, inquiry.attempts, hedged, endpoint=inquiry.endpoint)
 
-    def _key(self, question: Question, sample: int) -> str:
+    def _key(self, question: Question, params: SamplingParams, sample: int) -> str:
         """The key of everything that determines the judge's reply."""
         options, form = self._options, question.form
-        settings = json.dumps([options.output, self._temperature, options.max_tokens, options.seed, sample])
+        settings = json.dumps([options.output, params.temperature, params.max_tokens, options.seed, sample])
         asked = (question.system, question.user, type(form).__qualname__, json.dumps(form.schema, sort_keys=True))
         return digest([_CACHE_FORMAT, self.identity, *asked, settings])
 

@@ -61,8 +61,7 @@ class Measurement:
     labels: Labels
     rubric: Rubric
     pair_rubric: Rubric | None = None  # for pairs if the options' mode judges single answers; None: they are left out
-    sampler: JudgeService | None = None  # the same judge at a ``temperature`` above 0, for self-consistency
-    temperature: float = 0.0
+    temperature: float = 0.0  # for self-consistency, above 0
     samples: int = 0  # replies to each question for self-consistency; 0: not measured
     injections: Sequence[Injection] = ()  # put into each wrong answer
     injections_each: int = 0  # how many of them are tried in each answer, different ones in each; 0: all
@@ -103,13 +102,12 @@ class Measurement:
     async def run(self) -> None:
         """Measure the agreement first, then the rest. Raises `BackendError` if the judge does not answer at all."""
         answers = self.labels.answers if self.options.judges_single else ()
-        samples = range(self.samples if self.sampler is not None else 0)
         try:
             await self._stage("judging", "answer", answers, self._answer)
             if self.pair_rubric is not None:
                 await self._stage("comparing", "pair", self.labels.pairs, self._pair)
             await self._stage("injecting", "answer", self._injections(), self._inject)
-            again = [(row, number) for row in answers for number in samples]
+            again = [(row, number) for row in answers for number in range(self.samples)]
             await self._stage("asking again", "sample", again, self._sample)
         except BudgetError as error:
             self.stopped = str(error)
@@ -131,13 +129,11 @@ class Measurement:
         at_once = max(1, self.options.concurrency // self.options.votes)
         await gather_all(worker() for _ in range(at_once))
 
-    async def _ask(
-        self, question: Question, service: JudgeService | None = None, votes: int | None = None, first: int = 0
-    ) -> Judged:
+    async def _ask(self, question: Question, votes: int | None = None, first: int = 0) -> Judged:
         """One judgement; a question without an answer is repeated when the endpoints are available again."""
         for tries_left in reversed(range(1 + _MORE_TRIES)):
             try:
-                replies, _ = await poll(service or self.service, question, votes or self.options.votes, first=first)
+                replies, _ = await poll(self.service, question, votes or self.options.votes, first=first)
                 found = Judged(tuple(replies))
             except (UnreadableError, RefusedError) as error:
                 found = Judged(failure="unreadable", message=str(error))
@@ -164,7 +160,8 @@ class Measurement:
 
     async def _sample(self, item: tuple[LabelledAnswer, int]) -> None:
         row, number = item
-        self.again[row.id].append(await self._ask(self._about(row), self.sampler, 1, number))
+        question = replace(self._about(row), temperature=self.temperature)
+        self.again[row.id].append(await self._ask(question, 1, number))
 
     def _injections(self) -> list[tuple[Row, Injection, int]]:
         """Each judged wrong or worse answer with its injections, in turn from a shuffled set, and their numbers."""
