@@ -400,7 +400,7 @@ def author(session: nox.Session, place: Path, beside: tuple[Path, Sequence[str]]
     """From a template to a trained task, for each of the templates, in the working directory.
 
     Args:
-        beside: a long command, for `side_by_side`, to run beside the training.
+        beside: a long command, for `side_by_side`, to run beside the tests and the training.
     """
     mine = {template: f"my-{template}" for template in TEMPLATES}
     for template, name in mine.items():
@@ -411,10 +411,9 @@ def author(session: nox.Session, place: Path, beside: tuple[Path, Sequence[str]]
     # Each template's own tests check the plugin. All run in one pytest, which saves imports; files of the same name
     # need their folders' names then.
     pytest = ("python", "-m", "pytest", "-q", "--import-mode=importlib")
-    run_in(session, place, *pytest, *IN_TWO, *mine.values(), env=CACHE)
     short = ("--steps", "3", "eval.limit=16", "eval.sampled=false")
     runs = [(place, ["rlfactory", "run", "--plugin", name, *short]) for name in mine.values()]
-    side_by_side(session, [beside, *runs])
+    side_by_side(session, [beside, (place, [*pytest, *IN_TWO, *mine.values()]), *runs])
     made(session, place, "mcp==1.30.*")  # the other end of our range
     run_in(session, place, *pytest, mine["mcp-task"], env=CACHE)
 
