@@ -6,7 +6,6 @@ import asyncio
 import json
 import random
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,10 +61,8 @@ class KnownJudge:
     def describe(self) -> str:
         return "known"
 
-    def measured(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
     async def ask(self, question: Question, *, sample: int = 0) -> Reply:
+        assert question.measures  # a kept reply may be of another model
         self.asked += 1
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)

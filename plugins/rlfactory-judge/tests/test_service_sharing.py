@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
@@ -152,8 +153,8 @@ def test_what_is_measured_does_not_come_from_the_cache() -> None:
             async with judging(server.url, cache="memory") as service:
                 await service.ask(question())
                 server.then = said("1")
-                with service.measured():
-                    assert (await service.ask(question())).values == (0.1,)
+                assert (await service.ask(replace(question(), measures=True))).values == (0.1,)
+                assert (await service.ask(question())).values == (0.9,)
 
         run_alone(work)
 

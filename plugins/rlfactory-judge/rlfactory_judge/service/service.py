@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
@@ -88,7 +87,6 @@ class JudgeService:
         self._given: tuple[tuple[str, ...], str] | None = None
         self.model = options.model
         self.identity = ""  # of the model that answers, known once open; only its name where nothing outlives the run
-        self._measures = False
         self._cache: AnswerCache | None = None  # of replies
         self.budget = TokenBudget(options.token_budget, None)  # of the run, or of this process
         self._in_flight = InFlightRequests()
@@ -133,15 +131,6 @@ class JudgeService:
         elif self._options.cache == "memory" and self._cache is None:
             self._cache = MemoryCache()
         self._is_open = True
-
-    @contextmanager
-    def measured(self) -> Iterator[None]:
-        """Within, no reply comes from the cache, because the model that answers now is to be measured."""
-        self._measures = True
-        try:
-            yield
-        finally:
-            self._measures = False
 
     async def ask(self, question: Question, *, sample: int = 0) -> Reply:
         """The reply to one question. ``sample`` numbers independent replies (votes), which are cached separately.
@@ -218,7 +207,7 @@ class JudgeService:
         return digest([_CACHE_FORMAT, self.identity, *asked, settings])
 
     async def _remembered(self, question: Question, key: str) -> Reply | None:
-        if self._measures or self._cache is None or (known := await self._cache.get(key)) is None:
+        if question.measures or self._cache is None or (known := await self._cache.get(key)) is None:
             return None
         try:
             text, reasoning = map(str, json.loads(known))

@@ -57,7 +57,7 @@ async def check_trust(
     async def measure() -> Calibration:
         assert options.labels is not None
         labels = read_labels(options.labels, low=options.low, high=options.high)
-        with _LineProgress(say) as progress, service.measured():
+        with _LineProgress(say) as progress:
             judge = service.describe()
             measurement = Measurement(service, options, labels, rubric, judge=judge, progress=progress)
             await measurement.run()

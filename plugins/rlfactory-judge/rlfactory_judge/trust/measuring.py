@@ -131,6 +131,7 @@ class Measurement:
 
     async def _ask(self, question: Question, votes: int | None = None, first: int = 0) -> Judged:
         """One judgement; a question without an answer is repeated when the endpoints are available again."""
+        question = replace(question, measures=True)
         for tries_left in reversed(range(1 + _MORE_TRIES)):
             try:
                 replies, _ = await poll(self.service, question, votes or self.options.votes, first=first)
