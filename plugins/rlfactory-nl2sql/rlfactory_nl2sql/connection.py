@@ -99,8 +99,6 @@ class Connection(Protocol):
     def instance(self, data: TableRows) -> Connection:
         """Another database of the same schema, views included, which holds exactly these rows.
 
-        This database does not change. Foreign keys hold in ``data``.
-
         Raises:
             BackendError: it cannot be created, for example because the account may not create temporary tables.
         """

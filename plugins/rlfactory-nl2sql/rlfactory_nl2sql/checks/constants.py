@@ -33,11 +33,7 @@ _AGGREGATES = (exp.Count, exp.Sum, exp.Avg, exp.Min, exp.Max)
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """One literal.
-
-    If it is compared with a column of a base table, ``table`` and ``column`` name that column as the schema writes it.
-    A varied database then gets values at and beside ``value`` in it.
-    """
+    """One literal, with the column of a base table that it is compared with, as the schema writes it."""
 
     table: str | None  # for COUNT(*) the one table whose rows are counted; None where it is not clear
     column: str | None  # None for COUNT(*), and where it is not clear

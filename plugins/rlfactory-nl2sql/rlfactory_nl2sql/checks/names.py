@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from rlfactory_core.errors import nearest
 from rlfactory_nl2sql.checks.parsing import Query
-from rlfactory_nl2sql.checks.scopes import Kind, Scope, Scopes, Source
+from rlfactory_nl2sql.checks.scopes import Kind, Scopes, Source
 from rlfactory_nl2sql.schema import Schema
 
 
@@ -20,15 +20,14 @@ def unknown_names(query: Query, schema: Schema) -> tuple[str, ...]:
     tables = [table.name for table in schema.tables]
     messages = [f'There is no table "{node.name}". {nearest(node.name, tables)}' for node in scopes.missing_tables]
     for scope in scopes.all:
+        around = [source for level in scope.levels() for source in level.sources]
         for column in scope.columns:
             match = scopes.find(column, scope)
             if match.kind is Kind.NO_SOURCE:
-                known = [
-                    source.node.alias_or_name for level in scope.levels() for source in level.sources if source.name
-                ]
+                known = [source.node.alias_or_name for source in around if source.name]
                 messages.append(f'There is no table or alias "{column.table}" in FROM. {nearest(column.table, known)}')
             elif match.kind is Kind.NO_COLUMN and not isinstance(column.this, exp.Star):
-                messages.append(_no_column(column.name, [match.source] if match.source else _sources(scope), schema))
+                messages.append(_no_column(column.name, [match.source] if match.source else around, schema))
     return tuple(dict.fromkeys(messages))
 
 
@@ -36,22 +35,13 @@ def _no_column(name: str, sources: list[Source], schema: Schema) -> str:
     if not sources:
         return f'There is no column "{name}": the query has no FROM.'
     places = dict.fromkeys(source.table.name if source.table else source.node.alias_or_name for source in sources)
-    known = [column for source in sources for column in _written(source)]
+    written = ([one.name for one in source.table.columns] if source.table else source.columns for source in sources)
     elsewhere = [
         table.name for table in schema.tables if any(column.name.lower() == name.lower() for column in table.columns)
     ]
     hint = (
         f"{' and '.join(elsewhere)} {'have' if len(elsewhere) > 1 else 'has'} it."
         if elsewhere
-        else nearest(name, known)
+        else nearest(name, [one for names in written for one in names])
     )
     return f'There is no column "{name}" in {" or ".join(place for place in places if place) or "FROM"}. {hint}'
-
-
-def _sources(scope: Scope) -> list[Source]:
-    return [source for level in scope.levels() for source in level.sources]
-
-
-def _written(source: Source) -> list[str]:
-    """A source's columns as the schema writes them."""
-    return [column.name for column in source.table.columns] if source.table else list(source.columns)

@@ -116,9 +116,8 @@ _VIEWS = """
 class PostgresSession(ServerDatabase):
     """One session. See `connection.Connection`.
 
-    Sessions of one account see each other's queries in ``pg_stat_activity``, which shows the first
-    ``track_activity_query_size`` bytes. As many spaces precede each query, so that a prediction never sees a gold query
-    there, whatever the guard lets through.
+    Sessions of one account see the first bytes of each other's queries in ``pg_stat_activity``. As many spaces precede
+    each query, so that a prediction never sees a gold query there, whatever the guard lets through.
     """
 
     dialect = "postgres"

@@ -28,8 +28,7 @@ def open_memory() -> sqlite3.Connection:
 def open_file(path: Path) -> sqlite3.Connection:
     """Open a file read-only.
 
-    In WAL mode SQLite would create two files beside the database. If no log exists, no program has the database open,
-    and it is read as an immutable file.
+    In WAL mode SQLite would create files beside it. If no log exists, no program has it open, and it is immutable.
 
     Raises:
         BackendError: it cannot be read, or only by writing.

@@ -19,8 +19,7 @@ Value = str | bytes | int | float | None
 def replace_trim(connection: sqlite3.Connection) -> None:
     """Replace SQLite's ``trim(x, y)``, ``ltrim(x, y)`` and ``rtrim(x, y)`` by functions that take linear time.
 
-    SQLite's own compare each character of the text with each of the set. For two texts of half a megabyte that takes
-    minutes within one call, which no deadline can end.
+    SQLite's own take minutes for two texts of half a megabyte, within one call, which no deadline can end.
     """
     for name, left, right in (("trim", True, True), ("ltrim", True, False), ("rtrim", False, True)):
         connection.create_function(name, 2, _trimming(left, right), deterministic=True)  # so that indexes may use it

@@ -52,8 +52,8 @@ class ExecutionOptions(Section):
 class ExecutionMatch(QueryVerdict):
     """Passes if both queries have equal results on the database and on varied instances of it.
 
-    The sample's answer is the right query. If it has several, one match is enough. An answer that fails or takes too
-    long does not pass. If the right query itself fails, the verdict is None, because the truth is unknown.
+    Of several right queries of a sample, one match is enough. An answer that fails or takes too long does not pass. If
+    the right query itself fails, the verdict is None.
 
     Args:
         options: the fields of `ExecutionOptions`.

@@ -127,9 +127,8 @@ class SpiderTestSuite(PublishedMetric):
     wrong; if the right query fails, the verdict is None, where Spider's program ends.
 
     The program's habits are kept: DISTINCT, and what follows the first statement, are removed from both queries, "> ="
-    is mended, and "value" in a prediction becomes "1". It has no time limit that works. What would write, takes longer
-    than ``seconds``, or is larger than 2,000,000 rows or 256 MiB, is wrong here. Its ``--plug_value``, for models that
-    predict no values, is not offered.
+    is mended, and "value" in a prediction becomes "1". What would write, takes longer than ``seconds``, or is larger
+    than 2,000,000 rows or 256 MiB, is wrong here.
 
     Args:
         seconds: time limit of each query on each database.

@@ -18,8 +18,7 @@ class QuerySteps(Databases):
     """A process reward: a score for each turn, from its tool calls.
 
     - A query that the database refuses costs ``error``.
-    - The first description of a table that the right query reads earns ``lookup``. Repetitions and other tables earn
-      nothing.
+    - The first description of a table that the right query reads earns ``lookup``.
 
     The sum over the turns stays within ``bound`` of 0 at every turn, so that with a weight of 1 all steps together are
     worth less than half a right answer. Components: ``errors`` and ``lookups``, the counts of both.
@@ -79,9 +78,8 @@ def _table(call: ToolCall) -> str:
 class TurnEfficiency:
     """1 for an answer within ``fewest`` turns, falling linearly to 0 at ``most``; 0 without an answer.
 
-    It does not know whether the answer is right, and rewards an immediate guess the most. So its weight must be small
-    compared with the gain from inspecting the database: at 0.1 a turn costs 0.1 / (most - fewest). Without a reward for
-    right answers it teaches guessing.
+    It rewards an immediate guess the most. So its weight must be small compared with the gain from inspecting the
+    database: at 0.1 a turn costs 0.1 / (most - fewest). Without a reward for right answers it teaches guessing.
 
     Raises:
         ConfigError: ``fewest`` is not below ``most``.

@@ -35,18 +35,12 @@ EVAL_WORLDS, EVAL_QUESTIONS = 8, 24
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """A database and the questions about it.
+    """A database and the questions about it."""
 
-    Attributes:
-        name: its purpose, a hyphen and a number, such as ``train-3``.
-        rows: by table, in the order of its columns; parents come before children.
-        questions: in random order; the SQL of each gives at least one row.
-    """
-
-    name: str
+    name: str  # its purpose, a hyphen and a number, such as ``train-3``
     schema: Schema
-    rows: TableRows
-    questions: tuple[Question, ...] = field(repr=False)
+    rows: TableRows  # parents come before children
+    questions: tuple[Question, ...] = field(repr=False)  # in random order; the SQL of each gives at least one row
 
     @classmethod
     def make(cls, seed: int, name: str, questions: int = QUESTIONS) -> World:
