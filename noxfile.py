@@ -44,6 +44,7 @@ BROWSER_TESTS = "tests/browser"
 MCP_TESTS = "integration/test_mcp_*.py"
 TEMPLATES = ("tool-task", "agent", "env", "mcp-task", "verifier", "chat-format", "engine")  # of `rlfactory new`
 IN_TWO = ("-n", "2", "--dist", "loadfile")  # processes, each with whole files of tests
+IN_THREE = ("-n", "3", "--dist", "loadfile")  # for tests that sometimes wait
 IN_FOUR = ("-n", "4", "--dist", "loadfile")  # for tests that often wait: for other processes, servers, the disk
 FULL = ("wheels", "minimums", "slow", "mcp", "agents", "environments", "browser", "verl", "benchmarks")
 
@@ -151,7 +152,7 @@ def types(session: nox.Session) -> None:
 @nox.session
 def fast(session: nox.Session) -> None:
     """The tests that take seconds."""
-    run_with_everything(session, "pytest", "-q", *IN_FOUR, "-m", "not slow", "--ignore=tests/docs", *session.posargs)
+    run_with_everything(session, "pytest", "-q", *IN_THREE, "-m", "not slow", "--ignore=tests/docs", *session.posargs)
 
 
 @nox.session
