@@ -46,6 +46,7 @@ TEMPLATES = ("tool-task", "agent", "env", "mcp-task", "verifier", "chat-format",
 IN_TWO = ("-n", "2", "--dist", "loadfile")  # processes, each with whole files of tests
 IN_THREE = ("-n", "3", "--dist", "loadfile")  # for tests that sometimes wait
 IN_FOUR = ("-n", "4", "--dist", "loadfile")  # for tests that often wait: for other processes, servers, the disk
+TEST_BY_TEST = ("-n", "4", "--dist", "worksteal")  # for few files, whose tests share nothing costly
 FULL = ("wheels", "minimums", "slow", "mcp", "agents", "environments", "browser", "verl", "benchmarks")
 
 # Threads of programs that run at once wait for each other: on two cores, four programs of two threads take many times
@@ -303,7 +304,7 @@ def browser(session: nox.Session) -> None:
     node = made(session, place / "node", NODE)
     run_in(session, node, "npm", "install", "--silent", "--no-audit", "--prefix", str(place), AXE)
     settings = {**TESTS_CACHE, "RLFACTORY_AXE": str(place / "node_modules" / "axe-core" / "axe.min.js")}
-    run_in(session, SHARED, "pytest", "-q", *IN_FOUR, BROWSER_TESTS, *session.posargs, env=settings)
+    run_in(session, SHARED, "pytest", "-q", *TEST_BY_TEST, BROWSER_TESTS, *session.posargs, env=settings)
 
 
 def make_verl(session: nox.Session) -> Path:
