@@ -6,7 +6,7 @@ import socket
 
 
 def listener(host: str, port: int = 0) -> socket.socket:
-    """Bound, and not listening yet; port 0 takes a free one.
+    """A socket at which connections wait until they are served; port 0 takes a free one.
 
     Raises:
         OSError: the address cannot be had.
@@ -17,6 +17,7 @@ def listener(host: str, port: int = 0) -> socket.socket:
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind((host, port))
+        made.listen()  # who reads the address may connect at once
     except OSError:
         made.close()
         raise

@@ -37,7 +37,6 @@ from rlfactory_core.utils.listening import listener
 import uvicorn
 from server.app import app
 sock = listener("127.0.0.1")
-sock.listen()
 print(f"at http://127.0.0.1:{sock.getsockname()[1]} now", flush=True)
 uvicorn.Server(uvicorn.Config(app, log_level="critical")).run(sockets=[sock])
 """

@@ -33,7 +33,6 @@ def serve(
     async def run() -> Value:
         listening = listen("127.0.0.1", 0)
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        listening.listen()  # so that a client waits for the server and is not refused
         serving = asyncio.ensure_future(run_server(sessions, listening, "search"))
         try:
             return await use(url)

@@ -37,7 +37,6 @@ async def serve(
     )
     logging.getLogger("uvicorn.error").addFilter(_is_no_end)
     server = uvicorn.Server(config)
-    listener.listen()
     ready(access.link())
     try:
         await server.serve(sockets=[listener])

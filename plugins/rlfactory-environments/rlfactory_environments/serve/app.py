@@ -18,6 +18,7 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from rlfactory_core.errors import BackendError, UsageError
+from rlfactory_core.utils.listening import listener
 from rlfactory_environments.serve.rpc import answer_rpc
 from rlfactory_environments.serve.sessions import FullError, ServedSession, Sessions
 from rlfactory_environments.serve.wire import (
@@ -37,19 +38,15 @@ _MOST_BYTES = 100 * 2**20  # of one message, as OpenEnv's client sends at most
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A bound socket; port 0 takes a free one.
+    """As `listener`.
 
     Raises:
         UsageError: the address cannot be had.
     """
-    made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind((host, port))
+        return listener(host, port)
     except OSError as error:
-        made.close()
         raise UsageError(f"cannot listen on {host}, port {port}: {error.strerror}. Choose another --port.") from error
-    return made
 
 
 async def run_server(sessions: Sessions, listening: socket.socket, name: str) -> None:

@@ -169,7 +169,6 @@ def free_port(host: str, port: int = 0) -> int:
     """The port, or with 0 a free one, which another program may still take. Raises `UsageError` if it cannot be had."""
     try:
         with listener(host, port) as probe:
-            probe.listen(1)
             return int(probe.getsockname()[1])
     except (OSError, OverflowError) as error:
         what = f"Port {port} on {host or 'this machine'} cannot be used" if port else f"Nobody can listen on {host}"
