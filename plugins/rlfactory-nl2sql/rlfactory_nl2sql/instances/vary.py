@@ -9,7 +9,7 @@ small databases are enough, and they take milliseconds for each gold query.
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from decimal import Decimal
 from functools import partial
 from itertools import permutations
@@ -62,26 +62,9 @@ def vary(
     given = {name.lower(): rows for name, rows in data.items()}
     links = links_of(schema)
     checks = {name: Checks(table) for name, table in tables.items()}
-    null_tests = {
-        ((one.table or "").lower(), (one.column or "").lower()) for one in constants if one.operator in NULL_TESTS
-    }
     references = {name: {place for link in links[name] for place in link.places} for name in tables}
-    asked_for_null = {
-        name: _places(table, null_tests) | (_places(table, aggregated or ()) - references[name])
-        for name, table in tables.items()
-    }
-    domains = {
-        name: tuple(
-            learn(
-                column,
-                [row[place] for row in given.get(name.lower(), ())],
-                partial(checks[name].allows, place),
-                nulls_matter=place in asked_for_null[name],
-            )
-            for place, column in enumerate(table.columns)
-        )
-        for name, table in tables.items()
-    }
+    asked_for_null = _asked_for_null(tables, references, constants, aggregated or ())
+    domains = {name: _learnt(tables[name], given, checks[name], asked_for_null[name]) for name in tables}
     rng = random.Random(f"{seed} {number}")
     kind = character(number)
     demands = _without(demands_of(tables, domains, links, constants), kind.unmet, seed)
@@ -105,6 +88,30 @@ def vary(
     for kept in rows.values():
         rng.shuffle(kept)  # the order of rows must not depend on their roles
     return {name: [tuple(row) for row in rows.get(name, ())] for name in tables}
+
+
+def _asked_for_null(
+    tables: Mapping[str, Table],
+    references: Mapping[str, set[int]],
+    constants: Sequence[Constant],
+    aggregated: Collection[TableColumn],
+) -> dict[str, set[int]]:
+    """The places of each table's columns that have to have NULLs: queries test for them, or an aggregate skips them."""
+    tested = {
+        ((one.table or "").lower(), (one.column or "").lower()) for one in constants if one.operator in NULL_TESTS
+    }
+    return {
+        name: _places(table, tested) | (_places(table, aggregated) - references[name]) for name, table in tables.items()
+    }
+
+
+def _learnt(table: Table, given: TableRows, checks: Checks, asked_for_null: Collection[int]) -> tuple[Domain, ...]:
+    """The domains of a table's columns, from its given rows."""
+    rows = given.get(table.name.lower(), ())
+    return tuple(
+        learn(column, [row[place] for row in rows], partial(checks.allows, place), nulls_matter=place in asked_for_null)
+        for place, column in enumerate(table.columns)
+    )
 
 
 def _without(demands: Demands, unmet: int | None, seed: int) -> Demands:
