@@ -27,6 +27,7 @@ _SIGNS = re.compile(
         {_FIGURES}                                                # beside letters: v1.2
       | (?<!{_LETTER}{{2}}) [-/] (?= \d | {_LETTER}\b )           # -x is not x, but a co-op is a coop
       | (?<=\b\w\ ) [-+*/] (?= \ \w\b )                           # x + y is not x - y
+      | (?<=\b{_LETTER}) - (?!\w) | (?<!\w) ! (?=\w)               # A- is not A, !x is not x
       | (?<=[\w+\#]) [+\#]+ | [=<>^|~%] )                         # C++ is not C, x < y is not x > y
   | [{re.escape(string.punctuation)}]
     """,

@@ -120,7 +120,7 @@ def paired(text: str) -> list[str]:
 WRONG = paired("""
     5|-5  314|3.14  12|1/2  420|42.0  314|3,14  20240102|2024-01-02  1030|10:30  10.30|10:30  123|1.2.3  510|5-10
     53|(5)-3  1800|1-800  0.5|.05  15|1.5  $15|$1.5  25|25%  13|1e3  10|1/0  10|1,0  100|1,00  1234|12,34  7|007
-    v12|v1.2  314m|3.14m  x3|x-3  x|-x  xy|x/y  23|2^3  two|2  the|A  a|an  !|?  A|B  C|C++  C#|C  F|F#
+    v12|v1.2  314m|3.14m  x3|x-3  x|-x  xy|x/y  23|2^3  two|2  the|A  a|an  A|A-  x|!x  !|?  A|B  C|C++  C#|C  F|F#
     5_degrees|-5_degrees  x_+_y|x_-_y  5_+_3|5_-_3  5_3|5-3  x_<_y|x_>_y  Vitamin|Vitamin_A
 """)
 """Pairs that are not the same; to SQuAD's normalisation most of them are."""
