@@ -1,17 +1,20 @@
-"""The interface of every kind of database: run a query within limits, read the schema, make a varied copy.
+"""What every kind of database can do: run a query within limits, read the schema, sample tables, make a varied copy.
 
 Connections live in worker processes (`verification.pool`). One thread at a time uses a connection, which may block.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any
 
 from rlfactory_core.errors import BackendError, ConfigError, RlfactoryError
-from rlfactory_nl2sql.schema import Schema
+from rlfactory_nl2sql.schema import Schema, Table
+
+_SAMPLED = 1_000_000  # rows; of a larger table only the first are sampled, to bound the time
 
 Row = tuple[Any, ...]
 TableRows = Mapping[str, Sequence[Row]]
@@ -74,11 +77,17 @@ class SessionLostError(BackendError):
     """The session with the database ended while it ran a query, which may be the query's fault or an outage."""
 
 
-class Connection(Protocol):
-    """A read-only connection to one database."""
+class Connection(ABC):
+    """A read-only connection to one database, whose name messages may show."""
 
     dialect: str  # as sqlglot calls it: sqlite, duckdb, postgres, mysql
+    _quote = '"'
 
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._schema: Schema | None = None
+
+    @abstractmethod
     def query(self, sql: str, limits: QueryLimits) -> Rows:
         """Run one statement that only reads.
 
@@ -86,22 +95,63 @@ class Connection(Protocol):
             QueryError: it failed or exceeded a limit. The connection remains usable.
             BackendError: the database is gone; make a new connection. `SessionLostError`, if it went in mid-query.
         """
-        ...
 
     def schema(self) -> Schema:
-        """Tables and views that the connection can read, without those of the system."""
-        ...
+        """Tables and views that the connection can read, without those of the system; raises `BackendError`."""
+        if self._schema is None:
+            self._schema = self._read_schema()
+        return self._schema
 
     def read(self, table: str, rows: int) -> Sequence[Row]:
-        """A sample of a table's rows, spread over the table and always the same; all rows of a small table."""
-        ...
+        """A sample of a table's rows, always the same; all rows of a small table.
 
+        Every n-th of the first million rows. Their order is the database's own, which sorts nothing. Raises
+        `BackendError`.
+        """
+        known = self._known(table)
+        names = ", ".join(self._quoted(column.name) for column in known.columns)
+        place = self._quoted(known.name)
+        ((held,),) = self._own(f"SELECT count(*) FROM (SELECT 1 FROM {place} LIMIT {_SAMPLED}) AS part_", 1)  # noqa: S608
+        numbered = (
+            f"SELECT {names}, row_number() OVER () - 1 AS place_ "  # noqa: S608
+            f"FROM (SELECT {names} FROM {place} LIMIT {_SAMPLED}) AS part_"
+        )
+        step = max(-(-held // rows), 1)
+        return self._own(f"SELECT {names} FROM ({numbered}) AS numbered_ WHERE place_ % {step} = 0", rows)  # noqa: S608
+
+    @abstractmethod
     def instance(self, data: TableRows) -> Connection:
         """Another database of the same schema, views included, which holds exactly these rows.
 
-        Raises:
-            BackendError: it cannot be created, for example because the account may not create temporary tables.
+        It has the keys, UNIQUE and NOT NULL, but no CHECKs. Raises `BackendError` if it cannot be created, for example
+        because the account may not create temporary tables.
         """
-        ...
 
+    @abstractmethod
     def close(self) -> None: ...
+
+    @abstractmethod
+    def _read_schema(self) -> Schema: ...
+
+    @abstractmethod
+    def _own(self, sql: str, rows: int) -> Sequence[Row]:
+        """All rows of one of our own queries, which has about so many; raises `BackendError`."""
+
+    def _known(self, name: str) -> Table:
+        found = self.schema().table(name)
+        if found is None:
+            raise BackendError(f"The database {self._name} has no table {name!r} any more.")
+        return found
+
+    def _keys(self, table: Table) -> list[str]:
+        """The constraints of a table's keys, for its definition."""
+        keys = [("PRIMARY KEY", table.primary_key), *(("UNIQUE", columns) for columns in table.unique)]
+        return [f"{kind} ({', '.join(map(self._quoted, columns))})" for kind, columns in keys if columns]
+
+    def _quoted(self, name: str) -> str:
+        return quoted(name, self._quote)
+
+
+def quoted(name: str, quote: str = '"') -> str:
+    """A name as an SQL identifier."""
+    return quote + name.replace(quote, quote * 2) + quote

@@ -12,6 +12,7 @@ class Column:
     name: str
     type: str  # as the database writes it, such as "INTEGER" or "VARCHAR(20)"
     nullable: bool = True  # as declared
+    generated: bool = False  # a column of SQLite that takes no values, since it is computed from others
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import pytest
 from database_servers import PASSWORD
 from effort import modest_effort
 from rlfactory_nl2sql.connection import Connection, Failure, QueryError, QueryLimits, TableRows
-from rlfactory_nl2sql.databases.database import checks_of
+from rlfactory_nl2sql.databases.definitions import checks_of
 from rlfactory_nl2sql.databases.opening import connect
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.instances.checks import Checks

@@ -15,7 +15,7 @@ from effort import modest_effort
 from rlfactory_nl2sql.connection import Failure, QueryError, QueryLimits
 from rlfactory_nl2sql.databases.opening import connect
 from rlfactory_nl2sql.databases.reference import parse_reference
-from rlfactory_nl2sql.databases.sqlite import SqliteConnection, SqliteDatabase
+from rlfactory_nl2sql.databases.sqlite import SqliteDatabase
 
 pytestmark = pytest.mark.slow  # seven seconds in all
 
@@ -157,11 +157,11 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def db(path: Path) -> Iterator[SqliteConnection]:
+def db(path: Path) -> Iterator[SqliteDatabase]:
     """Its file, and the folder it is in, are as before when the test is over."""
     before = path.read_bytes()
     with closing(connect(parse_reference(path), QueryLimits())) as connection:
-        assert isinstance(connection, SqliteConnection)
+        assert isinstance(connection, SqliteDatabase)
         yield connection
         assert connection.query("SELECT count(*) FROM t", QueryLimits()).rows == ((2000,),)
         with closing(connection.instance({"t": [(1, "x")]})) as instance:
@@ -177,12 +177,12 @@ def attempt(db: SqliteDatabase, sql: str, seconds: float = 10) -> QueryError:
 
 
 @pytest.mark.parametrize("name", TOO_SLOW)
-def test_slow_queries_end_at_the_deadline(name: str, db: SqliteConnection) -> None:
+def test_slow_queries_end_at_the_deadline(name: str, db: SqliteDatabase) -> None:
     assert attempt(db, TOO_SLOW[name], SECONDS).failure is Failure.DEADLINE
 
 
 @pytest.mark.parametrize("sql", REFUSED)
-def test_whatever_does_not_only_read_is_refused(sql: str, db: SqliteConnection, tmp_path: Path) -> None:
+def test_whatever_does_not_only_read_is_refused(sql: str, db: SqliteDatabase, tmp_path: Path) -> None:
     statement = sql.format(folder=tmp_path)
     error = attempt(db, statement)
     assert (error.failure, REFUSED[sql] in str(error)) == (Failure.REFUSED, True), error
@@ -191,19 +191,19 @@ def test_whatever_does_not_only_read_is_refused(sql: str, db: SqliteConnection, 
 
 
 @pytest.mark.parametrize("name", TOO_BIG)
-def test_values_that_are_too_big_are_never_made(name: str, db: SqliteConnection) -> None:
+def test_values_that_are_too_big_are_never_made(name: str, db: SqliteDatabase) -> None:
     assert attempt(db, TOO_BIG[name]).failure is Failure.BYTES
 
 
 @pytest.mark.parametrize("name", ERRORS)
-def test_monstrous_sql_is_an_error_at_once(name: str, db: SqliteConnection) -> None:
+def test_monstrous_sql_is_an_error_at_once(name: str, db: SqliteDatabase) -> None:
     error = attempt(db, ERRORS[name])
     assert error.failure is Failure.ERROR
     assert len(str(error)) < 1_000
 
 
 @pytest.mark.parametrize("name", HARMLESS)
-def test_what_sqlite_may_answer_does_no_harm(name: str, db: SqliteConnection, path: Path) -> None:
+def test_what_sqlite_may_answer_does_no_harm(name: str, db: SqliteDatabase, path: Path) -> None:
     try:
         with modest_effort():
             said = str(db.query(HARMLESS[name], QueryLimits()))
@@ -213,7 +213,7 @@ def test_what_sqlite_may_answer_does_no_harm(name: str, db: SqliteConnection, pa
     assert str(path) not in said
 
 
-def test_rows_without_end_are_counted(db: SqliteConnection) -> None:
+def test_rows_without_end_are_counted(db: SqliteDatabase) -> None:
     assert attempt(db, FOREVER + "SELECT i FROM n").failure is Failure.ROWS
 
 
@@ -231,7 +231,7 @@ def test_rows_without_end_are_counted(db: SqliteConnection) -> None:
         "length(printf('%.100000000f', 1.5))",
     ],
 )
-def test_one_call_on_the_longest_values_is_soon_over(expression: str, db: SqliteConnection) -> None:
+def test_one_call_on_the_longest_values_is_soon_over(expression: str, db: SqliteDatabase) -> None:
     """SQLite cannot be interrupted within one call: the length of its values bounds it."""
     with modest_effort():
         db.query(f"SELECT {expression}", QueryLimits(seconds=60))

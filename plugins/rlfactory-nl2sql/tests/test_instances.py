@@ -19,7 +19,7 @@ from rlfactory_nl2sql.checks.constants import Constant, constants
 from rlfactory_nl2sql.checks.parsing import parse_query
 from rlfactory_nl2sql.connection import QueryLimits, Row, TableRows
 from rlfactory_nl2sql.databases.reference import parse_reference
-from rlfactory_nl2sql.databases.sqlite import SqliteConnection
+from rlfactory_nl2sql.databases.sqlite import open_database
 from rlfactory_nl2sql.instances.characters import CHARACTERS
 from rlfactory_nl2sql.instances.vary import vary
 from rlfactory_nl2sql.schema import Column, ForeignKey, Schema, Table
@@ -55,7 +55,7 @@ def odd(tmp_path: Path) -> Path:
 
 
 def given(path: Path, rows: int = 200) -> tuple[Schema, TableRows]:
-    connection = SqliteConnection(parse_reference(path), QueryLimits())
+    connection = open_database(parse_reference(path), QueryLimits())
     with closing(connection):
         schema = connection.schema()
         return schema, {table.name: connection.read(table.name, rows) for table in schema.tables}

@@ -108,6 +108,6 @@ def test_a_missing_driver_is_named_with_its_command(monkeypatch: pytest.MonkeyPa
     def absent(*_: object) -> None:
         raise ModuleNotFoundError("No module named 'psycopg'", name="psycopg")
 
-    monkeypatch.setattr(opening, "_opened", absent)
+    monkeypatch.setattr(opening, "import_module", absent)
     with pytest.raises(MissingExtraError, match=r"psycopg.*pip install 'rlfactory-nl2sql\[postgresql\]'"):
         opening.connect(DatabaseRef("postgres", "postgresql://me@db.example/shop"), QueryLimits())

@@ -17,7 +17,7 @@ import pytest
 from rlfactory_nl2sql.connection import Failure, QueryError, QueryLimits, Rows
 from rlfactory_nl2sql.databases.opening import connect
 from rlfactory_nl2sql.databases.reference import parse_reference
-from rlfactory_nl2sql.databases.sqlite import SqliteConnection, SqliteDatabase
+from rlfactory_nl2sql.databases.sqlite import SqliteDatabase
 from rlfactory_nl2sql.databases.sqlite_guard import replace_trim
 from rlfactory_nl2sql.schema import Column, ForeignKey
 
@@ -51,20 +51,20 @@ INSERT INTO "order" ("the id", "a""b", price, first, last) VALUES (7, 'x', 12.5,
 """
 
 
-def opened(path: Path) -> SqliteConnection:
+def opened(path: Path) -> SqliteDatabase:
     connection = connect(parse_reference(path), LIMITS)
-    assert isinstance(connection, SqliteConnection)
+    assert isinstance(connection, SqliteDatabase)
     return connection
 
 
 @pytest.fixture
-def db(shops: Path) -> Iterator[SqliteConnection]:
+def db(shops: Path) -> Iterator[SqliteDatabase]:
     with closing(opened(shops)) as connection:
         yield connection
 
 
 @pytest.fixture
-def odd(tmp_path: Path) -> Iterator[SqliteConnection]:
+def odd(tmp_path: Path) -> Iterator[SqliteDatabase]:
     path = tmp_path / "odd #1?%41.sqlite"
     with closing(sqlite3.connect(path)) as connection:
         connection.executescript(ODD)
@@ -78,7 +78,7 @@ def failure(connection: SqliteDatabase, sql: str, limits: QueryLimits = LIMITS) 
     return caught.value
 
 
-def test_a_query_gives_columns_and_rows_as_sqlite_has_them(db: SqliteConnection) -> None:
+def test_a_query_gives_columns_and_rows_as_sqlite_has_them(db: SqliteDatabase) -> None:
     sql = "SELECT name, sales AS Sales, sales IS NULL FROM shop WHERE city_id < 3 ORDER BY id"
     assert db.query(sql, LIMITS) == Rows(
         ("name", "Sales", "sales IS NULL"), (("Fjord", 10.5, 0), ("Nord", 7.0, 0), ("Regn", None, 1))
@@ -90,7 +90,7 @@ def test_a_query_gives_columns_and_rows_as_sqlite_has_them(db: SqliteConnection)
     assert db.query("VALUES (1), (2)", LIMITS).rows == ((1,), (2,))
 
 
-def test_text_that_is_no_utf_8_stays_distinct(db: SqliteConnection) -> None:
+def test_text_that_is_no_utf_8_stays_distinct(db: SqliteDatabase) -> None:
     ((first, second),) = db.query("SELECT CAST(x'61ff' AS TEXT), CAST(x'61fe' AS TEXT)", LIMITS).rows
     assert first != second
     assert first.encode("utf-8", "surrogateescape") == b"a\xff"
@@ -111,13 +111,13 @@ def test_text_that_is_no_utf_8_stays_distinct(db: SqliteConnection) -> None:
         ("SELECT '\ud800'", "half of a character"),
     ],
 )
-def test_an_error_says_what_is_wrong(db: SqliteConnection, sql: str, says: str) -> None:
+def test_an_error_says_what_is_wrong(db: SqliteDatabase, sql: str, says: str) -> None:
     error = failure(db, sql)
     assert error.failure is Failure.ERROR
     assert says in str(error)
 
 
-def test_limits_of_rows_bytes_and_time(db: SqliteConnection) -> None:
+def test_limits_of_rows_bytes_and_time(db: SqliteDatabase) -> None:
     rows = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT {}) SELECT i FROM n"
     limits = QueryLimits(seconds=60.0, rows=100, bytes=8_000)
     endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
@@ -130,7 +130,7 @@ def test_limits_of_rows_bytes_and_time(db: SqliteConnection) -> None:
     assert db.query("SELECT 1", limits).rows == ((1,),)
 
 
-def test_the_schema_of_odd_tables(odd: SqliteConnection) -> None:
+def test_the_schema_of_odd_tables(odd: SqliteDatabase) -> None:
     schema = odd.schema()
     author, order, tag, dear = schema.tables
 
@@ -148,7 +148,7 @@ def test_the_schema_of_odd_tables(odd: SqliteConnection) -> None:
     assert (dear.view, [column.name for column in dear.columns]) == (True, ["the id", "price"])
 
 
-def test_an_instance_has_the_schema_and_only_the_given_rows(odd: SqliteConnection) -> None:
+def test_an_instance_has_the_schema_and_only_the_given_rows(odd: SqliteDatabase) -> None:
     order = odd.read("order", 10)
     changed = (*order[0][:2], 99.0, *order[0][3:])
     with closing(odd.instance({"order": [changed], "tag": [("a", 1), ("b", 2)]})) as instance:
@@ -163,7 +163,7 @@ def test_an_instance_has_the_schema_and_only_the_given_rows(odd: SqliteConnectio
     assert odd.query('SELECT price FROM "order"', LIMITS).rows == ((12.5,),)
 
 
-def test_an_instance_keeps_out_what_the_database_could_not_hold(odd: SqliteConnection) -> None:
+def test_an_instance_keeps_out_what_the_database_could_not_hold(odd: SqliteDatabase) -> None:
     free = (None,) * 5  # total, half, first, last, boss
     rows = [(1, "x", 1.0, *free, None), (2, "X", 1.0, *free, None), (3, "y", -1.0, *free, None)]
     with closing(odd.instance({"order": rows})) as instance:
@@ -204,7 +204,7 @@ def test_full_text_search_works_and_is_empty_in_an_instance(tmp_path: Path) -> N
             assert instance.query("SELECT a FROM note_plain", LIMITS).rows == ((2,),)
 
 
-def test_json_and_the_schemas_own_tables_can_be_queried(db: SqliteConnection) -> None:
+def test_json_and_the_schemas_own_tables_can_be_queried(db: SqliteDatabase) -> None:
     assert db.query("SELECT value FROM json_each('[1, 2]')", LIMITS).rows == ((1,), (2,))
     assert db.query("PRAGMA table_info(city)", LIMITS).rows[0][1] == "id"
     assert db.query("SELECT name FROM pragma_table_info('city')", LIMITS).rows == (("id",), ("name",), ("country",))
@@ -329,7 +329,7 @@ def test_a_database_that_cannot_be_read_is_the_backends_fault(shops: Path, tmp_p
             db.query("SELECT * FROM city", LIMITS)
 
 
-def test_a_connection_may_be_used_by_one_thread_after_another(db: SqliteConnection) -> None:
+def test_a_connection_may_be_used_by_one_thread_after_another(db: SqliteDatabase) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
     for _ in range(2):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from rlfactory_core.errors import BackendError
-from rlfactory_nl2sql.connection import Failure, QueryError, QueryLimits, Row, Rows, TableRows
-from rlfactory_nl2sql.databases.database import Database, checks_of, create_in_turn, quoted
-from rlfactory_nl2sql.databases.limiting import collect, late, stopped_after
+from rlfactory_nl2sql.connection import Connection, Failure, QueryError, QueryLimits, Row, Rows, TableRows, quoted
+from rlfactory_nl2sql.databases.definitions import checks_of, create_in_turn
+from rlfactory_nl2sql.databases.limiting import collect, failed, late, stopped_after
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.databases.statement_guard import Forbidden, check_text
 from rlfactory_nl2sql.schema import Column, ForeignKey, Schema, Table
@@ -38,10 +39,21 @@ _FORBIDDEN = Forbidden(
         }
     ),
 )  # fmt: skip
+_HERE = "database_name = current_database() AND schema_name = current_schema()"
+_VIEWS = f"SELECT sql FROM duckdb_views() WHERE {_HERE} AND NOT internal"  # noqa: S608
+_CONFIG: dict[str, Any] = {
+    "threads": "1",  # many workers share the machine; and rows come in a fixed order
+    "temp_directory": "",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "allow_community_extensions": "false",
+    "allow_persistent_secrets": "false",
+    "python_enable_replacements": "false",  # otherwise FROM x reads a variable x of this program
+}
 
 
-class DuckDatabase(Database):
-    """An open and locked DuckDB database. See `connection.Connection`."""
+class DuckDatabase(Connection):
+    """An open and locked DuckDB database, or a varied copy in memory, without collations."""
 
     dialect = "duckdb"
 
@@ -49,7 +61,6 @@ class DuckDatabase(Database):
         super().__init__(name)
         self._connection = connection
         self._limits = limits
-        self._views: list[tuple[str, str]] | None = None
 
     def query(self, sql: str, limits: QueryLimits) -> Rows:
         check_text(sql, "duckdb", _FORBIDDEN)
@@ -71,7 +82,7 @@ class DuckDatabase(Database):
 
     def _read_schema(self) -> Schema:
         try:
-            return read_schema(self._connection)
+            return _inspected(self._connection)
         except duckdb.Error as error:
             raise _lost(self._name, error) from error
 
@@ -82,17 +93,14 @@ class DuckDatabase(Database):
             raise _lost(self._name, error) from error
 
     def instance(self, data: TableRows) -> DuckDatabase:
-        """A varied copy in memory, with primary keys, UNIQUE and NOT NULL, but without CHECK and collations."""
-        schema = self.schema()
         name = f"a varied copy of {self._name}"
         try:
-            if self._views is None:
-                self._views = view_definitions(self._connection)
-            (catalog,) = self._connection.execute("SELECT current_database()").fetchall()[0]
+            ((catalog,),) = self._connection.execute("SELECT current_database()").fetchall()
+            views = self._connection.execute(_VIEWS).fetchall()
             other = _attached(":memory:", catalog, self._limits)
             try:
                 self._fill(other, data)
-                create_in_turn([sql for _, sql in self._views], other.execute, duckdb.CatalogException)
+                create_in_turn([sql for (sql,) in views], other.execute, duckdb.CatalogException)
                 _lock(other)
             except BaseException:
                 other.close()
@@ -100,7 +108,7 @@ class DuckDatabase(Database):
         except (duckdb.Error, MemoryError, ValueError, OverflowError) as error:
             raise BackendError(f"{name} cannot be made: {_reduced(error)}") from error
         made = DuckDatabase(other, name, self._limits)
-        made._schema, made._views = schema, self._views
+        made._schema = self.schema()
         return made
 
     def close(self) -> None:
@@ -124,51 +132,38 @@ class DuckDatabase(Database):
         if isinstance(error, duckdb.InterruptException):
             return late(limits)
         if isinstance(error, MemoryError | duckdb.OutOfMemoryException):
-            return QueryError(Failure.MEMORY, "The query needs more memory than it may use.")
+            return failed(Failure.MEMORY, "")
         if isinstance(error, duckdb.PermissionException):
-            return QueryError(Failure.REFUSED, "Refused: files, extensions and the network cannot be reached.")
+            return failed(Failure.REFUSED, "files, extensions and the network cannot be reached")
         said = _reduced(error)
         if "read-only mode" in said or "configuration has been locked" in said:
-            return QueryError(Failure.REFUSED, "Refused: it would write. Only a query that reads is allowed.")
+            return failed(Failure.REFUSED, "it would write")
         return QueryError(Failure.ERROR, said)
 
 
-class DuckConnection(DuckDatabase):
-    """One database file, opened read-only.
+def open_database(ref: DatabaseRef, limits: QueryLimits) -> DuckDatabase:
+    """A database file, opened read-only.
 
     ``limits.memory_mb`` is DuckDB's memory limit while the connection is open. Nothing is spilled to disk.
 
     Raises:
         BackendError: the file cannot be opened, for example because another process has opened it for writing.
     """
-
-    def __init__(self, ref: DatabaseRef, limits: QueryLimits) -> None:
-        if not Path(ref.location).is_file():
-            raise BackendError(f"The database {ref.location} is not there.")
-        try:
-            connection = _attached(ref.location, _catalog(Path(ref.location)), limits)
-            _lock(connection)
-        except duckdb.Error as error:
-            raise _lost(ref.location, error) from error
-        super().__init__(connection, ref.location, limits)
-
-
-def _config(limits: QueryLimits) -> dict[str, Any]:
-    return {
-        "threads": "1",  # many workers share the machine; and rows come in a fixed order
-        "memory_limit": f"{limits.memory_mb}MB",
-        "temp_directory": "",
-        "autoinstall_known_extensions": "false",
-        "autoload_known_extensions": "false",
-        "allow_community_extensions": "false",
-        "allow_persistent_secrets": "false",
-        "python_enable_replacements": "false",  # otherwise FROM x reads a variable x of this program
-    }
+    path = Path(ref.location)
+    if not path.is_file():
+        raise BackendError(f"The database {path} is not there.")
+    reserved = path.stem.lower() in ("main", "memory", "system", "temp")  # DuckDB names a database as its file
+    try:
+        connection = _attached(ref.location, f"{path.stem}_" if reserved else path.stem, limits)
+        _lock(connection)
+    except duckdb.Error as error:
+        raise _lost(ref.location, error) from error
+    return DuckDatabase(connection, ref.location, limits)
 
 
 def _attached(location: str, catalog: str, limits: QueryLimits) -> duckdb.DuckDBPyConnection:
     """Attach the file to a new engine. Connections to one file would share an engine and its settings."""
-    connection = duckdb.connect(":memory:", config=_config(limits))
+    connection = duckdb.connect(":memory:", config={**_CONFIG, "memory_limit": f"{limits.memory_mb}MB"})
     try:
         place = location.replace("'", "''")
         options = "" if location == ":memory:" else " (READ_ONLY)"
@@ -180,11 +175,6 @@ def _attached(location: str, catalog: str, limits: QueryLimits) -> duckdb.DuckDB
     return connection
 
 
-def _catalog(path: Path) -> str:
-    """DuckDB's name for the database in a file, unless the name is reserved."""
-    return f"{path.stem}_" if path.stem.lower() in ("main", "memory", "system", "temp") else path.stem
-
-
 def _lock(connection: duckdb.DuckDBPyConnection) -> None:
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
@@ -193,9 +183,9 @@ def _lock(connection: duckdb.DuckDBPyConnection) -> None:
 def _only(statements: list[duckdb.Statement]) -> duckdb.Statement:
     """The single SELECT among DuckDB's parsed statements; any other text is refused."""
     if len(statements) != 1:
-        raise QueryError(Failure.REFUSED, "Refused: a single query is allowed, and this is not one.")
+        raise failed(Failure.REFUSED, "this is not a single query")
     if statements[0].type != duckdb.StatementType.SELECT:
-        raise QueryError(Failure.REFUSED, "Refused: only a query that reads is allowed.")
+        raise failed(Failure.REFUSED, "it does not only read")
     return statements[0]
 
 
@@ -209,53 +199,37 @@ def _lost(name: str, error: Exception) -> BackendError:
     return BackendError(f"The database {name} cannot be read: {_reduced(error)}")
 
 
-_HERE = "database_name = current_database() AND schema_name = current_schema()"
-
-
-def read_schema(connection: DuckDBPyConnection) -> Schema:
+def _inspected(connection: DuckDBPyConnection) -> Schema:
     """Tables and views of the current schema."""
-    columns: dict[str, list[Column]] = {}
-    for table, name, kind, nullable in connection.execute(
-        f"SELECT table_name, column_name, data_type, is_nullable FROM duckdb_columns() WHERE {_HERE} AND NOT internal "  # noqa: S608
-        "ORDER BY column_index"
-    ).fetchall():
-        columns.setdefault(table, []).append(Column(name, kind, bool(nullable)))
-    tables = connection.execute(f"SELECT table_name FROM duckdb_tables() WHERE {_HERE} AND NOT internal").fetchall()  # noqa: S608
-    made = [_table(connection, name, tuple(columns[name])) for (name,) in tables]
-    views = [name for name, _ in view_definitions(connection)]
-    return Schema((*made, *(Table(name, tuple(columns.get(name, ())), view=True) for name in views)))
 
+    def rows(columns: str, source: str, where: str = "NOT internal") -> list[Row]:
+        return connection.execute(f"SELECT {columns} FROM {source}() WHERE {_HERE} AND {where}").fetchall()  # noqa: S608
 
-def view_definitions(connection: DuckDBPyConnection) -> list[tuple[str, str]]:
-    """Name and CREATE VIEW statement of each view of the current schema."""
-    return connection.execute(
-        f"SELECT view_name, sql FROM duckdb_views() WHERE {_HERE} AND NOT internal"  # noqa: S608
-    ).fetchall()
-
-
-def _table(connection: DuckDBPyConnection, name: str, columns: tuple[Column, ...]) -> Table:
-    key: tuple[str, ...] = ()
-    unique: list[tuple[str, ...]] = []
-    foreign: list[ForeignKey] = []
-    checks: list[str] = []
-    for kind, own, target, target_columns, condition in connection.execute(
-        "SELECT constraint_type, constraint_column_names, referenced_table, referenced_column_names, expression "  # noqa: S608
-        f"FROM duckdb_constraints() WHERE {_HERE} AND table_name = ?",
-        [name],
-    ).fetchall():
-        if kind == "PRIMARY KEY":
-            key = tuple(own)
-        elif kind == "UNIQUE":
-            unique.append(tuple(own))
-        elif kind == "FOREIGN KEY":
-            foreign.append(ForeignKey(tuple(own), target, tuple(target_columns)))
-        elif kind == "CHECK":
-            checks.append(condition)
-    for (expressions,) in connection.execute(
-        f"SELECT expressions FROM duckdb_indexes() WHERE {_HERE} AND table_name = ? AND is_unique AND NOT is_primary",  # noqa: S608
-        [name],
-    ).fetchall():
+    columns: dict[str, list[Column]] = defaultdict(list)
+    of_columns = "table_name, column_name, data_type, is_nullable"
+    for table, name, kind, nullable in rows(of_columns, "duckdb_columns", "NOT internal ORDER BY column_index"):
+        columns[table].append(Column(name, kind, bool(nullable)))
+    declared: dict[tuple[str, str], list[Any]] = defaultdict(list)  # by table and kind
+    of_constraints = (
+        "table_name, constraint_type, constraint_column_names, referenced_table, referenced_column_names, expression"
+    )
+    for table, kind, own, target, target_columns, condition in rows(of_constraints, "duckdb_constraints", "true"):
+        foreign = ForeignKey(tuple(own), target, tuple(target_columns)) if kind == "FOREIGN KEY" else None
+        declared[table, kind].append(foreign or (condition if kind == "CHECK" else tuple(own)))
+    for table, expressions in rows("table_name, expressions", "duckdb_indexes", "is_unique AND NOT is_primary"):
         indexed = tuple(part.strip().strip("'\"") for part in expressions.strip("[]").split(","))
-        if set(indexed) <= {column.name for column in columns} and indexed not in unique:  # otherwise an expression
-            unique.append(indexed)
-    return Table(name, columns, key, tuple(foreign), tuple(unique), checks=checks_of(checks, "duckdb"))
+        if set(indexed) <= {column.name for column in columns[table]}:  # otherwise an expression
+            declared[table, "UNIQUE"].append(indexed)
+    tables = [
+        Table(
+            name,
+            tuple(columns[name]),
+            next(iter(declared[name, "PRIMARY KEY"]), ()),
+            tuple(declared[name, "FOREIGN KEY"]),
+            tuple(dict.fromkeys(declared[name, "UNIQUE"])),
+            checks=checks_of(declared[name, "CHECK"], "duckdb"),
+        )
+        for (name,) in rows("table_name", "duckdb_tables")
+    ]
+    views = [Table(name, tuple(columns[name]), view=True) for (name,) in rows("view_name", "duckdb_views")]
+    return Schema((*tables, *views))

@@ -70,22 +70,24 @@ def _column_size(values: tuple[Any, ...]) -> int:
     kinds = set(map(type, values))
     if kinds <= _TEXTS:
         return sum(map(len, values))
-    return _NUMBER_BYTES * len(values) if kinds <= _NUMBERS else sum(map(size, values))
+    return _NUMBER_BYTES * len(values) if kinds <= _NUMBERS else sum(map(_size, values))
 
 
-def size(value: Any) -> int:
-    """The approximate size of a value in bytes."""
-    if isinstance(value, float):
-        return _NUMBER_BYTES
-    if isinstance(value, (str, bytes)):
+def _size(value: Any) -> int:
+    if isinstance(value, str | bytes):
         return len(value)
-    if isinstance(value, (list, tuple)):
-        return _NUMBER_BYTES + sum(map(size, value))
-    if isinstance(value, dict):
-        return _NUMBER_BYTES + sum(size(key) + size(item) for key, item in value.items())
-    return _NUMBER_BYTES
+    return len(str(value)) if isinstance(value, list | tuple | dict) else _NUMBER_BYTES
 
 
 def late(limits: QueryLimits) -> QueryError:
     """The error of a query that was stopped at its deadline."""
     return QueryError(Failure.DEADLINE, f"The query took longer than {limits.seconds:g} s.")
+
+
+def failed(kind: Failure, said: str) -> QueryError:
+    """The error of a query for which the database or the guard said this."""
+    if kind is Failure.MEMORY:
+        said = "The query needs more memory than it may use."
+    if kind is Failure.REFUSED:
+        said = f"Refused: {said}. Only a query that reads is allowed."
+    return QueryError(kind, said)

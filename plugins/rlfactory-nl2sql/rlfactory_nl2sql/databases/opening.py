@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 from rlfactory_core.errors import MissingExtraError
 from rlfactory_nl2sql.connection import Connection, QueryLimits
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 
+_MODULES = {"sqlite": "sqlite", "duckdb": "duck", "postgres": "postgres", "mysql": "mysql"}
 _EXTRAS = {"duckdb": "duckdb", "postgres": "postgresql", "mysql": "mysql"}
 
 
@@ -18,7 +21,7 @@ def connect(ref: DatabaseRef, limits: QueryLimits) -> Connection:
         UsageError: its URL needs an environment variable that is not set.
     """
     try:
-        return _opened(ref, limits)
+        module = import_module(f"rlfactory_nl2sql.databases.{_MODULES[ref.kind]}")
     except ModuleNotFoundError as error:
         extra = _EXTRAS.get(ref.kind)
         if extra is None or (error.name or "").startswith("rlfactory"):
@@ -27,21 +30,5 @@ def connect(ref: DatabaseRef, limits: QueryLimits) -> Connection:
             f"The database {ref.location} needs the package {error.name}, which is not installed. "
             f"Install it: python -m pip install 'rlfactory-nl2sql[{extra}]'"
         ) from error
-
-
-def _opened(ref: DatabaseRef, limits: QueryLimits) -> Connection:
-    if ref.kind == "sqlite":
-        from rlfactory_nl2sql.databases.sqlite import SqliteConnection
-
-        return SqliteConnection(ref, limits)
-    if ref.kind == "duckdb":
-        from rlfactory_nl2sql.databases.duck import DuckConnection
-
-        return DuckConnection(ref, limits)
-    if ref.kind == "postgres":
-        from rlfactory_nl2sql.databases.postgres import PostgresConnection
-
-        return PostgresConnection(ref, limits)
-    from rlfactory_nl2sql.databases.mysql import MysqlConnection
-
-    return MysqlConnection(ref, limits)
+    opened: Connection = module.open_database(ref, limits)
+    return opened

@@ -7,9 +7,12 @@ rolled back. Its result is streamed, and so ends at the limits.
 from __future__ import annotations
 
 import contextlib
+import time
 import warnings
-from collections.abc import Mapping, Sequence
-from typing import Any
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Self
 
 import sqlalchemy
 from sqlalchemy import exc, pool
@@ -17,83 +20,169 @@ from sqlalchemy.engine.reflection import Inspector, ObjectKind
 from sqlalchemy.types import NullType, TypeEngine
 
 from rlfactory_core.errors import BackendError, UsageError
-from rlfactory_nl2sql.connection import Connection, QueryError, QueryLimits, Row, Rows, TableRows
-from rlfactory_nl2sql.databases.database import Database, checks_of
+from rlfactory_nl2sql.connection import Connection, Failure, QueryError, QueryLimits, Row, Rows, TableRows
+from rlfactory_nl2sql.databases.definitions import checks_of
+from rlfactory_nl2sql.databases.limiting import collect, failed, late, stopped_after
 from rlfactory_nl2sql.databases.reference import DatabaseRef, connection_url
 from rlfactory_nl2sql.schema import Column, ForeignKey, Schema, Table
 
 _OUR_SECONDS = 30.0  # for our own queries, when tables are sampled
 _OUR_BYTES = 256 << 20
+_GRACE = 0.25  # seconds to wait for the server's own timeout before we stop a query
+_CONNECT_SECONDS = 10
 
+Results = AbstractContextManager[tuple[tuple[str, ...], Iterable[Row]]]
+"""The names of a result's columns, and its rows as the server sends them."""
 _Found = Mapping[tuple[str | None, str], Any]
 
 
-def make_engine(ref: DatabaseRef, driver: str, arguments: Mapping[str, Any], **options: Any) -> sqlalchemy.Engine:
-    """An engine without connection pool and transactions; ``arguments`` are for the driver's ``connect``.
+class ServerDatabase(Connection):
+    """A session with a server's database, or with a varied copy of its ``original``.
 
     Raises:
-        UsageError: the URL cannot be used, or an environment variable in it is not set.
+        BackendError: the server does not answer.
+        UsageError: the URL cannot be used, or the account has too many privileges; the message has the SQL for a
+            suitable account.
     """
-    try:
-        url = sqlalchemy.make_url(connection_url(ref)).set(drivername=driver)
-    except (exc.ArgumentError, ValueError):
-        raise UsageError(
-            f"{ref.location!r} is no URL of a database. Expected such as postgresql://user:${{PGPASSWORD}}@host:5432/name."
-        ) from None
-    if not url.database:
-        raise UsageError(f"{ref.location!r} names a server, but no database. Add it: {ref.location.rstrip('/')}/NAME.")
-    return sqlalchemy.create_engine(
-        url, poolclass=pool.NullPool, isolation_level="AUTOCOMMIT", connect_args=dict(arguments), **options
-    )
 
+    _error: type[Exception]  # the driver's
+    _account: str  # the SQL for an account that only reads; {0} is the database
 
-def connect(engine: sqlalchemy.Engine, name: str) -> sqlalchemy.Connection:
-    """Open a connection; raises `BackendError` if the server does not answer, or refuses the connection."""
-    try:
-        return engine.connect()
-    except exc.DBAPIError as error:
-        said = str(error.orig).strip().splitlines() or [type(error.orig).__name__]
-        raise BackendError(
-            f"The database {name} refuses the connection: {said[-1]}. Is the server running, and are "
-            "address, account and password right?"
-        ) from None
-
-
-class ServerDatabase(Database):
-    """A database of a server, or a varied copy of it. See `connection.Connection`."""
-
-    def __init__(self, connection: sqlalchemy.Connection, name: str, limits: QueryLimits) -> None:
+    def __init__(self, engine: sqlalchemy.Engine, name: str, limits: QueryLimits, original: Self | None = None) -> None:
         super().__init__(name)
-        self._connection = connection
-        self._limits = limits
+        self._engine, self._limits, self._original = engine, limits, original
+        self._database = str(engine.url.database)
+        try:
+            self._connection = engine.connect()
+        except exc.DBAPIError as error:
+            said = str(error.orig).strip().splitlines() or [type(error.orig).__name__]
+            raise BackendError(
+                f"The database {name} refuses the connection: {said[-1]}. Is the server running, and are "
+                "address, account and password right?"
+            ) from None
+        self._driver: Any = self._connection.connection.driver_connection
+        try:
+            self._set_up()
+            excess = "" if original else self._excess()
+        except self._error as error:
+            self._connection.close()
+            raise BackendError(f"The database {name} cannot be used: {self._said(error)}") from None
+        if excess:
+            self._connection.close()
+            raise UsageError(
+                f"The account of {name} may do more than read: {excess}. A model's SQL would run with these rights. "
+                f"Make an account that only reads, and use that:\n{self._account.format(self._database)}"
+            )
+        if original:
+            self._schema = original.schema()
+
+    @classmethod
+    def open(cls, ref: DatabaseRef, limits: QueryLimits, driver: str, options: Mapping[str, Any], **more: Any) -> Self:
+        """Connect to the server; ``options`` are for the driver's ``connect``, ``more`` for SQLAlchemy's engine."""
+        try:
+            url = sqlalchemy.make_url(connection_url(ref)).set(drivername=driver)
+        except (exc.ArgumentError, ValueError):
+            raise UsageError(
+                f"{ref.location!r} is no URL of a database. "
+                "Expected such as postgresql://user:${PGPASSWORD}@host:5432/name."
+            ) from None
+        if not url.database:
+            raise UsageError(
+                f"{ref.location!r} names a server, but no database. Add it: {ref.location.rstrip('/')}/NAME."
+            )
+        given = {"connect_timeout": _CONNECT_SECONDS, **options}
+        engine = sqlalchemy.create_engine(
+            url, poolclass=pool.NullPool, isolation_level="AUTOCOMMIT", connect_args=given, **more
+        )
+        return cls(engine, ref.location, limits)
 
     def query(self, sql: str, limits: QueryLimits) -> Rows:
         return self._stream(self._admitted(sql), limits)
 
-    def instance(self, data: TableRows) -> Connection:
-        raise NotImplementedError
+    def instance(self, data: TableRows) -> Self:
+        if self._original is not None:
+            return self._original.instance(data)
+        name = f"a varied copy of {self._name}"
+        made = type(self)(self._engine, name, self._limits, self)
+        try:
+            made._build(self, [table for table in self.schema().tables if not table.view], data)
+        except (self._error, BackendError) as error:
+            made.close()
+            raise BackendError(f"{name} cannot be made: {self._said(error)}.{self._grant(error)}") from error
+        return made
 
     def close(self) -> None:
         with contextlib.suppress(exc.SQLAlchemyError):  # the server may be gone
             self._connection.close()
 
+    @abstractmethod
+    def _set_up(self) -> None:
+        """Set the session's limits."""
+
+    @abstractmethod
+    def _excess(self) -> str:
+        """What the account may do beside reading, as a sentence about it; empty if it is nothing."""
+
+    @abstractmethod
+    def _build(self, original: Self, tables: Sequence[Table], data: TableRows) -> None:
+        """Make the tables with these rows, and the views; raises the driver's error."""
+
+    @abstractmethod
+    def _grant(self, error: Exception) -> str:
+        """The SQL that allows copies, as a sentence, if the account lacked the right to make one."""
+
+    @abstractmethod
     def _admitted(self, sql: str) -> str:
         """The SQL to send for a query; raises `QueryError` if it is not allowed."""
-        raise NotImplementedError
+
+    @abstractmethod
+    def _begin(self, seconds: float) -> None:
+        """Begin a read-only transaction, each of whose queries the server ends after so many seconds."""
+
+    @abstractmethod
+    def _results(self, sql: str) -> Results:
+        """Run a query."""
+
+    @abstractmethod
+    def _stop(self) -> None:
+        """End the running query. Never raises."""
+
+    @abstractmethod
+    def _abort(self) -> None:
+        """Abort a transfer that `_stop` does not end, such as a row of a gigabyte, with its session. Never raises."""
+
+    @abstractmethod
+    def _kind(self, error: Exception) -> Failure | type[BackendError]:
+        """What an error means: a failure of the query, or the loss of the database."""
+
+    @abstractmethod
+    def _said(self, error: Exception) -> str:
+        """The server's message, without secrets."""
+
+    @abstractmethod
+    def _relations(self) -> list[tuple[str, bool]]:
+        """The names of tables and views, and whether each is a view."""
 
     def _stream(self, sql: str, limits: QueryLimits) -> Rows:
         """Run the SQL in a read-only transaction within the limits."""
-        raise NotImplementedError
-
-    def _read_schema(self) -> Schema:
+        started = time.monotonic()
         try:
-            return _inspected(self._connection, self._relations())
-        except exc.SQLAlchemyError as error:
-            raise self._lost(error) from None
-
-    def _relations(self) -> list[tuple[str, bool]]:
-        """The names of tables and views, and whether each is a view."""
-        raise NotImplementedError
+            self._begin(limits.seconds)
+        except self._error as error:
+            raise self._lost(error) from error
+        try:
+            with stopped_after(limits.seconds + _GRACE, self._stop, self._abort), self._results(sql) as (columns, rows):
+                return collect(columns, rows, limits, started)
+        except (self._error, MemoryError, ValueError) as error:
+            kind = Failure.MEMORY if isinstance(error, MemoryError) else self._kind(error)
+            if time.monotonic() - started > limits.seconds or kind is Failure.DEADLINE:
+                raise late(limits) from None
+            if not isinstance(kind, Failure):
+                raise self._lost(error, kind) from None
+            raise failed(kind, self._said(error)) from None
+        finally:
+            with contextlib.suppress(self._error):
+                self._execute("ROLLBACK")
 
     def _own(self, sql: str, rows: int) -> Sequence[Row]:
         limits = QueryLimits(_OUR_SECONDS, max(rows, self._limits.rows), _OUR_BYTES, self._limits.memory_mb)
@@ -102,18 +191,25 @@ class ServerDatabase(Database):
         except QueryError as error:
             raise BackendError(f"A table of {self._name} cannot be read: {error}") from error
 
-    def _execute(self, sql: str, **values: Any) -> list[Row]:
-        """Run one of our own statements about the database, outside of any transaction."""
-        result = self._connection.execute(sqlalchemy.text(sql), values)
-        return [tuple(row) for row in result] if result.returns_rows else []
+    def _execute(self, sql: str, *values: Any) -> list[Row]:
+        """Run one of our own statements; raises the driver's error."""
+        with self._driver.cursor() as cursor:
+            cursor.execute(sql, values or None)
+            return list(cursor.fetchall()) if cursor.description else []
 
     def _lost(self, error: BaseException, kind: type[BackendError] = BackendError) -> BackendError:
         cause = error.orig if isinstance(error, exc.DBAPIError) else error
         said = (str(cause).strip().splitlines() or [type(cause).__name__])[0]
         return kind(f"The database {self._name} does not answer any more: {said}")
 
+    def _read_schema(self) -> Schema:
+        try:
+            return _inspected(self._connection, self._relations(), self.dialect)
+        except (exc.SQLAlchemyError, self._error) as error:
+            raise self._lost(error) from None
 
-def _inspected(connection: sqlalchemy.Connection, names: Sequence[tuple[str, bool]]) -> Schema:
+
+def _inspected(connection: sqlalchemy.Connection, names: Sequence[tuple[str, bool]], dialect: str) -> Schema:
     """Tables and views of the default schema; ``names``: these, and whether each is a view."""
     inspector = sqlalchemy.inspect(connection)
     with warnings.catch_warnings():
@@ -123,24 +219,24 @@ def _inspected(connection: sqlalchemy.Connection, names: Sequence[tuple[str, boo
     foreign: _Found = inspector.get_multi_foreign_keys()
     unique = _unique(inspector)
     checks: _Found = inspector.get_multi_check_constraints()
-    dialect = "postgres" if connection.dialect.name == "postgresql" else "mysql"
     known = {name for name, _ in names}
     tables = []
     for name, view in names:
+        place = (None, name)
         found = tuple(
             Column(column["name"], _type(column["type"], connection.dialect), bool(column["nullable"]))
-            for column in columns.get((None, name), ())
+            for column in columns.get(place, ())
         )
         if view:
             tables.append(Table(name, found, view=True))
             continue
-        key = tuple((keys.get((None, name)) or {}).get("constrained_columns") or ())
+        key = tuple((keys.get(place) or {}).get("constrained_columns") or ())
         references = tuple(
             ForeignKey(tuple(item["constrained_columns"]), item["referred_table"], tuple(item["referred_columns"]))
-            for item in foreign.get((None, name), ())
+            for item in foreign.get(place, ())
             if item["referred_schema"] is None and item["referred_table"] in known
         )
-        conditions = checks_of((item["sqltext"] for item in checks.get((None, name), ())), dialect)
+        conditions = checks_of((item["sqltext"] for item in checks.get(place, ())), dialect)
         others = tuple(item for item in unique.get(name, ()) if item != key)
         tables.append(Table(name, found, key, references, others, checks=conditions))
     return Schema(tuple(tables))
@@ -161,9 +257,7 @@ def _unique(inspector: Inspector) -> dict[str, list[tuple[str, ...]]]:
     for (_, table), indexes in inspector.get_multi_indexes().items():
         for index in indexes:
             names = index["column_names"]
-            partial = any(
-                ending in option for option in index.get("dialect_options", {}) for ending in ("_where", "_length")
-            )
+            partial = any(option.endswith(("_where", "_length")) for option in index.get("dialect_options", {}))
             if index["unique"] and None not in names and not index.get("expressions") and not partial:
                 found.setdefault(table, []).append(tuple(str(name) for name in names))
     return found

@@ -8,14 +8,14 @@ import sqlite3
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rlfactory_core.errors import BackendError, nearest
-from rlfactory_nl2sql.connection import Failure, QueryError, QueryLimits, Row, Rows, TableRows
-from rlfactory_nl2sql.databases.database import Database
-from rlfactory_nl2sql.databases.limiting import collect, late
+from rlfactory_nl2sql.connection import Connection, Failure, QueryError, QueryLimits, Row, Rows, TableRows
+from rlfactory_nl2sql.databases.limiting import collect, failed, late
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.databases.sqlite_file import empty_copy, filled_copy, open_file, plain_text
-from rlfactory_nl2sql.databases.sqlite_guard import MAX_SQL, MAX_VALUE, lock, long_values
+from rlfactory_nl2sql.databases.sqlite_guard import MAX_SQL, MAX_VALUE, lock
 from rlfactory_nl2sql.databases.sqlite_schema import read_schema
 from rlfactory_nl2sql.schema import Schema
 
@@ -36,7 +36,7 @@ _READ = 10_000  # characters or bytes of one value in a sample
 _UNKNOWN = re.compile(r"no such (table|column): (?:.*\.)?(.{1,100})", re.DOTALL)
 
 
-class SqliteDatabase(Database):
+class SqliteDatabase(Connection):
     """An open and locked database. See `connection.Connection`."""
 
     dialect = "sqlite"
@@ -80,13 +80,14 @@ class SqliteDatabase(Database):
             raise _lost(self._name, error) from error
 
     def _own(self, sql: str, rows: int) -> Sequence[Row]:
-        """Longer values are cut."""
+        """Values are cut, and text that is not UTF-8 is replaced: a copy could not hold it."""
+        before = self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, (1 << 31) - 1)
         try:
-            with long_values(self._connection):
-                found = self._connection.execute(sql).fetchall()
+            return [tuple(map(_storable, row)) for row in self._connection.execute(sql)]
         except (sqlite3.Error, MemoryError) as error:
             raise _lost(self._name, error) from error
-        return [tuple(value[:_READ] if isinstance(value, str | bytes) else value for value in row) for row in found]
+        finally:
+            self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, before)
 
     def instance(self, data: TableRows) -> SqliteDatabase:
         """A copy in memory, without CHECKs, and with empty virtual tables.
@@ -99,7 +100,7 @@ class SqliteDatabase(Database):
             if self._empty is None:
                 self._empty = empty_copy(self._connection)
             made = SqliteDatabase(filled_copy(self._empty, tables), name)
-        except (sqlite3.Error, MemoryError, OverflowError) as error:
+        except (sqlite3.Error, MemoryError, OverflowError, UnicodeEncodeError) as error:
             raise BackendError(f"{name} cannot be made: {error}.") from error
         made._schema = self.schema()
         return made
@@ -112,13 +113,13 @@ class SqliteDatabase(Database):
     def _failure(self, error: Exception, limits: QueryLimits) -> Exception:
         said = str(error)
         if self._guard.reason:
-            return QueryError(Failure.REFUSED, f"Refused: {self._guard.reason}. Only a query that reads is allowed.")
+            return failed(Failure.REFUSED, self._guard.reason)
         if isinstance(error, MemoryError):
-            return QueryError(Failure.MEMORY, "The query needs more memory than it may use.")
+            return failed(Failure.MEMORY, said)
         if said == "interrupted":
             return late(limits)
         if "one statement at a time" in said and not isinstance(error, sqlite3.OperationalError):
-            return QueryError(Failure.REFUSED, "Refused: there is more than one statement. Only one query is allowed.")
+            return failed(Failure.REFUSED, "there is more than one statement")
         if said == "string or blob too big":
             return QueryError(Failure.BYTES, f"The query makes or reads a value of more than {MAX_VALUE:,} bytes.")
         if said in _NO_ROOM and self._answers():
@@ -146,22 +147,17 @@ class SqliteDatabase(Database):
         return f". {close}" if close.startswith("Did") else ""  # a list of all columns would be too long
 
 
-class SqliteConnection(SqliteDatabase):
-    """One database file, opened read-only.
+def open_database(ref: DatabaseRef, limits: QueryLimits) -> SqliteDatabase:
+    """A database file, opened read-only; raises `BackendError` if it cannot be read.
 
     ``limits.memory_mb`` becomes SQLite's hard heap limit, which holds for the whole process and can only be lowered.
-
-    Raises:
-        BackendError: it cannot be read.
     """
-
-    def __init__(self, ref: DatabaseRef, limits: QueryLimits) -> None:
-        try:
-            connection = open_file(Path(ref.location))
-            connection.execute(f"PRAGMA hard_heap_limit = {limits.memory_mb << 20}")
-            super().__init__(connection, ref.location)
-        except sqlite3.Error as error:
-            raise _lost(ref.location, error) from error
+    try:
+        connection = open_file(Path(ref.location))
+        connection.execute(f"PRAGMA hard_heap_limit = {limits.memory_mb << 20}")
+        return SqliteDatabase(connection, ref.location)
+    except sqlite3.Error as error:
+        raise _lost(ref.location, error) from error
 
 
 def _check_text(sql: str) -> None:
@@ -177,3 +173,9 @@ def _check_text(sql: str) -> None:
 
 def _lost(name: str, error: Exception) -> BackendError:
     return BackendError(f"The database {name} cannot be read: {error}.")
+
+
+def _storable(value: Any) -> Any:
+    if isinstance(value, str):
+        return value[:_READ].encode("utf-8", "replace").decode()
+    return value[:_READ] if isinstance(value, bytes) else value

@@ -11,18 +11,12 @@ from pathlib import Path
 from urllib.parse import quote
 
 from rlfactory_core.errors import BackendError
-from rlfactory_nl2sql.connection import Row
-from rlfactory_nl2sql.databases.database import quoted
-from rlfactory_nl2sql.databases.sqlite_schema import generated_columns, shadow_tables
+from rlfactory_nl2sql.connection import Row, quoted
+from rlfactory_nl2sql.databases.sqlite_schema import shadow_tables
 from rlfactory_nl2sql.schema import Table
 
 _LOCK_SECONDS = 1.0  # time to wait for a program that writes to the file
 _SPILL = 64 << 20  # bytes: if files are limited below this, sorting stays in memory
-
-
-def open_memory() -> sqlite3.Connection:
-    """An empty database."""
-    return _connected(":memory:")
 
 
 def open_file(path: Path) -> sqlite3.Connection:
@@ -78,23 +72,19 @@ def _connected(location: str) -> sqlite3.Connection:
     connection = sqlite3.connect(
         location, uri=True, isolation_level=None, timeout=_LOCK_SECONDS, cached_statements=8, check_same_thread=False
     )
-    try:
-        _set_up(connection)
-    except sqlite3.Error:
-        connection.close()
-        raise
-    return connection
-
-
-def _set_up(connection: sqlite3.Connection) -> None:
     connection.text_factory = _lossless
     # With temporary files, SQLite sorts pieces of the cache's size one by one. In memory it sorts everything at once,
     # possibly for tens of seconds, without checking the time.
     most = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
     memory = most != resource.RLIM_INFINITY and most < _SPILL
-    connection.execute(f"PRAGMA temp_store = {'MEMORY' if memory else 'FILE'}")
-    connection.execute("PRAGMA cache_size = -2000")  # KiB
-    connection.execute("SELECT count(*) FROM sqlite_master").fetchone()  # the first access to the file
+    try:
+        connection.execute(f"PRAGMA temp_store = {'MEMORY' if memory else 'FILE'}")
+        connection.execute("PRAGMA cache_size = -2000")  # KiB
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()  # the first access to the file
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
 
 
 def empty_copy(source: sqlite3.Connection) -> sqlite3.Connection:
@@ -105,7 +95,7 @@ def empty_copy(source: sqlite3.Connection) -> sqlite3.Connection:
         "ORDER BY CASE type WHEN 'table' THEN 0 WHEN 'index' THEN 1 ELSE 2 END, rowid"
     ).fetchall()
     shadows = shadow_tables(source)
-    copy = open_memory()
+    copy = _connected(":memory:")
     try:
         for name, kind, root, sql in made:
             if name.lower() in shadows:
@@ -121,7 +111,7 @@ def empty_copy(source: sqlite3.Connection) -> sqlite3.Connection:
 
 def filled_copy(empty: sqlite3.Connection, tables: Iterable[tuple[Table, Sequence[Row]]]) -> sqlite3.Connection:
     """A copy of ``empty`` with these rows, without those that violate a constraint."""
-    copy = open_memory()
+    copy = _connected(":memory:")
     try:
         empty.backup(copy)
         copy.execute("PRAGMA ignore_check_constraints = ON")
@@ -137,20 +127,9 @@ def filled_copy(empty: sqlite3.Connection, tables: Iterable[tuple[Table, Sequenc
 
 
 def _insert(copy: sqlite3.Connection, table: Table, rows: Sequence[Row]) -> None:
-    generated = generated_columns(copy, table.name)
-    places = [place for place, column in enumerate(table.columns) if column.name not in generated]
+    places = [place for place, column in enumerate(table.columns) if not column.generated]
     if len(places) < len(table.columns):
         rows = [tuple(row[place] for place in places) for row in rows]
     names = ", ".join(quoted(table.columns[place].name) for place in places)
     marks = ", ".join("?" * len(places))
-    statement = f"INSERT OR IGNORE INTO {quoted(table.name)} ({names}) VALUES ({marks})"  # noqa: S608 - quoted names
-    try:
-        copy.executemany(statement, rows)
-    except UnicodeEncodeError:
-        copy.execute(f"DELETE FROM {quoted(table.name)}")  # noqa: S608 - a quoted name
-        copy.executemany(statement, (tuple(map(_as_unicode, row)) for row in rows))
-
-
-def _as_unicode(value: object) -> object:
-    """Replace text that is not UTF-8, which cannot be stored unchanged."""
-    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+    copy.executemany(f"INSERT OR IGNORE INTO {quoted(table.name)} ({names}) VALUES ({marks})", rows)  # noqa: S608

@@ -9,7 +9,7 @@ from dataclasses import replace
 import sqlglot
 from sqlglot import exp
 
-from rlfactory_nl2sql.databases.database import quoted
+from rlfactory_nl2sql.connection import quoted
 from rlfactory_nl2sql.schema import Column, ForeignKey, Schema, Table
 
 _GENERATED = (2, 3)  # table_xinfo's "hidden" for VIRTUAL and STORED
@@ -39,12 +39,6 @@ def shadow_tables(connection: sqlite3.Connection) -> frozenset[str]:
     return frozenset((name + suffix).lower() for (name,) in virtual.fetchall() for suffix in _SHADOWS)
 
 
-def generated_columns(connection: sqlite3.Connection, table: str) -> tuple[str, ...]:
-    """The generated columns of a table, which cannot be inserted."""
-    rows = connection.execute(f"PRAGMA table_xinfo({quoted(table)})")
-    return tuple(name for _, name, _, _, _, _, hidden in rows if hidden in _GENERATED)
-
-
 def _table(connection: sqlite3.Connection, name: str, view: bool) -> Table | None:
     try:
         found = connection.execute(f"PRAGMA table_xinfo({quoted(name)})").fetchall()
@@ -52,7 +46,7 @@ def _table(connection: sqlite3.Connection, name: str, view: bool) -> Table | Non
         if view:
             return None
         raise
-    columns = tuple(Column(row[1], row[2], nullable=not row[3]) for row in found if row[6] != _HIDDEN)
+    columns = tuple(Column(row[1], row[2], not row[3], row[6] in _GENERATED) for row in found if row[6] != _HIDDEN)
     if view:
         return Table(name, columns, view=True)
     key = tuple(row[1] for row in sorted((row for row in found if row[5]), key=lambda row: int(row[5])))
