@@ -1,4 +1,4 @@
-"""Reads a user's own samples from JSONL or parquet files."""
+"""Reads a user's own samples from files of JSON lines, from JSON arrays, or from parquet files."""
 
 from __future__ import annotations
 
@@ -80,6 +80,8 @@ def _read(path: Path) -> Iterator[Row]:
         raise DataError(f"{path} is not a file; give one .jsonl or .parquet file.")
     if path.suffix == ".parquet":
         return _read_parquet(path)
+    if path.suffix == ".json" and _is_array(path):
+        return _read_array(path)
     if path.suffix in _LINES:
         return _read_lines(path)
     raise DataError(f"{path} ends in {path.suffix or 'nothing'!r}; expected .jsonl or .parquet.")
@@ -95,14 +97,33 @@ def _read_lines(path: Path) -> Iterator[Row]:
             except (ValueError, RecursionError) as error:
                 reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
                 raise DataError(f"{path}, line {number} is not JSON: {reason}. Expected one object a line.") from error
-            if half := _HALF.search(json.dumps(row, ensure_ascii=False)) if b"\\u" in line else None:
-                raise DataError(
-                    f"{path}, line {number} has half of a character, {half[0]!r}, which no tokenizer can read. "
-                    "Expected whole ones; a program that cuts texts at a number of UTF-16 units leaves such halves."
-                )
-            if not isinstance(row, dict):
-                raise DataError(f"{path}, line {number} is a JSON {type(row).__name__}; expected one object a line.")
-            yield row
+            yield _checked(row, f"{path}, line {number}", "one object a line", escapes=b"\\u" in line)
+
+
+def _is_array(path: Path) -> bool:
+    with path.open(encoding="utf-8-sig", errors="replace") as file:
+        return next((line.lstrip().startswith("[") for line in file if line.strip()), False)
+
+
+def _read_array(path: Path) -> Iterator[Row]:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        rows = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path} cannot be read as a JSON array: {error}.") from error
+    for number, row in enumerate(rows):
+        yield _checked(row, f"{path}, row {number} (from 0)", "an array of objects", escapes="\\u" in text)
+
+
+def _checked(row: Any, place: str, expected: str, *, escapes: bool) -> Row:
+    if half := _HALF.search(json.dumps(row, ensure_ascii=False)) if escapes else None:
+        raise DataError(
+            f"{place} has half of a character, {half[0]!r}, which no tokenizer can read. "
+            "Expected whole ones; a program that cuts texts at a number of UTF-16 units leaves such halves."
+        )
+    if not isinstance(row, dict):
+        raise DataError(f"{place} is a JSON {type(row).__name__}; expected {expected}.")
+    return row
 
 
 def _read_parquet(path: Path) -> Iterator[Row]:

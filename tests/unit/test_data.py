@@ -124,6 +124,20 @@ def test_bad_rows_are_refused_in_plain_words(tmp_path: Path, rows: list[Any], me
     assert caught.value.exit_code == 2
 
 
+def test_an_array_has_the_same_rows_as_lines(tmp_path: Path) -> None:
+    lines, array = write(tmp_path / "q.jsonl", VERL, VERL), tmp_path / "q.json"
+    array.write_text("\n" + json.dumps([VERL, VERL], indent=1), encoding="utf-8-sig")
+    assert load(array) == load(lines)
+    for text, says in (
+        ("[3]", "row 0 .* JSON int"),
+        ("[{", "cannot be read as a JSON array"),
+        ("[]", "has no rows"),
+    ):
+        array.write_text(text)
+        with pytest.raises(DataError, match=says):
+            load(array)
+
+
 def test_a_line_that_is_not_json_is_named(tmp_path: Path) -> None:
     path = tmp_path / "bad.jsonl"
     path.write_text(json.dumps(VERL) + "\n{'prompt': 1}\n")

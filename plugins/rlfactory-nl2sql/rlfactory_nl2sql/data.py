@@ -8,103 +8,41 @@ evidence is a hint that the annotators had, and becomes a part of the prompt. Da
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from rlfactory_core import Sample
-from rlfactory_core.errors import DataError, UsageError, nearest
+from rlfactory_core.config import DataColumns
+from rlfactory_core.errors import UsageError, nearest
+from rlfactory_core.tasks.data import first_rows, load_samples
 from rlfactory_nl2sql.databases.reference import DatabaseRef, parse_reference
 
-Row = Mapping[str, Any]
+SPIDER = DataColumns(prompt="question", answer="query", tools=None)
+BIRD = DataColumns(id="question_id", prompt="question", answer="SQL", slice="difficulty", tools=None)
 _DEEPEST = 3  # levels below the given folder: BIRD's train/train_databases/<id>
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """The keys of one kind of rows, besides ``db_id`` and ``question``."""
-
-    query: str
-    id: str = ""
-    evidence: str = ""
-    difficulty: str = ""  # the evaluation's slice
-
-
-SPIDER = Layout(query="query")
-BIRD = Layout(query="SQL", id="question_id", evidence="evidence", difficulty="difficulty")
-
-
 def load_questions(path: Path, split: str) -> list[Sample] | None:
-    """The samples of a file in one of the layouts; None if it has neither, so that the core may read it.
+    """The samples of a file in one of the layouts; None if it has neither.
 
     ``metadata["database"]`` is the row's ``db_id`` or ``database``, if it has one.
 
     Raises:
-        DataError: an array that is not JSON or has other rows, or an incomplete row.
+        DataError: the file is missing or unreadable, or a row is incomplete.
     """
-    if path.suffix not in (".json", ".jsonl", ".ndjson") or not path.is_file():
-        return None
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-        rows = json.loads(text) if text.lstrip().startswith("[") else _lines(text)
-    except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"{path} cannot be read as JSON: {error}.") from error
-    if rows is None:
-        return None
-    places = [f"{path}, row {number} (from 0)" for number in range(len(rows))]
-    for row, place in zip(rows, places, strict=True):
-        if not isinstance(row, dict):
-            raise DataError(f"{place} is a JSON {type(row).__name__}; expected an object.")
-    layout = _layout(rows[0] if rows else {})
-    if layout is None:
-        raise DataError(
-            f"{path} is a JSON array of rows with {', '.join(rows[0]) if rows else 'nothing'}; expected question and "
-            "query (Spider) or question and SQL (BIRD), and db_id. Rows with other columns can be given one a line "
-            "(.jsonl) or as parquet: name theirs with data.columns.prompt=COLUMN data.columns.answer=COLUMN."
-        )
-    own = [str(row.get(layout.id)) for row in rows]
-    names = own if len(set(own)) == len(rows) and layout.id in rows[0] else map(str, range(len(rows)))
-    return [_sample(row, layout, name, place, split) for row, name, place in zip(rows, names, places, strict=True)]
+    _, found = first_rows(path, 1)
+    layout = next((each for each in (SPIDER, BIRD) if {each.prompt, each.answer} <= set(found)), None)
+    return [_placed(sample) for sample in load_samples(path, layout, split)] if layout else None
 
 
-def _lines(text: str) -> list[Any] | None:
-    """The rows of JSON lines; None if the first has none of the layouts."""
-    lines = [line for line in text.split("\n") if line.strip()]
-    try:
-        first = json.loads(lines[0]) if lines else None
-    except ValueError:
-        return None
-    return [json.loads(line) for line in lines] if isinstance(first, dict) and _layout(first) else None
-
-
-def _layout(row: Row) -> Layout | None:
-    return next((layout for layout in (SPIDER, BIRD) if "question" in row and layout.query in row), None)
-
-
-def _sample(row: Row, layout: Layout, name: str, place: str, split: str) -> Sample:
-    question, query = (_text(row, key, place) for key in ("question", layout.query))
-    database = next((key for key in ("db_id", "database") if key in row), None)
-    metadata = {"database": _text(row, database, place)} if database else {}
-    evidence = str(row.get(layout.evidence) or "").strip()
-    return Sample(
-        id=name,
-        prompt=f"{question}\n\nEvidence: {evidence}" if evidence else question,
-        answer=query,
-        metadata=metadata,
-        split=split,
-        slice=str(row.get(layout.difficulty) or ""),
-    )
-
-
-def _text(row: Row, key: str, place: str) -> str:
-    value = row.get(key)
-    if not isinstance(value, str) or not value.strip():
-        found = "is not there" if key not in row else f"is {str(value)[:80]!r}"
-        raise DataError(f"{place}: {key!r} {found}; expected a text.")
-    return value.strip()
+def _placed(sample: Sample) -> Sample:
+    row, prompt = sample.metadata, sample.prompt
+    if isinstance(prompt, str):
+        evidence = str(row.get("evidence") or "").strip()
+        prompt = f"{prompt.strip()}\n\nEvidence: {evidence}" if evidence else prompt.strip()
+    database = row.get("db_id", row.get("database"))
+    return replace(sample, prompt=prompt, metadata={"database": str(database)} if database else {})
 
 
 class DatabaseFolder:

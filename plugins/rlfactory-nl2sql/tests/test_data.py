@@ -169,13 +169,17 @@ def test_a_message_of_one_s_own_stays_and_the_system_message_is_an_option(folder
 @pytest.mark.parametrize(
     ("name", "text", "says"),
     [
-        ("a.json", json.dumps([SPIDER, {**SPIDER, "query": ""}]), r"a\.json, row 1 \(from 0\): 'query' is ''"),
-        ("a.json", json.dumps([BIRD, {"question": "?", "db_id": "x"}]), r"row 1 \(from 0\): 'SQL' is not there"),
+        (
+            "a.json",
+            json.dumps([SPIDER, {**SPIDER, "query": ""}]),
+            r"a\.json, row 1 .*: column 'query' is empty",
+        ),
+        ("a.json", json.dumps([BIRD, {"question": "?", "db_id": "x"}]), r"row 1 \(from 0\): column 'SQL' is empty"),
         ("a.json", json.dumps([SPIDER, 3]), r"a\.json, row 1 \(from 0\) is a JSON int"),
-        ("a.json", json.dumps([{"text": "?", "gold": "x"}]), r"rows with text, gold; expected question and query"),
-        ("a.json", "[]", "expected question"),
-        ("a.json", '[{"question": ', r"a\.json cannot be read as JSON"),
-        ("a.json", "[" * 100_000, r"a\.json cannot be read as JSON"),
+        ("a.json", json.dumps([{"text": "?", "gold": "x"}]), r"no column 'prompt' .* Found: gold, text\."),
+        ("a.json", "[]", r"a\.json has no rows"),
+        ("a.json", '[{"question": ', r"a\.json cannot be read as a JSON array"),
+        ("a.json", "[" * 100_000, r"a\.json cannot be read as a JSON array"),
         ("a.jsonl", json.dumps(SPIDER) + '\n{"question"', r"a\.jsonl"),
         ("a.jsonl", "not JSON", r"a\.jsonl, line 1 is not JSON"),
         ("a.txt", "x", r"a\.txt ends in '\.txt'"),
