@@ -38,7 +38,7 @@ def rlfactory_report_sections(register: Register) -> None:
 
 @hookimpl
 def rlfactory_trajectory_sections(register: Register) -> None:
-    register("verdict", Lazy("rlfactory_nl2sql.page:verdict"))
+    register("verdict", Lazy("rlfactory_nl2sql.report:verdict"))
 
 
 @hookimpl

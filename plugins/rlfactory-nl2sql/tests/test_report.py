@@ -9,8 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rlfactory_nl2sql.page import verdict
-from rlfactory_nl2sql.report import answers
+from rlfactory_nl2sql.report import answers, verdict
 from rlfactory_nl2sql.rewards.execution import ExecutionMatch
 from rlfactory_nl2sql.task import Nl2SqlTask
 

@@ -31,14 +31,11 @@ if TYPE_CHECKING:
 
 # These show the file's path or this process's settings, or run text as SQL.
 _FORBIDDEN = Forbidden(
-    functions=frozenset({"current_setting", "getenv", "json_execute_serialized_sql", "query", "which_secret"}),
-    relations=frozenset(
-        {
-            "duckdb_databases", "duckdb_extensions", "duckdb_external_file_cache", "duckdb_log*", "duckdb_secret*",
-            "duckdb_settings", "duckdb_temporary_files", "pg_settings", "pragma_*",
-        }
-    ),
-)  # fmt: skip
+    functions="current_setting getenv json_execute_serialized_sql query which_secret",
+    relations="""
+        duckdb_databases duckdb_extensions duckdb_external_file_cache duckdb_log* duckdb_secret* duckdb_settings
+        duckdb_temporary_files pg_settings pragma_*""",
+)
 _HERE = "database_name = current_database() AND schema_name = current_schema()"
 _VIEWS = f"SELECT sql FROM duckdb_views() WHERE {_HERE} AND NOT internal"  # noqa: S608
 _CONFIG: dict[str, Any] = {

@@ -36,27 +36,18 @@ from rlfactory_nl2sql.databases.statement_guard import Forbidden, check, check_t
 from rlfactory_nl2sql.schema import Table
 
 _FORBIDDEN = Forbidden(
-    functions=frozenset(
-        {
-            "adminpack*", "connectby", "crosstab*", "current_setting", "cursor_to_xml*", "database_to_xml*", "dblink*",
-            "inet_client_*", "inet_server_*", "lo_*", "loread", "lowrite", "nextval", "pg_advisory_*", "pg_backup_*",
-            "pg_cancel_backend", "pg_conf*", "pg_create_*", "pg_current_logfile", "pg_drop_*", "pg_export_snapshot",
-            "pg_file_*", "pg_hba*", "pg_import_*", "pg_log_*", "pg_logical_*", "pg_ls_*", "pg_notify", "pg_promote",
-            "pg_read_*", "pg_reload_conf", "pg_replication_*", "pg_rotate_logfile", "pg_show_*", "pg_start_backup",
-            "pg_stat_*", "pg_stop_backup", "pg_switch_wal", "pg_terminate_backend", "pg_try_advisory_*",
-            "query_to_xml*", "schema_to_xml*", "set_config", "setval", "table_to_xml*", "ts_rewrite", "ts_stat",
-            "xpath_table",
-        }
-    ),
+    functions="""
+        adminpack* connectby crosstab* current_setting cursor_to_xml* database_to_xml* dblink* inet_client_*
+        inet_server_* lo_* loread lowrite nextval pg_advisory_* pg_backup_* pg_cancel_backend pg_conf* pg_create_*
+        pg_current_logfile pg_drop_* pg_export_snapshot pg_file_* pg_hba* pg_import_* pg_log_* pg_logical_* pg_ls_*
+        pg_notify pg_promote pg_read_* pg_reload_conf pg_replication_* pg_rotate_logfile pg_show_* pg_start_backup
+        pg_stat_* pg_stop_backup pg_switch_wal pg_terminate_backend pg_try_advisory_* query_to_xml* schema_to_xml*
+        set_config setval table_to_xml* ts_rewrite ts_stat xpath_table""",
     # Some of these show queries of other sessions, for example the gold query while it runs.
-    relations=frozenset(
-        {
-            "pg_authid", "pg_config", "pg_cursors", "pg_file_settings", "pg_hba_file_rules", "pg_ident_file_mappings",
-            "pg_largeobject*", "pg_prepared_*", "pg_settings", "pg_shadow", "pg_stat_*", "pg_statio_*", "pg_stats*",
-            "pg_user_mapping*",
-        }
-    ),
-)  # fmt: skip
+    relations="""
+        pg_authid pg_config pg_cursors pg_file_settings pg_hba_file_rules pg_ident_file_mappings pg_largeobject*
+        pg_prepared_* pg_settings pg_shadow pg_stat_* pg_statio_* pg_stats* pg_user_mapping*""",
+)
 
 _CANCEL_SECONDS = 1.0
 _LOCK_SECONDS = 2  # time to wait for a program that changes a table's definition

@@ -14,9 +14,8 @@ from rlfactory_core.errors import BackendError, nearest
 from rlfactory_nl2sql.connection import Connection, Failure, QueryError, QueryLimits, Row, Rows, TableRows
 from rlfactory_nl2sql.databases.limiting import collect, failed, late
 from rlfactory_nl2sql.databases.reference import DatabaseRef
-from rlfactory_nl2sql.databases.sqlite_file import empty_copy, filled_copy, open_file, plain_text
+from rlfactory_nl2sql.databases.sqlite_file import empty_copy, filled_copy, open_file, plain_text, read_schema
 from rlfactory_nl2sql.databases.sqlite_guard import MAX_SQL, MAX_VALUE, lock
-from rlfactory_nl2sql.databases.sqlite_schema import read_schema
 from rlfactory_nl2sql.schema import Schema
 
 _STEP = 500  # instructions of SQLite's machine between two checks of the time: about 10 microseconds

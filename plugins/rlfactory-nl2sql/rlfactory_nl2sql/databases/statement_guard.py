@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from sqlglot import Token, TokenType, exp
 
@@ -22,12 +23,24 @@ _TEXTS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Forbidden:
-    """Forbidden names, in lower case. One that ends with ``*`` stands for all names that begin like this."""
+    """Names in lower case, with spaces between them. One that ends with ``*`` stands for all that begin like this."""
 
-    functions: frozenset[str] = frozenset()  # refused in calls
-    relations: frozenset[str] = frozenset()  # refused anywhere
+    functions: str = ""  # refused in calls
+    relations: str = ""  # refused anywhere
+
+    @cached_property
+    def function(self) -> re.Pattern[str]:
+        return _any_of(self.functions)
+
+    @cached_property
+    def relation(self) -> re.Pattern[str]:
+        return _any_of(self.relations)
+
+
+def _any_of(names: str) -> re.Pattern[str]:
+    return re.compile("|".join(re.escape(name).replace(r"\*", ".*") for name in names.split()) or "(?!)", re.DOTALL)
 
 
 def check(sql: str, dialect: str, forbidden: Forbidden) -> Query:
@@ -65,14 +78,10 @@ def _check_name(token: Token, following: Token | None, forbidden: Forbidden) -> 
     if token.token_type in _TEXTS:
         return
     name = token.text.lower()
-    if following is not None and following.token_type is TokenType.L_PAREN and _among(name, forbidden.functions):
+    if following is not None and following.token_type is TokenType.L_PAREN and forbidden.function.fullmatch(name):
         raise QueryError(Failure.REFUSED, f"Refused: the function {name} is not allowed here.")
-    if _among(name, forbidden.relations):
+    if forbidden.relation.fullmatch(name):
         raise QueryError(Failure.REFUSED, f"Refused: {name} is not part of the data.")
-
-
-def _among(name: str, names: frozenset[str]) -> bool:
-    return name in names or any(known[-1] == "*" and name.startswith(known[:-1]) for known in names)
 
 
 def named_tables(tree: exp.Expr) -> Iterator[exp.Table]:
