@@ -95,3 +95,8 @@ def test_other_dialects(dialect: str) -> None:
         Constant("Singer", "Age", ">=", 18),
         Constant(None, None, "limit", 3),
     }
+
+
+def test_an_output_column_of_an_outer_query_is_followed() -> None:
+    sql = "SELECT Age AS old FROM Singer WHERE EXISTS (SELECT 1 FROM Concert WHERE old > 30)"
+    assert found(sql) == {Constant("Singer", "Age", ">", 30)}

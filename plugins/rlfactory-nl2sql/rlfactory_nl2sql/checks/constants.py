@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from rlfactory_nl2sql.checks.parsing import Query
-from rlfactory_nl2sql.checks.scopes import Kind, Match, Origin, Scope, Scopes
+from rlfactory_nl2sql.checks.scopes import Kind, Match, Origin, Scopes
 from rlfactory_nl2sql.schema import Schema
 
 _COMPARISONS: dict[type[exp.Expr], str] = {
@@ -71,12 +71,11 @@ def aggregated(query: Query, schema: Schema) -> frozenset[TableColumn]:
 
 
 class _Reader:
-    """Reads the constants of one query. It knows the scope of each column."""
+    """Reads the constants of one query."""
 
     def __init__(self, query: Query, schema: Schema) -> None:
         self.tree = query.tree
         self.scopes = Scopes(query, schema)
-        self.owners = {id(column): scope for scope in self.scopes.all for column in scope.columns}
 
     def read(self) -> Iterator[Constant]:
         for node in self.tree.walk():
@@ -101,7 +100,7 @@ class _Reader:
 
     def origin(self, column: exp.Column) -> Origin | None:
         """The base table's column, where it is one."""
-        return self._match(column).origin
+        return self.scopes.find(column).origin
 
     def _comparison(self, left: exp.Expr, operator: str, right: exp.Expr) -> Iterator[Constant]:
         if self._value(left) is None:
@@ -114,7 +113,7 @@ class _Reader:
         value = self._value(other)
         if value is None:
             if other.find(exp.Query) or any(
-                self._match(column).kind is not Kind.TEXT for column in other.find_all(exp.Column)
+                self.scopes.find(column).kind is not Kind.TEXT for column in other.find_all(exp.Column)
             ):
                 return
             for literal in other.find_all(exp.Literal):
@@ -129,42 +128,30 @@ class _Reader:
         circular."""
         subject = _bare(subject)
         if isinstance(subject, exp.Column):
-            match = self._match(subject)
-            made = match.made
-            if match.kind is Kind.ALIAS:
-                made = self.owners[id(subject)].aliases[subject.name.lower()]
-            if made is None or not hops:
+            match = self.scopes.find(subject)
+            if match.made is None or not hops:
                 yield _constant(match, operator, value)
             else:
-                yield from self._about(made, operator, value, hops - 1)
+                yield from self._about(match.made, operator, value, hops - 1)
             return
         if isinstance(subject, _AGGREGATES) and operator != "function":
             inner = subject.this.expressions[0] if isinstance(subject.this, exp.Distinct) else subject.this
             inner = None if inner is None else _bare(inner)
             if isinstance(inner, exp.Column):
-                yield _constant(self._match(inner), subject.key + operator, value)
+                yield _constant(self.scopes.find(inner), subject.key + operator, value)
             else:
                 yield Constant(self._only_table(subject), None, subject.key + operator, value)
             return
-        columns = [column for column in subject.find_all(exp.Column) if self._match(column).kind is Kind.COLUMN]
+        columns = [column for column in subject.find_all(exp.Column) if self.scopes.find(column).kind is Kind.COLUMN]
         if not columns and not subject.find(exp.Query):
             yield Constant(None, None, "function", value)
         for column in columns:
-            yield _constant(self._match(column), "function", value)
-
-    def _match(self, column: exp.Expr) -> Match:
-        scope = self.owners.get(id(column))
-        if scope is None or not isinstance(column, exp.Column):
-            return Match(Kind.UNCERTAIN)
-        return self.scopes.find(column, scope)
+            yield _constant(self.scopes.find(column), "function", value)
 
     def _only_table(self, aggregate: exp.Expr) -> str | None:
         """The one base table of the SELECT that an aggregate is in."""
-        select = aggregate.find_ancestor(exp.Select)
-        scope: Scope | None = next((scope for scope in self.scopes.all if scope.node is select), None)
-        if scope is None or len(scope.sources) != 1 or scope.sources[0].table is None:
-            return None
-        return scope.sources[0].table.name
+        sources = self.scopes.sources(aggregate.find_ancestor(exp.Select))
+        return sources[0].table.name if len(sources) == 1 and sources[0].table else None
 
     def _value(self, node: exp.Expr | None) -> str | int | float | None:
         """The value of a literal; None for anything else."""
@@ -174,7 +161,7 @@ class _Reader:
             return -value if isinstance(value, (int, float)) else None
         if isinstance(node, exp.Boolean):
             return bool(node.this)
-        if isinstance(node, exp.Column) and self._match(node).kind is Kind.TEXT:
+        if isinstance(node, exp.Column) and self.scopes.find(node).kind is Kind.TEXT:
             return node.name
         if not isinstance(node, exp.Literal):
             return None

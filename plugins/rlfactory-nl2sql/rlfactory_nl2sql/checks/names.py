@@ -6,6 +6,8 @@ database refuses the other wrong names.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from sqlglot import exp
 
 from rlfactory_core.errors import nearest
@@ -13,28 +15,37 @@ from rlfactory_nl2sql.checks.parsing import Query
 from rlfactory_nl2sql.checks.scopes import Kind, Scopes, Source
 from rlfactory_nl2sql.schema import Schema
 
+_SYSTEM_TABLES = ("sqlite_", "pg_", "duckdb_", "pragma_", "information_schema")
+
 
 def unknown_names(query: Query, schema: Schema) -> tuple[str, ...]:
     """One message for each unknown table or column; empty if all are known or in doubt."""
     scopes = Scopes(query, schema)
     tables = [table.name for table in schema.tables]
-    messages = [f'There is no table "{node.name}". {nearest(node.name, tables)}' for node in scopes.missing_tables]
-    for scope in scopes.all:
-        around = [source for level in scope.levels() for source in level.sources]
-        for column in scope.columns:
-            match = scopes.find(column, scope)
-            if match.kind is Kind.NO_SOURCE:
-                known = [source.node.alias_or_name for source in around if source.name]
-                messages.append(f'There is no table or alias "{column.table}" in FROM. {nearest(column.table, known)}')
-            elif match.kind is Kind.NO_COLUMN and not isinstance(column.this, exp.Star):
-                messages.append(_no_column(column.name, [match.source] if match.source else around, schema))
+    messages = [f'There is no table "{name}". {nearest(name, tables)}' for name in _unknown_tables(query, schema)]
+    for column in scopes.columns:
+        match, around = scopes.find(column), scopes.around(column)
+        if match.kind is Kind.NO_SOURCE:
+            known = [source.name for source in around if source.name]
+            messages.append(f'There is no table or alias "{column.table}" in FROM. {nearest(column.table, known)}')
+        elif match.kind is Kind.NO_COLUMN and not isinstance(column.this, exp.Star):
+            messages.append(_no_column(column.name, [match.source] if match.source else around, schema))
     return tuple(dict.fromkeys(messages))
+
+
+def _unknown_tables(query: Query, schema: Schema) -> Iterator[str]:
+    read = query.tables
+    for table in query.tree.find_all(exp.Table):
+        name = table.name.lower()
+        plain = isinstance(table.this, exp.Identifier) and not table.db and "." not in name
+        if plain and name in read and not schema.table(name) and not name.startswith(_SYSTEM_TABLES):
+            yield table.name
 
 
 def _no_column(name: str, sources: list[Source], schema: Schema) -> str:
     if not sources:
         return f'There is no column "{name}": the query has no FROM.'
-    places = dict.fromkeys(source.table.name if source.table else source.node.alias_or_name for source in sources)
+    places = dict.fromkeys(source.table.name if source.table else source.name for source in sources)
     written = ([one.name for one in source.table.columns] if source.table else source.columns for source in sources)
     elsewhere = [
         table.name for table in schema.tables if any(column.name.lower() == name.lower() for column in table.columns)

@@ -85,10 +85,9 @@ def _refuse_ambiguous(select: exp.Select, columns: set[str]) -> None:
 def _write_texts(tree: exp.Expr, query: Query, schema: Schema) -> None:
     """Write as text what SQLite reads as text: a name in double quotes that it does not know."""
     scopes = Scopes(Query(query.sql, query.dialect, tree), schema)
-    for scope in scopes.all:
-        for column in scope.columns:
-            if scopes.find(column, scope).kind is Kind.TEXT:
-                column.replace(exp.Literal.string(column.name))
+    for column in scopes.columns if query.dialect == "sqlite" else ():
+        if scopes.find(column).kind is Kind.TEXT:
+            column.replace(exp.Literal.string(column.name))
 
 
 def _fold(tree: exp.Expr, dialect: str) -> None:

@@ -1,16 +1,18 @@
-"""Resolve each name in a query to a table and column, through aliases, derived tables, CTEs and outer queries.
+"""Resolve each column name in a query to a table's column, through aliases, derived tables, CTEs and outer queries.
 
-sqlglot's `qualify`, which `naming` uses, gives up at the first name that it cannot resolve. Here each name has an
-answer, and one that may come from an unknown source, such as a table function, is `Kind.UNCERTAIN`.
+sqlglot's `traverse_scope` finds the scopes. Its `qualify`, which `naming` uses, gives up at the first name that it
+cannot resolve. Here each name has an answer, and one that may come from an unknown source, such as a table function, is
+`Kind.UNCERTAIN`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from sqlglot import exp
+from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from rlfactory_nl2sql.checks.parsing import Query
 from rlfactory_nl2sql.schema import Schema, Table
@@ -27,8 +29,7 @@ _WORDS = {
     "user", "current_user", "session_user", "system_user", "current_role", "current_catalog", "current_schema",
     "current_date", "current_time", "current_timestamp", "localtime", "localtimestamp", "true", "false",
 }  # fmt: skip
-
-_SYSTEM_TABLES = ("sqlite_", "pg_", "duckdb_", "pragma_", "information_schema")
+_BINDING = (exp.Lambda, exp.Comprehension, exp.Pivot)  # these bind names of their own
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,37 +46,26 @@ class Output:
 
     name: str  # lower case; empty where only the database knows it
     origin: Origin | None = None  # where it is a table's column, unchanged
-    item: exp.Expr | None = None  # the output column of an inner SELECT that gives it
+    made: exp.Expr | None = None  # otherwise the expression of the inner SELECT that gives it
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Source:
     """An item of a FROM clause."""
 
-    name: str  # lower case; empty for a derived table without a name
-    node: exp.Expr
-    columns: dict[str, Output] = field(default_factory=dict)  # by name
-    open: bool = False  # it may have more columns
+    name: str  # as written; empty for a derived table without a name
+    columns: Mapping[str, Output]  # by name in lower case
+    open: bool  # it may have more columns
     table: Table | None = None  # where it is one of the schema's
 
 
-@dataclass(slots=True)
-class Scope:
-    """One SELECT, or the ORDER BY of a set operation, with the names that can be used in it."""
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """What the names in one SELECT can mean."""
 
-    node: exp.Expr
-    parent: Scope | None
-    sources: list[Source] = field(default_factory=list)
-    aliases: dict[str, exp.Expr] = field(default_factory=dict)  # lower case -> the output column's expression
-    columns: list[exp.Column] = field(default_factory=list)  # used here, without those in subqueries
+    sources: Sequence[Source] = ()
+    aliases: Mapping[str, exp.Expr] | None = None  # in lower case, with the output column's expression
     open: bool = False
-
-    def levels(self) -> Iterator[Scope]:
-        """This scope and the scopes around it, from the inside out."""
-        level: Scope | None = self
-        while level is not None:
-            yield level
-            level = level.parent
 
 
 class Kind(Enum):
@@ -95,47 +85,62 @@ class Match:
 
     kind: Kind
     source: Source | None = None
-    output: Output | None = None
-
-    @property
-    def origin(self) -> Origin | None:
-        """The base table's column, where it is one."""
-        return self.output.origin if self.output else None
-
-    @property
-    def made(self) -> exp.Expr | None:
-        """The inner SELECT's expression, where it is no table's column."""
-        item = self.output.item if self.output and not self.output.origin else None
-        return item.unalias() if item is not None else None
-
-
-_Outputs = list[Output]
-_Ctes = dict[str, "_Outputs | None"]  # by name in lower case
+    origin: Origin | None = None  # the base table's column, where it is one
+    made: exp.Expr | None = None  # the expression that it stands for, where it is none
 
 
 class Scopes:
-    """All scopes of a query, outer before inner where possible; `find` resolves a column in one of them."""
+    """The column names of a query, with what each of them means."""
 
     def __init__(self, query: Query, schema: Schema) -> None:
         """Read the whole tree once. Time grows with its size."""
-        self.all: list[Scope] = []
-        self.missing_tables: list[exp.Table] = []
-        self._query = query
-        self._schema = schema
-        self._read_query(query.tree, None, {})
+        self._query, self._schema = query, schema
+        try:
+            scopes = traverse_scope(query.tree)
+        except Exception:  # noqa: BLE001 - sqlglot raises more than its own errors for what it does not understand
+            scopes = []
+        self._by_query = {id(scope.expression): scope for scope in scopes}
+        self._owners = {id(one): (one, scope) for scope in scopes for one in _columns_in(scope)}
+        self._names: dict[int, _Names] = {}
+        self._outputs: dict[int, list[Output] | None] = {}
 
-    def find(self, column: exp.Column, scope: Scope) -> Match:
-        """The meaning of a column of ``scope.columns``."""
-        return self._qualified(column, scope) if column.table else self._unqualified(column, scope)
+    @property
+    def columns(self) -> list[exp.Column]:
+        """Those of all SELECTs, in the order of the text."""
+        return sorted((column for column, _ in self._owners.values()), key=lambda column: _start(column) or 0)
 
-    def _qualified(self, column: exp.Column, scope: Scope) -> Match:
+    def sources(self, query: exp.Expr | None) -> Sequence[Source]:
+        """The items of the FROM clause of a SELECT."""
+        scope = self._by_query.get(id(query))
+        return self._names_in(scope).sources if scope else ()
+
+    def around(self, column: exp.Column) -> list[Source]:
+        """The sources that a column may come from, of its own SELECT first."""
+        return [source for level in self._levels(column) for source in level.sources]
+
+    def find(self, column: exp.Expr) -> Match:
+        """The meaning of a column."""
+        if id(column) not in self._owners or not isinstance(column, exp.Column):
+            return Match(Kind.UNCERTAIN)
+        return self._qualified(column) if column.table else self._unqualified(column)
+
+    def _levels(self, column: exp.Expr) -> Iterator[_Names]:
+        """The names of a column's SELECT and of those around it, from the inside out."""
+        scope: Scope | None = self._owners[id(column)][1]
+        while scope is not None:
+            yield self._names_in(scope)
+            # Only DuckDB lets a derived table see those beside it without LATERAL.
+            hidden = scope.is_cte or (scope.is_derived_table and self._query.dialect != "duckdb")
+            scope = scope.parent.parent if hidden and scope.parent else scope.parent
+
+    def _qualified(self, column: exp.Column) -> Match:
         name, table = column.name.lower(), column.table.lower()
-        for level in scope.levels():
+        for level in self._levels(column):
             for source in level.sources:
-                if source.name != table:
+                if source.name.lower() != table:
                     continue
                 if name in source.columns:
-                    return Match(Kind.COLUMN, source, source.columns[name])
+                    return _column(source.columns[name], source)
                 if self._is_hidden(name, source):
                     return Match(Kind.COLUMN, source)
                 return Match(Kind.UNCERTAIN if source.open else Kind.NO_COLUMN, source)
@@ -143,192 +148,125 @@ class Scopes:
                 return Match(Kind.UNCERTAIN)
         # A field of a column, such as address.street.
         fields = self._query.dialect in ("duckdb", "postgres") and any(
-            table in source.columns or source.open for level in scope.levels() for source in level.sources
+            table in source.columns or source.open for source in self.around(column)
         )
         return Match(Kind.UNCERTAIN if fields or column.args.get("db") else Kind.NO_SOURCE)
 
-    def _unqualified(self, column: exp.Column, scope: Scope) -> Match:
-        name = column.name.lower()
-        if name in scope.aliases and isinstance(column.parent, exp.Ordered) and _sorts(column.parent, scope):
-            return Match(Kind.ALIAS)
-        for level in scope.levels():
+    def _unqualified(self, column: exp.Column) -> Match:
+        name, ordered = column.name.lower(), column.parent
+        own = self._owners[id(column)][1]
+        sorts = isinstance(ordered, exp.Ordered) and ordered.parent is own.expression.args.get("order")
+        for level in self._levels(column):
+            aliases = level.aliases or {}
+            if sorts and name in aliases:
+                return Match(Kind.ALIAS, made=aliases[name])
+            sorts = False
             hits = [source for source in level.sources if name in source.columns]
             if hits:
-                return Match(Kind.COLUMN, hits[0] if len(hits) == 1 else None, hits[0].columns[name])
-            if name in level.aliases:
-                return Match(Kind.ALIAS)
+                return _column(hits[0].columns[name], hits[0] if len(hits) == 1 else None)
+            if name in aliases:
+                return Match(Kind.ALIAS, made=aliases[name])
             if level.open or any(source.open or self._is_hidden(name, source) for source in level.sources):
                 return Match(Kind.UNCERTAIN)
-            if self._query.dialect in ("duckdb", "postgres") and any(source.name == name for source in level.sources):
+            if self._query.dialect in ("duckdb", "postgres") and any(one.name.lower() == name for one in level.sources):
                 return Match(Kind.UNCERTAIN)  # a whole row
-        if self._is_text(column):
+        start = _start(column)
+        if self._query.dialect == "sqlite" and start is not None and self._query.sql[start : start + 1] == '"':
             return Match(Kind.TEXT)
         return Match(Kind.UNCERTAIN if name in _WORDS else Kind.NO_COLUMN)
 
     def _is_hidden(self, name: str, source: Source) -> bool:
         return source.table is not None and name in _HIDDEN[self._query.dialect]
 
-    def _is_text(self, column: exp.Column) -> bool:
-        start = column.this.meta.get("start") if isinstance(column.this, exp.Identifier) else None
-        return self._query.dialect == "sqlite" and start is not None and self._query.sql[start : start + 1] == '"'
+    def _names_in(self, scope: Scope) -> _Names:
+        select = scope.expression
+        if not isinstance(select, exp.Select):
+            return _Names()
+        if id(select) not in self._names:
+            named = [item for item in select.expressions if isinstance(item, exp.Alias)]
+            self._names[id(select)] = _Names(
+                [self._source(name, node, scope) for name, node in scope.references],
+                {item.alias.lower(): item.this for item in reversed(named)},
+                any(isinstance(item, exp.Aliases) for item in select.expressions),
+            )
+        return self._names[id(select)]
 
-    def _read_query(self, node: exp.Expr, parent: Scope | None, ctes: _Ctes) -> _Outputs | None:
-        """Read the scopes of a query, and return its output columns; None if only the database knows them."""
-        ctes = self._read_ctes(node, parent, ctes)
-        if isinstance(node, exp.Select):
-            return self._read_select(node, parent, ctes)
-        outputs: _Outputs | None = None
-        scope = Scope(node, parent, open=True)
-        read: list[exp.Expr] = []
-        if isinstance(node, exp.SetOperation):
-            read = [node.left, node.right]
-            outputs = self._read_query(node.left, parent, ctes)
-            self._read_query(node.right, parent, ctes)
-            outputs = None if node.args.get("by_name") else outputs
-        elif isinstance(node, exp.Subquery) and isinstance(node.this, exp.Query):
-            read = [node.this]
-            outputs = self._read_query(node.this, parent, ctes)
-        self._read_columns(node, scope, ctes, {id(part) for part in read})
-        if scope.columns:
-            self.all.append(scope)
-        return outputs
-
-    def _read_ctes(self, node: exp.Expr, parent: Scope | None, ctes: _Ctes) -> _Ctes:
-        clause = node.args.get("with_")
-        if clause is None:
-            return ctes
-        ctes = dict(ctes)
-        for cte in clause.expressions:
-            name = cte.alias.lower()
-            body = cte.this
-            if isinstance(body, exp.SetOperation) and not body.args.get("with_"):
-                # It may refer to itself. Its first part then determines its columns.
-                before = len(self.all), len(self.missing_tables)
-                first = self._read_query(body.left, parent, ctes)
-                del self.all[before[0] :], self.missing_tables[before[1] :]
-                ctes[name] = _renamed(first, cte)
-            ctes[name] = _renamed(self._read_query(body, parent, ctes), cte)
-        return ctes
-
-    def _read_select(self, node: exp.Select, parent: Scope | None, ctes: _Ctes) -> _Outputs | None:
-        scope = Scope(node, parent)
-        self.all.append(scope)
-        clause = node.args.get("from_")
-        roots = [clause.this] if clause is not None else []
-        roots += [join.this for join in node.args.get("joins") or []] + (node.args.get("laterals") or [])
-        read: set[int] = set()
-        for root in roots:
-            self._read_source(root, scope, ctes, read)
-        for item in node.expressions:
-            if isinstance(item, exp.Alias):
-                scope.aliases.setdefault(item.alias.lower(), item.this)
-            elif isinstance(item, exp.Aliases):
-                scope.open = True
-        self._read_columns(node, scope, ctes, read)
-        return self._outputs(node, scope)
-
-    def _read_source(self, node: exp.Expr, scope: Scope, ctes: _Ctes, read: set[int]) -> None:
-        """Add a source of FROM or JOIN. ``read`` gets the ids of derived tables whose queries have been read."""
-        name = node.alias_or_name.lower()
-        source = Source(name, node, open=True)
-        if isinstance(node, exp.Subquery) and isinstance(node.this, exp.Table):  # brackets around joined tables
-            self._read_source(node.this, scope, ctes, read)
-            if not name or node.this.alias_or_name.lower() == name:
-                return
-        elif isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier):
-            self._read_table(node, source, ctes)
-        elif isinstance(node, exp.Subquery):
-            read.add(id(node))
-            source.name = node.alias.lower()
-            # Only DuckDB lets a derived table see those beside it without LATERAL.
-            outer = scope if self._query.dialect == "duckdb" else scope.parent
-            _fill(source, _renamed(self._read_query(node, outer, ctes), node))
+    def _source(self, name: str, node: exp.Expr, scope: Scope) -> Source:
+        table, outputs = None, None
         if node.args.get("pivots"):
-            source.open = True
-        scope.sources.append(source)
-        for join in node.args.get("joins") or []:
-            self._read_source(join.this, scope, ctes, read)
+            pass
+        elif not isinstance(node, exp.Table):
+            outputs = self._outputs_of(self._by_query.get(id(node)))
+        elif not node.db and (cte := _cte(node, scope)):
+            outputs = self._outputs_of(self._by_query.get(id(cte.expression)))
+        elif table := self._schema.table(node.name):
+            outputs = [Output(column.name.lower(), Origin(table.name, column.name)) for column in table.columns]
+        outputs = _renamed(outputs, node.alias_column_names if isinstance(node, exp.Table) else [])
+        columns: dict[str, Output] = {}
+        for output in outputs or []:
+            # If two columns have one name, only the database knows which is meant.
+            columns[output.name] = Output(output.name) if output.name in columns else output
+        return Source(name, columns, outputs is None or "" in columns, table)
 
-    def _read_table(self, node: exp.Table, source: Source, ctes: _Ctes) -> None:
-        name = node.name.lower()
-        if name in ctes and not node.db:
-            _fill(source, _renamed(ctes[name], node))
-            return
-        table = self._schema.table(name)
-        if table is None:
-            if not node.db and not name.startswith(_SYSTEM_TABLES) and "." not in name:
-                self.missing_tables.append(node)
-            return
-        source.table = table
-        outputs = [Output(column.name.lower(), Origin(table.name, column.name)) for column in table.columns]
-        _fill(source, _renamed(outputs, node))
+    def _outputs_of(self, scope: Scope | None) -> list[Output] | None:
+        """The output columns of a query; None if only the database knows them."""
+        if scope is None:
+            return None
+        if id(scope.expression) not in self._outputs:
+            self._outputs[id(scope.expression)] = None  # for a query that refers to itself
+            self._outputs[id(scope.expression)] = _renamed(self._read_outputs(scope), scope.outer_columns)
+        return self._outputs[id(scope.expression)]
 
-    def _read_columns(self, node: exp.Expr, scope: Scope, ctes: _Ctes, read: set[int]) -> None:
-        """Collect the columns used in ``node`` itself, and read the subqueries in it."""
-        stack = [child for key, child in _children(node) if key != "with_"]
-        while stack:
-            child = stack.pop()
-            if id(child) in read:
-                continue
-            if isinstance(child, exp.Query) and not (
-                isinstance(child, exp.Subquery) and isinstance(child.this, exp.Table)
-            ):
-                self._read_query(child, scope, ctes)
-            elif isinstance(child, exp.Column):
-                scope.columns.append(child)
-            elif not isinstance(child, (exp.Lambda, exp.Comprehension, exp.Pivot)):  # these bind names of their own
-                stack += [
-                    grand for key, grand in _children(child) if not (isinstance(child, exp.In) and key == "field")
-                ]
-        scope.columns.sort(
-            key=lambda column: column.this.meta.get("start", 0) if isinstance(column.this, exp.Expr) else 0
-        )
-
-    def _outputs(self, node: exp.Select, scope: Scope) -> _Outputs | None:
-        outputs: _Outputs = []
-        for item in node.expressions:
+    def _read_outputs(self, scope: Scope) -> list[Output] | None:
+        query = scope.expression
+        if isinstance(query, exp.SetOperation):
+            first = self._by_query.get(id(query.this.unnest()))
+            return None if query.args.get("by_name") else self._outputs_of(first)
+        if not isinstance(query, exp.Select):
+            return None
+        outputs: list[Output] = []
+        for item in query.expressions:
             inner = item.unalias()
-            star = inner.this if isinstance(inner, exp.Column) else inner
-            if isinstance(star, exp.Star):
+            if item.is_star:
                 table = inner.table.lower() if isinstance(inner, exp.Column) else ""
-                chosen = [source for source in scope.sources if not table or source.name == table]
-                if not chosen or any(source.open for source in chosen) or len(star.args) > 0:
+                chosen = [one for one in self.sources(query) if not table or one.name.lower() == table]
+                star = inner.this if isinstance(inner, exp.Column) else inner
+                if not chosen or any(source.open for source in chosen) or star.args:
                     return None
                 outputs += [column for source in chosen for column in source.columns.values()]
-            elif isinstance(inner, exp.Column):
-                found = self.find(inner, scope).output
-                outputs.append(Output(item.alias_or_name.lower(), found.origin if found else None, item))
             elif isinstance(inner, (exp.Columns, exp.Dot)) or isinstance(item, exp.Aliases):
                 return None
             else:
-                outputs.append(Output(item.alias.lower(), item=item))
+                origin = self.find(inner).origin
+                outputs.append(Output(item.alias_or_name.lower(), origin, None if origin else inner))
         return outputs
 
 
-def _sorts(ordered: exp.Expr, scope: Scope) -> bool:
-    """Whether this is a key of the scope's own ORDER BY, rather than a window's."""
-    return ordered.parent is not None and ordered.parent.parent is scope.node
+def _columns_in(scope: Scope) -> Iterator[exp.Column]:
+    """The columns used in a SELECT itself."""
+    if isinstance(scope.expression, exp.Select):
+        for node in scope.walk(prune=lambda node: isinstance(node, _BINDING)):
+            if isinstance(node, exp.Column) and node.arg_key != "field":  # x IN table
+                yield node
 
 
-def _children(node: exp.Expr) -> Iterator[tuple[str, exp.Expr]]:
-    for key, value in node.args.items():
-        for child in value if isinstance(value, list) else [value]:
-            if isinstance(child, exp.Expr):
-                yield key, child
+def _column(output: Output, source: Source | None) -> Match:
+    return Match(Kind.COLUMN, source, output.origin, output.made)
 
 
-def _renamed(outputs: _Outputs | None, node: exp.Expr) -> _Outputs | None:
+def _cte(node: exp.Table, scope: Scope) -> Scope | None:
+    found = (cte for name, cte in scope.cte_sources.items() if name.lower() == node.name.lower())
+    return next((cte for cte in found if isinstance(cte, Scope)), None)
+
+
+def _renamed(outputs: list[Output] | None, names: Sequence[str]) -> list[Output] | None:
     """The columns under the names that ``AS t (a, b)`` gives them."""
-    names = [name.lower() for name in node.alias_column_names]
     if outputs is None:
         return None
-    return [replace(output, name=name) for name, output in zip(names, outputs, strict=False)] + outputs[len(names) :]
+    renamed = [replace(output, name=name.lower()) for name, output in zip(names, outputs, strict=False)]
+    return renamed + outputs[len(names) :]
 
 
-def _fill(source: Source, outputs: _Outputs | None) -> None:
-    source.open = outputs is None or any(not output.name for output in outputs)
-    for output in outputs or []:
-        # Two columns have this name, and only the database knows which is meant.
-        first = source.columns.setdefault(output.name, output)
-        if first is not output:
-            source.columns[output.name] = Output(output.name)
+def _start(column: exp.Column) -> int | None:
+    start: int | None = column.this.meta.get("start") if isinstance(column.this, exp.Expr) else None
+    return start
