@@ -34,7 +34,7 @@ def wrong_in(world: World, path: Path) -> list[Wrong]:
 def test_wrong_predictions_about_generated_databases(tmp_path: Path, seed: int) -> None:
     world = World.make(seed, "eval-0", QUESTIONS)
     assert {question.kind for question in world.questions} == set(KINDS)
-    world.write(path := tmp_path / "world.sqlite")
+    world.database(path := tmp_path / "world.sqlite").close()
     wrong = wrong_in(world, path)
     assert len(wrong) > 600
     assert_found_out(path, wrong, {question.sql: question.sql for question in world.questions})

@@ -29,14 +29,6 @@ def worlds() -> list[World]:
     return [World.make(3, f"train-{number}", 24) for number in range(20)]
 
 
-def opened(world: World) -> sqlite3.Connection:
-    connection = sqlite3.connect(":memory:")
-    connection.executescript(world.schema_sql)
-    for table, rows in world.rows.items():
-        connection.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0]))})", rows)
-    return connection
-
-
 def test_a_world_is_made_of_its_seed_and_its_name() -> None:
     world = World.make(5, "train-1")
     assert world == World.make(5, "train-1")
@@ -52,7 +44,7 @@ def test_the_database_does_not_depend_on_how_many_questions_are_asked() -> None:
 
 def test_every_question_has_an_answer_and_no_two_are_alike(worlds: list[World]) -> None:
     for world in worlds:
-        with closing(opened(world)) as connection:
+        with closing(world.database(":memory:")) as connection:
             assert all(connection.execute(question.sql).fetchall() for question in world.questions)
         assert len({question.text for question in world.questions}) == len(world.questions)
         assert {question.kind for question in world.questions} == set(KINDS)
@@ -68,7 +60,7 @@ def test_questions_do_not_say_what_things_are_called(worlds: list[World]) -> Non
 
 def test_foreign_keys_hold_and_names_are_unambiguous(worlds: list[World]) -> None:
     for world in worlds:
-        with closing(opened(world)) as connection:
+        with closing(world.database(":memory:")) as connection:
             assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
         columns = [column.name for table in world.schema.tables for column in table.columns if meaning(column.name)]
         assert len({meaning(name) for name in columns}) == len(columns)

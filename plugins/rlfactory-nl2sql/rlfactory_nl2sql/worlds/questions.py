@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from rlfactory_nl2sql.connection import TableRows
 from rlfactory_nl2sql.schema import Column, Schema, Table
-from rlfactory_nl2sql.worlds.names import CATEGORIES, NUMBERS, TITLES, meaning, plural
+from rlfactory_nl2sql.worlds.names import CATEGORIES, NUMBERS, TITLES, Names, meaning, plural
 
 ROUND = 10  # constants are multiples of this
 FUNCTIONS = {"average": "AVG", "highest": "MAX", "lowest": "MIN", "total": "SUM"}
@@ -93,22 +93,25 @@ class _Subject:
     rng: random.Random
 
     def fields(self) -> dict[str, Phrase]:
-        title = next(column for column in self.table.columns if meaning(column.name) in TITLES)
-        return {"one": _phrase(self.table), "many": Phrase(plural(word_of(self.table)), ""), "title": _phrase(title)}
+        title = _phrase(next(column for column in self.table.columns if meaning(column.name) in TITLES))
+        return {"one": _phrase(self.table), "many": Phrase(plural(word_of(self.table)), ""), "title": title}
+
+    def column(self, *words: Names, without: str = "", filled: bool = False) -> Column:
+        """One that means one of these words; ``filled``: with a value in every row."""
+        means = [column for column in self.table.columns if any(meaning(column.name) in each for each in words)]
+        return self.rng.choice([c for c in means if c.name != without and not (filled and c.nullable)])
 
     def number(self) -> Phrase:
-        """A column with a number in every row."""
-        return _phrase(
-            self.rng.choice([c for c in self.table.columns if meaning(c.name) in NUMBERS and not c.nullable])
-        )
+        return _phrase(self.column(NUMBERS, filled=True))
 
     def category(self) -> Phrase:
-        return _phrase(self.rng.choice([c for c in self.table.columns if meaning(c.name) in CATEGORIES]))
+        return _phrase(self.column(CATEGORIES))
 
     def condition(self, without: str = "") -> Phrase:
         """A condition on another column than ``without``."""
-        column = self._asked(without)
-        word, name, values = word_of(column), column.name, self._values(column)
+        column = self.column(NUMBERS, CATEGORIES, without=without)
+        word, name, place = word_of(column), column.name, self.table.columns.index(column)
+        values = sorted(row[place] for row in self.rows if row[place] is not None)
         if word in CATEGORIES:
             value = self.rng.choice(values)
             return Phrase(f"the {word} '{value}'", f"{name} = '{value}'")
@@ -134,14 +137,6 @@ class _Subject:
         second = self.condition(without=first.sql.split()[0])
         word = self.rng.choice(["and", "or"])
         return Phrase(f"{first.text} {word} {second.text}", f"{first.sql} {word.upper()} {second.sql}")
-
-    def _asked(self, without: str) -> Column:
-        words = (*NUMBERS, *CATEGORIES)
-        return self.rng.choice([c for c in self.table.columns if meaning(c.name) in words and c.name != without])
-
-    def _values(self, column: Column) -> list[Any]:
-        place = self.table.columns.index(column)
-        return sorted(row[place] for row in self.rows if row[place] is not None)
 
 
 def _ask(kind: str, it: _Subject, parent: _Subject | None) -> Phrase:
@@ -173,10 +168,8 @@ def _ask(kind: str, it: _Subject, parent: _Subject | None) -> Phrase:
         fields["joined"] = Phrase("", f"{child.name} JOIN {name} ON {child.foreign_keys[0].columns[0]} = {name}.id")
     templates = list(zip(lines[::2], lines[1::2], strict=True))
     text, sql = rng.choice(templates) if len(templates) > 1 else templates[0]
-    return Phrase(
-        text.format_map({name: phrase.text for name, phrase in fields.items()}),
-        sql.format_map({name: phrase.sql for name, phrase in fields.items()}),
-    )
+    words, code = ({name: phrase[part] for name, phrase in fields.items()} for part in (0, 1))
+    return Phrase(text.format_map(words), sql.format_map(code))
 
 
 def make_questions(

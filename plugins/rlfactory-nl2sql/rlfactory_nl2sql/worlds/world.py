@@ -50,9 +50,7 @@ class World:
         rows: dict[str, tuple[Row, ...]] = {}
         for table in schema.tables:
             rows[table.name] = tuple(_rows(rng, table, rows))
-        empty = cls(name, schema, rows, ())
-        with closing(sqlite3.connect(":memory:")) as connection:
-            empty._fill(connection)
+        with closing(cls(name, schema, rows, ()).database(":memory:")) as connection:
             return cls(name, schema, rows, make_questions(rng, schema, rows, connection, questions))
 
     @property
@@ -60,17 +58,15 @@ class World:
         """The tables' definitions, in SQL for every supported dialect."""
         return "".join(f"{_definition(table)};\n" for table in self.schema.tables)
 
-    def write(self, path: Path) -> None:
-        """Make an SQLite file of it."""
-        with closing(sqlite3.connect(path)) as connection:
-            self._fill(connection)
-
-    def _fill(self, connection: sqlite3.Connection) -> None:
+    def database(self, path: str | Path) -> sqlite3.Connection:
+        """Make an SQLite database of it."""
+        connection = sqlite3.connect(path)
         connection.executescript(self.schema_sql)
         for table, rows in self.rows.items():
             places = ", ".join("?" * len(rows[0]))
             connection.executemany(f"INSERT INTO {table} VALUES ({places})", rows)  # noqa: S608 - our own words
         connection.commit()
+        return connection
 
 
 def _schema(rng: random.Random) -> Schema:
@@ -147,7 +143,7 @@ def world_file(seed: int, name: str) -> Path:
     """The database of ``World.make(seed, name)``; raises `DataError` if the cache cannot be written to."""
     sources = [Path(source).read_text(encoding="utf-8") for source in SOURCES]
     folder = cache_root() / "nl2sql" / digest([*sources, str(seed), name])
-    return build_once(folder, lambda temporary: World.make(seed, name, 0).write(temporary / _FILE)) / _FILE
+    return build_once(folder, lambda temporary: World.make(seed, name, 0).database(temporary / _FILE).close()) / _FILE
 
 
 def samples(seed: int, split: str) -> Iterator[Sample]:
