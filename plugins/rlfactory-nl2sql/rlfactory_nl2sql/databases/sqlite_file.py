@@ -100,12 +100,27 @@ def _connected(location: str) -> sqlite3.Connection:
 def read_schema(connection: sqlite3.Connection) -> Schema:
     """Tables, and views that can be read. A virtual table counts as a view: it has no keys."""
     listed = connection.execute(
-        "SELECT name, type = 'view' OR rootpage = 0 FROM sqlite_master "
+        "SELECT name, type = 'view' OR rootpage = 0, sql FROM sqlite_master "
         "WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY rowid"
     ).fetchall()
     shadows = shadow_tables(connection)
-    found = [_table(connection, name, bool(view)) for name, view in listed if name.lower() not in shadows]
-    tables = {table.name.lower(): table for table in found if table is not None}
+    tables: dict[str, Table] = {}
+    for name, view, sql in listed:
+        if name.lower() in shadows:
+            continue
+        try:
+            found = connection.execute(f"PRAGMA table_xinfo({quoted(name)})").fetchall()
+        except sqlite3.DatabaseError:
+            if view:
+                continue
+            raise
+        columns = tuple(Column(row[1], row[2], not row[3], row[6] in _GENERATED) for row in found if row[6] != _HIDDEN)
+        if view:
+            tables[name.lower()] = Table(name, columns, view=True)
+            continue
+        key = tuple(row[1] for row in sorted((row for row in found if row[5]), key=lambda row: int(row[5])))
+        foreign, unique = _foreign_keys(connection, name), _unique(connection, name, key)
+        tables[name.lower()] = Table(name, columns, key, foreign, unique, checks=_checks(sql))
     return Schema(tuple(replace(table, foreign_keys=_resolved(table, tables)) for table in tables.values()))
 
 
@@ -115,28 +130,12 @@ def shadow_tables(connection: sqlite3.Connection) -> frozenset[str]:
     return frozenset((name + suffix).lower() for (name,) in virtual.fetchall() for suffix in _SHADOWS)
 
 
-def _table(connection: sqlite3.Connection, name: str, view: bool) -> Table | None:
-    try:
-        found = connection.execute(f"PRAGMA table_xinfo({quoted(name)})").fetchall()
-    except sqlite3.DatabaseError:
-        if view:
-            return None
-        raise
-    columns = tuple(Column(row[1], row[2], not row[3], row[6] in _GENERATED) for row in found if row[6] != _HIDDEN)
-    if view:
-        return Table(name, columns, view=True)
-    key = tuple(row[1] for row in sorted((row for row in found if row[5]), key=lambda row: int(row[5])))
-    unique = _unique(connection, name, key)
-    return Table(name, columns, key, _foreign_keys(connection, name), unique, checks=_checks(connection, name))
-
-
-def _checks(connection: sqlite3.Connection, name: str) -> tuple[str, ...]:
-    """The conditions of CHECKs; none of a table whose text sqlglot cannot read."""
-    row = connection.execute("SELECT sql FROM sqlite_master WHERE type = 'table' AND name = ?", (name,)).fetchone()
-    if row is None or "check" not in str(row[0]).lower():
+def _checks(sql: str) -> tuple[str, ...]:
+    """The conditions of CHECKs; none of a table whose definition sqlglot cannot read."""
+    if "check" not in sql.lower():
         return ()
     try:
-        tree = sqlglot.parse_one(row[0], "sqlite")
+        tree = sqlglot.parse_one(sql, "sqlite")
     except sqlglot.errors.SqlglotError:
         return ()
     return tuple(found.this.sql("sqlite") for found in tree.find_all(exp.CheckColumnConstraint))
