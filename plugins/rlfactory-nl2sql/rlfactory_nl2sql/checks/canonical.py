@@ -6,6 +6,8 @@ may still have different canonical texts.
 
 from __future__ import annotations
 
+from functools import reduce
+
 from sqlglot import TokenType, exp
 
 from rlfactory_nl2sql.checks.naming import UnsureError, with_neutral_names
@@ -133,10 +135,7 @@ def _replace_connector(node: exp.Expr, connector: exp.Connector, texts: NodeText
         node.replace(connector)  # part of a longer chain, which is sorted at its top
         return
     operands = sorted(connector.flatten(unnest=False), key=texts.of)
-    chain: exp.Expr = operands[0].copy()
-    for operand in operands[1:]:
-        chain = kind(this=chain, expression=operand.copy())
-    node.replace(chain)
+    node.replace(reduce(lambda chain, operand: kind(this=chain, expression=operand), operands))
 
 
 class NodeTexts:
@@ -165,4 +164,5 @@ def _bracket(node: exp.Expr) -> None:
         return
     chained = isinstance(node, exp.Connector) and type(node) is type(parent) and node.arg_key == "this"
     if not isinstance(parent, (exp.Paren, exp.Escape)) and not isinstance(node, exp.Dot) and not chained:
-        node.replace(exp.Paren(this=node.copy()))
+        node.replace(brackets := exp.Paren())
+        brackets.set("this", node)

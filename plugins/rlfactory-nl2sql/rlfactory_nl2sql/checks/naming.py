@@ -34,7 +34,8 @@ def with_neutral_names(query: Query, schema: Schema) -> exp.Expr:
         tree = tree.this
     tree = tree.copy()
     _refuse_unusual(tree, query.dialect, schema)
-    _write_texts(tree, query, schema)
+    if query.dialect == "sqlite" and '"' in query.sql:
+        _write_texts(tree, query, schema)
     _fold(tree, query.dialect)
     _name_subqueries(tree)
     try:
@@ -85,7 +86,7 @@ def _refuse_ambiguous(select: exp.Select, columns: set[str]) -> None:
 def _write_texts(tree: exp.Expr, query: Query, schema: Schema) -> None:
     """Write as text what SQLite reads as text: a name in double quotes that it does not know."""
     scopes = Scopes(Query(query.sql, query.dialect, tree), schema)
-    for column in scopes.columns if query.dialect == "sqlite" else ():
+    for column in scopes.columns:
         if scopes.find(column).kind is Kind.TEXT:
             column.replace(exp.Literal.string(column.name))
 

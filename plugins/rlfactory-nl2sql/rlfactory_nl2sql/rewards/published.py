@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -30,7 +30,7 @@ from rlfactory_nl2sql.verification.worker import Job
 
 # The programs themselves have no limits but time.
 LIMITS = QueryLimits(rows=2_000_000, bytes=256 << 20)
-_SPACED = {"> =": ">=", "< =": "<=", "! =": "!="}
+_SPACED = re.compile("([<>!]) =")
 _THIS_YEAR = re.compile(r"YEAR\s*\(\s*CURDATE\s*\(\s*\)\s*\)\s*", re.IGNORECASE)
 # Strings, quoted names and comments (the group) stay as they are. What follows the first statement goes with DISTINCT.
 _REMOVED = re.compile(
@@ -61,6 +61,22 @@ class PublishedMetric(QueryVerdict):
         return verdict
 
 
+@dataclass(frozen=True, slots=True)
+class PublishedJob:
+    """Compare two queries on one database."""
+
+    ref: DatabaseRef
+    gold: str
+    prediction: str
+    seconds: float
+
+    def run(self, connections: Connections) -> Verdict:
+        return connections.use(self.ref, LIMITS, lambda found: self._compare(found.connection, connections.clock))
+
+    def _compare(self, connection: Connection, clock: Callable[[float], None]) -> Verdict:
+        raise NotImplementedError
+
+
 class BirdExecution(PublishedMetric):
     """Passes if both queries give the same set of rows on the given database.
 
@@ -79,44 +95,23 @@ class BirdExecution(PublishedMetric):
         return await self._run(BirdJob(ref, gold, sql, self._seconds), 2 * self._seconds)
 
 
-@dataclass(frozen=True, slots=True)
-class BirdJob:
+class BirdJob(PublishedJob):
     """Compare two queries as BIRD does."""
 
-    ref: DatabaseRef
-    gold: str
-    prediction: str
-    seconds: float
-
-    def run(self, connections: Connections) -> Verdict:
-        return connections.use(self.ref, LIMITS, lambda found: self._compare(found.connection, connections))
-
-    def _compare(self, connection: Connection, connections: Connections) -> Verdict:
-        connections.clock(self.seconds)
+    def _compare(self, connection: Connection, clock: Callable[[float], None]) -> Verdict:
+        clock(self.seconds)
         ends = time.monotonic() + self.seconds
         results = []
         for name, sql in (("prediction", self.prediction), ("right query", self.gold)):
             try:
-                limits = replace(LIMITS, seconds=max(ends - time.monotonic(), 0.0))
-                results.append(distinct(connection.query(sql, limits).rows))
-            except (QueryError, TypeError, UnicodeEncodeError) as error:
+                rows = connection.query(sql, replace(LIMITS, seconds=max(ends - time.monotonic(), 0.0))).rows
+                for text in (value for row in rows for value in row if isinstance(value, str)):
+                    text.encode()
+                results.append(set(rows))
+            except (QueryError, TypeError, UnicodeEncodeError) as error:  # an array in a row; text that is not UTF-8
                 return Verdict(passed=False, reasons=(f"the {name} fails: {error}",))
         same = results[0] == results[1]
         return Verdict(same, () if same else ("another set of rows",))
-
-
-def distinct(rows: Sequence[Row]) -> set[Row]:
-    """The set of the rows, by Python's equality.
-
-    Raises:
-        TypeError: a value, such as an array, cannot be in a set.
-        UnicodeEncodeError: a text is not valid UTF-8, which ends BIRD's program too.
-    """
-    for row in rows:
-        for value in row:
-            if isinstance(value, str) and not value.isascii():
-                value.encode()
-    return set(rows)
 
 
 class SpiderTestSuite(PublishedMetric):
@@ -144,7 +139,7 @@ class SpiderTestSuite(PublishedMetric):
         prepared = partial(prepare, keep_distinct=self._keep_distinct)
         ordered = "order by" in gold.lower()
         for database in suite(ref):
-            job = SuiteJob(database, prepared(gold), prepared(sql.replace("value", "1")), ordered, self._seconds)
+            job = SuiteJob(database, prepared(gold), prepared(sql.replace("value", "1")), self._seconds, ordered)
             verdict = await self._run(job, 3 * self._seconds)
             if not verdict.passed:
                 return verdict
@@ -161,40 +156,28 @@ def suite(ref: DatabaseRef) -> list[DatabaseRef]:
 
 def prepare(sql: str, keep_distinct: bool) -> str:
     """A query as the program runs it."""
-    for spaced, operator in _SPACED.items():
-        sql = sql.replace(spaced, operator)
+    sql = _SPACED.sub(r"\1=", sql)
     if not keep_distinct:
         sql = _REMOVED.sub(lambda found: found[1] or "", sql)
     return _THIS_YEAR.sub("2020", sql)
 
 
 @dataclass(frozen=True, slots=True)
-class SuiteJob:
-    """Compare two queries on one database."""
+class SuiteJob(PublishedJob):
+    """Compare two queries as Spider does."""
 
-    ref: DatabaseRef
-    gold: str
-    prediction: str
     ordered: bool
-    seconds: float
 
-    def run(self, connections: Connections) -> Verdict:
-        return connections.use(self.ref, LIMITS, lambda found: self._compare(found.connection, connections))
-
-    def _compare(self, connection: Connection, connections: Connections) -> Verdict:
-        limits = replace(LIMITS, seconds=self.seconds)
+    def _compare(self, connection: Connection, clock: Callable[[float], None]) -> Verdict:
         where = Path(self.ref.location).name
-        connections.clock(self.seconds)
-        try:
-            gold = _readable(connection.query(self.gold, limits).rows)
-        except QueryError as error:
-            return Verdict(None, (f"the right query fails on {where}: {error}",))
-        connections.clock(self.seconds)
-        try:
-            got = _readable(connection.query(self.prediction, limits).rows)
-        except QueryError as error:
-            return Verdict(passed=False, reasons=(f"the prediction fails on {where}: {error}",))
-        same = equal(gold, got, ordered=self.ordered)
+        results = []
+        for name, sql, failed in (("right query", self.gold, None), ("prediction", self.prediction, False)):
+            clock(self.seconds)
+            try:
+                results.append(_readable(connection.query(sql, replace(LIMITS, seconds=self.seconds)).rows))
+            except QueryError as error:
+                return Verdict(failed, (f"the {name} fails on {where}: {error}",))
+        same = equal(*results, ordered=self.ordered)
         return Verdict(same, () if same else (f"other rows on {where}",))
 
 
@@ -232,19 +215,21 @@ def _match(columns: Sequence[Row], others: Sequence[Row], rows: Sequence[Row], g
         return True
     rows = [(*row, value) for row, value in zip(rows, columns[0], strict=True)]
     wanted = Counter(rows)
-    for at, other in enumerate(others):
-        if other in others[:at]:  # tried already
-            continue
+    for other in dict.fromkeys(others):
         longer = [(*row, value) for row, value in zip(got, other, strict=True)]
-        if Counter(longer) == wanted and _match(columns[1:], [*others[:at], *others[at + 1 :]], rows, longer):
+        left = list(others)
+        left.remove(other)
+        if Counter(longer) == wanted and _match(columns[1:], left, rows, longer):
             return True
     return False
 
 
 def _readable(rows: Sequence[Row]) -> list[Row]:
     """The rows, without the bytes of texts that are not UTF-8."""
-    return [tuple(_utf8(value) if isinstance(value, str) else value for value in row) for row in rows]
-
-
-def _utf8(text: str) -> str:
-    return text if text.isascii() else text.encode("utf-8", "surrogateescape").decode("utf-8", "ignore")
+    return [
+        tuple(
+            value.encode("utf-8", "surrogateescape").decode("utf-8", "ignore") if isinstance(value, str) else value
+            for value in row
+        )
+        for row in rows
+    ]
