@@ -114,6 +114,8 @@ def trajectory_lines(stored: StoredTrajectory, *, marks: bool, full: bool) -> It
             yield Text(f"row {turn.row}{why}", style="cyan")
         for line in _fold(context, full):
             yield Text(("| " if marks else "") + line, style="dim")
+        for image in turn.images:
+            yield Text(f"  sees     image {image}, trajectories/images/{image}.png", style="cyan")
         for line in own.rstrip("\n").split("\n"):
             yield Text(("> " if marks else "") + line, style="bold" if not marks else "")
         for call in turn.message.tool_calls:

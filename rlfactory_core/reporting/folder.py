@@ -8,6 +8,7 @@ defined here.
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import platform
@@ -25,7 +26,9 @@ from rlfactory_core.images import image_path, named_files
 from rlfactory_core.reporting.trajectories import StoredTrajectory, json_text
 from rlfactory_core.types import Trajectory
 
+_log = logging.getLogger(__name__)
 RUNS = Path("runs")  # the default folder of runs, relative to the working directory
+MAX_IMAGE_BYTES = 512 << 20  # of all images that a run keeps
 _WHOLE, _END = "# the whole configuration of the run, up to the line '# end'", "# end"
 
 
@@ -46,6 +49,7 @@ class RunFolder:
         self.report = path / "report.html"
         self.trajectories = path / "trajectories"
         self.images = self.trajectories / "images"  # named by their hashes
+        self._images_full = False
         self.checkpoints = path / "checkpoints"
         self.logs = path / "logs"  # of an engine's processes, if one of them has failed
 
@@ -230,10 +234,30 @@ class RunFolder:
         path, saved = self.trajectory_file(step), list(trajectories)
         text = "".join(f"{each.to_line()}\n" for each in saved)
         seen = {digest for each in saved for turn in each.trajectory.turns for digest in turn.images}
-        for image in named_files(text) | set(map(image_path, seen)):
-            write_atomically(self.images / image.name, image.read_bytes())
+        self._keep_images(named_files(text) | set(map(image_path, seen)))
         write_atomic(path, text)
         return path
+
+    def _keep_images(self, files: set[Path]) -> None:
+        """Copy the images that are not here yet, until all of them have `MAX_IMAGE_BYTES`."""
+        new = [file for file in sorted(files) if not (self.images / file.name).exists()]
+        if not new:
+            return
+        used = sum(file.stat().st_size for file in self.images.glob("*.png"))
+        for file in new:
+            data = file.read_bytes()
+            used += len(data)
+            if used > MAX_IMAGE_BYTES:
+                if not self._images_full:
+                    _log.warning(
+                        "%s has %d MiB of images, which is the most that a run keeps: trajectories still name further "
+                        "ones.",
+                        self.images,
+                        MAX_IMAGE_BYTES >> 20,
+                    )
+                self._images_full = True
+                return
+            write_atomically(self.images / file.name, data)
 
     def read_trajectories(self, step: int | str) -> Iterator[StoredTrajectory]:
         """Yields the saved trajectories of a step or evaluation; none if there is no file.

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 import pytest
-from reporting_examples import decode, make_trajectory, write_run
+from reporting_examples import decode, make_trajectory, with_images, write_run
 from talked_task import kept_conversation
 
 from rlfactory_core.reporting.folder import RunFolder
@@ -134,6 +134,27 @@ def is_drawn(curve: dict[str, Any], metric: str, run: Path) -> None:
         assert y == pytest.approx(bottom + (top - bottom) * (row[metric] - rows[lowest][metric]) / span, abs=0.11)
     assert left < right
     assert top < bottom - 50
+
+
+def test_an_image_that_a_tool_returned_is_seen(browser: Any, ui: Any) -> None:
+    image = pytest.importorskip("rlfactory_vision").Image
+    pillow = pytest.importorskip("PIL.Image")
+    asked, returned = (image.of(pillow.new("RGB", size, "teal")) for size in ((900, 60), (6, 8)))
+    folder = made_run(ui.runs, "one")
+    folder.write_trajectories(61, [with_images(make_trajectory(), str(asked), str(returned))], decode)
+    phone = browser(viewport={"width": 375, "height": 700})
+    phone.goto(ui.link)
+    phone.goto("/runs/one/trajectories/step-000061/0")
+    phone.wait_for_load_state("networkidle")
+    drawn = phone.evaluate(
+        "[...document.querySelectorAll('main img')].map(i => [i.complete, i.naturalWidth, i.naturalHeight, i.alt])"
+    )
+    assert drawn == [
+        [True, 900, 60, f"image {asked.digest}"],
+        [True, 6, 8, f"image {returned.digest}"],
+    ]
+    assert re.search("6 . 8 pixels", phone.inner_text("main"))
+    assert phone.evaluate("document.documentElement.scrollWidth") <= 375
 
 
 @pytest.mark.usefixtures("two_runs")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rlfactory_core.reporting.folder import RunFolder
@@ -89,6 +90,14 @@ def make_trajectory(
         seconds=0.5,
         tools=(ToolSpec("search", "Search the documents.", {"type": "object"}),),
     )
+
+
+def with_images(trajectory: Trajectory, asked: str, returned: str) -> Trajectory:
+    """A trajectory whose prompt names the one image, and whose first tool returns the other."""
+    first, *others = trajectory.turns
+    results = (replace(first.results[0], content=f"Look: {returned}"),)
+    sample = replace(trajectory.sample, prompt=f"What is {asked}?")
+    return replace(trajectory, sample=sample, turns=(replace(first, results=results), *others))
 
 
 def infra_fault() -> Fault:

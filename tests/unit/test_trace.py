@@ -75,6 +75,15 @@ def test_faults_and_masking_are_named() -> None:
     assert "masked   left out of the update" in text
 
 
+def test_the_images_that_the_model_sees_are_named_with_their_files() -> None:
+    one = make_trajectory()
+    seen = replace(one, turns=(one.turns[0], replace(one.turns[1], images=("0123456789ab",))))
+    lines = [line.plain for line in trajectory_lines(StoredTrajectory.of(seen, decode), marks=True, full=False)]
+    (line,) = [line for line in lines if "0123456789ab" in line]
+    assert line.split() == ["sees", "image", "0123456789ab,", "trajectories/images/0123456789ab.png"]
+    assert lines.index(line) > lines.index("| <tool_response>Orla Finn leads Velk Works.</tool_response>")
+
+
 def test_a_long_prompt_is_folded_unless_full(tmp_path: Path) -> None:
     folder = RunFolder.create("search", root=tmp_path)
     stored = make_trajectory()

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from reporting_examples import decode, finished_run, infra_fault, make_trajectory
+from reporting_examples import decode, finished_run, infra_fault, make_trajectory, with_images
 from rlfactory_ui.access import Access
 from rlfactory_ui.app import create_app
 from rlfactory_ui.catalogue import Catalogue
@@ -19,6 +19,7 @@ from rlfactory_ui.routes import run as run_routes
 from starlette.testclient import TestClient
 from ui_pages import HOST, OWN_PAGE, refused, shown, text_of
 
+from rlfactory_core.cache import digest
 from rlfactory_core.reporting.folder import RunFolder
 
 
@@ -121,6 +122,58 @@ def test_a_trajectory_is_shown_as_messages_and_as_tokens(browser: TestClient) ->
     assert "Orla Finn leads Velk Works." in text_of(page)
     assert "q0" in browser.get("/runs/first/trajectories/eval-after/1/previous").text
     assert "2 of 2" in shown(browser, "/runs/first/trajectories/eval-after/1/next")
+
+
+@pytest.fixture
+def images(folder: RunFolder) -> tuple[Any, Any]:
+    """The images of the run's step 11: one in the prompt, and one that a tool returned."""
+    image = pytest.importorskip("rlfactory_vision").Image
+    pillow = pytest.importorskip("PIL.Image")
+    asked, returned = (image.of(pillow.new("RGB", size, "teal")) for size in ((30, 20), (6, 8)))
+    seen = with_images(make_trajectory(0.0, sample="q8"), str(asked), str(returned))
+    folder.write_trajectories(11, [seen], decode)
+    return asked, returned
+
+
+def test_the_images_of_a_trajectory_are_shown_with_their_sizes(browser: TestClient, images: tuple[Any, Any]) -> None:
+    page = browser.get("/runs/first/trajectories/step-000011/0").text
+    found = re.findall(r'<img src="(/runs/first/images/\w+\.png)" width="(\d+)" height="(\d+)"', page)
+    asked, returned = (f"/runs/first/images/{image.digest}.png" for image in images)
+    assert found == [(asked, "30", "20"), (returned, "6", "8")]
+    assert re.search("30 . 20 pixels", text_of(page))
+    answer = browser.get(returned)
+    assert answer.content == images[1].read()
+    assert answer.headers["content-type"] == "image/png"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert f"/images/{images[1].digest}" in browser.get("/runs/first/trajectories/step-000011/attempts?sample=q8").text
+
+
+def test_only_images_that_the_run_has_kept_are_served(
+    browser: TestClient, folder: RunFolder, images: tuple[Any, Any], tmp_path: Path
+) -> None:
+    asked, returned = images
+    script = b"<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>"
+    other = digest([script])[:12]
+    (folder.images / f"{other}.png").write_bytes(script)  # its name is right, and it is no PNG file
+    (folder.images / f"{asked.digest}.png").write_bytes(returned.read())  # a PNG file of another name
+    outside = tmp_path / "outside.png"
+    outside.write_bytes(returned.read())
+    (folder.images / f"{returned.digest}.png").unlink()
+    (folder.images / f"{returned.digest}.png").symlink_to(outside)
+    for name in (other, asked.digest, returned.digest, "0" * 12, "..%2f..%2fsummary"):
+        answer = browser.get(f"/runs/first/images/{name}.png")
+        assert answer.status_code in (404, 422), name
+        assert answer.headers["content-type"].startswith("text/html"), name
+
+
+def test_an_image_that_was_not_kept_is_its_name(
+    browser: TestClient, folder: RunFolder, images: tuple[Any, Any]
+) -> None:
+    for path in folder.images.iterdir():
+        path.unlink()
+    page = browser.get("/runs/first/trajectories/step-000011/0").text
+    assert "<img" not in page
+    assert str(images[1]) in text_of(page)
 
 
 def test_the_advantage_of_a_trajectorys_tokens_has_a_colour_and_a_number(browser: TestClient) -> None:

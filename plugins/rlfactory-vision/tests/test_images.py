@@ -20,6 +20,7 @@ from rlfactory_core import FaultKind, Sample, ToolContext, tool
 from rlfactory_core.config import ToolsConfig
 from rlfactory_core.errors import DataError
 from rlfactory_core.images import content_text
+from rlfactory_core.reporting import folder as run_folder
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.trajectories import StoredTrajectory, TurnText
 from rlfactory_core.tools.cache import DiskCache
@@ -141,15 +142,35 @@ def test_a_tools_image_that_is_too_large_is_the_tools_fault_and_the_user_reads_w
     assert "5000" not in result.content
 
 
+def stored(*images: Image) -> StoredTrajectory:
+    results = tuple(ToolResult(f"call_{number}", "look", f"See {image}") for number, image in enumerate(images))
+    turn = Turn((), (), (), Message("assistant", ""), results)
+    return StoredTrajectory(Trajectory(Sample("s", "?"), 0, (turn,), StopReason.ENV_DONE), (TurnText("", ""),))
+
+
 def test_a_runs_folder_keeps_the_images_that_its_trajectories_name(tmp_path: Path, cache: Path) -> None:
     image = Image.of(png())
-    turn = Turn((), (), (), Message("assistant", ""), (ToolResult("call_0", "look", f"See {image}"),))
-    stored = StoredTrajectory(Trajectory(Sample("s", "?"), 0, (turn,), StopReason.ENV_DONE), (TurnText("", ""),))
     folder = RunFolder.create("task", tmp_path / "run")
-    folder.write_stored(1, [stored])
+    folder.write_stored(1, [stored(image)])
     image.path.unlink()
     assert (folder.images / f"{image.digest}.png").read_bytes() == png()
     assert [each.trajectory.turns[0].results[0].content for each in folder.read_trajectories(1)] == [f"See {image}"]
+
+
+def test_a_run_keeps_images_up_to_a_limit_and_says_so_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(run_folder, "MAX_IMAGE_BYTES", 2 * len(png()) + 9)
+    folder = RunFolder.create("task", tmp_path / "run")
+    colours = [Image.of(png(colour)) for colour in ("red", "blue", "green", "black")]
+    folder.write_stored(1, [stored(colours[0])])
+    folder.write_stored(2, [stored(*colours)])
+    folder.write_stored(3, [stored(*colours)])
+    kept = {path.stem for path in folder.images.iterdir()}
+    assert len(kept) == 2
+    assert colours[0].digest in kept
+    assert [record.message.count("the most that a run keeps") for record in caplog.records] == [1]
+    assert len(list(folder.read_trajectories(3))) == 1
 
 
 def test_results_with_images_are_not_kept_on_disk(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from rlfactory_core.reporting.charts import Chart, Line
 from rlfactory_core.reporting.progress import number_label
 from rlfactory_core.reporting.run_data import RunData
 from rlfactory_ui import trajectory_files
+from rlfactory_ui.images import KeptImages
 from rlfactory_ui.pages import page, site_of
 
 MOST = 6  # runs: as many as there are colours
@@ -83,8 +84,9 @@ def _answers(request: Request, names: Sequence[str]) -> dict[str, Any]:
                 questions[line.sample] = line.question
     shared = [sample for sample, by_run in found.items() if len(by_run) == len(names)][:_QUESTIONS]
     sample = asked if asked in found else next(iter(shared), "")
+    folders = {name: site.catalogue.folder(name) for name in found.get(sample, {})}
     answers = [
-        (name, trajectory_files.trajectory(site.catalogue.folder(name), "eval-after", number)[1])
+        (name, trajectory_files.trajectory(folders[name], "eval-after", number)[1], KeptImages(folders[name]))
         for name, number in found.get(sample, {}).items()
     ]
     return {"samples": [(each, questions[each]) for each in shared], "sample": sample, "answers": answers}

@@ -15,6 +15,7 @@ from rlfactory_core.errors import UsageError
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.trajectories import StoredTrajectory
 from rlfactory_ui import trajectory_files
+from rlfactory_ui.images import KeptImages
 from rlfactory_ui.pages import page, part, site_of
 from rlfactory_ui.tokens import TokenTexts, advantage_colour
 from rlfactory_ui.trajectory_files import Filter, Line
@@ -74,6 +75,7 @@ async def one(request: Request) -> Response:
         file=file,
         line=line,
         stored=stored,
+        images=KeptImages(folder),
         count=len(lines),
         group=group,
         advantage=advantage,
@@ -103,7 +105,16 @@ async def attempts(request: Request) -> Response:
     shown = [trajectory_files.trajectory(folder, file, line.number) for line in group[:_BESIDE]]
     first = shown[0][1]
     items = [(line, stored, advantages.get(line.number), _equal_turns(first, stored)) for line, stored in shown]
-    return page(request, "attempts.jinja", run=folder.name, file=file, sample=sample, items=items, count=len(group))
+    return page(
+        request,
+        "attempts.jinja",
+        run=folder.name,
+        file=file,
+        sample=sample,
+        items=items,
+        images=KeptImages(folder),
+        count=len(group),
+    )
 
 
 def _equal_turns(one: StoredTrajectory, other: StoredTrajectory) -> int:
@@ -134,6 +145,12 @@ def _elsewhere(folder: RunFolder, sample: str, here: str) -> list[tuple[str, int
     return found
 
 
+async def image(request: Request) -> Response:
+    """An image of the run, as the browser shows it alone: as PNG, and nothing in it is run."""
+    folder = site_of(request).catalogue.folder(request.path_params["name"])
+    return Response(KeptImages(folder).read(request.path_params["digest"]), media_type="image/png")
+
+
 async def neighbour(request: Request) -> Response:
     """The next or the previous trajectory of the file, for the keys ``n`` and ``p``."""
     folder = site_of(request).catalogue.folder(request.path_params["name"])
@@ -144,6 +161,7 @@ async def neighbour(request: Request) -> Response:
 
 
 ROUTES = [
+    Route("/runs/{name}/images/{digest}.png", image),
     Route("/runs/{name}/trajectories", listed),
     Route("/runs/{name}/trajectories/{file}/attempts", attempts),
     Route("/runs/{name}/trajectories/{file}/{number:int}", one),
