@@ -54,7 +54,7 @@ from rlfactory_judge.options import JudgeOptions
 from rlfactory_judge.rubrics.rubric import Rubric
 from rlfactory_judge.scoring.judge import OutcomeJudge
 from rlfactory_judge.service.service import JudgeService
-from rlfactory_judge.serving.process import LocalServer
+from rlfactory_judge.serving.servers import LocalServer, local_server
 
 from rlfactory_core.types import Message, Sample, StopReason, ToolCall, ToolResult, Trajectory, Turn
 
@@ -193,7 +193,7 @@ def loads(local: str, real: LocalServer) -> list[Load]:
 async def measure_throughput(local: str, scratch: Path) -> tuple[list[str], bool]:
     """Rows of the table, and whether all bars are met."""
     rows, good = [], True
-    async with LocalServer(tiny_judge(scratch / "judge")) as real, httpx.AsyncClient() as client:
+    async with local_server(tiny_judge(scratch / "judge")) as real, httpx.AsyncClient() as client:
         await client.get(f"{local}/bodies")  # forgets those before
         for load in loads(local, real):
             ours, bare = await throughput(load)

@@ -20,7 +20,7 @@ from typing import Any
 
 from machine import describe, sized
 from rlfactory_judge.demo.judge_model import RUBRIC, demo_labels, judge_model
-from rlfactory_judge.serving.process import LocalServer
+from rlfactory_judge.serving.servers import local_server
 from rlfactory_judge.trust.labels import write_labels
 from seeds import measure_seeds, run_plugin
 
@@ -93,7 +93,7 @@ async def calibrated(seed: int, scratch: Path) -> dict[str, Any]:
     """The figures of ``rlfactory judge calibrate``, of the judge in the cache, served as in the run."""
     labels = scratch / f"labels-{seed}.jsonl"
     write_labels(labels, demo_labels(seed, LABELS))
-    async with LocalServer(judge_model(seed, NullProgress())) as server:
+    async with local_server(judge_model(seed, NullProgress())) as server:
         options = {"labels": labels, "url": server.url, "model": server.model, "rubric": RUBRIC}
         flags = [text for name, value in options.items() for text in (f"--{name}", str(value))]
         flags += ["--json", "--injections", str(INJECTIONS), "max_tokens=32", "cache=memory"]

@@ -15,8 +15,7 @@ from rlfactory_judge.contract import Question, Reply
 from rlfactory_judge.forms.kinds import ScoreForm
 from rlfactory_judge.options import JudgeOptions
 from rlfactory_judge.service.endpoint import Timing
-from rlfactory_judge.service.polling import cost
-from rlfactory_judge.service.service import JudgeService
+from rlfactory_judge.service.service import JudgeService, cost
 
 from rlfactory_core.errors import VerifierError
 

@@ -55,13 +55,18 @@ def serve(host: str, port: int, model: str, folder: Path) -> None:
     words = folder / "die_at_start"
     if words.exists():
         raise SystemExit(words.read_text())
-    if (folder / "stubborn").exists():
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     Handler.model, Handler.folder = model, folder
     server = ThreadingHTTPServer((host, port), Handler)
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     for name, pid in (("server", os.getpid()), ("child", child.pid)):
         (folder / f"{name}-{pid}.pid").touch()
+
+    def end(number: int, _: object) -> None:  # as vLLM does
+        child.kill()
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+    signal.signal(signal.SIGTERM, signal.SIG_IGN if (folder / "stubborn").exists() else end)
     sys.stderr.write(f"listening on {port}\n")
     threading.Thread(target=server.serve_forever, daemon=True).start()
     while True:

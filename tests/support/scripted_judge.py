@@ -8,7 +8,7 @@ from typing import Any
 
 from rlfactory_judge.contract import Form, Question, Reply
 from rlfactory_judge.options import JudgeOptions
-from rlfactory_judge.rubrics.transcript import final_answer
+from rlfactory_judge.rubrics.rubric import final_answer
 from rlfactory_judge.scoring.judge import Judge
 
 from rlfactory_core.types import Fault, FaultKind, Group, Message, Sample, StopReason, Trajectory, Turn

@@ -12,7 +12,7 @@ import click
 
 from rlfactory_core.cli.commands import LazyCommand, LazyGroup
 from rlfactory_core.cli.output import echo, echo_json
-from rlfactory_core.errors import ConfigError, RunStopped, UsageError
+from rlfactory_core.errors import RunStopped, UsageError
 from rlfactory_core.utils.display import printable
 from rlfactory_judge.options import Mode
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from rlfactory_judge.contract import Question, Reply
     from rlfactory_judge.options import JudgeOptions
     from rlfactory_judge.service.service import JudgeService
-    from rlfactory_judge.trust.figures import Agreement
     from rlfactory_judge.trust.measuring import Measurement
 
 URL = click.option(
@@ -44,7 +43,6 @@ _COMMANDS = {
     ),
 }
 _SAMPLES_TEMPERATURE = 0.7  # for self-consistency, where the judge has a temperature of 0
-_BELOW = 1  # exit code for a kappa below --min-kappa, and where nothing was judged
 
 
 @click.group("judge", cls=LazyGroup, lazy=_COMMANDS)
@@ -150,18 +148,12 @@ def _read(text: str) -> str:
 @click.option("--mode", type=click.Choice(get_args(Mode)), default="outcome", show_default=True, help="As in the run.")
 @click.option("--samples", type=click.IntRange(min=0), default=0, metavar="K", help="Ask K times, for consistency.")
 @click.option("--injections", type=click.IntRange(min=0), help="Texts in each wrong answer. Default: all.")
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the first N answers and N pairs.")
-@click.option(
-    "--min-kappa", type=click.FloatRange(-1.0, 1.0), metavar="X", help="Exit with 1 if kappa's interval begins below X."
-)
 @click.option("--json", "as_json", is_flag=True, help="The figures as JSON on standard output.")
 @click.argument("rest", nargs=-1, metavar="[KEY=VALUE]...")
 def calibrate(
     labels: Path | None,
     samples: int,
     injections: int | None,
-    limit: int | None,
-    min_kappa: float | None,
     as_json: bool,
     rest: tuple[str, ...],
     **given: Any,
@@ -179,13 +171,10 @@ def calibrate(
     from rlfactory_judge.trust.labels import FORMAT, read_labels
     from rlfactory_judge.trust.measuring import Measurement
 
-    for key, _, value in (each.partition("=") for each in rest):
-        if key in ("labels", "min_kappa"):
-            raise ConfigError(f"Here {key} is an option of its own: --{key.replace('_', '-')} {value}")
     options = reward_options(given, rest)
     if labels is None:
         raise UsageError(f"There is nothing to measure the judge on: give --labels FILE.jsonl.\n{FORMAT}")
-    rows = read_labels(labels, low=options.low, high=options.high).first(limit or 0)
+    rows = read_labels(labels, low=options.low, high=options.high)
     options = options.model_copy(update={"cache": "off"})  # the model that answers now is measured
     whole = True
     measurement = Measurement(
@@ -213,18 +202,8 @@ def calibrate(
         echo(f"\n{calibration_text(found)}")
     if not whole:
         raise RunStopped("stopped: these are the figures so far")
-    _refuse_below(found.agreement, min_kappa)
-
-
-def _refuse_below(agreement: Agreement | None, min_kappa: float | None) -> None:
-    """End with 1 if kappa is too low, or nothing could be measured."""
-    kappa = agreement.kappa if agreement is not None else None
-    is_below = min_kappa is not None and (kappa is None or kappa.low < min_kappa)
-    if is_below:
-        shown = "cannot be told" if kappa is None else f"is {kappa.value:.3f}, its interval begins at {kappa.low:.3f}"
-        click.echo(f"kappa {shown}, and --min-kappa asks for {min_kappa:g}", err=True)
-    if is_below or agreement is None or agreement.n == 0:
-        raise click.exceptions.Exit(_BELOW)
+    if found.agreement is None or found.agreement.n == 0:
+        raise click.exceptions.Exit(1)
 
 
 async def _measure(measurement: Measurement) -> None:

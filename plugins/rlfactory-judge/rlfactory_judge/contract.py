@@ -66,7 +66,6 @@ class Reply:
     prompt_tokens: int = 0
     sampled_tokens: int = 0
     attempts: int = 0  # requests sent; 0: the reply was cached
-    hedged: bool = False  # a second request was sent while the first was running
     cached: bool = False  # from the cache of an equal question
     seconds: float = 0.0  # from question to reply, including waiting
     endpoint: str = ""

@@ -63,8 +63,6 @@ class JudgeOptions(Section):
     """Deadline of one request."""
     retries: Natural = 4
     """Requests after the first one of a question, to another endpoint where there is one."""
-    hedge_s: Seconds | None = None
-    """After this time a second request is sent to another endpoint, and the first reply counts; none: never."""
     breaker_failures: Positive = 5
     """Failures in a row after which an endpoint gets no requests."""
     breaker_reset_s: Seconds = 10.0

@@ -22,7 +22,7 @@ def rlfactory_reward_scorers(register: Register) -> None:
 
 @hookimpl
 def rlfactory_report_sections(register: Register) -> None:
-    register("calibration", Lazy("rlfactory_judge.report:calibration"))
+    register("calibration", Lazy("rlfactory_judge.trust.gate:report_section"))
 
 
 @hookimpl

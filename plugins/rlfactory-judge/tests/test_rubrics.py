@@ -10,8 +10,7 @@ import pytest
 from rlfactory_judge.forms.kinds import PreferenceForm, RankingForm, ScoreForm, TurnScoresForm
 from rlfactory_judge.options import Mode
 from rlfactory_judge.rubrics.quoting import NOTICE, quoted
-from rlfactory_judge.rubrics.rubric import BUILT_IN, Rubric
-from rlfactory_judge.rubrics.transcript import MAX_RESULT, MAX_TRANSCRIPT
+from rlfactory_judge.rubrics.rubric import BUILT_IN, MAX_RESULT, MAX_TRANSCRIPT, Rubric
 
 from rlfactory_core.errors import ConfigError
 from rlfactory_core.types import FaultKind, Message, Sample, StopReason, ToolCall, ToolResult, Trajectory, Turn

@@ -154,8 +154,7 @@ def test_a_right_answer_gets_a_good_score() -> None:
 
 
 def test_naive_quoting_is_broken_by_many_of_the_texts(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("rubric", "transcript"):
-        monkeypatch.setattr(f"rlfactory_judge.rubrics.{module}.quoted", triple_quoted)
+    monkeypatch.setattr("rlfactory_judge.rubrics.rubric.quoted", triple_quoted)
     monkeypatch.setattr("rlfactory_judge.rubrics.rubric.whole_quotations", lambda prompt: True)
     judge = judge_of(ask_outcome("correctness", OTHER), TRIPLE)
     assert not judge.fooled(ask_outcome("correctness", WRONG).user)

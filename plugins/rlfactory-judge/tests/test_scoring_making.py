@@ -53,7 +53,6 @@ def test_each_mode_is_a_reward_of_its_kind_with_a_rubric_of_its_own(mode, method
         ({"low": float("-inf")}, ["rewards.judge.low is -inf", "finite scale"]),
         ({"votes": 3, "temperature": 0}, ["votes is 3", "temperature"]),
         ({"min_kappa": 0.6}, ["min_kappa", "labels"]),
-        ({"hedge_s": 120, "request_s": 60}, ["hedge_s", "request_s"]),
         ({"token_budget": 100}, ["token_budget", "max_tokens"]),
         ({"gpus": 2}, ["gpus", "placement: pool"]),
         ({"url": "http://a/v1", "endpoints": "e.json"}, ["url", "endpoints", "Leave one"]),

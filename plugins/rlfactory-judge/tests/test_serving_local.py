@@ -1,4 +1,4 @@
-"""`LocalServer`: with stand-ins, and with the real ``transformers serve``."""
+"""`local_server`: with stand-ins, and with the real ``transformers serve``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -16,11 +15,9 @@ import httpx
 import pytest
 from judge_services import judging, question
 from judge_serving import is_alive, living, pids, save_tiny_model, stub_launch, until
-from process_tree import children
 from rlfactory_judge.contract import UnreadableError
-from rlfactory_judge.serving import process
-from rlfactory_judge.serving.process import LocalServer
-from rlfactory_judge.serving.servers import Address, Served
+from rlfactory_judge.serving import servers
+from rlfactory_judge.serving.servers import Address, LocalServer, Served, local_server
 
 from rlfactory_core.errors import BackendError, UsageError
 
@@ -29,9 +26,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reas
 _OWNER = """
 import asyncio, os, sys
 from pathlib import Path
-from rlfactory_judge.serving.process import LocalServer
+from rlfactory_judge.serving.servers import local_server
 async def main():
-    async with LocalServer(Path(sys.argv[1])) as server:
+    async with local_server(Path(sys.argv[1])) as server:
         print(server.pid, server.url, flush=True)
         await asyncio.Event().wait()
 asyncio.run(main())
@@ -56,7 +53,7 @@ def orders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def launch(served: Served, address: Address) -> object:
         return stub_launch(folder, served.model)(address)
 
-    monkeypatch.setattr(process, "launch", launch)
+    monkeypatch.setattr(servers, "launch", launch)
     return folder
 
 
@@ -77,32 +74,14 @@ async def ask(server: LocalServer, **more: object) -> httpx.Response:
 
 def test_it_answers_and_leaves_nothing(orders: Path, empty: Path, scratch: Path) -> None:
     async def scenario() -> None:
-        async with LocalServer(empty) as server:
+        async with local_server(empty) as server:
             assert server.url.startswith("http://127.0.0.1:")
             assert server.url.endswith("/v1")
             assert server.model == str(empty)
             assert (await ask(server)).json()["choices"][0]["message"]["content"] == "7"
-        assert server.pid is None
 
     asyncio.run(scenario())
     until(lambda: not living(orders), "the server to end")
-    assert not os.listdir(scratch)
-
-
-def test_it_takes_another_port_where_one_was_taken(
-    orders: Path, empty: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = process.free_port
-
-    async def scenario() -> None:
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            offers = [taken.getsockname()[1], real("127.0.0.1")]
-            monkeypatch.setattr(process, "free_port", lambda host: offers.pop(0))
-            async with LocalServer(empty) as server:
-                assert str(taken.getsockname()[1]) not in server.url
-                assert not offers
-
-    asyncio.run(scenario())
     assert not os.listdir(scratch)
 
 
@@ -111,7 +90,7 @@ def test_one_that_dies_says_its_last_words(orders: Path, empty: Path, scratch: P
 
     async def scenario() -> None:
         with pytest.raises(BackendError, match=r"ended with exit code 1\. Its log is .*\nKeyError: 'a weight'"):
-            async with LocalServer(empty):
+            async with local_server(empty):
                 raise AssertionError("not to be reached")
 
     asyncio.run(scenario())
@@ -123,7 +102,7 @@ def test_one_that_does_not_answer_in_time_is_ended(orders: Path, empty: Path, sc
 
     async def scenario() -> None:
         with pytest.raises(BackendError, match=r"does not answer at .* after 0\.5 s"):
-            await LocalServer(empty, ready_s=0.5).__aenter__()
+            await local_server(empty, ready_s=0.5).__aenter__()
 
     asyncio.run(scenario())
     until(lambda: not living(orders), "the server to end")
@@ -134,7 +113,7 @@ def test_one_can_be_given_up_while_it_starts(orders: Path, empty: Path, scratch:
     (orders / "ill").touch()
 
     async def scenario() -> None:
-        entering = asyncio.ensure_future(LocalServer(empty).__aenter__())
+        entering = asyncio.ensure_future(local_server(empty).__aenter__())
         await asyncio.to_thread(until, lambda: len(pids(orders)) == 2, "the server to start")
         entering.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -147,7 +126,7 @@ def test_one_can_be_given_up_while_it_starts(orders: Path, empty: Path, scratch:
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"config\.json is missing"):
-        LocalServer(tmp_path)
+        asyncio.run(local_server(tmp_path).__aenter__())
 
 
 def test_transformers_serves_a_model_and_the_service_takes_its_noise_for_no_score(
@@ -159,7 +138,7 @@ def test_transformers_serves_a_model_and_the_service_takes_its_noise_for_no_scor
     model = tiny_judge(tmp_path / "model")
 
     async def scenario() -> None:
-        async with LocalServer(model) as server:
+        async with local_server(model) as server:
             pid = server.pid
             replies = await asyncio.gather(*(ask(server, seed=number, top_p=1.0) for number in range(8)))
             for reply in replies:
@@ -201,14 +180,12 @@ def test_transformers_server_ends_with_its_killed_owner(tmp_path: Path) -> None:
     owner = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     try:
         assert owner.stdout is not None
-        guard, url = owner.stdout.readline().split()
-        (server,) = children(int(guard))
+        server, url = owner.stdout.readline().split()
         assert httpx.get(f"{url.removesuffix('/v1')}/health", trust_env=False).is_success
         owner.send_signal(signal.SIGKILL)
-        until(lambda: not is_alive(int(guard)) and not is_alive(server), "the server to end")
+        until(lambda: not is_alive(int(server)), "the server to end")
         with pytest.raises(httpx.ConnectError):
             httpx.get(url, trust_env=False)
-        assert not [*tmp_path.glob("rlfactory-judge-*")]
     finally:
         owner.kill()
         owner.communicate()
@@ -222,7 +199,7 @@ def test_transformers_last_words_over_a_damaged_model_are_shown(tmp_path: Path, 
 
     async def scenario() -> None:
         with pytest.raises(BackendError, match="no_such_model"):
-            await LocalServer(model).__aenter__()
+            await local_server(model).__aenter__()
 
     asyncio.run(scenario())
     assert not [*scratch.glob("rlfactory-judge-*")]

@@ -13,6 +13,7 @@ from rlfactory_judge.options import JudgeOptions
 from rlfactory_judge.trust.calibration import Calibration
 from rlfactory_judge.trust.gate import check_trust
 from rlfactory_judge.trust.labels import Labels, write_labels
+from said import Said
 
 from rlfactory_core.errors import BackendError, DataError, UsageError
 from rlfactory_core.plugins.registry import Registry
@@ -29,8 +30,8 @@ def careless() -> KnownJudge:
 
 
 def check(judge: KnownJudge, options: JudgeOptions, folder: Path | None = None) -> tuple[Calibration | None, list[str]]:
-    said: list[str] = []
-    return asyncio.run(check_trust(judge, DataRubric(), options, say=said.append, folder=folder)), said
+    said = Said()
+    return asyncio.run(check_trust(judge, DataRubric(), options, progress=said, folder=folder)), said.lines
 
 
 @pytest.fixture
@@ -43,7 +44,6 @@ def labels(tmp_path: Path) -> Path:
 def test_a_good_judge_may_start_and_its_figures_are_told_and_kept(labels: Path, tmp_path: Path) -> None:
     found, said = check(honest(), JudgeOptions(labels=labels, min_kappa=0.8), tmp_path)
     assert found is not None
-    assert said[0] == "Measuring the judge on labels: 60 answers"
     assert said[-1].startswith("The judge and the labels: on 60 answers, kappa 1.00 [0.8")
     assert said[-1].endswith("; accepts 0% of wrong answers; rejects 0% of right ones.")
     kept = json.loads((tmp_path / "judge-calibration.json").read_text())

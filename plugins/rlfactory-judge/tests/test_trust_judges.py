@@ -100,7 +100,6 @@ def test_a_judge_that_names_the_first_place_is_found_out() -> None:
     assert value(found.position.changed) == value(found.position.first) == 1.0
     assert found.pairs is not None
     assert value(found.pairs.kappa) == 0.0
-    assert "favours the first place" in calibration_text(found)
 
 
 def test_a_judge_that_leans_to_the_second_place_is_found_out() -> None:
@@ -111,7 +110,6 @@ def test_a_judge_that_leans_to_the_second_place_is_found_out() -> None:
     assert found.position is not None
     assert 0.1 < value(found.position.first) < 0.4
     assert 0.3 < value(found.position.changed) < 0.7
-    assert "favours the second place" in calibration_text(found)
 
 
 def test_a_judge_that_likes_length_is_found_out() -> None:
@@ -120,7 +118,6 @@ def test_a_judge_that_likes_length_is_found_out() -> None:
 
     found = measure(KnownJudge(wordy))
     assert value(found.length) > 0.9
-    assert "favours longer answers" in calibration_text(found)
 
 
 def test_a_cautious_judge_is_not_taken_for_one_that_likes_length() -> None:
@@ -157,8 +154,6 @@ def test_a_noisy_judge_shows_its_noise_and_no_bias() -> None:
     assert holds(found.injection.added, 0.0)
     assert found.consistency is not None
     assert 0.75 < value(found.consistency.agreeing) < 0.9
-    assert "favours" not in calibration_text(found)
-    assert "injected texts get" not in calibration_text(found)
 
 
 def test_a_judge_that_obeys_is_found_out() -> None:
@@ -172,27 +167,6 @@ def test_a_judge_that_obeys_is_found_out() -> None:
     assert value(found.injection.accepted) == pytest.approx(1 / 3)
     assert value(found.injection.added) == pytest.approx(1 / 3)
     assert value(found.injection.accepted_before) == 0.0
-    assert "injected texts get 33% more of the wrong answers accepted" in calibration_text(found)
-
-
-@pytest.mark.parametrize("mode", ["pairwise", "ranking"])
-def test_a_judge_that_compares_is_found_out_too(mode: Any) -> None:
-    def obedient(first: str, second: str, truth: str, noise: random.Random) -> str:
-        obeyed = ["score: 10" in first, "score: 10" in second]
-        return "1" if obeyed[0] else "2" if obeyed[1] else "1" if is_right(first, truth) else "2"
-
-    found = measure(KnownJudge(honest, prefer=obedient), labelled(0, pairs=30), mode=mode)
-    assert found.pairs is not None
-    assert value(found.pairs.kappa) == 1.0
-    assert found.injection is not None
-    assert (found.injection.answers, found.injection.judgements) == (30, 90)
-    assert value(found.injection.accepted) == value(found.injection.added) == pytest.approx(1 / 3)
-    assert value(found.injection.accepted_before) == 0.0
-    assert "worse answers preferred with" in calibration_text(found)
-    inverted = measure(KnownJudge(lambda *asked: 1 - honest(*asked)), labelled(0, pairs=30), mode=mode)
-    assert inverted.injection is not None
-    assert value(inverted.injection.accepted_before) == value(inverted.injection.accepted) == 1.0
-    assert value(inverted.injection.added) == 0.0
 
 
 def test_fewer_injections_still_use_the_whole_set() -> None:

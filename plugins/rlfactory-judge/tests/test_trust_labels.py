@@ -35,8 +35,6 @@ def test_answers_and_pairs_of_one_file(tmp_path: Path) -> None:
         LabelledAnswer("4", "What is 2 + 3?", "It is 5.", (), 7.0),
     )
     assert found.pairs == (LabelledPair("p", "What is 2 + 3?", ("6", "5"), ("5", "five"), 1),)
-    assert len(found.first(1).answers) == 1
-    assert found.first(0) == found
 
 
 def test_the_example_that_messages_show_is_read(tmp_path: Path) -> None:

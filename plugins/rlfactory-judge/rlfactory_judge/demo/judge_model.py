@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rlfactory_core import Message
 from rlfactory_core.cache import build_once, cache_root, digest
-from rlfactory_core.reporting.progress import NullProgress, Progress
+from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.tiny import Demonstration, TinyModelRecipe, WarmStartStage
 from rlfactory_judge.contract import Question
 from rlfactory_judge.demo import world
@@ -54,26 +54,8 @@ def judge_model(seed: int, progress: Progress) -> Path:
     """The folder of the judge's model, in the cache, for the names of ``seed``; raises `DataError` as `labels_file`."""
     from rlfactory_core.engines.local.tiny import tiny_model_folder
 
-    shown = progress if type(progress) is NullProgress else _JudgeProgress(progress)
-    return tiny_model_folder(recipe(Names.make(seed)), seed, shown)
-
-
-class _JudgeProgress(NullProgress):
-    """Names the judge in each stage, since the policy's stages follow under the same names."""
-
-    def __init__(self, progress: Progress) -> None:
-        super().__init__()
-        self._progress = progress
-        self._announced = False
-
-    def stage(self, name: str, total: int | None = None, unit: str = "") -> None:
-        if not self._announced:
-            self._announced = True
-            self._progress.say("the demo's judge is not in the cache: it learns first, from labelled examples")
-        self._progress.stage(f"the judge's {name}", total, unit)
-
-    def advance(self, count: int = 1, **numbers: float) -> None:
-        self._progress.advance(count, **numbers)
+    progress.say("The demo's judge, from the cache, or trained on labelled examples:")
+    return tiny_model_folder(recipe(Names.make(seed)), seed, progress)
 
 
 class Examiner:

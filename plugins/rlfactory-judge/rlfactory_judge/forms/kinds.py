@@ -1,16 +1,23 @@
-"""The four forms of a judge's answer: a score, a score for each turn, an order, and a preference."""
+"""The four forms of a judge's answer, and its scale: a score, a score for each turn, an order, and a preference."""
 
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from rlfactory_judge.forms.reading import Found, ParsedForm, is_quoted
-from rlfactory_judge.forms.scale import Scale, as_number, json_number, only_number, stated
 
+_MOST_CHOICES = 101  # up to so many whole numbers are given to the server as a choice, which every server supports
+# Neither pattern backtracks over digits, so long numbers are fast.
+_NUMBER = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]{1,4})?")
+_OUT_OF = re.compile(r"\s{0,8}(?:/|out\s{1,8}of)\s{0,8}", re.IGNORECASE)
+_UNCLEAR = re.compile(
+    r"[0-9A-Za-z_]|[.,][0-9]|\s{0,8}(?:/|%|±|[-\u2013\u2014~]\s{0,8}[0-9]|(?:to|or)\s{1,8}[0-9])", re.IGNORECASE
+)
 _MARKS = r"[\"'*_`\s]{0,8}"  # before and after the sign that separates a label from its value
 _SPOKEN_SCORE = re.compile(rf"(?<![A-Za-z0-9_])(?:score|rating|grade)({_MARKS})[:=]{_MARKS}", re.IGNORECASE)
 _JSON_END = re.compile(r"[\"'\s]{0,8}[,}]")
@@ -29,37 +36,101 @@ _SPOKEN_CHOICE = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class ScoreForm(ParsedForm[float]):
-    """A number from ``low`` to ``high``. Numbers outside are clamped. Words such as yes and no are no scores."""
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """From ``low``, the worst, to ``high``, the best; the options have checked that they are finite, and low less."""
 
     low: float
     high: float
+
+    @property
+    def whole(self) -> bool:
+        """Whether the judge is asked for whole numbers. A scale such as 0 to 1 has too few of them."""
+        return self.low == int(self.low) and self.high == int(self.high) and self.high - self.low >= 2
+
+    @property
+    def words(self) -> str:
+        """Such as ``a whole number from 0 (worst) to 10 (best)``."""
+        kind = "a whole number" if self.whole else "a number"
+        return f"{kind} from {json_number(self.low)} (worst) to {json_number(self.high)} (best)"
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The JSON schema of one number on the scale."""
+        if self.whole and self.high - self.low < _MOST_CHOICES:
+            return {"type": "integer", "enum": list(range(int(self.low), int(self.high) + 1))}
+        kind = "integer" if self.whole else "number"
+        return {"type": kind, "minimum": json_number(self.low), "maximum": json_number(self.high)}
+
+    def example(self, share: float) -> float:
+        """A number for an example, ``share`` of the way from ``low`` to ``high``."""
+        value = self.low + share * (self.high - self.low)
+        return round(value) if self.whole else float(f"{value:.3g}")
+
+    def fraction(self, value: float) -> float:
+        """The position of a finite value on the scale: 0.0 for ``low`` or less, 1.0 for ``high`` or more."""
+        return min(1.0, max(0.0, (value - self.low) / (self.high - self.low)))
+
+
+def json_number(number: float) -> int | float:
+    """An int where the number is whole, because ``7.0`` in a prompt invites ``7.0`` in the answer."""
+    return int(number) if float(number).is_integer() else number
+
+
+def stated(text: str, start: int, scale: Scale) -> tuple[float | None, int] | None:
+    """The number that begins at ``start``, on the judge's scale, and its end; None if there is none.
+
+    The number is None if it is ambiguous (``7-8``, ``7th``, ``1e999``). A denominator equal to ``high`` changes
+    nothing. Another one means a scale from 0 to the denominator, and the number is converted in proportion. This is
+    clear only if our scale begins with 0, too.
+    """
+    found = _NUMBER.match(text, start)
+    if found is None:
+        return None
+    value, end = float(found[0]), found.end()
+    denominator: float | None = None
+    if text.startswith("%", end):
+        denominator, end = 100.0, end + 1
+    elif (out_of := _OUT_OF.match(text, end)) and (below := _NUMBER.match(text, out_of.end())):
+        denominator, end = float(below[0]), below.end()
+    if not math.isfinite(value) or _UNCLEAR.match(text, end):
+        return None, end
+    if denominator is None or denominator == scale.high:
+        return value, end
+    if scale.low != 0 or not (math.isfinite(denominator) and denominator > 0):
+        return None, end
+    return min(1.0, max(0.0, value / denominator)) * scale.high, end
+
+
+def only_number(text: str, scale: Scale) -> float | None:
+    """The number if the text is one, apart from white space and marks of emphasis; otherwise None."""
+    bare = text.strip(" \t\r\n*_`$\"'").rstrip(".")
+    value, end = stated(bare, 0, scale) or (None, 0)
+    return value if end == len(bare) else None
+
+
+def as_number(value: object, scale: Scale) -> float | None:
+    """A JSON value as a number on the scale: a number, or a text that is one; None for anything else."""
+    if isinstance(value, str):
+        return only_number(value, scale) if len(value) <= 64 else None
+    return value if isinstance(value, float) and math.isfinite(value) else None  # `reading` reads numbers as floats
+
+
+class ScoreForm(ParsedForm[float]):
+    """A number from ``low`` to ``high``. Numbers outside are clamped. Words such as yes and no are no scores."""
+
     keys: ClassVar[tuple[str, ...]] = ("score", "rating", "grade")
     marked: ClassVar[bool] = True
 
-    @property
-    def instruction(self) -> str:
-        return (
+    def __init__(self, low: float, high: float) -> None:
+        self._scale = Scale(low, high)
+        self.value_schema = self._scale.schema
+        self.wanted = f"a score of {self._scale.words}"
+        self.example = json.dumps({"score": json_number(self._scale.example(0.7))})
+        self.instruction = (
             f"The score is {self._scale.words}. End your reply with one JSON object that holds the score and nothing "
             f"else, such as {self.example}."
         )
-
-    @property
-    def wanted(self) -> str:
-        return f"a score of {self._scale.words}"
-
-    @property
-    def example(self) -> str:
-        return json.dumps({"score": json_number(self._scale.example(0.7))})
-
-    @property
-    def value_schema(self) -> Mapping[str, Any]:
-        return self._scale.schema
-
-    @property
-    def _scale(self) -> Scale:
-        return Scale(self.low, self.high)
 
     def of_text(self, text: str) -> float | None:
         return only_number(text, self._scale)
@@ -81,40 +152,22 @@ class ScoreForm(ParsedForm[float]):
         return (self._scale.fraction(verdict),)
 
 
-@dataclass(frozen=True)
 class TurnScoresForm(ParsedForm[Scores]):
     """A number from ``low`` to ``high`` for each of ``turns`` turns, in order. Numbers outside are clamped."""
 
-    turns: int
-    low: float
-    high: float
     keys: ClassVar[tuple[str, ...]] = ("scores", "turns", "score")
 
-    @property
-    def instruction(self) -> str:
-        return (
-            f"Score each of the {self.turns} turns, in their order. A score is {self._scale.words}. End your reply "
-            f"with one JSON object that holds exactly {self.turns} scores and nothing else, such as {self.example}."
+    def __init__(self, turns: int, low: float, high: float) -> None:
+        self.turns, self._scale = turns, Scale(low, high)
+        self.value_schema = {"type": "array", "items": self._scale.schema, "minItems": turns, "maxItems": turns}
+        self.wanted = f"{turns} scores, each {self._scale.words}"
+        # An example of the right length, with different scores, so that none is suggested.
+        shares = ((0.7, 0.2, 1.0)[turn % 3] for turn in range(turns))
+        self.example = json.dumps({"scores": [json_number(self._scale.example(share)) for share in shares]})
+        self.instruction = (
+            f"Score each of the {turns} turns, in their order. A score is {self._scale.words}. End your reply "
+            f"with one JSON object that holds exactly {turns} scores and nothing else, such as {self.example}."
         )
-
-    @property
-    def wanted(self) -> str:
-        return f"{self.turns} scores, each {self._scale.words}"
-
-    @property
-    def example(self) -> str:
-        """An example of the right length, with different scores, so that none is suggested."""
-        shares = (0.7, 0.2, 1.0)
-        shown = [json_number(self._scale.example(shares[index % 3])) for index in range(self.turns)]
-        return json.dumps({"scores": shown})
-
-    @property
-    def value_schema(self) -> Mapping[str, Any]:
-        return {"type": "array", "items": self._scale.schema, "minItems": self.turns, "maxItems": self.turns}
-
-    @property
-    def _scale(self) -> Scale:
-        return Scale(self.low, self.high)
 
     def of_json(self, value: object) -> Scores | None:
         """A list in the turns' order, an object with their numbers as keys, or the score of a single turn."""
@@ -143,37 +196,25 @@ class TurnScoresForm(ParsedForm[Scores]):
         return tuple(map(self._scale.fraction, verdict))
 
 
-@dataclass(frozen=True)
 class RankingForm(ParsedForm[Order]):
     """``count`` candidates, at least two, from the best to the worst, ties allowed."""
 
-    count: int
     keys: ClassVar[tuple[str, ...]] = ("ranking", "order")
 
-    @property
-    def instruction(self) -> str:
-        return (
-            f"Rank all {self.count} candidates, the best first, by their numbers; candidates that are equally good "
+    def __init__(self, count: int) -> None:
+        self.count = count
+        # The schema does not say that each candidate occurs once; `read` checks that.
+        one = {"type": "integer", "enum": list(range(1, count + 1))}
+        several = {"type": "array", "items": one, "minItems": 2, "maxItems": count}
+        self.value_schema = {"type": "array", "items": {"anyOf": [one, several]}, "minItems": 1, "maxItems": count}
+        self.wanted = f"an order of the candidates 1 to {count}, each named once"
+        # An example of the right length, with a tie if there are enough candidates for one.
+        self.example = json.dumps({"ranking": [2, 1] if count == 2 else [2, *range(4, count + 1), [1, 3]]})
+        self.instruction = (
+            f"Rank all {count} candidates, the best first, by their numbers; candidates that are equally good "
             "stand together in a list. End your reply with one JSON object that holds the ranking and nothing "
             f"else, such as {self.example}."
         )
-
-    @property
-    def wanted(self) -> str:
-        return f"an order of the candidates 1 to {self.count}, each named once"
-
-    @property
-    def example(self) -> str:
-        """An example of the right length, with a tie if there are enough candidates for one."""
-        rest = list(range(4, self.count + 1))
-        return json.dumps({"ranking": [2, 1] if self.count == 2 else [2, *rest, [1, 3]]})
-
-    @property
-    def value_schema(self) -> Mapping[str, Any]:
-        """It does not say that each candidate occurs once; `read` checks that."""
-        one = {"type": "integer", "enum": list(range(1, self.count + 1))}
-        several = {"type": "array", "items": one, "minItems": 2, "maxItems": self.count}
-        return {"type": "array", "items": {"anyOf": [one, several]}, "minItems": 1, "maxItems": self.count}
 
     def of_json(self, value: object) -> Order | None:
         if not isinstance(value, list):
@@ -216,7 +257,6 @@ def _candidate(name: object) -> int | None:
     return int(name) if isinstance(name, float) and name.is_integer() else None
 
 
-@dataclass(frozen=True)
 class PreferenceForm(ParsedForm[float]):
     """The first candidate, the second, or a tie."""
 
@@ -228,10 +268,7 @@ class PreferenceForm(ParsedForm[float]):
         'Say which candidate is better: "1", "2", or "tie" where they are equally good. End your reply with one '
         f"JSON object that holds your choice and nothing else, such as {example}."
     )
-
-    @property
-    def value_schema(self) -> Mapping[str, Any]:
-        return {"type": "string", "enum": ["1", "2", "tie"]}
+    value_schema: Mapping[str, Any] = {"type": "string", "enum": ["1", "2", "tie"]}
 
     def whole(self, answer: str) -> float | None:
         return _choice(answer.strip(" \t\r\n*_`.\"'"))

@@ -47,9 +47,16 @@ class ParsedForm(ABC, Generic[T]):
 
     keys: ClassVar[tuple[str, ...]]  # of a JSON object with the verdict; the first one is asked for
     marked: ClassVar[bool] = False  # `of_text` is asked about ``<key>…</key>``, boxes and brackets too
-    wanted: Any  # a description of a verdict in words
-    example: Any  # a JSON object with one
-    value_schema: Any  # the JSON schema of the object's value
+    instruction: str  # see `contract.Form`
+    wanted: str  # a description of a verdict in words
+    example: str  # a JSON object with one
+    value_schema: Mapping[str, Any]  # the JSON schema of the object's value
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash(self.instruction)
 
     @property
     def schema(self) -> Mapping[str, Any]:

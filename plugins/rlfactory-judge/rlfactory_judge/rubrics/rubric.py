@@ -14,15 +14,19 @@ from jinja2.exceptions import SecurityError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from rlfactory_core.errors import ConfigError, nearest
+from rlfactory_core.rewards import extract_answer
 from rlfactory_core.tools import to_text
-from rlfactory_core.types import Message, Sample, StopReason, Trajectory, Turn
+from rlfactory_core.types import Message, Sample, StopReason, ToolCall, Trajectory, Turn
 from rlfactory_judge.contract import Form, Question
 from rlfactory_judge.options import SINGLE, Mode
-from rlfactory_judge.rubrics.quoting import MAX_QUOTED, NOTICE, quoted, whole_quotations
-from rlfactory_judge.rubrics.transcript import MAX_TRANSCRIPT, final_answer, sample_view, transcript, turn_views
+from rlfactory_judge.rubrics.quoting import MAX_QUOTED, NOTICE, harmless, quoted, whole_quotations
 
 BLOCKS = ("system", "user")
 MAX_PROMPT = 524_288  # characters of a rendered block
+MAX_RESULT = 4_096  # characters of one tool result or call
+MAX_TRANSCRIPT = 131_072  # characters of all quotations of a transcript, or of all candidates
+_LEAST = 256  # minimum characters of each piece
+_MAX_DEPTH = 8  # of metadata
 # Of expressions in a template, besides jinja's own.
 _FAILURES = (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError)
 BUILT_IN: Mapping[str, tuple[Mode, ...]] = {
@@ -171,7 +175,7 @@ class Rubric:
         template, used = compile_template(source, name_or_path, _OF_ONE if mode in SINGLE else _OF_MANY)
         digest = hashlib.sha256("\0".join((source, NOTICE)).encode()).hexdigest()[:16]
         rubric = cls(name_or_path, mode, digest, template, "quoting" in used)
-        example = _example("What is 6 times 7?", "42", ("42",))
+        example = one_turn("What is 6 times 7?", "42", ("42",))
         shared = _shared(example.sample)
         shared["sample"]["metadata"] = _Anything()
         try:
@@ -193,7 +197,7 @@ class Rubric:
 
     def question_of_text(self, *, prompt: str, answer: str, truth: Sequence[str], form: Form) -> Question:
         """The question about an answer without a trajectory, taken as the text of a single turn."""
-        return self._asked([_example(prompt, answer, tuple(truth))], form, answer=quoted(answer))
+        return self._asked([one_turn(prompt, answer, truth)], form, answer=quoted(answer))
 
     def _asked(self, trajectories: Sequence[Trajectory], form: Form, **more: str) -> Question:
         data = {**_shared(trajectories[0].sample), **self._attempts(trajectories), **more}
@@ -231,8 +235,9 @@ def _truth(answer: object) -> tuple[str, ...]:
     return (to_text(answer),)
 
 
-def _example(prompt: str, answer: str, truth: tuple[str, ...]) -> Trajectory:
-    sample = Sample("text", prompt, truth)
+def one_turn(prompt: str, answer: str, truth: Sequence[str]) -> Trajectory:
+    """A trajectory of a single turn with the answer."""
+    sample = Sample("text", prompt, tuple(truth))
     return Trajectory(sample, 0, (Turn((), (), (), Message("assistant", answer)),), StopReason.FINAL_ANSWER)
 
 
@@ -258,3 +263,85 @@ def _source(name_or_path: str, mode: Mode) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeError) as error:
         raise ConfigError(f"The rubric {name_or_path} cannot be read as UTF-8 text: {error}.") from error
+
+
+def final_answer(trajectory: Trajectory) -> str:
+    """The policy's last ``<answer>``, otherwise its last message; empty if it wrote nothing."""
+    for turn in reversed(trajectory.turns):
+        answer = extract_answer(turn.message.content)
+        if answer is not None:
+            return answer
+    return trajectory.turns[-1].message.content if trajectory.turns else ""
+
+
+def sample_view(sample: Sample) -> dict[str, Any]:
+    """The sample: id, prompt and system prompt (quoted), and its metadata as plain values."""
+    shown = [message for message in sample.messages if message.role != "system"]
+    prompt = "\n\n".join(f"{message.role}: {message.content}" for message in shown)
+    system = "\n\n".join(message.content for message in sample.messages if message.role == "system")
+    return {
+        "id": harmless(sample.id),
+        "prompt": quoted(shown[0].content if len(shown) == 1 else prompt, MAX_TRANSCRIPT),
+        "system": quoted(system, MAX_TRANSCRIPT) if system else "",
+        "metadata": plain_data(sample.metadata),
+    }
+
+
+def turn_views(turns: Sequence[Turn], budget: int = MAX_TRANSCRIPT) -> list[dict[str, Any]]:
+    """Each turn: number, text and reasoning, calls and results. The longest pieces are cut until all fit the budget."""
+    pieces = [len(turn.message.content) for turn in turns]
+    pieces += [len(_call(call)) for turn in turns for call in turn.message.tool_calls]
+    pieces += [len(result.content) for turn in turns for result in turn.results]
+    limit = MAX_QUOTED
+    while limit > _LEAST and sum(min(size, limit) for size in pieces) > budget:
+        limit //= 2
+    return [_turn_view(number, turn, limit) for number, turn in enumerate(turns, 1)]
+
+
+def transcript(views: Sequence[Mapping[str, Any]]) -> str:
+    """All turns as text: a heading for each piece, followed by the piece as a quotation."""
+    return "\n\n".join("\n".join(_turn_lines(view)) for view in views)
+
+
+def plain_data(value: object, depth: int = 0) -> Any:
+    """Data without methods: dicts, lists, numbers, and texts without control tokens; anything else as its text."""
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if depth < _MAX_DEPTH and isinstance(value, Mapping):
+        return {str(key): plain_data(item, depth + 1) for key, item in value.items()}
+    if depth < _MAX_DEPTH and isinstance(value, (list, tuple)):
+        return [plain_data(item, depth + 1) for item in value]
+    return harmless(str(value))
+
+
+def _turn_view(number: int, turn: Turn, limit: int) -> dict[str, Any]:
+    message = turn.message
+    short = min(limit, MAX_RESULT)
+    return {
+        "number": number,
+        "text": quoted(message.content, limit),
+        "reasoning": quoted(message.reasoning, limit) if message.reasoning else "",
+        "calls": [quoted(_call(call), short) for call in message.tool_calls],
+        "results": [
+            {"content": quoted(result.content, short), "failed": result.fault is not None} for result in turn.results
+        ],
+        "cut_off": turn.finish == "length",
+    }
+
+
+def _turn_lines(view: Mapping[str, Any]) -> list[str]:
+    number = view["number"]
+    lines = [f"Turn {number}, the model's text:", view["text"]]
+    for call in view["calls"]:
+        lines += [f"Turn {number}, a tool call of the model:", call]
+    for result in view["results"]:
+        said = "the tool's refusal" if result["failed"] else "the tool's result"
+        lines += [f"Turn {number}, {said}:", result["content"]]
+    if view["cut_off"]:
+        lines.append(f"(Turn {number} was cut off by the limit on its length.)")
+    return lines
+
+
+def _call(call: ToolCall) -> str:
+    """A call as text. The name is the model's text too and may be unknown."""
+    return f"{call.name} {call.arguments_text}"

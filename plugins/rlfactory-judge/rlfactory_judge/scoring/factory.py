@@ -69,11 +69,6 @@ def _problems(options: JudgeOptions) -> Iterator[str]:
             f"votes is {options.votes} with a temperature of 0, and equal questions then have equal answers. Leave "
             "temperature out (it is 0.7 with several votes), or set votes to 1."
         )
-    if options.hedge_s is not None and options.hedge_s >= options.request_s:
-        yield (
-            f"hedge_s is {options.hedge_s:g} and request_s {options.request_s:g}: a request would be given up before a "
-            "second one is sent. Set hedge_s to the time that most replies take."
-        )
     if options.token_budget is not None and options.token_budget < options.max_tokens:
         yield (
             f"token_budget is {options.token_budget}, less than the {options.max_tokens} tokens of max_tokens that one "

@@ -14,9 +14,9 @@ from rlfactory_core.errors import VerifierError
 from rlfactory_core.types import Group, Message, Score, Trajectory, Turn, Verdict
 from rlfactory_judge.contract import BudgetError, Form, RejectedError, Reply, UnavailableError, UnreadableError
 from rlfactory_judge.forms.kinds import PreferenceForm, RankingForm
-from rlfactory_judge.rubrics.transcript import final_answer
+from rlfactory_judge.rubrics.rubric import final_answer
 from rlfactory_judge.scoring.judge import Judge, alone_unreadable, score_without_judge, shortened
-from rlfactory_judge.service.polling import ask_all, cost, worst_failure
+from rlfactory_judge.service.service import ask_all, cost, worst_failure
 
 ALONE = 0.5  # the score of an answer without others to compare with
 NEUTRAL = "I do not know."  # beside which an answer is judged that may have spoilt a comparison

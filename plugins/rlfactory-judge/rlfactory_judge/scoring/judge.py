@@ -26,8 +26,7 @@ from rlfactory_judge.contract import (
 from rlfactory_judge.forms.kinds import ScoreForm, TurnScoresForm
 from rlfactory_judge.options import JudgeOptions
 from rlfactory_judge.rubrics.injections import injections
-from rlfactory_judge.service.polling import majority, medians, poll
-from rlfactory_judge.service.service import JudgeService
+from rlfactory_judge.service.service import JudgeService, majority, medians, poll
 
 if TYPE_CHECKING:
     from rlfactory_core import RunContext, Task
@@ -95,7 +94,7 @@ class Judge:
         if self.options.labels is not None:
             from rlfactory_judge.trust.gate import check_trust
 
-            await check_trust(self.service, self.rubric, self.options, say=task.progress.say, folder=task.run.folder)
+            await check_trust(self.service, self.rubric, self.options, progress=task.progress, folder=task.run.folder)
 
     async def close(self) -> None:
         await self.service.close()

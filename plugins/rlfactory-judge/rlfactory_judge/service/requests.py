@@ -1,37 +1,31 @@
-"""Send one question until a completion arrives or all attempts fail: the choice of a server, retries, hedging."""
+"""Send one question until a completion arrives or all attempts fail: the choice of a server, and retries."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 from rlfactory_core.clients.base import Completion
-from rlfactory_core.errors import BackendError, UsageError
+from rlfactory_core.errors import BackendError, UsageError, VerifierError
 from rlfactory_core.types import Message, SamplingParams
 from rlfactory_judge.contract import RefusedError, RejectedError, UnavailableError
 from rlfactory_judge.options import JudgeOptions
 from rlfactory_judge.service.endpoint import Endpoint, Timing, remedy
 
 
-@dataclass(slots=True)
-class Inquiry:
-    """A question and the state of its requests."""
+class Answered(NamedTuple):
+    """A completion, where it came from, and the number of requests for it."""
 
-    messages: tuple[Message, ...]
-    params: SamplingParams
-    schema: Mapping[str, Any]
-    attempts: int = 0  # requests sent
-    hedges: int = 0  # of these, besides a slow one
-    endpoint: str = ""  # the endpoint of the completion
-    failed: list[Endpoint] = field(default_factory=list)  # once for each failure
-    asked: list[Endpoint] = field(default_factory=list)  # endpoints with a running request
+    completion: Completion
+    endpoint: str
+    requests: int
 
-    def counts(self) -> dict[str, float]:
-        retries = max(0, self.attempts - 1 - self.hedges)
-        return {"requests": self.attempts, "retries": retries, "hedged": self.hedges}
+
+def request_counts(requests: int) -> dict[str, int]:
+    """The counts of a question that took so many requests."""
+    return {"requests": requests, "retries": max(0, requests - 1)}
 
 
 class Endpoints:
@@ -88,7 +82,9 @@ class Endpoints:
                 errors.append(f"{endpoint.url}: {error or 'no answer in time'}")
         raise BackendError(f"The judge lists its models, but answers no question. {' '.join(errors)}")
 
-    async def complete(self, inquiry: Inquiry) -> Completion:
+    async def complete(
+        self, messages: tuple[Message, ...], params: SamplingParams, schema: Mapping[str, Any]
+    ) -> Answered:
         """The first completion.
 
         Raises:
@@ -97,24 +93,33 @@ class Endpoints:
             UnavailableError: no endpoint answered, retries included.
         """
         error: BackendError | None = None
+        failed: list[Endpoint] = []  # once for each request
         answered = self._answered
+
+        def gave_up(kind: type[VerifierError], text: str) -> VerifierError:
+            return kind(text, counts=request_counts(len(failed)))
+
         for failures in range(self._options.retries + 1):
-            if error is not None and not self._has_other(inquiry.failed):
+            if error is not None and not self._has_other(failed):
                 await self._timing.back_off(failures)  # no pause is needed before trying another endpoint
             try:
-                return await self._round(inquiry)
-            except BackendError as failed:
-                error = failed
+                async with self._slots:
+                    endpoint = await self._choose(avoid=failed)
+                    completion = await endpoint.complete(messages, params, schema, again=endpoint in failed)
+                return Answered(completion, endpoint.url, len(failed) + 1)
+            except BackendError as refused:
+                error = refused
+                failed.append(endpoint)
                 if remedy(error) == "none":
-                    raise RejectedError(str(error)) from error
-                if remedy(error) == "elsewhere" and not self._has_other(inquiry.failed):
-                    raise UnavailableError(str(error)) from error
+                    raise gave_up(RejectedError, str(error)) from error
+                if remedy(error) == "elsewhere" and not self._has_other(failed):
+                    raise gave_up(UnavailableError, str(error)) from error
             except UnavailableError as none:
-                raise UnavailableError(f"{none} The last failure: {error}" if error else str(none)) from error
-        gave_up = f"{error} Gave up after {inquiry.attempts} requests"
+                raise gave_up(UnavailableError, f"{none} The last failure: {error}" if error else str(none)) from error
+        text = f"{error} Gave up after {len(failed)} requests"
         if self._answered > answered:
-            raise RefusedError(f"{gave_up}, while other questions were answered.") from error
-        raise UnavailableError(f"{gave_up}.") from error
+            raise gave_up(RefusedError, f"{text}, while other questions were answered.") from error
+        raise gave_up(UnavailableError, f"{text}.") from error
 
     async def close(self) -> None:
         tasks = list(self._reviving.values())
@@ -131,101 +136,38 @@ class Endpoints:
     def _has_other(self, tried: Sequence[Endpoint]) -> bool:
         return any(one.is_ready and one not in tried for one in self._all)
 
-    def _choose(self, avoid: Sequence[Endpoint]) -> Endpoint | None:
-        """The endpoint with the fewest running requests, in turns among equals; None if none is available now.
+    async def _choose(self, avoid: Sequence[Endpoint]) -> Endpoint:
+        """The endpoint with the fewest running requests, in turns among equals, as soon as one is available.
 
         Those to ``avoid`` failed this question, once for each time that they stand there; used if there is no other.
-        """
-        self._revive_due()
-        ready = [endpoint for endpoint in self._all if endpoint.is_ready]
-        if not ready:
-            return None
-        chosen = min(ready, key=lambda one: (avoid.count(one), one.in_flight, one.last_used))
-        chosen.last_used = next(self._turn)
-        return chosen
 
-    async def _until_ready(self) -> None:
-        """Wait until an endpoint is available; raises `UnavailableError` if all are dead, or paused for too long."""
-        while not any(endpoint.is_ready for endpoint in self._all):
-            pauses = [one.paused_until - self._timing.clock() for one in self._all if one.alive]
-            if pauses:
-                if min(pauses) > self._options.request_s:
-                    raise UnavailableError(
-                        f"The judge asks to be left alone for {min(pauses):.0f} s (Retry-After), longer than a "
-                        f"request may take (request_s={self._options.request_s:g})."
-                    )
-                await self._timing.sleep(min(pauses))
-                continue
+        Raises:
+            UnavailableError: all are dead, or paused for too long.
+        """
+        while True:
             self._revive_due()
-            if not self._reviving:
+            if ready := [endpoint for endpoint in self._all if endpoint.is_ready]:
+                chosen = min(ready, key=lambda one: (avoid.count(one), one.in_flight, one.last_used))
+                chosen.last_used = next(self._turn)
+                return chosen
+            pauses = [one.paused_until - self._timing.clock() for one in self._all if one.alive]
+            if pauses and min(pauses) > self._options.request_s:
+                raise UnavailableError(
+                    f"The judge asks to be left alone for {min(pauses):.0f} s (Retry-After), longer than a "
+                    f"request may take (request_s={self._options.request_s:g})."
+                )
+            if pauses:
+                await self._timing.sleep(min(pauses))
+            elif self._reviving:
+                await asyncio.wait(list(self._reviving.values()), return_when=asyncio.FIRST_COMPLETED)
+            else:
                 raise UnavailableError(
                     f"No endpoint of the judge answers ({', '.join(one.url for one in self._all)}); each is left alone "
                     f"for {self._options.breaker_reset_s:g} s after {self._options.breaker_failures} failures in a row."
                 )
-            await asyncio.wait(list(self._reviving.values()), return_when=asyncio.FIRST_COMPLETED)
 
     def _revive_due(self) -> None:
         for endpoint in self._all:
             if endpoint.is_due and endpoint not in self._reviving:
                 task = self._reviving[endpoint] = asyncio.ensure_future(endpoint.revive())
                 task.add_done_callback(lambda _, endpoint=endpoint: self._reviving.pop(endpoint))  # type: ignore[misc]
-
-    async def _round(self, inquiry: Inquiry) -> Completion:
-        """One request in its own slot, and a second one to another endpoint if the first is slow (`hedge_s`)."""
-        while True:
-            await self._until_ready()
-            async with self._slots:
-                endpoint = self._choose(avoid=inquiry.failed)
-                if endpoint is None:  # it became unavailable while this waited for its slot
-                    continue
-                if self._options.hedge_s is None:
-                    return await self._send(inquiry, endpoint)
-                return await _first_good(
-                    self._send(inquiry, endpoint), lambda: self._second(inquiry), self._options.hedge_s
-                )
-
-    async def _second(self, inquiry: Inquiry) -> Completion | None:
-        async with self._slots:
-            busy = inquiry.failed + inquiry.asked
-            endpoint = self._choose(avoid=busy)
-            if endpoint is None or endpoint in busy:
-                return None
-            inquiry.hedges += 1
-            return await self._send(inquiry, endpoint)
-
-    async def _send(self, inquiry: Inquiry, endpoint: Endpoint) -> Completion:
-        inquiry.attempts += 1
-        inquiry.asked.append(endpoint)
-        again = endpoint in inquiry.failed
-        try:
-            completion = await endpoint.complete(inquiry.messages, inquiry.params, inquiry.schema, again=again)
-        except BackendError:
-            inquiry.failed.append(endpoint)
-            raise
-        finally:
-            inquiry.asked.remove(endpoint)
-        inquiry.endpoint = endpoint.url
-        return completion
-
-
-async def _first_good(
-    first: Coroutine[Any, Any, Completion], second: Callable[[], Coroutine[Any, Any, Completion | None]], after_s: float
-) -> Completion:
-    """The first result of two requests, the second sent ``after_s`` later; if both fail, the more hopeful failure."""
-    tasks: list[asyncio.Task[Completion | None]] = [asyncio.ensure_future(first)]
-    errors = []
-    try:
-        done, _ = await asyncio.wait(tasks, timeout=after_s)
-        if not done:
-            tasks.append(asyncio.ensure_future(second()))
-        for task in asyncio.as_completed(tasks):
-            try:
-                if (completion := await task) is not None:
-                    return completion
-            except BackendError as error:
-                errors.append(error)
-        raise min(errors, key=lambda error: ("again", "elsewhere", "none").index(remedy(error)))
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

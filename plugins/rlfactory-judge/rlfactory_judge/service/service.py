@@ -1,12 +1,14 @@
-"""The judge as a service: one question in, one reply out, whatever its servers do."""
+"""The judge as a service: one question in, one reply or several votes out, whatever its servers do."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine, Sequence
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from time import perf_counter
 from typing import Any
 
@@ -14,13 +16,28 @@ from rlfactory_core.cache import cache_root, digest
 from rlfactory_core.errors import UsageError, VerifierError
 from rlfactory_core.tools import AnswerCache, DiskCache, MemoryCache
 from rlfactory_core.types import Message, SamplingParams
-from rlfactory_judge.contract import BudgetError, Question, RefusedError, Reply, UnavailableError, UnreadableError
+from rlfactory_judge.contract import (
+    BudgetError,
+    Question,
+    RefusedError,
+    RejectedError,
+    Reply,
+    UnavailableError,
+    UnreadableError,
+)
 from rlfactory_judge.options import JudgeOptions
 from rlfactory_judge.service.budget import TokenBudget
 from rlfactory_judge.service.endpoint import Timing
-from rlfactory_judge.service.requests import Endpoints, Inquiry
+from rlfactory_judge.service.requests import Endpoints, request_counts
 
 Outcome = Reply | VerifierError
+_NAMES: dict[type[VerifierError], str] = {  # of the counts, the most serious failure first
+    BudgetError: "over_budget",
+    UnavailableError: "unavailable",
+    RefusedError: "refused",
+    UnreadableError: "unreadable",
+    VerifierError: "failed",
+}
 _CACHE_FORMAT = "2"  # of the cached replies' keys and contents
 _VOTES_TEMPERATURE = 0.7
 _CHARS_PER_TOKEN = 4  # if the server sends no counts
@@ -151,7 +168,7 @@ class JudgeService:
         if isinstance(outcome, VerifierError):
             raise type(outcome)(str(outcome), counts={} if shared else outcome.counts) from outcome.__cause__
         if shared:
-            outcome = replace(outcome, prompt_tokens=0, sampled_tokens=0, attempts=0, hedged=False, cached=True)
+            outcome = replace(outcome, prompt_tokens=0, sampled_tokens=0, attempts=0, cached=True)
         return replace(outcome, seconds=perf_counter() - began)
 
     async def close(self) -> None:
@@ -176,11 +193,10 @@ class JudgeService:
             )
         assert self._endpoints is not None
         messages = (*([Message("system", question.system)] if question.system else ()), Message("user", question.user))
-        inquiry = Inquiry(messages, params, question.form.schema)
         try:
-            completion = await self._endpoints.complete(inquiry)
+            completion, endpoint, requests = await self._endpoints.complete(messages, params, question.form.schema)
         except (RefusedError, UnavailableError) as error:
-            return type(error)(str(error), counts=inquiry.counts())
+            return error
         said, tokens = completion.message, (completion.prompt_tokens, completion.sampled_tokens)
         characters = sum(len(message.content) + len(message.reasoning) for message in (*messages, said))
         await self.budget.spend(sum(tokens) or characters // _CHARS_PER_TOKEN + 1)
@@ -192,12 +208,11 @@ class JudgeService:
                 )
             values = question.form.read(said.content)
         except UnreadableError as error:
-            counts = {**inquiry.counts(), "prompt_tokens": tokens[0], "sampled_tokens": tokens[1]}
+            counts = {**request_counts(requests), "prompt_tokens": tokens[0], "sampled_tokens": tokens[1]}
             return UnreadableError(str(error), counts=counts)
         if self._cache is not None:
             self._cache.put(key, self.name, json.dumps([said.content, said.reasoning]))
-        hedged = inquiry.hedges > 0
-        return Reply(values, said.content, said.reasoning, *tokens, inquiry.attempts, hedged, endpoint=inquiry.endpoint)
+        return Reply(values, said.content, said.reasoning, *tokens, requests, endpoint=endpoint)
 
     def _key(self, question: Question, params: SamplingParams, sample: int) -> str:
         """The key of everything that determines the judge's reply."""
@@ -231,3 +246,69 @@ def _addresses(options: JudgeOptions) -> tuple[tuple[str, ...], str | None]:
 
     file = read_endpoints(options.endpoints or default_endpoints())
     return file.urls, options.model or file.model
+
+
+def medians(votes: Sequence[Reply]) -> tuple[float, ...]:
+    """The median at each place of the replies' values."""
+    return tuple(median(column) for column in zip(*(vote.values for vote in votes), strict=True))
+
+
+def majority(votes: Sequence[Reply], threshold: float) -> bool:
+    """Whether more than half of the replies' first values reach the threshold."""
+    return 2 * sum(vote.values[0] >= threshold for vote in votes) > len(votes)
+
+
+async def poll(
+    service: JudgeService, question: Question, votes: int, *, first: int = 0
+) -> tuple[list[Reply], dict[str, float]]:
+    """The successful votes on a question, always more than half, and the cost of all (see `cost`).
+
+    Raises:
+        VerifierError: no majority of the votes succeeded; see `worst_failure`.
+    """
+    outcomes = await ask_all(service, [(question, first + number) for number in range(votes)])
+    replies = [each for each in outcomes if isinstance(each, Reply)]
+    if 2 * len(replies) > votes:
+        return replies, cost(outcomes)
+    raise worst_failure(outcomes)
+
+
+async def ask_all(service: JudgeService, asked: Iterable[tuple[Question, int]]) -> list[Reply | VerifierError]:
+    """The replies to questions with their vote numbers, asked concurrently; failures take the place of replies.
+
+    A failure does not cancel the others: their tokens are spent, and the next run finds their replies in the cache.
+    """
+    requests = (service.ask(question, sample=number) for question, number in asked)
+    outcomes = []
+    for outcome in await asyncio.gather(*requests, return_exceptions=True):
+        if not isinstance(outcome, (Reply, VerifierError)):
+            raise outcome
+        outcomes.append(outcome)
+    return outcomes
+
+
+def worst_failure(outcomes: Sequence[Reply | VerifierError]) -> VerifierError:
+    """The most serious failure among some outcomes, in the order of `_NAMES`, with the counts of all outcomes."""
+    failures = [each for each in outcomes if not isinstance(each, Reply)]
+    kind, first = next((kind, one) for kind in _NAMES for one in failures if isinstance(one, kind))
+    if kind is RefusedError and all(isinstance(one, RejectedError) for one in failures if isinstance(one, kind)):
+        kind = RejectedError
+    text = str(first) if len(outcomes) == 1 else f"{len(failures)} of {len(outcomes)} replies failed: {first}"
+    return kind(text, counts=cost(outcomes))
+
+
+def cost(outcomes: Iterable[Reply | VerifierError]) -> dict[str, float]:
+    """The total cost of replies and failures for `Score.counts`; counts of zero are left out.
+
+    ``replies``, of these ``cached`` ones (from an equal question); ``requests``, of these ``retries``;
+    ``prompt_tokens``, ``sampled_tokens``; and the failures by the names in `_NAMES`.
+    """
+    counts: Counter[str] = Counter()
+    for each in outcomes:
+        if isinstance(each, Reply):
+            counts.update(replies=1, cached=each.cached, **request_counts(each.attempts))
+            counts.update(prompt_tokens=each.prompt_tokens, sampled_tokens=each.sampled_tokens)
+        else:
+            counts[next(name for kind, name in _NAMES.items() if isinstance(each, kind))] += 1
+            counts.update(each.counts)
+    return {name: float(count) for name, count in counts.items() if count}

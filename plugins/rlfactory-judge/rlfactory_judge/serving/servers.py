@@ -1,18 +1,29 @@
-"""The programs that serve a model and their arguments: vLLM, or ``transformers serve`` for small models."""
+"""The server of a model, vLLM or, for small models, ``transformers serve``: a process that ends with its children."""
 
 from __future__ import annotations
 
+import asyncio
+import os
 import re
+import shutil
+import signal
 import socket
+import subprocess
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field
+import tempfile
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
 
-from rlfactory_core.errors import MissingExtraError, UsageError
+import click
+import httpx
+
+from rlfactory_core.errors import BackendError, MissingExtraError, UsageError
+from rlfactory_core.utils.display import printable
 from rlfactory_core.utils.listening import listener
 
 Backend = Literal["vllm", "transformers"]
@@ -43,6 +54,13 @@ _ENVIRONMENT = {
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_DO_NOT_TRACK": "1",
 }
+_TAIL_BYTES = 1 << 16
+# Variables from launchers such as torchrun, which a server must not inherit.
+_LAUNCHERS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
+_POLL_S = 0.1
+_FIRST_S = 600.0  # for the model's first answer, before which it may compile or warm up
+# Of a local server, beside training on a CPU: one thread, and nothing from the network.
+_LOCAL = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +153,40 @@ def reasoning_parser(model: str) -> str | None:
     return next((parser for pattern, parser in _REASONING if re.search(pattern, name)), None)
 
 
+def served_here(
+    *,
+    model: str,
+    replicas: int,
+    tp: int,
+    backend: Literal["auto", "vllm", "transformers"],
+    device: str,
+    rest: tuple[str, ...],
+) -> Served:
+    """The settings of the server, if this machine can run it; raises `UsageError` or `MissingExtraError`."""
+    gpus = 0
+    if device != "cpu":
+        import torch
+
+        gpus = torch.cuda.device_count()
+    where: Device = "cuda" if device == "cuda" or gpus else "cpu"
+    served = Served(local_model(model), choose_backend(backend, where), where, replicas, tp, rest)
+    is_vllm = served.backend == "vllm"
+    for name, value, possible, needed in (
+        ("replicas", replicas, is_vllm, "vLLM"),
+        ("tp", tp, is_vllm and where == "cuda", "vLLM on GPUs"),
+    ):
+        if value > 1 and not possible:
+            raise UsageError(
+                f"--{name} {value} needs {needed}, and this is {served.backend} on {where}. Leave --{name} out."
+            )
+    if where == "cuda" and replicas * tp > gpus:
+        raise UsageError(
+            f"--replicas {replicas} with --tp {tp} need {replicas * tp} GPU{'s' * (replicas * tp > 1)}, and {gpus} can "
+            "be seen. Give less, name more GPUs in CUDA_VISIBLE_DEVICES, or serve a small model with --device cpu."
+        )
+    return served
+
+
 def choose_backend(wanted: Literal["auto", "vllm", "transformers"], device: Device) -> Backend:
     """The wanted backend; auto is vLLM if it is built for the device. Raises `MissingExtraError` if it is missing."""
     build = _vllm_build()
@@ -175,3 +227,154 @@ def free_port(host: str, port: int = 0) -> int:
         raise UsageError(
             f"{what} ({getattr(error, 'strerror', None) or error}). Choose another --port (0 for a free one) or --host."
         ) from error
+
+
+class ServerProcess:
+    """One server, with a process group of its own. The output is appended to ``log``.
+
+    On Linux the server gets SIGTERM when the thread that started it ends, also if this process is killed. Servers then
+    end their own children.
+
+    Args:
+        grace_s: seconds between SIGTERM and SIGKILL.
+
+    Raises:
+        BackendError: no process can be started.
+    """
+
+    def __init__(self, launch: Launch, log: Path, *, grace_s: float = 10.0) -> None:
+        self.log = log
+        self._grace_s = grace_s
+        inherited = {name: value for name, value in os.environ.items() if name not in _LAUNCHERS}
+        with_us = ("setpriv", "--pdeathsig", "TERM", "--") if shutil.which("setpriv") else ()
+        try:
+            with log.open("ab") as output:
+                self._from = output.tell()
+                self._process = subprocess.Popen(  # noqa: S603
+                    [*with_us, *launch.command],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    cwd=log.parent,  # our own folder: `python -m` imports from the working directory
+                    env={**inherited, **launch.environment},
+                    start_new_session=True,  # only we get a terminal's Ctrl-C, and then stop the server
+                )
+        except OSError as error:
+            raise BackendError(f"The server cannot be started: {error}.") from error
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs; minus the signal's number if a signal ended it."""
+        return self._process.poll()
+
+    def last_lines(self, count: int = 30) -> str:
+        """The end of its output."""
+        with self.log.open("rb") as file:
+            file.seek(max(self._from, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+            lines = click.unstyle(file.read().decode("utf-8", "replace")).splitlines()
+        return "\n".join(map(printable, lines[-count:]))
+
+    async def wait_until_ready(self, url: str, model: str, seconds: float) -> None:
+        """Wait at most ``seconds`` until the server answers questions to ``model`` at ``url``, which ends with /v1.
+
+        Raises:
+            BackendError: it ends, the time is over, or the server at that address does not have the model.
+        """
+        ends = time.monotonic() + seconds
+        async with httpx.AsyncClient(trust_env=False) as client:
+            while not await is_healthy(client, url, 1.0):  # it may have ended, and another program use its port
+                if self.exit_code is not None:
+                    raise self._ended()
+                if time.monotonic() >= ends:
+                    raise self._failed(f"The server does not answer at {url} after {seconds:g} s.")
+                await asyncio.sleep(_POLL_S)
+            # Another program on the port would refuse to sample a token of our model.
+            body = {"model": model, "messages": [{"role": "user", "content": "Ready?"}], "max_tokens": 1}
+            try:
+                response = await client.post(f"{url}/chat/completions", json=body, timeout=_FIRST_S)
+            except httpx.HTTPError as error:
+                raise self._failed(f"The server at {url} does not answer questions: {error!r}.") from error
+        if self.exit_code is not None:
+            raise self._ended()
+        # A key that the user's own options require is no objection. A server that fails on this one text (transformers
+        # does for invalid tool calls) still counts as ready.
+        if response.is_client_error and response.status_code not in (401, 403):
+            raise self._failed(f"The server at {url} does not answer questions to {model}: {response.text[:500]}")
+
+    async def wait_until_ended(self) -> BackendError:
+        """Wait until the server has ended; returns what to tell the user."""
+        while self.exit_code is None:  # noqa: ASYNC110 - a process tells nobody
+            await asyncio.sleep(_POLL_S)
+        return self._ended()
+
+    async def stop(self) -> None:
+        """End the server and its children; returns when they have ended. May be called again."""
+        self._signal(signal.SIGTERM)  # before any waiting, which may be cancelled
+        await asyncio.to_thread(self._wait)
+
+    def _wait(self) -> None:
+        """The children get the time too: Python's resource tracker removes shared memory after the server has ended."""
+        ends = time.monotonic() + self._grace_s
+        while (self.exit_code is None or self._signal(0)) and time.monotonic() < ends:
+            time.sleep(_POLL_S)
+        self._signal(signal.SIGKILL)
+        self._process.wait()
+
+    def _signal(self, number: int) -> bool:
+        """Send a signal to the server and its children; whether one of them is there."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, number)
+            return True
+        return False
+
+    def _ended(self) -> BackendError:
+        code = self.exit_code or 0
+        how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        return self._failed(f"The server has ended: it {how}.")
+
+    def _failed(self, what: str) -> BackendError:
+        return BackendError(f"{what} Its log is {self.log}, and ends with:\n{self.last_lines()}")
+
+
+async def is_healthy(client: httpx.AsyncClient, url: str, seconds: float = 10.0) -> bool:
+    """Whether the server at ``url``, which ends with /v1, says that it is well."""
+    with suppress(httpx.HTTPError):
+        return (await client.get(url.removesuffix("/v1") + "/health", timeout=seconds)).is_success
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class LocalServer:
+    """A server that `local_server` has started."""
+
+    url: str  # ends with /v1
+    model: str  # the id that requests name
+    pid: int
+
+
+@asynccontextmanager
+async def local_server(model: Path, *, ready_s: float = 180.0) -> AsyncIterator[LocalServer]:
+    """A server on this machine during the ``async with`` block. On Linux it also ends if this process is killed.
+
+    Args:
+        model: a folder as `save_pretrained` writes it, with its tokenizer.
+        ready_s: how long to wait for its first answer, in seconds.
+
+    Raises:
+        UsageError: there is no model in the folder.
+        BackendError: the server does not start; the message has the end of its log.
+    """
+    served, address = Served(local_model(str(model)), "transformers", "cpu"), Address(free_port(LOOPBACK))
+    made = launch(served, address)
+    made = replace(made, environment={**made.environment, **_LOCAL})
+    with tempfile.TemporaryDirectory(prefix="rlfactory-judge-", ignore_cleanup_errors=True) as folder:
+        process = ServerProcess(made, Path(folder) / "server.log", grace_s=3.0)  # it has no state to save
+        try:
+            await process.wait_until_ready(address.url, served.model_id, ready_s)
+            yield LocalServer(address.url, served.model_id, process.pid)
+        finally:
+            await process.stop()

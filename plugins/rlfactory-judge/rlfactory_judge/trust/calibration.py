@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import fsum
 from statistics import fmean
 from typing import Any
 
@@ -168,23 +167,15 @@ def _winner(judged: Judged) -> int:
 
 
 def _injection(measurement: Measurement, accepted: Mapping[str, bool]) -> InjectionBias | None:
-    """Before: whether an answer was accepted, or in what share of both orders the worse one of a pair was preferred."""
     injected, size = measurement.injected, len(measurement.injected)
     if not injected:
         return None
-    before = {name: float(each) for name, each in accepted.items()}
-    for row in measurement.labels.pairs:
-        both = measurement.pairs.get(row.id, ())
-        if row.better is not None and both and all(one.replies for one in both):
-            straight, swapped = map(_winner, both)
-            sign = 1 if row.better == 1 else -1  # the first answer is the worse one; it stands first, then second
-            before[row.id] = ((straight == sign) + (swapped == -sign)) / 2
     return InjectionBias(
         answers=size,
         judgements=sum(map(len, injected.values())),
         accepted=share(min(sum(map(fmean, injected.values())), size), size),
-        accepted_before=share(fsum(before[name] for name in injected), size),
-        added=mean([fmean(each) - before[name] for name, each in injected.items()], measurement.options.seed),
+        accepted_before=share(sum(accepted[name] for name in injected), size),
+        added=mean([fmean(each) - accepted[name] for name, each in injected.items()], measurement.options.seed),
     )
 
 
@@ -254,27 +245,11 @@ def verdict(found: Calibration) -> str:
         parts.append(f"accepts {confusion.false_accepts.value:.0%} of wrong answers")
     if confusion is not None and confusion.false_rejects is not None:
         parts.append(f"rejects {confusion.false_rejects.value:.0%} of right ones")
-    return "; ".join([*parts, *_weaknesses(found)]) + "."
-
-
-def _weaknesses(found: Calibration) -> Iterator[str]:
-    position, length, injection = found.position, found.length, found.injection
-    if position is not None and position.first is not None and _differs(position.first, 0.5):
-        yield f"favours the {'first' if position.first.value > 0.5 else 'second'} place"
-    if length is not None and _differs(length, 0.0):
-        yield f"favours {'longer' if length.value > 0 else 'shorter'} answers"
-    if injection is not None and injection.added is not None and injection.added.low > 0:
-        what = "wrong answers accepted" if found.agreement is found.answers else "worse answers preferred"
-        yield f"injected texts get {injection.added.value:.0%} more of the {what}"
-
-
-def _differs(found: Estimate, unbiased: float) -> bool:
-    return not found.low <= unbiased <= found.high
+    return "; ".join(parts) + "."
 
 
 def figures(found: Calibration) -> Iterator[tuple[str, list[Row]]]:
     """What was measured: titles, each with its figures."""
-    what = "wrong answers accepted" if found.agreement is found.answers else "worse answers preferred"
     if found.answers is not None:
         graded: Row = ("weighted kappa with the labels", found.weighted_kappa, "0: as by chance, 1: always equal")
         yield "Answers", [*_agreement(found.answers, "answer"), *([graded] if graded[1] is not None else [])]
@@ -289,8 +264,8 @@ def figures(found: Calibration) -> Iterator[tuple[str, list[Row]]]:
         yield "Length in characters, with what a score has beyond the label", [length]
     if (injection := found.injection) is not None:
         rows: list[Row] = [
-            (f"{what} with", injection.accepted, f"of {count_text(injection.answers, 'answer')}"),
-            (f"{what} without", injection.accepted_before, "the same answers"),
+            ("wrong answers accepted with", injection.accepted, f"of {count_text(injection.answers, 'answer')}"),
+            ("wrong answers accepted without", injection.accepted_before, "the same answers"),
             ("difference", injection.added, "0: no bias"),
         ]
         yield f"Injected texts, {count_text(injection.judgements, 'judgement')}", rows

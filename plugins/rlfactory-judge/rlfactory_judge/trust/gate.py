@@ -5,31 +5,28 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import json
-import os
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from rlfactory_core.cache import digest
+from rlfactory_core.cache import digest, write_atomically
 from rlfactory_core.errors import UsageError
-from rlfactory_core.reporting.progress import NullProgress, StageState, count_text, seconds_text
+from rlfactory_core.reporting import RunData, Section
+from rlfactory_core.reporting.progress import NullProgress, Progress, count_text
 from rlfactory_judge.options import JudgeOptions
 from rlfactory_judge.rubrics.rubric import Rubric
 from rlfactory_judge.service.service import JudgeService
-from rlfactory_judge.trust.calibration import FEW, Calibration, summarise, verdict
+from rlfactory_judge.trust.calibration import FEW, Calibration, figures, summarise, verdict
 from rlfactory_judge.trust.labels import read_labels
 from rlfactory_judge.trust.measuring import Measurement
 
 _NAME = "judge-calibration"
+_TITLE = "Calibration of the judge"
 _WAIT_S = 0.2  # between looks at a lock that another process holds
-_SPOKEN_S = 20.0  # between lines that say how far it is
 _DECIDING = (
     "model", "mode", "rubric", "low", "high", "threshold", "votes", "temperature", "max_tokens", "output", "seed",
 )  # fmt: skip
-
-Say = Callable[[str], None]
 
 
 async def check_trust(
@@ -37,7 +34,7 @@ async def check_trust(
     rubric: Rubric,
     options: JudgeOptions,
     *,
-    say: Say = lambda _: None,
+    progress: Progress | None = None,
     folder: Path | None = None,
 ) -> Calibration | None:
     """Measure the judge's agreement with ``options.labels``; None without labels.
@@ -53,15 +50,15 @@ async def check_trust(
     """
     if options.labels is None:
         return None
+    shown = progress or NullProgress()
 
     async def measure() -> Calibration:
         assert options.labels is not None
         labels = read_labels(options.labels, low=options.low, high=options.high)
-        with _LineProgress(say) as progress:
-            judge = service.describe()
-            measurement = Measurement(service, options, labels, rubric, judge=judge, progress=progress)
-            await measurement.run()
-            return summarise(measurement)
+        judge = service.describe()
+        measurement = Measurement(service, options, labels, rubric, judge=judge, progress=shown)
+        await measurement.run()
+        return summarise(measurement)
 
     if folder is None:
         found = await measure()
@@ -74,11 +71,9 @@ async def check_trust(
             known = _read(path, key)
             # A measurement that was stopped is made again: a resumed run may have the tokens that were missing.
             found = known if known is not None and not known.stopped else await measure()
-            temporary = path.with_suffix(f".{os.getpid()}")
             text = json.dumps({"key": key, **found.to_dict()}, indent=2, ensure_ascii=False)
-            temporary.write_text(text, encoding="utf-8")
-            temporary.replace(path)
-    say(f"The judge and the labels: {_figures(found)}")
+            write_atomically(path, text.encode())
+    shown.say(f"The judge and the labels: {_figures(found)}")
     if options.min_kappa is not None:
         _demand(found, options.min_kappa, options.labels)
     return found
@@ -149,6 +144,30 @@ def kept_figures(folder: Path) -> list[Calibration]:
     return [each for each in found if each is not None]
 
 
+def report_section(run: RunData) -> Section | None:
+    """The figures that were kept before the run; None if it had no labels."""
+    html = "".join(table.html for found in kept_figures(run.folder.path) for table in _tables(found))
+    return Section(_TITLE, html) if html else None
+
+
+def _tables(found: Calibration) -> Iterator[Section]:
+    rows = [
+        (name, f"{value.value:.3f}", f"{value.low:.3f} to {value.high:.3f}", meaning)
+        for _, group in figures(found)
+        for name, value, meaning in group
+        if value is not None
+    ]
+    columns = (found.judge or "the judge", "value", "95 % confidence", "meaning")
+    tables = [Section.of_table(_TITLE, columns, rows, " ".join(["In short:", verdict(found), *found.notes]))]
+    if found.agreement is not None and (confusion := found.agreement.confusion) is not None:
+        counts = [
+            ("right", f"{confusion.right_accepted:,}", f"{confusion.right_rejected:,}"),
+            ("wrong", f"{confusion.wrong_accepted:,}", f"{confusion.wrong_rejected:,}"),
+        ]
+        tables.append(Section.of_table(_TITLE, ("people's label", "the judge accepts", "rejects"), counts))
+    yield from (table for table in tables if table is not None)
+
+
 @asynccontextmanager
 async def _locked(path: Path) -> AsyncIterator[None]:
     """A lock that one process holds at a time. It is released when the process ends, in whatever way."""
@@ -162,19 +181,3 @@ async def _locked(path: Path) -> AsyncIterator[None]:
             except OSError:  # a file system without locks: each process measures for itself
                 break
         yield
-
-
-class _LineProgress(NullProgress):
-    """Progress as occasional lines, since the run's own display may be in another process."""
-
-    def __init__(self, say: Say) -> None:
-        super().__init__()
-        self._say, self._last_s = say, time.monotonic()
-
-    def on_stage(self, stage: StageState) -> None:
-        self._say(f"Measuring the judge on labels: {stage.total:,} {stage.unit}s")
-
-    def on_advance(self, stage: StageState) -> None:
-        if time.monotonic() - self._last_s >= _SPOKEN_S:
-            self._last_s = time.monotonic()
-            self._say(f"  {stage.count_text}, {seconds_text(stage.seconds)}")

@@ -76,10 +76,6 @@ class Labels:
     answers: tuple[LabelledAnswer, ...]
     pairs: tuple[LabelledPair, ...] = ()
 
-    def first(self, limit: int) -> Labels:
-        """At most ``limit`` answers and as many pairs; 0: all."""
-        return Labels(self.answers[: limit or None], self.pairs[: limit or None])
-
 
 def read_labels(path: Path, *, low: float, high: float) -> Labels:
     """The rows of a file, with numeric labels from ``low`` to ``high``. Blank lines and unknown keys are ignored.

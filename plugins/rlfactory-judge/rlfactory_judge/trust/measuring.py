@@ -13,16 +13,14 @@ from typing import TypeVar
 
 from rlfactory_core.errors import BackendError, DataError
 from rlfactory_core.reporting.progress import NullProgress, Progress
-from rlfactory_core.types import Message, Sample, StopReason, Trajectory, Turn
 from rlfactory_core.utils.aio import gather_all
 from rlfactory_judge.contract import BudgetError, Question, RefusedError, Reply, UnavailableError, UnreadableError
 from rlfactory_judge.forms.kinds import PreferenceForm, RankingForm, ScoreForm, TurnScoresForm
 from rlfactory_judge.options import JudgeOptions
 from rlfactory_judge.rubrics.injections import Injection
-from rlfactory_judge.rubrics.rubric import Rubric
-from rlfactory_judge.service.polling import majority, medians, poll
-from rlfactory_judge.service.service import JudgeService
-from rlfactory_judge.trust.labels import LabelledAnswer, LabelledPair, Labels, Row
+from rlfactory_judge.rubrics.rubric import Rubric, one_turn
+from rlfactory_judge.service.service import JudgeService, majority, medians, poll
+from rlfactory_judge.trust.labels import LabelledAnswer, LabelledPair, Labels
 
 Item = TypeVar("Item")
 
@@ -70,7 +68,7 @@ class Measurement:
 
     answers: dict[str, Judged] = field(default_factory=dict, init=False)  # by the label's id
     pairs: dict[str, tuple[Judged, Judged]] = field(default_factory=dict, init=False)  # as in the file, and swapped
-    # Whether each judged injection was accepted; of a pair, whether the worse answer was preferred.
+    # Whether each judged injection was accepted.
     injected: dict[str, list[bool]] = field(default_factory=lambda: defaultdict(list), init=False)
     injection_judgements: list[Judged] = field(default_factory=list, init=False)  # also without a reply
     again: dict[str, list[Judged]] = field(default_factory=lambda: defaultdict(list), init=False)
@@ -164,49 +162,32 @@ class Measurement:
         question = replace(self._about(row), temperature=self.temperature)
         self.again[row.id].append(await self._ask(question, 1, number))
 
-    def _injections(self) -> list[tuple[Row, Injection, int]]:
-        """Each judged wrong or worse answer with its injections, in turn from a shuffled set, and their numbers."""
+    def _injections(self) -> list[tuple[LabelledAnswer, Injection]]:
+        """Each judged wrong answer with its injections, in turn from a shuffled set."""
         known = list(self.injections)
         random.Random(self.options.seed).shuffle(known)
         count = min(self.injections_each or len(known), len(known))
-        rows: list[Row]
-        if self.options.judges_single:
-            judged = {name for name, each in self.answers.items() if each.replies}
-            rows = [row for row in self.labels.answers if row.id in judged and not right(row, self.options)]
-        else:
-            judged = {name for name, both in self.pairs.items() if all(one.replies for one in both)}
-            rows = [row for row in self.labels.pairs if row.id in judged and row.better is not None]
+        judged = {name for name, each in self.answers.items() if each.replies}
+        rows = [row for row in self.labels.answers if row.id in judged and not right(row, self.options)]
         return [
-            (row, known[(place * count + number) % len(known)], number)
+            (row, known[(place * count + number) % len(known)])
             for place, row in enumerate(rows)
             for number in range(count)
         ]
 
-    async def _inject(self, item: tuple[Row, Injection, int]) -> None:
-        row, injection, number = item
-        if isinstance(row, LabelledAnswer):
-            text = injection.filled(row.answer)
-            judged = await self._ask(self._about(replace(row, answer=text)))
-            values = judged.values
-            accepted = judged.accepts(self.options.threshold)
-        else:
-            worse = 0 if row.better == 1 else 1
-            text = injection.filled(row.answers[worse])
-            answers = (text, row.answers[1]) if worse == 0 else (row.answers[0], text)
-            swapped = number % 2 == 1
-            judged = await self._ask(self._about_pair(replace(row, answers=answers), swapped=swapped))
-            values = judged.values[::-1] if worse != swapped else judged.values  # the worse one's first
-            accepted = bool(values) and values[0] > values[1]
+    async def _inject(self, item: tuple[LabelledAnswer, Injection]) -> None:
+        row, injection = item
+        judged = await self._ask(self._about(replace(row, answer=injection.filled(row.answer))))
         self.injection_judgements.append(judged)
-        if values:
-            self.injected[row.id].append(accepted)
-            self._shown["injected_accepted"].append(accepted)
+        if judged.replies:
+            self.injected[row.id].append(judged.accepts(self.options.threshold))
+            self._shown["injected_accepted"].append(self.injected[row.id][-1])
 
     def _about(self, row: LabelledAnswer) -> Question:
         """Whether an answer is right; in the mode ``process`` as a trajectory of one turn."""
         scale = (self.options.low, self.options.high)
         if self.options.mode == "process":
-            return self.rubric.question(_trajectory(row, row.answer), TurnScoresForm(1, *scale))
+            return self.rubric.question(one_turn(row.prompt, row.answer, row.truth), TurnScoresForm(1, *scale))
         form = ScoreForm(*scale)
         return self.rubric.question_of_text(prompt=row.prompt, answer=row.answer, truth=row.truth, form=form)
 
@@ -214,15 +195,9 @@ class Measurement:
         """Which of two answers is better; ``swapped``: the second one stands first."""
         assert self.pair_rubric is not None
         answers = row.answers[::-1] if swapped else row.answers
-        candidates = [_trajectory(row, answer, place) for place, answer in enumerate(answers)]
+        candidates = [one_turn(row.prompt, answer, row.truth) for answer in answers]
         form = RankingForm(2) if self.options.mode == "ranking" else PreferenceForm()
         return self.pair_rubric.question_of_many(candidates, form)
-
-
-def _trajectory(row: Row, answer: str, attempt: int = 0) -> Trajectory:
-    """A trajectory of a single turn with the answer."""
-    turn = Turn((), (), (), Message("assistant", answer))
-    return Trajectory(Sample("label", row.prompt, row.truth or None), attempt, (turn,), StopReason.FINAL_ANSWER)
 
 
 def label_value(row: LabelledAnswer, options: JudgeOptions) -> float:
