@@ -102,7 +102,7 @@ def measure_seeds(
         report: makes the table, of the runs and the command that made them.
         seeds: those of the published table.
         options: the benchmark's own, which it reads itself.
-        page: the name of the page; none: the file's.
+        page: the name of the page, if none is asked for; none: the file's.
     """
     parser = argparse.ArgumentParser(
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter, parents=list(options)
@@ -110,6 +110,7 @@ def measure_seeds(
     parser.add_argument("--seeds", type=int, nargs="+", default=sized(list(seeds), [0]))
     parser.add_argument("--runs", type=Path, help="keep the runs in this folder; those that are there are not repeated")
     parser.add_argument("--note", default="", help="the last sentence of the page, such as on the machine's other work")
+    parser.add_argument("--page", default=page or Path(file).stem, help="the name of the page of results")
     arguments = parser.parse_args()
     asked = arguments.seeds
     with tempfile.TemporaryDirectory() as scratch:
@@ -118,7 +119,7 @@ def measure_seeds(
     command = f"python benchmarks/{name}.py"
     text = report(runs, command if asked == list(seeds) else f"{command} --seeds {' '.join(map(str, asked))}")
     publish(
-        Path(file).with_name("results") / f"{page or name}.md",
+        Path(file).with_name("results") / f"{arguments.page}.md",
         f"{text}\n{arguments.note}\n" if arguments.note else text,
     )
     finish(held=all(one.held for one in runs))

@@ -1,7 +1,8 @@
 """What older samples cost in reward and save in time: the search task with a tool that takes 0.2 s, seeds 0-2.
 
     python benchmarks/staleness.py                # writes benchmarks/results/staleness.md
-    python benchmarks/staleness.py --staleness 4 --weighted    # with weights only, and that one beside on-policy
+    python benchmarks/staleness.py --unweighted 4    # of the runs without weights, that one alone
+    python benchmarks/staleness.py --staleness 4 --unweighted    # with weights only, and that one beside on-policy
 
 All runs of a seed start from the same warm-started model and take the same number of steps of the same size. They
 differ in ``train.staleness``, and in whether older samples are weighted (``train.truncate_weight=null``: they are not).
@@ -20,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from statistics import mean
 
-from machine import MINIATURE, describe, sized
+from machine import describe, sized
 from seeds import measure_seeds, run_plugin
 
 TASK = str(Path(__file__).with_name("slow_search.py"))
@@ -88,7 +89,7 @@ def run(asked: argparse.Namespace, seed: int, scratch: Path) -> Seed:
     for staleness in asked.staleness:
         more = (f"train.staleness={staleness}", f"rollout.slots={8 * GROUPS * (staleness + 1)}")
         keys[str(staleness)] = more
-        if not asked.weighted:
+        if staleness in asked.unweighted:
             keys[f"{staleness}, not weighted"] = (*more, "train.truncate_weight=null")
     runs = {name: Result.of(run_plugin(TASK, seed, scratch, name, *KEYS, *more)[1]) for name, more in keys.items()}
     return Seed(seed, runs)
@@ -117,8 +118,9 @@ def report(asked: argparse.Namespace, seeds: Sequence[Seed], command: str) -> st
 
 def _options(asked: argparse.Namespace) -> str:
     """Those that differ from the whole table's."""
-    values = "" if tuple(asked.staleness) == STALENESS else f" --staleness {' '.join(map(str, asked.staleness))}"
-    return f"{values} --weighted" if asked.weighted else values
+    given = (("staleness", asked.staleness), ("unweighted", asked.unweighted))
+    values = (f" --{name} {' '.join(map(str, of))}".rstrip() for name, of in given if tuple(of) != STALENESS)
+    return "".join(values)
 
 
 def _cells(seed: Seed, name: str) -> str:
@@ -131,7 +133,7 @@ def _cells(seed: Seed, name: str) -> str:
 if __name__ == "__main__":
     options = argparse.ArgumentParser(add_help=False)
     options.add_argument("--staleness", type=int, nargs="+", default=STALENESS, help=f"has to include {JUDGED}")
-    options.add_argument("--weighted", action="store_true", help="only the runs whose older samples are weighted")
-    options.set_defaults(weighted=MINIATURE)
+    unweighted: tuple[int, ...] = sized(STALENESS, ())
+    options.add_argument("--unweighted", type=int, nargs="*", default=unweighted, help="those also run without weights")
     asked = options.parse_known_args()[0]
     measure_seeds(__file__, __doc__ or "", partial(run, asked), partial(report, asked), options=[options])

@@ -37,6 +37,8 @@ def content_text(value: object) -> str:
         DataError: an image cannot be read, or is too large.
         MissingExtraError: there is an image, and the package for images is not installed.
     """
+    if isinstance(value, str):
+        return value
     items = list(value) if isinstance(value, (list, tuple)) else [value]
     return str(_images().as_text(items)) if any(map(_is_image, items)) else to_text(value)
 

@@ -64,7 +64,8 @@ def sample(logits: Tensor, uniforms: Tensor, temperature: Tensor, top_p: Tensor)
     # multinomial and Gumbel noise draw one exponential a row *and token*: more than half of a tiny model's decode time.
     cdf = kept.cumsum(-1)
     drawn = torch.searchsorted(cdf, uniforms[:, None] * cdf[:, -1:], right=True)[:, 0].clamp_(max=probs.shape[1] - 1)
-    tokens = torch.where(temperature > 0, drawn, probs.argmax(-1))
+    greedy = temperature <= 0
+    tokens = torch.where(greedy, probs.argmax(-1), drawn) if bool(greedy.any()) else drawn
     return tokens, probs.gather(1, tokens[:, None])[:, 0].clamp_min(1e-30).log()
 
 
