@@ -24,12 +24,13 @@ def unknown_names(query: Query, schema: Schema) -> tuple[str, ...]:
     tables = [table.name for table in schema.tables]
     messages = [f'There is no table "{name}". {nearest(name, tables)}' for name in _unknown_tables(query, schema)]
     for column in scopes.columns:
-        match, around = scopes.find(column), scopes.around(column)
+        match = scopes.find(column)
         if match.kind is Kind.NO_SOURCE:
-            known = [source.name for source in around if source.name]
+            known = [source.name for source in scopes.around(column) if source.name]
             messages.append(f'There is no table or alias "{column.table}" in FROM. {nearest(column.table, known)}')
         elif match.kind is Kind.NO_COLUMN and not isinstance(column.this, exp.Star):
-            messages.append(_no_column(column.name, [match.source] if match.source else around, schema))
+            sources = [match.source] if match.source else scopes.around(column)
+            messages.append(_no_column(column.name, sources, schema))
     return tuple(dict.fromkeys(messages))
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from operator import add
 from typing import Any
 
@@ -23,14 +22,8 @@ _MOST_PASSES = 40  # over large tables, for which that would be too few
 _PROOF = 5  # comparing rows by value takes as long as about so many passes
 
 Columns = Sequence[Sequence[Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class _Colours:
-    """A small integer for each row; rows of different colours do not correspond."""
-
-    gold: Sequence[int]
-    found: Sequence[int]
+Colours = tuple[Sequence[int], Sequence[int]]
+"""A small integer for each row of the answer and of the result; rows of different colours do not correspond."""
 
 
 class Arrangements:
@@ -66,7 +59,7 @@ class Arrangements:
         start = self._start(ordered=ordered)
         candidates = self._candidates(range(len(self._gold)), self._equal, start)
         order = sorted(candidates, key=lambda column: len(candidates[column]))
-        waiting: list[tuple[tuple[int, ...], _Colours]] = [((), start)]
+        waiting: list[tuple[tuple[int, ...], Colours]] = [((), start)]
         while waiting:
             chosen, colours = waiting.pop()
             if len(chosen) == len(order):
@@ -92,26 +85,22 @@ class Arrangements:
                 free[kind] -= 1
         return missing
 
-    def _start(self, *, ordered: bool) -> _Colours:
+    def _start(self, *, ordered: bool) -> Colours:
         """One colour for all rows, or if ties are ordered one for each of them."""
-        if not ordered:
-            return _Colours([0] * len(self._gold[0]), [0] * len(self._found[0]))
-        return _Colours(
-            [number for number, tie in enumerate(self._ties) for _ in tie.rows],
-            [number for number, tie in enumerate(self._ties) for _ in range(tie.take)],
-        )
+        gold = [number * ordered for number, tie in enumerate(self._ties) for _ in tie.rows]
+        return gold, [number * ordered for number, tie in enumerate(self._ties) for _ in range(tie.take)]
 
-    def _candidates(self, columns: Iterable[int], kinds: Iterable[int], colours: _Colours) -> dict[int, list[int]]:
+    def _candidates(self, columns: Iterable[int], kinds: Iterable[int], colours: Colours) -> dict[int, list[int]]:
         """For each of these columns of the answer, the kinds of columns of the result that it may be."""
-        found = {kind: self._held(self._found[kind], colours.found) for kind in kinds}
+        found = {kind: self._held(self._found[kind], colours[1]) for kind in kinds}
         candidates = {}
         for column in columns:
             codes = self._gold[column]
-            most = self._held(codes, colours.gold)
+            most = self._held(codes, colours[0])
             if len(self._certain) == len(codes):
                 candidates[column] = [kind for kind, held in found.items() if dict.__eq__(held, most)]
             else:
-                least = self._held(*([side[row] for row in self._certain] for side in (codes, colours.gold)))
+                least = self._held(*([side[row] for row in self._certain] for side in (codes, colours[0])))
                 candidates[column] = [kind for kind, held in found.items() if least <= held <= most]
         return candidates
 
@@ -120,12 +109,14 @@ class Arrangements:
         self._spend(len(codes))
         return Counter(map(add, codes, [colour * self._codes for colour in colours]))
 
-    def _finer(self, colours: _Colours, column: int, kind: int) -> _Colours:
+    def _finer(self, colours: Colours, column: int, kind: int) -> Colours:
         """Different colours for rows whose values in these columns differ."""
         numbers: dict[Hashable, int] = {}
-        gold = zip(colours.gold, self._gold[column], strict=True)
-        found = zip(colours.found, self._found[kind], strict=True)
-        return _Colours(*([numbers.setdefault(row, len(numbers)) for row in side] for side in (gold, found)))
+        gold, found = (
+            [numbers.setdefault(row, len(numbers)) for row in zip(side, codes, strict=True)]
+            for side, codes in zip(colours, (self._gold[column], self._found[kind]), strict=True)
+        )
+        return gold, found
 
     def _arranged(self, chosen: Mapping[int, int]) -> list[int]:
         """One column of the result for each column of the answer, none twice."""

@@ -21,7 +21,9 @@ from pathlib import Path
 from typing import ClassVar
 
 from rlfactory_core import Verdict
-from rlfactory_core.errors import BackendError, ConfigError, UsageError
+from rlfactory_core.errors import BackendError, ConfigError, UsageError, VerifierError
+from rlfactory_nl2sql.comparison.answer import Tie
+from rlfactory_nl2sql.comparison.columns import Arrangements
 from rlfactory_nl2sql.connection import Connection, QueryError, QueryLimits, Row
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.rewards.databases import QueryVerdict
@@ -177,7 +179,10 @@ class SuiteJob(PublishedJob):
                 results.append(_readable(connection.query(sql, replace(LIMITS, seconds=self.seconds)).rows))
             except QueryError as error:
                 return Verdict(failed, (f"the {name} fails on {where}: {error}",))
-        same = equal(*results, ordered=self.ordered)
+        try:
+            same = equal(*results, ordered=self.ordered)
+        except VerifierError as error:
+            return Verdict(None, (str(error),))
         return Verdict(same, () if same else (f"other rows on {where}",))
 
 
@@ -186,6 +191,9 @@ def equal(gold: Sequence[Row], got: Sequence[Row], *, ordered: bool) -> bool:
 
     Two results without rows are equal. Values are compared by Python's equality, but `_sorted_by_text` has to be equal
     too, as in the program: it takes (1, 10) and (1.0, 10) for different.
+
+    Raises:
+        VerifierError: their columns are so much alike that it could not be found out.
     """
     if not gold or not got:
         return not gold and not got
@@ -197,31 +205,13 @@ def equal(gold: Sequence[Row], got: Sequence[Row], *, ordered: bool) -> bool:
     columns, others = (list(zip(*rows, strict=True)) for rows in (gold, got))
     if ordered:
         return Counter(columns) == Counter(others)
-    return _match(columns, others, [()] * len(gold), [()] * len(got))
+    return (
+        Arrangements(columns, others, [Tie(range(len(gold)), len(gold))], tolerance=0).find(ordered=False) is not None
+    )
 
 
 def _sorted_by_text(row: Row) -> Row:
     return tuple(sorted(row, key=lambda value: str(value) + str(type(value))))
-
-
-def _match(columns: Sequence[Row], others: Sequence[Row], rows: Sequence[Row], got: Sequence[Row]) -> bool:
-    """Whether the other result's columns can be ordered so that both have the same rows.
-
-    Args:
-        columns: those that have no partner yet; others: likewise.
-        rows: of the columns that have one; got: of their partners, in the same order.
-    """
-    if not columns:
-        return True
-    rows = [(*row, value) for row, value in zip(rows, columns[0], strict=True)]
-    wanted = Counter(rows)
-    for other in dict.fromkeys(others):
-        longer = [(*row, value) for row, value in zip(got, other, strict=True)]
-        left = list(others)
-        left.remove(other)
-        if Counter(longer) == wanted and _match(columns[1:], left, rows, longer):
-            return True
-    return False
 
 
 def _readable(rows: Sequence[Row]) -> list[Row]:
