@@ -117,6 +117,8 @@ def measure_seeds(
         runs = [run(seed, (arguments.runs or Path(scratch)).absolute()) for seed in asked]
     name = Path(file).stem
     command = f"python benchmarks/{name}.py"
+    if arguments.page != parser.get_default("page"):
+        command += f" --page {arguments.page}"
     text = report(runs, command if asked == list(seeds) else f"{command} --seeds {' '.join(map(str, asked))}")
     publish(
         Path(file).with_name("results") / f"{arguments.page}.md",
