@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from importlib.util import find_spec
 from typing import Any
 
 from rlfactory_core.algo.prompts import UNIFORM
@@ -49,13 +51,36 @@ def check_rules(config: RunConfig) -> None:
         raise ConfigError("\n".join(problems))
 
 
+def check_images(config: RunConfig) -> None:
+    """Refuse a model that sees images, unless a text format is named or no tool can return one.
+
+    A model whose files cannot be read is not judged: verl says what is wrong with it.
+
+    Raises:
+        ConfigError: the model would read the names of images without a word.
+    """
+    if config.chat.format != "auto" or config.model is None or find_spec("rlfactory_vision") is None:
+        return
+    from transformers import PretrainedConfig
+
+    found: Mapping[str, Any] = {}
+    with suppress(OSError, ValueError):
+        found, _ = PretrainedConfig.get_config_dict(config.model)
+    if {"vision_config", "image_token_id"} <= found.keys():
+        raise ConfigError(
+            f"The model '{config.model}' sees images, and the verl engine gives it none of those that tools return. "
+            "Name the format of its text, such as chat.format=hermes, and it reads the names of images; or train with "
+            "--engine local, where it sees them."
+        )
+
+
 def _not_in_verl(config: RunConfig) -> Iterator[str]:
     train = config.train
     local = "or train with --engine local"
     if config.chat.format == "vision":
         yield (
-            "chat.format=vision: verl's agent loop gives the model no images of tools. Set it to auto, and the model "
-            f"reads their names; {local}."
+            "chat.format=vision: the verl engine gives the model no images of tools. Name the format of its text, such "
+            f"as chat.format=hermes, and it reads their names; {local}."
         )
     if train.loss == SAPO and train.aggregation != "trajectory":
         yield f"train.loss={SAPO}: verl has it with train.aggregation=trajectory only. Set that, {local}."

@@ -20,7 +20,7 @@ from rlfactory_core.engines.recorder import run_facts
 from rlfactory_core.engines.verl.checkpoints import newest_whole
 from rlfactory_core.engines.verl.compose import compose, explain
 from rlfactory_core.engines.verl.config import VerlConfig
-from rlfactory_core.engines.verl.constraints import ESTIMATORS, check_rules
+from rlfactory_core.engines.verl.constraints import ESTIMATORS, check_images, check_rules
 from rlfactory_core.engines.verl.cpu.environment import HEAD_SIZES, cpu_environment
 from rlfactory_core.engines.verl.overrides import Place, compile_overrides
 from rlfactory_core.engines.verl.pool import Pool, check_gpus
@@ -123,6 +123,7 @@ class VerlEngine:
         config, parts = run.config, run.parts
         environment = self._environment(config)
         os.environ.update(environment)  # before verl is imported
+        check_images(config)
         _check_scorers(parts)
         _check_estimator(parts)
         pool = Pool.of(parts.scorers.pools, config)
