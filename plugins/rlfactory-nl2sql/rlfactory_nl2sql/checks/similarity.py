@@ -24,17 +24,12 @@ def similarity(gold: Query, prediction: Query, schema: Schema = _NO_SCHEMA) -> f
 
     Without a schema, columns named without their table are compared by name alone.
     """
-    trees = _comparable(gold, prediction, schema)
-    first, second = (_components(tree) for tree in trees)
-    return 2 * (first & second).total() / (first.total() + second.total())
-
-
-def _comparable(gold: Query, prediction: Query, schema: Schema) -> list[exp.Expr]:
-    """Both trees in canonical form. If one of them has none, both as they are written."""
     try:
-        return [canonical_tree(query, schema) for query in (gold, prediction)]
-    except (UnsureError, RecursionError):
-        return [query.tree.copy() for query in (gold, prediction)]
+        trees = [canonical_tree(query, schema) for query in (gold, prediction)]
+    except (UnsureError, RecursionError):  # one of them has no canonical form: both as they are written
+        trees = [query.tree.copy() for query in (gold, prediction)]
+    first, second = map(_components, trees)
+    return 2 * (first & second).total() / (first.total() + second.total())
 
 
 def _components(tree: exp.Expr) -> Counter[str]:
