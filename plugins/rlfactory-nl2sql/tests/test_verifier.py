@@ -68,7 +68,7 @@ class CountingPool(WorkerPool):
         return await super().run(job, deadline_s, affinity)
 
 
-def test_attempts_of_the_same_text_are_judged_once_at_a_time(shops: Path) -> None:
+def test_attempts_of_the_same_text_are_judged_once(shops: Path) -> None:
     async def attempts() -> None:
         pool = CountingPool()
         verifier, ref = SqlVerifier(pool), parse_reference(shops)
@@ -79,11 +79,30 @@ def test_attempts_of_the_same_text_are_judged_once_at_a_time(shops: Path) -> Non
             assert [verdict.passed for verdict in await asyncio.gather(*asked)] == [False] * 7
             assert pool.jobs == ["GoldJob", "PredictionJob"]
             assert (await verifier.verify(ref, NORWEGIAN, "SELECT name FROM city")).passed is False
+            assert pool.jobs == ["GoldJob", "PredictionJob"]
+            assert (await verifier.verify(ref, NORWEGIAN, "SELECT name FROM city ")).passed is False
             assert pool.jobs == ["GoldJob", "PredictionJob", "PredictionJob"]
         finally:
             await pool.close()
 
     asyncio.run(attempts())
+
+
+def test_a_prediction_that_was_late_is_judged_again(shops: Path) -> None:
+    """Another program may have slowed it down."""
+
+    async def twice() -> None:
+        pool = CountingPool()
+        verifier = SqlVerifier(pool, VerifyOptions(limits=QueryLimits(seconds=0.2)))
+        try:
+            for _ in range(2):
+                verdict = await verifier.verify(parse_reference(shops), NORWEGIAN, HANGING)
+                assert verdict.data["failure"] == "deadline"
+        finally:
+            await pool.close()
+        assert pool.jobs == ["GoldJob", "PredictionJob", "PredictionJob"]
+
+    asyncio.run(twice())
 
 
 def test_right_and_wrong_predictions(shops: Path) -> None:

@@ -18,7 +18,7 @@ from rlfactory_nl2sql.databases.reference import DatabaseRef
 T = TypeVar("T")
 
 _OPEN = 8
-_DECODED = 64  # gold queries' answers
+_DECODED = 128  # gold queries' answers
 _FOUND = 1024  # of a database
 _ROWS = 200  # sampled from each table as a model for varied databases
 _VARIED = {"sqlite": 128}  # number of gold queries whose varied databases are kept, by kind; SQLite's are small

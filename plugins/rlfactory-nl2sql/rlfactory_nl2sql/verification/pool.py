@@ -25,9 +25,9 @@ _log = logging.getLogger(__name__)
 
 _MOMENT_S = 0.05  # a job that takes longer, without its preparations, is slow
 _IDLE_S = 5.0  # idle time after which a surplus worker ends
-_KNOWN = 16  # affinities that a worker is assumed to have cached
-_LOOK = 32  # waiting jobs among which a free worker looks for a known affinity
-_OVERTAKEN = 8  # times that a waiting job may be overtaken
+_KNOWN = 128  # affinities that a worker is assumed to have cached: as many golds' databases as it keeps
+_LOOK = 64  # waiting jobs among which a free worker looks for a known affinity
+_OVERTAKEN = 16  # times that a waiting job may be overtaken
 _MOST_AT_LEAST = 32
 _CLOSED = "nl2sql: the pool of workers has been closed."
 
@@ -180,12 +180,18 @@ class WorkerPool:
         known, chosen = running.workers[worker], running.waiting[0]
         if chosen.overtaken < _OVERTAKEN:
             near = itertools.islice(running.waiting, _LOOK)
-            chosen = next((waiting for waiting in near if waiting.affinity in known), chosen)
+            chosen = min(near, key=lambda waiting: self._foreign(running, worker, waiting.affinity))
         if chosen is not running.waiting[0]:
             running.waiting[0].overtaken += 1
         running.waiting.remove(chosen)
         _remember(known, chosen.affinity)
         chosen.worker.set_result(worker)
+
+    def _foreign(self, running: _Running, worker: Worker, affinity: str) -> int:
+        """0 if this worker knows an affinity, 1 if none does, 2 if another one does."""
+        if affinity in running.workers[worker]:
+            return 0
+        return 1 + any(affinity in known for known in running.workers.values())
 
     def _fill(self, running: _Running) -> None:
         """Start workers for the waiting jobs, as many as are allowed."""

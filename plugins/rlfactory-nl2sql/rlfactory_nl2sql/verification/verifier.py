@@ -22,6 +22,8 @@ from rlfactory_nl2sql.verification.judging import Outcome, PredictionJob, failed
 from rlfactory_nl2sql.verification.pool import WorkerPool
 
 _KEPT_BYTES = 256 << 20  # of gold answers
+_KEPT_OUTCOMES = 10_000
+_BY_CHANCE = (Failure.DEADLINE, Failure.MEMORY)  # they depend on what else the machine does
 
 Key = tuple[DatabaseRef, Content, str]
 
@@ -36,6 +38,7 @@ class SqlVerifier:
         self._kept_bytes = 0
         self._finding: dict[Key, asyncio.Task[Gold | QueryError]] = {}
         self._judging: dict[tuple[Key, str], _Shared] = {}
+        self._outcomes: OrderedDict[tuple[Key, str], Outcome] = OrderedDict()  # least recently used first
 
     async def verify(self, ref: DatabaseRef, gold: str, prediction: str) -> Verdict:
         """Whether ``prediction`` has the results of ``gold``, with reasons for a person who debugs a reward.
@@ -80,11 +83,14 @@ class SqlVerifier:
         return isinstance(answers, Gold) and answers.evidence
 
     async def _judged(self, ref: DatabaseRef, gold: str, answers: Gold, prediction: str) -> Outcome:
-        """The attempts of a group are often the same text: those under way at the same time share one outcome."""
+        """The attempts of a group are often the same text, which is judged once, while the database is the same."""
         key = (ref, content(ref), gold), prediction
+        if known := self._outcomes.get(key):
+            self._outcomes.move_to_end(key)
+            return known
         shared = self._judging.get(key)
         if shared is None:
-            task = asyncio.ensure_future(self._judge(ref, gold, answers, prediction))
+            task = asyncio.ensure_future(self._judge(key, answers))
             shared = self._judging[key] = _Shared(task)
         shared.callers += 1
         try:
@@ -95,7 +101,8 @@ class SqlVerifier:
                 shared.task.cancel()  # each caller has given up, or it has ended
                 self._judging.pop(key, None)
 
-    async def _judge(self, ref: DatabaseRef, gold: str, answers: Gold, prediction: str) -> Outcome:
+    async def _judge(self, key: tuple[Key, str], answers: Gold) -> Outcome:
+        (ref, _, gold), prediction = key
         job = PredictionJob(ref, gold, answers, prediction, self._options)
         seconds = self._options.limits.seconds
         try:
@@ -104,6 +111,10 @@ class SqlVerifier:
             if error.failure is Failure.DEADLINE:
                 error = late(seconds)
             return failed("", error, seconds, 0)
+        if outcome.failure not in _BY_CHANCE and outcome.passed is not None:
+            self._outcomes[key] = outcome
+            if len(self._outcomes) > _KEPT_OUTCOMES:
+                self._outcomes.popitem(last=False)
         return outcome
 
     async def _gold(self, ref: DatabaseRef, gold: str) -> Gold | QueryError:
