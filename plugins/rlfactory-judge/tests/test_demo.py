@@ -1,4 +1,4 @@
-"""The demo's world, what its judge is shown before it begins, and the question in which the judge is asked."""
+"""The demo's world, what policy and judge are shown before they begin, and the question in which the judge is asked."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,11 +14,12 @@ import pytest
 from rlfactory_devkit.bench import TaskBench
 from rlfactory_devkit.policies import oracle
 from rlfactory_judge.contract import JudgeHost, JudgePlace
-from rlfactory_judge.demo import judge_model
+from rlfactory_judge.demo import judge_model, policy
 from rlfactory_judge.demo import task as task_module
 from rlfactory_judge.demo.judge_model import HIGH, LOW, RUBRIC, Examiner, demo_labels, verdict
+from rlfactory_judge.demo.policy import Carelessness, Demonstrator, answer_text
 from rlfactory_judge.demo.task import JudgeDemo
-from rlfactory_judge.demo.world import NOTHING, CaseMaker, Catalogue, Names
+from rlfactory_judge.demo.world import NOTHING, CaseMaker, Catalogue, Names, Question
 from rlfactory_judge.forms.kinds import ScoreForm
 from rlfactory_judge.rubrics.injections import injections
 from rlfactory_judge.rubrics.rubric import Rubric
@@ -29,7 +31,6 @@ from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.reporting.progress import NullProgress
 from rlfactory_core.rewards import exact_match
 from rlfactory_core.runner import prepare, resolve, run
-from rlfactory_core.tasks import demonstrations, solving
 from rlfactory_core.tasks.parts import TaskParts
 from rlfactory_core.tiny import TinyModelRecipe
 from rlfactory_core.types import Turn
@@ -106,17 +107,37 @@ def test_other_peoples_questions_are_refused() -> None:
         JudgeDemo().check([Sample("q1", "Who?", "me")])
 
 
-# --- what the judge is shown ----------------------------------------------------------------------------------------
+# --- what the policy is shown ---------------------------------------------------------------------------------------
 
 
-def test_every_name_is_one_token_to_the_judge() -> None:
+def test_clean_demonstrations_end_with_the_answer_and_careless_ones_often_do_not() -> None:
+    rng = random.Random(0)
+
+    def right(care: Carelessness, questions: Sequence[Question]) -> float:
+        demonstrator = Demonstrator([CATALOGUE], 0.5, care)
+        episodes = [(q, demonstrator.episode(CATALOGUE, q, rng)) for q in questions]
+        return sum(messages[-1].content == answer_text(q.answer) for q, messages in episodes) / len(episodes)
+
+    two_hop = [question for question in CATALOGUE.questions if question.hops == 2]
+    assert right(Carelessness(), CATALOGUE.questions) == 1.0
+    assert 0.0 < right(policy.CARELESS, two_hop) < 0.4
+    assert right(Carelessness(stop_early=1.0), two_hop) < 0.1
+
+
+def test_every_name_is_one_token_to_policy_and_judge() -> None:
     tiny_model = pytest.importorskip(
         "rlfactory_core.engines.local.tiny.tiny_model", reason="needs rlfactory-core[local]"
     )
-    made = judge_model.recipe(NAMES)
-    tokenizer = tiny_model.build_tokenizer(made.vocabulary(), made.vocab_size)
-    words = [form.format(name) for name in NAMES.words for form in (" {}", "{}")]
-    assert [word for word in words if len(tokenizer.encode(word)) != 1] == []
+    for made, forms in (
+        (policy.recipe(NAMES, JudgeDemo().tools[0].spec), (" {}",)),
+        (judge_model.recipe(NAMES), (" {}", "{}")),
+    ):
+        tokenizer = tiny_model.build_tokenizer(made.vocabulary(), made.vocab_size)
+        words = [form.format(name) for name in NAMES.words for form in forms]
+        assert [word for word in words if len(tokenizer.encode(word)) != 1] == []
+
+
+# --- what the judge is shown ----------------------------------------------------------------------------------------
 
 
 def test_half_of_the_labelled_answers_are_right() -> None:
@@ -174,10 +195,11 @@ def test_labels_for_calibration_are_read_back(tmp_path: Path) -> None:
     assert {row.label for row in labels.answers} == {True, False}
 
 
-def test_the_recipe_is_another_for_another_seed() -> None:
-    made = judge_model.recipe
-    assert made(NAMES).fingerprint == made(Names.make(0)).fingerprint
-    assert made(NAMES).fingerprint != made(Names.make(1)).fingerprint
+def test_the_recipes_are_others_for_another_seed() -> None:
+    spec = JudgeDemo().tools[0].spec
+    for made in (judge_model.recipe, lambda names: policy.recipe(names, spec)):
+        assert made(NAMES).fingerprint == made(Names.make(0)).fingerprint
+        assert made(NAMES).fingerprint != made(Names.make(1)).fingerprint
 
 
 # --- the run --------------------------------------------------------------------------------------------------------
@@ -220,10 +242,9 @@ def test_a_run_is_scored_over_http_and_leaves_no_server(tmp_path: Path, monkeypa
     pytest.importorskip("fastapi", reason="needs transformers[serving]")
     cache = tmp_path / "cache"
     monkeypatch.setenv("RLFACTORY_CACHE", str(cache))
-    policy_recipe, judge_recipe = demonstrations.demonstrated_recipe, judge_model.recipe
-    monkeypatch.setattr(solving, "EPISODES", 64)
+    policy_recipe, judge_recipe = policy.recipe, judge_model.recipe
     monkeypatch.setattr(judge_model, "recipe", lambda names: reduced(judge_recipe(names), 60))
-    monkeypatch.setattr(demonstrations, "demonstrated_recipe", lambda *given: reduced(policy_recipe(*given), 60))
+    monkeypatch.setattr(task_module, "recipe", lambda names, tool: reduced(policy_recipe(names, tool), 60))
     with pytest.raises(UsageError, match="agrees too little with the labels to train against it"):
         run(prepare(None, ["plugin=judge", "train.workers=1", f"out={tmp_path / 'refused'}"]), NullProgress())
     assert servers(cache) == []

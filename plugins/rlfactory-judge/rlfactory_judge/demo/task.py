@@ -10,9 +10,10 @@ from typing import Any
 
 from rlfactory_core import Message, Sample, Section, Task, ToolContext, tool
 from rlfactory_core.errors import UsageError
-from rlfactory_core.tiny import answer_text, call
+from rlfactory_core.tiny import TinyModelRecipe
 from rlfactory_judge.contract import JudgePlace
 from rlfactory_judge.demo.judge_model import HIGH, LOW, RUBRIC, judge_model, labels_file
+from rlfactory_judge.demo.policy import next_turn, recipe
 from rlfactory_judge.demo.world import NOTHING, Catalogue, Names
 
 TRAIN_CATALOGUES, TRAIN_SAMPLES = 12, 100  # catalogues that GRPO trains on, and questions about each
@@ -41,7 +42,7 @@ class JudgeDemo(Task):
     tiny_defaults = {
         "rollout": {"max_turn_tokens": 40, "max_tokens": 448},
         "train": {
-            "steps": 80,
+            "steps": 50,
             "until": {"exact_match": 0.97, "sampled/exact_match": 0.9},
             "prompts_per_step": 8,
             "updates_per_step": 4,
@@ -115,10 +116,8 @@ class JudgeDemo(Task):
             yield from self.catalogue(name).samples(split, rng, count, TWO_HOP)
 
     def solve(self, sample: Sample, messages: Sequence[Message]) -> Message:
-        """The next look-up, and after the last one the answer."""
         question = self.catalogue(sample.metadata["catalogue"]).question(sample.messages[-1].content)
-        looked_up = sum(message.role == "tool" for message in messages)
-        if looked_up == question.hops:
-            return Message("assistant", answer_text(question.answer))
-        # With a space before it, the name is the same token as in other texts.
-        return Message("assistant", "", tool_calls=(call("look_up", name=f" {question.path[looked_up]}"),))
+        return next_turn(question, sum(message.role == "tool" for message in messages))
+
+    def tiny_model(self) -> TinyModelRecipe | None:
+        return recipe(Names.make(self.seed), self.tools[0].spec)
