@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import queue
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +24,9 @@ pytest.importorskip("torch")
 
 from openenv.core import GenericEnvClient
 from openenv.core.mcp_client import MCPToolClient
+from process_tree import children
 from rlfactory_devkit import TaskBench, constant, oracle, script
+from rlfactory_devkit.policies import Policy
 from rlfactory_devkit.tokenizers import QWEN, build_tokenizer
 
 from rlfactory_core.cli.main import invoke
@@ -36,7 +39,7 @@ import sys
 from rlfactory_core.utils.listening import listener
 import uvicorn
 from server.app import app
-sock = listener("127.0.0.1")
+sock = listener("127.0.0.1", int(sys.argv[1]))
 print(f"at http://127.0.0.1:{sock.getsockname()[1]} now", flush=True)
 uvicorn.Server(uvicorn.Config(app, log_level="critical")).run(sockets=[sock])
 """
@@ -76,7 +79,7 @@ def test_a_model_trains_on_the_echo_environment(tmp_path: Path) -> None:
     run = tmp_path / "run"
     sizes = ["train.prompts_per_step=2", "train.group_size=4", "eval.every=0", "eval.limit=2", "checkpoint.every=0"]
     limits = ["rollout.max_turn_tokens=128", "rollout.max_turns=2"]  # it ends about one turn of three by itself
-    with serving("-c", ECHO, place=tmp_path / "echo_world") as url:
+    with serving("-c", ECHO, "0", place=tmp_path / "echo_world") as url:
         command = ["run", "--plugin", "openenv", "--url", url, "--model", str(model), "--steps", "3"]
         assert invoke([*command, "--out", str(run), *sizes, *limits]) == 0
     steps = [json.loads(line) for line in (run / "metrics.jsonl").open()]
@@ -91,7 +94,7 @@ def test_a_model_trains_on_the_echo_environment(tmp_path: Path) -> None:
     assert invoke(["trace", str(run), "--verify"]) == 0
 
 
-def test_openenvs_own_client_gets_the_rewards_that_ours_gets_until_the_server_is_killed(tmp_path: Path) -> None:
+def test_openenvs_own_client_gets_the_rewards_that_ours_gets(tmp_path: Path) -> None:
     openenv("init", "echo_world", place=tmp_path)
     texts = ["ah", "a longer text", "again"]
 
@@ -100,22 +103,46 @@ def test_openenvs_own_client_gets_the_rewards_that_ours_gets_until_the_server_is
             await env.reset(seed=1)
             return [float((await env.step({"message": text})).reward or 0.0) for text in texts]
 
-    with running("-c", ECHO, place=tmp_path / "echo_world") as (process, url):
-
-        def killing(sample: Sample, messages: Sequence[Message], *_: object) -> str:
-            if len(messages) > 1:
-                process.kill()
-                process.wait(30)
-            return "ah"
-
-        with TaskBench("openenv", [f"task.url={url}", "task.max_steps=3", "task.connect_s=1"]) as bench:
+    with serving("-c", ECHO, "0", place=tmp_path / "echo_world") as url:
+        with TaskBench("openenv", [f"task.url={url}", "task.max_steps=3"]) as bench:
             (played,) = bench.play(script(*(Message("assistant", text) for text in texts)), bench.samples(limit=1))
-            own = asyncio.run(play(url))
-            (lost,) = bench.play(killing, bench.samples(limit=1))
+        own = asyncio.run(play(url))
     assert [turn.reward for turn in played.turns] == own
     assert played.reward == sum(own)
-    assert (lost.masked, lost.stop) == (True, StopReason.FAULT)
-    assert lost.faults[0].kind is FaultKind.INFRA
+
+
+def test_a_server_that_is_full_hung_killed_and_restarted_scores_nothing_0_and_leaves_no_process(tmp_path: Path) -> None:
+    openenv("init", "echo_world", place=tmp_path)  # it allows one session
+    place, before = tmp_path / "echo_world", children(os.getpid())
+
+    def play(policy: Policy, url: str, limit: int = 1, wait_s: float = 60.0) -> list[Trajectory]:
+        waits = [f"task.{name}_s={wait_s}" for name in ("request", "connect", "queue")]
+        with TaskBench("openenv", [f"task.url={url}", "task.max_steps=2", *waits]) as bench:
+            return list(bench.play(policy, bench.samples(limit=limit)))
+
+    with running("-c", ECHO, "0", place=place) as (process, url):
+
+        def sending(number: int) -> Policy:
+            def say(sample: Sample, messages: Sequence[Message], *_: object) -> str:
+                if len(messages) > 1:
+                    process.send_signal(number)
+                return "ah"
+
+            return say
+
+        full = play(constant("ah"), url, limit=4)
+        (hung,) = play(sending(signal.SIGSTOP), url, wait_s=5.0)
+        process.send_signal(signal.SIGCONT)
+        (woken,) = play(constant("ah"), url)
+        (killed,) = play(sending(signal.SIGKILL), url, wait_s=5.0)
+        process.wait(30)
+        with serving("-c", ECHO, url.rpartition(":")[2], place=place):
+            (restarted,) = play(constant("ah"), url)
+    for lost in (hung, killed):
+        assert (lost.masked, lost.stop, lost.faults[0].kind) == (True, StopReason.FAULT, FaultKind.INFRA)
+    for played in (*full, woken, restarted):
+        assert (played.masked, played.reward) == (False, pytest.approx(0.4))  # 0.1 for each character
+    assert children(os.getpid()) == before
 
 
 def sampled_tokens(row: Mapping[str, Any]) -> int:

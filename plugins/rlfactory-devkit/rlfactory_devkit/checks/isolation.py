@@ -24,6 +24,7 @@ _SAMPLES = 3
 _TURNS = 3  # of calls
 _BLOCKED_S = 0.3  # that a tool may keep the event loop
 _WORDS = 2  # of the prompt, as an argument
+_PATIENCE_S = 5.0  # for episodes that have not begun, or take a step
 
 _Part = tuple[Sample, int]  # a sample and the number of the attempt at it
 
@@ -44,7 +45,10 @@ def check(context: CheckContext) -> Iterator[Evidence]:
     watchdog = bench.run(_watched(blocked))
     for name, policy in policies.items():
         alone = [each for part in parts for each in _play(context, bench, policy, [part])]
-        together = _play(context, bench, policy, parts)
+        barrier = _Barrier(len(parts))
+        together = _play(context, bench, policy, parts, barrier)
+        if barrier.given_up:
+            yield seen(f"{name}: not all turns were interleaved, because an episode kept the others waiting")
         yield _compared(context, name, policy, parts, alone, together)
     watchdog.close()
     for each in blocked:
@@ -73,9 +77,12 @@ def random_calls(calls: Sequence[ToolCall]) -> Policy:
     return policy
 
 
-def _play(context: CheckContext, bench: TaskBench, policy: Policy, parts: Sequence[_Part]) -> list[Trajectory]:
+def _play(
+    context: CheckContext, bench: TaskBench, policy: Policy, parts: Sequence[_Part], barrier: _Barrier | None = None
+) -> list[Trajectory]:
+    barrier = barrier or _Barrier(len(parts))
+
     async def play() -> list[Trajectory]:
-        barrier = _Barrier(len(parts))
         return await gather_all(
             bench.episode(policy, sample, attempt=attempt, around=_LockstepEnv(barrier).around)
             for sample, attempt in parts
@@ -138,18 +145,29 @@ def _difference(a: Trajectory, b: Trajectory) -> str:
 
 
 class _Barrier:
-    """Episodes wait here for each other; one that has ended leaves."""
+    """Episodes wait here for each other; one that has ended leaves.
+
+    They wait no longer once one of them did not come: it may wait itself for a session that another one has.
+    """
 
     def __init__(self, episodes: int) -> None:
         self._episodes, self._waiting = episodes, 0
         self._round = asyncio.Event()
+        self.given_up = False
 
     async def wait(self) -> None:
         """Wait until all remaining episodes are waiting."""
+        if self.given_up:
+            return
         self._waiting += 1
         mine = self._round
         self._go()
-        await mine.wait()
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                await mine.wait()
+        except TimeoutError:
+            self.given_up = True
+            mine.set()
 
     def leave(self) -> None:
         self._episodes -= 1
