@@ -5,8 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import sqlite3
 import uuid
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -15,13 +14,7 @@ from sqlglot import exp
 
 from rlfactory_nl2sql.schema import Table
 
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One condition, in SQLite's dialect."""
-
-    sql: str
-    places: tuple[int, ...]  # of the columns that it reads
+Values = Sequence[Any] | Mapping[int, Any]
 
 
 class Checks:
@@ -30,50 +23,43 @@ class Checks:
     def __init__(self, table: Table) -> None:
         self._connection = sqlite3.connect(":memory:") if table.checks else None
         self._names = tuple(column.name.lower() for column in table.columns)
-        read = (self._read(text) for text in table.checks)
-        self._all = tuple(check for check in read if check is not None)
+        self._all = [(sql, places) for sql in table.checks if (places := self._read(sql)) is not None]
+        self.places = frozenset(place for _, places in self._all for place in places)  # of the columns that they read
 
-    def broken(self, row: Sequence[Any]) -> tuple[int, ...]:
-        """The places that the first CHECK that does not hold reads; none if all hold. NULL is no violation."""
-        return next((check.places for check in self._all if not self._holds(check, row)), ())
+    def hold(self, row: Sequence[Any]) -> bool:
+        """Whether a row violates none; NULL is no violation."""
+        return all(self._holds(sql, places, row) for sql, places in self._all)
 
     def allows(self, place: int, value: Any) -> bool:
         """Whether the CHECKs of this column alone hold for a value."""
-        row = [None] * len(self._names)
-        row[place] = value
-        return all(self._holds(check, row) for check in self._all if check.places == (place,))
+        row = {place: value}
+        return all(self._holds(sql, places, row) for sql, places in self._all if places == (place,))
 
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
 
-    def _read(self, text: str) -> Check | None:
+    def _read(self, sql: str) -> tuple[int, ...] | None:
+        """The places of the columns that a CHECK reads; None if SQLite cannot evaluate it."""
         try:
-            tree = sqlglot.parse_one(text, "sqlite")
-        except sqlglot.errors.SqlglotError:
+            named = {column.name.lower() for column in sqlglot.parse_one(sql, "sqlite").find_all(exp.Column)}
+            places = tuple(place for place, name in enumerate(self._names) if name in named)
+            self._ask(sql, places, dict.fromkeys(places))
+        except (sqlglot.errors.SqlglotError, sqlite3.Error):  # for example a function of another database
             return None
-        named = {column.name.lower() for column in tree.find_all(exp.Column)}
-        if not named <= set(self._names):
-            return None
-        check = Check(text, tuple(place for place, name in enumerate(self._names) if name in named))
-        try:
-            self._ask(check, [None] * len(self._names))
-        except sqlite3.Error:  # for example a function of another database
-            return None
-        return check
+        return places
 
-    def _holds(self, check: Check, row: Sequence[Any]) -> bool:
+    def _holds(self, sql: str, places: Sequence[int], row: Values) -> bool:
         try:
-            return self._ask(check, row) is not False
+            return bool(self._ask(sql, places, row) != 0)  # NULL is no violation
         except (sqlite3.Error, OverflowError, UnicodeError):
             return False
 
-    def _ask(self, check: Check, row: Sequence[Any]) -> bool | None:
+    def _ask(self, sql: str, places: Sequence[int], row: Values) -> Any:
         assert self._connection is not None  # there are CHECKs to ask for
-        columns = ", ".join(f'? AS "{self._names[place]}"' for place in check.places) or "0"
-        values = [_plain(row[place]) for place in check.places]
-        ((found,),) = self._connection.execute(f"SELECT ({check.sql}) FROM (SELECT {columns})", values)  # noqa: S608 - the schema's own
-        return None if found is None else bool(found)
+        columns = ", ".join(f'? AS "{self._names[place]}"' for place in places) or "0"
+        values = [_plain(row[place]) for place in places]
+        return self._connection.execute(f"SELECT ({sql}) FROM (SELECT {columns})", values).fetchone()[0]  # noqa: S608 - the schema's own
 
 
 def _plain(value: Any) -> Any:

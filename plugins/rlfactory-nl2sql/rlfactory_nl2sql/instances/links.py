@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
+from rlfactory_nl2sql.checks.constants import TableColumn
 from rlfactory_nl2sql.instances.domains import comparable
 from rlfactory_nl2sql.schema import Schema, Table
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Link:
     """A reference: the values at some places of a row are those of a row in the target table."""
 
@@ -19,11 +21,21 @@ class Link:
     target_places: tuple[int, ...]
     declared: bool  # False: it is inferred from names, and some rows may refer to nothing
 
+    @cached_property
+    def pairs(self) -> tuple[tuple[int, int], ...]:
+        """Each place, with the place in the target table that it refers to."""
+        return tuple(zip(self.places, self.target_places, strict=True))
+
 
 def places_of(table: Table, columns: Sequence[str]) -> tuple[int, ...]:
     """The places of columns in a row."""
     names = {column.name.lower(): place for place, column in enumerate(table.columns)}
     return tuple(names[column.lower()] for column in columns)
+
+
+def places_in(table: Table, columns: Collection[TableColumn]) -> list[int]:
+    """The places of those columns that are the table's."""
+    return [at for at, column in enumerate(table.columns) if (table.name.lower(), column.name.lower()) in columns]
 
 
 def links_of(schema: Schema) -> Mapping[str, tuple[Link, ...]]:

@@ -1,0 +1,277 @@
+"""What rows must have for a query's conditions: values at, inside and just outside the boundaries of its constants."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import operator
+import random
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from itertools import cycle, pairwise, product
+from typing import Any
+
+from rlfactory_nl2sql.checks.constants import Constant
+from rlfactory_nl2sql.instances.domains import ISO_DATE, Domain, Kind, as_date, distinct, kind_of
+from rlfactory_nl2sql.instances.links import Link
+from rlfactory_nl2sql.schema import Table
+
+NULL_TESTS = frozenset({"null", "not null"})
+_MOST_SHOWN = 60  # for a larger LIMIT no rows are added, since a database has to stay small
+_MOST_GROUPED = 140  # limit of the rows in all groups together, likewise
+_GIVEN = 12  # given values that are sorted into inside and beside: enough to have some of each
+_ORDERS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq,
+    "<>": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_YEAR, _YEAR_MONTH, _PART = re.compile(r"\d{4}"), re.compile(r"\d{4}-\d{2}"), re.compile(r"\d{2}")
+
+Groups = Sequence[Sequence[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """Values of one column, sorted by the conditions on it: those at the edge, other made ones, and given ones."""
+
+    inside: Groups  # meet as many of the conditions as one value can; empty if no row may meet them
+    beside: Groups  # meet fewer conditions; most are close to meeting one more
+    of_nulls: bool = False  # whether the condition is IS NULL or IS NOT NULL; otherwise some values become NULL later
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """Requirements of the rows."""
+
+    boundaries: Mapping[tuple[str, int], Boundary]  # by table and place of the column
+    groups: tuple[int, ...]  # at and beside the sizes in the query's conditions on COUNT
+    least: int  # the sum of OFFSET and LIMIT; the answer should have more rows. 0: no requirement
+
+    def bound(self, table: str) -> Mapping[int, Boundary]:
+        """The boundaries of a table's columns, by their places."""
+        return {place: one for (name, place), one in self.boundaries.items() if name == table}
+
+    def without(self, unmet: int | None, seed: int) -> Conditions:
+        """In an order by ``seed``, no row meets the condition of this number, and sizes are free; None: no change."""
+        if unmet is None:
+            return self
+        places = random.Random(seed).sample(list(self.boundaries), len(self.boundaries))
+        hidden = {at: replace(self.boundaries[at], inside=()) for at in places[unmet : unmet + 1]}
+        return Conditions({**self.boundaries, **hidden}, (), 0)
+
+
+def conditions_of(
+    tables: Mapping[str, Table],
+    domains: Mapping[str, Sequence[Domain]],
+    links: Mapping[str, Sequence[Link]],
+    constants: Sequence[Constant],
+) -> Conditions:
+    """The requirements that follow from the constants.
+
+    A condition on a column that refers to another column applies to that one, because the values come from it.
+    """
+    places = {
+        (name.lower(), column.name.lower()): (name, place)
+        for name, table in tables.items()
+        for place, column in enumerate(table.columns)
+    }
+    asked: dict[tuple[str, int], list[Constant]] = {}
+    for constant in constants:
+        named = places.get(((constant.table or "").lower(), (constant.column or "").lower()))
+        if named is not None:
+            asked.setdefault(_origin(named, links), []).append(constant)
+    found = {at: boundary(domains[at[0]][at[1]], mine) for at, mine in asked.items()}
+    shown = sum(int(one.value) for one in constants if one.operator in {"limit", "offset"})
+    return Conditions(
+        {at: one for at, one in found.items() if one is not None},
+        _groups(constants),
+        shown if shown <= _MOST_SHOWN else 0,
+    )
+
+
+def _origin(named: tuple[str, int], links: Mapping[str, Sequence[Link]]) -> tuple[str, int]:
+    """The column at the end of a column's links, from which its values come."""
+    seen: list[tuple[str, int]] = []
+    steps = [named]
+    while steps:
+        seen.append(steps[0])
+        table, place = steps[0]
+        pairs = ((link.target, to, of) for link in links[table] for of, to in link.pairs)
+        steps = [(target, to) for target, to, of in pairs if of == place and (target, to) not in seen]
+    return seen[-1]
+
+
+def _groups(constants: Sequence[Constant]) -> tuple[int, ...]:
+    asked = [int(one.value) for one in constants if one.operator.startswith("count")]
+    kept: list[int] = []
+    for size in dict.fromkeys(max(count + more, 1) for count in asked for more in (1, 0, 2, -1)):
+        if sum(kept) + size <= _MOST_GROUPED:
+            kept.append(size)
+    return tuple(kept)
+
+
+def boundary(domain: Domain, constants: Sequence[Constant]) -> Boundary | None:
+    """The boundary of the constants of one column; None if they are of another kind than its values."""
+    nulls = {constant.operator for constant in constants if constant.operator in NULL_TESTS}
+    constants = [constant for constant in constants if constant.operator not in NULL_TESTS]
+    made = distinct(value for constant in constants for value in around(domain, constant) if domain.accepts(value))
+    if not made:
+        if len(nulls) != 1 or not domain.nulls or not domain.known:
+            return None
+        null, known = ((None,),), (domain.known[:_GIVEN],)
+        return Boundary(null, known, of_nulls=True) if "null" in nulls else Boundary(known, null, of_nulls=True)
+    given = [value for value in domain.known[:_GIVEN] if value not in made]
+    met = [frozenset(at for at, one in enumerate(constants) if _meets(value, one)) for value in (*made, *given)]
+    # With OR, perhaps no value meets all. A value is inside unless another meets the same conditions and more.
+    good = [bool(mine) and not any(mine < other for other in met) for mine in met]
+    edge = _edge(domain, made, good, {_plain(constant.value) for constant in constants})
+    sides: dict[bool, tuple[list[Any], ...]] = {True: ([], [], []), False: ([], [], [])}
+    for at, (value, side) in enumerate(zip((*made, *given), good, strict=True)):
+        sides[side][2 if at >= len(made) else value not in edge].append(value)
+    inside, beside = (tuple(tuple(group) for group in sides[side] if group) for side in (True, False))
+    return Boundary(inside or beside, beside or inside)
+
+
+def _edge(domain: Domain, made: Sequence[Any], good: Sequence[bool], exact: set[Any]) -> list[Any]:
+    """The values next to one of the other side; of kinds without an order the constants themselves."""
+    if domain.closed or domain.kind is Kind.TEXT:
+        return [value for value in made if _plain(value) in exact]
+    ranked = sorted(zip(made, good, strict=False), key=lambda pair: pair[0])
+    return [value for one, other in pairwise(ranked) if one[1] is not other[1] for value in (one[0], other[0])]
+
+
+def dealt(groups: Groups, rng: random.Random) -> Iterator[Any]:
+    """A value of each group in turn, without end. All of a group come in random order before one comes again."""
+    decks = [_shuffled(group, rng) for group in groups]
+    return (next(deck) for deck in cycle(decks))
+
+
+def _shuffled(values: Sequence[Any], rng: random.Random) -> Iterator[Any]:
+    while True:
+        yield from rng.sample(values, len(values))
+
+
+def _plain(value: Any) -> Any:
+    """A form that is equal for equal values of different types."""
+    number = _number(value)
+    return str(value) if math.isnan(number) else number
+
+
+def _number(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return math.nan
+
+
+def around(domain: Domain, constant: Constant) -> Iterator[Any]:
+    """Values of the column's kind, at and beside a constant."""
+    value, text = constant.value, str(constant.value)
+    if domain.closed:
+        yield from (known for known in domain.known if known == value)
+    elif domain.kind is Kind.NUMBER:
+        yield from _numbers_around(domain, value)
+        if constant.operator.startswith("sum"):
+            yield from _numbers_around(domain, _number(value) / 2)
+    elif domain.kind is Kind.DATE:
+        yield from _dates_around(domain, text.strip("%"))
+    elif domain.kind is Kind.TEXT and constant.operator == "like":
+        yield from _matching(text, domain)
+    elif domain.kind is Kind.TEXT and constant.operator == "glob":
+        yield from _matching(text.replace("*", "%").replace("?", "_"), domain)
+    elif domain.kind is Kind.TEXT and constant.operator == "function" and isinstance(value, int):
+        long = [known * (value // max(len(known), 1) + 2) for known in domain.known[:3]]
+        yield from (one[:size] for one in long for size in (value - 1, value, value + 1) if size > 0)
+    elif domain.kind is Kind.TEXT:
+        yield from (text, text.lower(), text.upper(), text.swapcase())  # itself, in other letter case
+        yield from (made for other in domain.known[:2] for made in (f"{text} {other}", f"{other} {text}"))
+        yield from (text[:-1], text[1:], text + text[-1:])
+
+
+def _numbers_around(domain: Domain, value: Any) -> Iterator[Any]:
+    if not math.isfinite(_number(value)):
+        return
+    make, digits = type(domain.step), max(domain.decimals, 1)
+    for beside in (0, domain.step, make("0.5") if make is not int else 1, 1):
+        for sign in (-1, 1):
+            if make is int:
+                yield from (
+                    number + sign * beside for number in (math.floor(_number(value)), math.ceil(_number(value)))
+                )
+            else:
+                yield round(make(str(value)) + sign * make(beside), digits)
+
+
+def _dates_around(domain: Domain, text: str) -> Iterator[Any]:
+    """Dates at and beside a date, a year, a year's month, or a part that may be a month or a day."""
+    known = [(value, match) for value in domain.known[:_GIVEN] if (match := ISO_DATE.match(str(value)))]
+    for value, match in known:
+        for made in _parts_around(text, *match.groups()):
+            with suppress(ValueError):  # there may be no such date, for example 2023-02-30
+                dt.date.fromisoformat(made[:10])
+                yield as_date(made, value)
+
+
+def _parts_around(text: str, year: str, month: str, day: str, tail: str) -> Iterator[str]:
+    """Texts of dates: what ``text`` leaves open has these parts."""
+    day = f"{min(int(day), 28):02}"
+    if date := ISO_DATE.match(text):
+        yield text if date[4] else text + tail
+        with suppress(ValueError, OverflowError):
+            exact = dt.date.fromisoformat(text[:10])
+            yield from ((exact + dt.timedelta(days=days)).isoformat() + tail for days in (-1, 1, -365, 365))
+    elif _YEAR.fullmatch(text):
+        yield from (f"{int(text) + more:04}-{month}-{day}{tail}" for more in (-1, 0, 1))
+        yield from (f"{text}-01-01{tail}", f"{text}-12-31{tail}")
+    elif _YEAR_MONTH.fullmatch(text):
+        yield from (
+            f"{text}-01{tail}",
+            f"{text}-28{tail}",
+            f"{text[:4]}-{month}-01{tail}",
+            f"{year}{text[4:]}-01{tail}",
+        )
+    elif _PART.fullmatch(text):
+        yield from (f"{year}-{text}-{day}{tail}", f"{year}-{month}-{text}{tail}")
+
+
+def _matching(pattern: str, domain: Domain) -> Iterator[str]:
+    """Texts that match a LIKE pattern, with long, short and empty text for its %, and texts that nearly match."""
+    matches = _like(pattern)
+    fillers = [str(other) for other in domain.known if not matches.fullmatch(str(other))][:3] or ["a"]
+    bare = pattern.replace("_", "a")
+    inner = bare.replace("%", "")
+    yield from (bare.replace("%", filler) for filler in ("", *fillers, *(filler[:1] for filler in fillers)))
+    for part, filler in product((inner, inner[:-1], inner[1:]), fillers):
+        yield from (part + filler, filler + part, filler + part + filler)
+    yield from (inner[:-1], inner[1:], inner.upper(), inner.lower())
+
+
+def _meets(value: Any, constant: Constant) -> bool:
+    """Whether a value meets the condition, as far as can be known. A date is compared with the given part of a date."""
+    wanted, given = constant.value, value
+    if constant.operator == "like":
+        return isinstance(value, str) and _like(str(wanted)).fullmatch(value) is not None
+    if constant.operator == "glob":
+        return isinstance(value, str) and fnmatchcase(value, str(wanted))
+    if kind_of(value) is Kind.DATE:
+        wanted, given = str(wanted), str(value)
+        if constant.operator == "function":
+            return wanted in {given[5:7], given[8:10]} if _PART.fullmatch(wanted) else given.startswith(wanted)
+    if constant.operator == "function":
+        return str(given).lower() == str(wanted).lower()
+    compare = _ORDERS.get(constant.operator)
+    try:
+        return compare is not None and bool(compare(given, wanted))
+    except TypeError:
+        return False
+
+
+def _like(pattern: str) -> re.Pattern[str]:
+    parts = (".*" if sign == "%" else "." if sign == "_" else re.escape(sign) for sign in pattern)
+    return re.compile("".join(parts), re.IGNORECASE | re.DOTALL)
