@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from rlfactory_nl2sql.connection import limits_of
+from rlfactory_nl2sql.connection import QueryLimits, limits_of
+from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.rewards.execution import ExecutionMatch
 from rlfactory_nl2sql.task import Nl2SqlTask
+from rlfactory_nl2sql.verification.connections import Connections
+from rlfactory_nl2sql.verification.gold import GoldJob, VerifyOptions
+from rlfactory_nl2sql.verification.judging import PredictionJob
 from test_verifier import verdicts
 
 from rlfactory_core.reporting.progress import NullProgress
@@ -78,6 +83,24 @@ def test_a_rewrite_is_confirmed(music: Path) -> None:
     (verdict,) = verdicts(music, [(gold, joined)])
     assert verdict.passed is True
     assert verdict.data["instances"] == 5 + 8
+
+
+def test_a_prediction_that_cannot_be_confirmed_in_time_does_not_pass(
+    music: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine under load must not accept what another one refuses."""
+    gold, rewrite = "SELECT title FROM album WHERE price > 9", "SELECT title FROM album WHERE NOT price <= 9"
+    options = VerifyOptions(limits=QueryLimits(seconds=100), gold_seconds=5)
+    connections = Connections(lambda _: None)
+    ref = DatabaseRef("sqlite", str(music))
+    try:
+        found = GoldJob(ref, gold, options).run(connections)
+        monkeypatch.setattr("rlfactory_nl2sql.verification.gold.time.perf_counter", itertools.count().__next__)
+        outcome = PredictionJob(ref, gold, found, rewrite, options).run(connections)
+    finally:
+        connections.close()
+    assert outcome.passed is None
+    assert "on the databases that confirm a verdict: it took longer than 5 s." in outcome.reason
 
 
 NOTHING = "SELECT SUM(price) FROM album WHERE title = 'Album 3' AND title = 'Album 4'"

@@ -156,10 +156,11 @@ class Answers:
         return Gold(answers, tuple(self._packed), tuple(self._notes), self._clock.used, evidence)
 
     def confirm(self, about: About) -> Iterator[tuple[bytes, Answer]]:
-        """Further varied databases, pickled, with the query's answers within its time; without those where it fails."""
-        for number in range(1, self._options.confirmed + 1):
-            if not about.tables or self._clock.left <= 0:
-                return
+        """Further varied databases, pickled, with the query's answers; without those where it fails.
+
+        Raises `QueryError` with `Failure.DEADLINE` when the query's time is over.
+        """
+        for number in range(1, self._options.confirmed + 1 if about.tables else 0):
             self._connections.clock(PREPARE_S)  # to vary as well; each query has its own deadline within
             seed = self._options.seed + _CONFIRMING
             data = {name: rows for name, rows in self._database.rows().items() if name in about.tables}
@@ -168,8 +169,11 @@ class Answers:
             try:
                 connection = self._database.varied(instance_key(self._options, self._job.gold), rows)
                 yield rows, self._answer(connection)
-            except (BackendError, QueryError):
+            except BackendError:
                 continue
+            except QueryError as error:
+                if error.failure is Failure.DEADLINE:
+                    raise
 
     def _suffices(self) -> bool:
         """Whether the varied databases tell a right prediction from others."""
