@@ -15,6 +15,8 @@ from rlfactory_core.config import DataColumns
 from rlfactory_core.errors import DataError, MissingExtraError
 from rlfactory_core.types import Message, Role, Sample
 
+__all__ = ["first_rows", "load_samples"]
+
 Row = Mapping[str, Any]
 _ABSENT = object()
 _LINES = (".jsonl", ".json", ".ndjson")
