@@ -240,7 +240,11 @@ def test_the_distance_to_the_start_model_is_measured(cli: Cli, tmp_path: Path) -
 @pytest.mark.parametrize("ended_by", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_of_the_system_saves_after_the_step(tmp_path: Path, ended_by: signal.Signals) -> None:
     run = tmp_path / "run"
-    process = start(*RUN, *SMALL, "train.workers=2", "checkpoint.every=0", "--steps", "100000", "--out", run)
+    before = signal.signal(ended_by, signal.SIG_DFL)  # a child of nohup ignores SIGHUP, and so would its children
+    try:
+        process = start(*RUN, *SMALL, "train.workers=2", "checkpoint.every=0", "--steps", "100000", "--out", run)
+    finally:
+        signal.signal(ended_by, before)
     wait_until(lambda: len(metrics(run)) >= 2, process)
     os.killpg(process.pid, ended_by)  # to all processes, as a system that shuts down does
     outcome = finish(process)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -74,8 +75,13 @@ def start(*arguments: object, **options: Any) -> subprocess.Popen[str]:
 
 
 def finish(process: subprocess.Popen[str], seconds: float = 300) -> Outcome:
-    """Wait for it; output and errors come together."""
-    out, _ = process.communicate(timeout=seconds)
+    """Wait for it; output and errors come together. If it does not end, its group is killed and the test fails."""
+    try:
+        out, _ = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        out, _ = process.communicate()
+        pytest.fail(f"it did not end within {seconds} s:\n{out}")
     return Outcome(process.returncode, out, "")
 
 
@@ -88,7 +94,7 @@ def wait_until(happened: Callable[[], bool], process: subprocess.Popen[str], sec
         if process.poll() is not None:
             pytest.fail(f"ended with {process.returncode} before it should:\n{finish(process).out}")
         if time.monotonic() > ends:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)
             pytest.fail(f"nothing within {seconds} s:\n{finish(process).out}")
         time.sleep(0.005)
 
