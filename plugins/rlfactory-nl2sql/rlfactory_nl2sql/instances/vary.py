@@ -9,7 +9,7 @@ small databases are enough, and they take milliseconds for each gold query.
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -54,13 +54,7 @@ def vary(
     links = links_of(schema)
     checks = {name: Checks(table) for name, table in tables.items()}
     references = {name: {place for link in links[name] for place in link.places} for name in tables}
-    tested = [
-        ((one.table or "").lower(), (one.column or "").lower()) for one in constants if one.operator in NULL_TESTS
-    ]
-    nulls_matter = {
-        name: set(places_in(table, tested)) | (set(places_in(table, aggregated or ())) - references[name])
-        for name, table in tables.items()
-    }
+    nulls_matter = _nulls_matter(tables, references, constants, aggregated or ())
     domains = {name: _learnt(tables[name], given, checks[name], nulls_matter[name]) for name in tables}
     rng = random.Random(f"{seed} {number}")
     conditions = conditions_of(tables, domains, links, constants).without(character(number).unmet, seed)
@@ -88,6 +82,22 @@ def vary(
     for left in kept.values():
         rng.shuffle(left)  # the order of rows must not depend on their roles
     return {name: [tuple(row) for row in kept.get(name, ())] for name in tables}
+
+
+def _nulls_matter(
+    tables: Mapping[str, Table],
+    references: Mapping[str, Collection[int]],
+    constants: Sequence[Constant],
+    aggregated: Collection[TableColumn],
+) -> dict[str, set[int]]:
+    """By table, the places of columns that a query tests for NULL, or aggregates without being references."""
+    tested = [
+        ((one.table or "").lower(), (one.column or "").lower()) for one in constants if one.operator in NULL_TESTS
+    ]
+    return {
+        name: set(places_in(table, tested)) | set(places_in(table, aggregated)).difference(references[name])
+        for name, table in tables.items()
+    }
 
 
 def _learnt(table: Table, given: TableRows, checks: Checks, nulls_matter: Collection[int]) -> tuple[Domain, ...]:
