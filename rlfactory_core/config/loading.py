@@ -80,10 +80,18 @@ def validate_section(model_cls: type[Model], data: Mapping[str, Any], prefix: st
         raise ConfigError("\n".join(lines)) from None
 
 
+class Replacement(dict[str, Any]):
+    """A mapping that `merge` puts in the place of an earlier one, instead of adding its keys."""
+
+
+_Dumper.add_representer(Replacement, _Dumper.represent_dict)
+
+
 def parse_override(text: str) -> dict[str, Any]:
     """``train.lr=3e-4`` as nested data, ``{"train": {"lr": 0.0003}}``.
 
-    The value is a YAML scalar, or a list or mapping in YAML's flow style (``[a, b]``, ``{a: 1}``); nothing is null.
+    The value is a YAML scalar, or a list or mapping in YAML's flow style (``[a, b]``, ``{a: 1}``); nothing is null. An
+    empty mapping removes all keys that were given before.
 
     Raises:
         ConfigError: no ``=``, an empty part in the key, or a list or mapping that is not closed.
@@ -93,6 +101,7 @@ def parse_override(text: str) -> dict[str, Any]:
     if not equals or not all(parts):
         raise ConfigError(f"{text!r} is not an override. Expected KEY=VALUE with a dotted key, such as train.lr=3e-4.")
     nested: Any = _parse_value(key, value.strip())
+    nested = Replacement() if nested == {} else nested
     for part in reversed(parts):
         nested = {part: nested}
     return dict(nested)
@@ -118,15 +127,23 @@ def load_yaml(path: Path) -> dict[str, Any]:
 
 
 def merge(*sources: Mapping[str, Any]) -> dict[str, Any]:
-    """One nested mapping; later values win, mappings are merged key by key, everything else is replaced whole."""
+    """One nested mapping; later values win, mappings are merged key by key, everything else is replaced whole.
+
+    ``merge(merge(a, b), c)`` equals ``merge(a, merge(b, c))``: where a mapping follows a null, a list or another value,
+    it replaces the mapping of an earlier source.
+    """
     merged: dict[str, Any] = {}
     for source in sources:
         for key, value in source.items():
-            if isinstance(value, Mapping):
-                before = merged.get(key)
-                merged[key] = merge(before if isinstance(before, Mapping) else {}, value)
-            else:
+            if not isinstance(value, Mapping):
                 merged[key] = value
+                continue
+            before = merged.get(key)
+            if isinstance(before, Mapping) and not isinstance(value, Replacement):
+                whole, replaces = merge(before, value), isinstance(before, Replacement)
+            else:
+                whole, replaces = merge(value), key in merged or isinstance(value, Replacement)
+            merged[key] = Replacement(whole) if replaces else whole
     return merged
 
 

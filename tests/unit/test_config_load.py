@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from configs import made_config
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -69,6 +70,18 @@ def test_later_sources_win_and_sections_merge(tmp_path: Path) -> None:
     assert (config.train.lr, config.train.steps, config.train.group_size, config.seed) == (2e-3, 7, 4, 9)
     assert config.rewards is not None
     assert [(reward.name, reward.weight) for reward in config.rewards] == [("f1", 0.5)]
+
+
+@pytest.mark.parametrize("none", ["", "{}"])
+def test_what_was_removed_stays_removed_when_keys_follow(none: str) -> None:
+    defaults = {"plugin": "search", "train": {"until": {"f1": 0.5, "reward": 1.0}, "lr": 1e-3}}
+    overrides = merge(*map(parse_override, [f"train.until={none}", "train.until.f1=0.9", "train.until.judge.tone=0.5"]))
+    config = validate_section(RunConfig, merge(defaults, overrides))  # a task's defaults are merged last
+    assert config.train.until == {"f1": 0.9, "judge.tone": 0.5}
+    assert config.train.lr == 1e-3
+    assert yaml.safe_load(dump_yaml(overrides)) == {"train": {"until": {"f1": 0.9, "judge": {"tone": 0.5}}}}
+    again = merge(defaults, overrides, parse_override("train.until={}"), parse_override("train.until.f1=0.7"))
+    assert again["train"]["until"] == {"f1": 0.7}
 
 
 def test_merge_leaves_its_sources_alone() -> None:

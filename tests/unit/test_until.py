@@ -81,6 +81,6 @@ def test_goals_are_written_like_any_key() -> None:
 
     assert goals("train.until.exact_match/two_hop=0.8") == {"f1": 0.9, "exact_match/two_hop": 0.8}
     assert goals("train.until.judge.tone=0.8", "train.until.f1=") == {"judge.tone": 0.8}
-    assert goals("train.until=") == {}
+    assert goals("train.until=") == goals("train.until={}") == {}
     with pytest.raises(ConfigError, match=r"train\.until\.f1"):
         goals("train.until.f1=high")
