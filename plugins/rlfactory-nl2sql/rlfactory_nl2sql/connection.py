@@ -25,7 +25,7 @@ TableRows = Mapping[str, Sequence[Row]]
 class QueryLimits:
     """Limits of one query."""
 
-    seconds: float = 5.0  # wall clock
+    seconds: float = 5.0  # wall clock; of SQLite as `databases.limiting.Deadline` counts them
     rows: int = 10_000
     bytes: int = 16 << 20  # of all values of the result
     memory_mb: int = 512  # of the database engine, if it runs in this process or can be configured

@@ -12,9 +12,11 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from rlfactory_nl2sql.connection import Failure, QueryError, QueryLimits, Rows
+from rlfactory_nl2sql.databases import limiting
 from rlfactory_nl2sql.databases.opening import connect
 from rlfactory_nl2sql.databases.reference import parse_reference
 from rlfactory_nl2sql.databases.sqlite import SqliteDatabase
@@ -357,3 +359,19 @@ def test_trim_is_sqlites_own() -> None:
     with closing(sqlite3.connect(":memory:")) as theirs, closing(sqlite3.connect(":memory:")) as ours:
         replace_trim(ours)
         assert ours.execute(sql).fetchone() == theirs.execute(sql).fetchone()
+
+
+def test_a_query_is_late_only_once_it_has_had_some_of_its_seconds_in_cpu_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a machine that does other things for most of the time."""
+    wall, cpu = 0.0, 0.0
+    monkeypatch.setattr(limiting, "time", SimpleNamespace(monotonic=lambda: wall, thread_time=lambda: cpu))
+    deadline = limiting.Deadline(1.0)
+    wall, cpu = 1.5, 0.01
+    assert not deadline.over()
+    assert deadline.used == pytest.approx(0.01 / limiting.SURE)
+    wall, cpu = 1.7, 0.06
+    assert deadline.over()
+    assert deadline.used == pytest.approx(1.2)
+    waits = limiting.Deadline(1.0)
+    wall = 1.7 + limiting.LATEST
+    assert waits.over()

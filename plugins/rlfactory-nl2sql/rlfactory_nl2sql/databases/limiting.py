@@ -14,7 +14,40 @@ from rlfactory_nl2sql.connection import Failure, QueryError, QueryLimits, Row, R
 _NUMBER_BYTES = 8
 _TEXTS, _NUMBERS = frozenset({str, bytes}), frozenset({int, float, bool, type(None)})
 _FIRST_ROWS, _MOST_ROWS = 16, 256  # rows that are read before the limits are checked again
+SURE = 0.05  # share of a query's seconds that it has in CPU time before it is late
+LATEST = 3.0  # times its seconds after which it is late all the same
 _PATIENCE = 5.0  # seconds: a busy machine takes long to stop a query, and a connection that is aborted must be reopened
+
+
+class Deadline:
+    """The end of a query that runs in this thread.
+
+    It is late when its seconds are over and it has had a share of them in CPU time. So a busy machine does not fail a
+    query that needs little of its time; one that waits for something else than the CPU ends after `LATEST` times them.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._sure, self._cpu = SURE * seconds, time.thread_time()
+        self._began = time.monotonic()
+        self._seconds = seconds
+        self._look = self._began + self._sure  # it cannot have had more CPU time than time
+
+    def over(self) -> bool:
+        """Whether it is late."""
+        now = time.monotonic()
+        if now < self._look:
+            return False
+        missing = self._sure - (time.thread_time() - self._cpu)
+        if missing > 0:
+            self._look = now + missing
+            return now - self._began >= LATEST * self._seconds
+        self._look = self._began + self._seconds
+        return now >= self._look
+
+    @property
+    def used(self) -> float:
+        """The seconds that count."""
+        return min(time.monotonic() - self._began, (time.thread_time() - self._cpu) / SURE)
 
 
 @contextlib.contextmanager
@@ -41,11 +74,11 @@ def stopped_after(seconds: float, stop: Callable[[], None], then: Callable[[], N
         watcher.join()  # so that a late stop cannot hit the next query
 
 
-def collect(columns: tuple[str, ...], rows: Iterable[Row], limits: QueryLimits, started: float) -> Rows:
+def collect(columns: tuple[str, ...], rows: Iterable[Row], limits: QueryLimits, started: float | None) -> Rows:
     """All rows of a result, of which no more are read than the limits allow.
 
     Args:
-        started: when the query began, by `time.monotonic`.
+        started: when the query began, by `time.monotonic`; None if the database stops it in time.
 
     Raises:
         QueryError: ``ROWS``, ``BYTES`` or ``DEADLINE``.
@@ -59,7 +92,7 @@ def collect(columns: tuple[str, ...], rows: Iterable[Row], limits: QueryLimits, 
         total += sum(map(_column_size, zip(*chunk, strict=True)))
         if total > limits.bytes:
             raise QueryError(Failure.BYTES, f"The result is larger than {limits.bytes:,} bytes.")
-        if time.monotonic() - started > limits.seconds:
+        if started is not None and time.monotonic() - started > limits.seconds:
             raise late(limits)
         at_once = min(2 * at_once, _MOST_ROWS)
     return Rows(columns, tuple(taken))

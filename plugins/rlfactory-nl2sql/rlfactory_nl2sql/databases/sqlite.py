@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import re
 import sqlite3
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from rlfactory_core.errors import BackendError, nearest
 from rlfactory_nl2sql.connection import Connection, Failure, QueryError, QueryLimits, Row, Rows, TableRows
-from rlfactory_nl2sql.databases.limiting import collect, failed, late
+from rlfactory_nl2sql.databases.limiting import Deadline, collect, failed, late
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.databases.sqlite_file import empty_copy, filled_copy, open_file, plain_text, read_schema
 from rlfactory_nl2sql.databases.sqlite_guard import MAX_SQL, MAX_VALUE, lock
@@ -49,28 +48,26 @@ class SqliteDatabase(Connection):
     def query(self, sql: str, limits: QueryLimits) -> Rows:
         _check_text(sql)
         self._guard.reason = ""
-        started = time.monotonic()
-        deadline = started + limits.seconds
-        self._connection.set_progress_handler(lambda: time.monotonic() >= deadline, _STEP)
+        self._connection.set_progress_handler(Deadline(limits.seconds).over, _STEP)
         try:
             try:
                 with plain_text(self._connection):
-                    return self._collected(sql, limits, started)
+                    return self._collected(sql, limits)
             except sqlite3.OperationalError as error:
                 if not str(error).startswith("Could not decode to UTF-8"):
                     raise
-                return self._collected(sql, limits, started)
+                return self._collected(sql, limits)
         except (sqlite3.Error, sqlite3.Warning, MemoryError) as error:
             raise self._failure(error, limits) from None
         finally:
             self._connection.set_progress_handler(None, 0)
 
-    def _collected(self, sql: str, limits: QueryLimits, started: float) -> Rows:
+    def _collected(self, sql: str, limits: QueryLimits) -> Rows:
         with contextlib.closing(self._connection.cursor()) as cursor:
             cursor.execute(sql)
             if cursor.description is None:
                 raise QueryError(Failure.ERROR, "This is not a query: it has no result.")
-            return collect(tuple(column[0] for column in cursor.description), cursor, limits, started)
+            return collect(tuple(column[0] for column in cursor.description), cursor, limits, None)
 
     def _read_schema(self) -> Schema:
         try:

@@ -18,6 +18,7 @@ from rlfactory_nl2sql.checks.parsing import Query, parse_query
 from rlfactory_nl2sql.comparison.answer import Answer, answer_of
 from rlfactory_nl2sql.comparison.compare import Comparison
 from rlfactory_nl2sql.connection import Connection, Failure, QueryError, QueryLimits, Rows, TableRows
+from rlfactory_nl2sql.databases.limiting import Deadline
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.instances.characters import CHARACTERS
 from rlfactory_nl2sql.instances.links import links_of
@@ -275,7 +276,7 @@ class Clock:
         return self._seconds - self.used
 
     def query(self, connection: Connection, sql: str, limits: QueryLimits, seconds: float) -> Rows:
-        began = time.perf_counter()
+        began, clock = time.perf_counter(), Deadline(seconds)
         try:
             if seconds <= 0:
                 raise QueryError(Failure.DEADLINE, "")
@@ -285,7 +286,8 @@ class Clock:
                 raise late(self._seconds) from None
             raise
         finally:
-            self.used += time.perf_counter() - began
+            wall = time.perf_counter() - began
+            self.used += clock.used if connection.dialect == "sqlite" else wall
 
 
 def late(seconds: float) -> QueryError:

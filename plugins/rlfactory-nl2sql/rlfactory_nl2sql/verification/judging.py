@@ -71,7 +71,7 @@ class PredictionJob:
         if not judging.evidence:
             same = database.once((self.gold, self.prediction), lambda: self._same_form(database))
             return judging.outcome(passed=True if same else None, reason="" if same else judging.why_unknown)
-        if self.options.instances == 1:
+        if self.options.instances == 1 or not self.options.confirmed:
             return judging.outcome(passed=True)
         try:
             confirming = self._confirming(database, connections)

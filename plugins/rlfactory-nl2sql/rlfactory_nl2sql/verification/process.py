@@ -20,6 +20,7 @@ from typing import Any
 
 from rlfactory_core.errors import BackendError, RlfactoryError
 from rlfactory_nl2sql.connection import Failure, QueryError
+from rlfactory_nl2sql.databases.limiting import LATEST
 from rlfactory_nl2sql.verification.access import Access, environment, secrets_of
 from rlfactory_nl2sql.verification.encoding import decode
 from rlfactory_nl2sql.verification.large import LargeBytes, dump_job
@@ -35,9 +36,9 @@ from rlfactory_nl2sql.verification.worker import (
     START,
     TAKEN,
     Frame,
+    Frames,
     Job,
     Request,
-    next_frame,
     pack,
 )
 
@@ -48,7 +49,7 @@ _BOOT = (
     "main(int(sys.argv[1]), int(sys.argv[2]))"
 )
 _START_S = 60.0  # for a worker to take its job, including the fork server's start
-_GRACE, _GRACE_S = 0.03, 0.03  # as a share of the deadline, and at least: an engine needs it to notice the deadline
+_GRACE_S = 0.03  # for an engine to notice the deadline
 _STOP_S = 10.0  # for the fork server to end
 _ERROR_S = 0.5  # for a failing fork server to write its error
 _ERROR_CHARS = 2000  # of its error output, shown in errors
@@ -77,7 +78,7 @@ class Worker:
         self.access = access
         self.usable = True  # for another job; False while a job runs
         self.since: float | None = None  # time of the event loop at which the running job started its clock
-        self._connection = connection
+        self._connection, self._frames = connection, Frames(connection)
         self._kill = kill
         self._late = self._has_started = False
         self._sent = LargeBytes()
@@ -92,14 +93,14 @@ class Worker:
             RlfactoryError: what the job raised.
         """
         loop = asyncio.get_running_loop()
-        self.usable, self.since, most = False, None, seconds
+        self.usable, self.since, most, wait = False, None, seconds, seconds
         began = loop.time() if self._has_started else None
         timer = loop.call_later(_START_S if began is None else seconds + _GRACE_S, self._give_up)
         try:
             with contextlib.suppress(OSError):  # the process is gone; reading the answer shows it too
                 body = dump_job(Request(job, seconds, secrets_of(job)), self._sent)
                 await loop.sock_sendall(self._connection, pack(JOB, body))
-            while (frame := await next_frame(self._connection)) is not None and frame[0] in (TAKEN, CLOCK):
+            while (frame := await self._frames.next()) is not None and frame[0] in (TAKEN, CLOCK):
                 timer.cancel()
                 self._has_started = True
                 if frame[0] == TAKEN:
@@ -107,8 +108,9 @@ class Worker:
                 if frame[0] == CLOCK:
                     self.since = loop.time()
                     seconds = min(most, *SECONDS.unpack(frame[1]))
+                    wait = LATEST * seconds  # the engine ends a query itself, on a busy machine later
                 began = began or loop.time()
-                timer = loop.call_later(seconds + max(_GRACE_S, _GRACE * seconds), self._give_up)
+                timer = loop.call_later(wait + _GRACE_S, self._give_up)
         finally:
             timer.cancel()
         if self._late and began is not None:

@@ -40,7 +40,7 @@ KILL = b"k"
 
 Frame = tuple[bytes, bytes]
 
-_AT_ONCE = 1 << 20  # bytes
+_AT_ONCE = 1 << 16  # bytes
 _MOST = 1 << 30  # bytes of one frame; a worker cannot have more memory
 _MOMENT_S = 0.01  # a shift of the deadline that is not worth a message
 
@@ -59,23 +59,30 @@ def receive(stream: BinaryIO) -> Frame | None:
     return (kind, body) if len(body) == size else None
 
 
-async def next_frame(connection: socket.socket) -> Frame | None:
-    """The next frame of a non-blocking connection; None if the other side is gone or sends no frames."""
-    try:
-        kind, size = HEAD.unpack(await _exactly(connection, HEAD.size))
-        return (kind, await _exactly(connection, size)) if size <= _MOST else None
-    except OSError:
-        return None
+class Frames:
+    """The frames that come on a non-blocking connection."""
 
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection, self._came = connection, bytearray()
 
-async def _exactly(connection: socket.socket, size: int) -> bytes:
-    loop, data = asyncio.get_running_loop(), bytearray()
-    while len(data) < size:
-        came = await loop.sock_recv(connection, min(size - len(data), _AT_ONCE))
-        if not came:
-            raise ConnectionError
-        data += came
-    return bytes(data)
+    async def next(self) -> Frame | None:
+        """The next one; None if the other side is gone or sends no frames."""
+        try:
+            kind, size = HEAD.unpack(await self._first(HEAD.size))
+            return (kind, await self._first(size)) if size <= _MOST else None
+        except OSError:
+            return None
+
+    async def _first(self, size: int) -> bytes:
+        loop, came = asyncio.get_running_loop(), self._came
+        while len(came) < size:
+            more = await loop.sock_recv(self._connection, _AT_ONCE)
+            if not more:
+                raise ConnectionError
+            came += more
+        first = bytes(came[:size])
+        del came[:size]
+        return first
 
 
 class Job(Protocol):
