@@ -56,7 +56,8 @@ class KnownJudge:
         self.asked = 0
         self.at_once = self.most_at_once = 0
 
-    identity = "known"
+    async def identify(self) -> str:
+        return "known"
 
     def describe(self) -> str:
         return "known"

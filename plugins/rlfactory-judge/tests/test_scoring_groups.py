@@ -76,10 +76,10 @@ def test_answers_are_equal_whatever_was_said_before_them(kind):
 def test_who_is_masked_or_wrote_nothing_is_not_shown(kind):
     judge, service = make(kind, fair)
 
-    scores = score(judge, group(attempt("1"), broken(attempt("9")), attempt(), attempt("2")))
+    scores = score(judge, group(attempt("1"), broken(attempt("9")), attempt(), attempt("2"), attempt("")))
 
-    assert [one.value for one in scores] == [0.0, 0.0, 0.0, 1.0]
-    assert [one.verdicts["judge"].passed for one in scores] == [False, None, False, True]
+    assert [one.value for one in scores] == [0.0, 0.0, 0.0, 1.0, 0.0]
+    assert [one.verdicts["judge"].passed for one in scores] == [False, None, False, True, False]
     assert all(sorted(listed(question)) == ["1", "2"] for question in service.questions)
 
 

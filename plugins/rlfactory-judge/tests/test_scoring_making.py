@@ -58,6 +58,7 @@ def test_each_mode_is_a_reward_of_its_kind_with_a_rubric_of_its_own(mode, method
         ({"url": "http://a/v1", "endpoints": "e.json"}, ["url", "endpoints", "Leave one"]),
         ({"url": "http://me:secret@a/v1"}, ["http://a/v1", "api_key_env"]),
         ({"url": ("http://a/v1", "http://b/v1"), "api_key_env": ("ONE",)}, ["1 names for 2 addresses"]),
+        ({**POOL, "api_key_env": ("ONE", "TWO")}, ["2 names for 0 addresses"]),
         ({"placement": "pool"}, ["pool", "model"]),
         ({**POOL, "url": "http://a/v1"}, ["url", "pool"]),
         ({**POOL, "endpoints": "e.json"}, ["endpoints", "pool"]),

@@ -124,11 +124,10 @@ def test_a_failure_of_ours_is_not_taken_for_the_judges():
 def test_the_judge_is_not_asked_about_attempts_that_are_masked_or_wrote_nothing(kind):
     judge, service = make(kind, lambda *_: "score: 10")
 
-    masked, nothing = score(judge, broken(RED)), score(judge, attempt())
-
-    assert masked.verdicts["judge"].passed is None
-    assert nothing.verdicts["judge"].passed is False
-    assert nothing.value == sum(nothing.turn_rewards) == 0.0
+    assert score(judge, broken(RED)).verdicts["judge"].passed is None
+    for nothing in (score(judge, attempt()), score(judge, attempt("")), score(judge, attempt(" \n"))):
+        assert nothing.verdicts["judge"].passed is False
+        assert nothing.value == sum(nothing.turn_rewards) == 0.0
     assert service.asked == []
 
 

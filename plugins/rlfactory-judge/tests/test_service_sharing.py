@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -10,10 +11,14 @@ from time import perf_counter
 import pytest
 from faulty_openai import Gate, hung, refused, said, serve_faults
 from judge_services import judging, question, run_alone
-from rlfactory_judge.contract import Question, RefusedError
+from rlfactory_judge.contract import JudgePlace, Question, RefusedError
 from rlfactory_judge.forms.kinds import ScoreForm
+from rlfactory_judge.scoring.factory import make_judge
+from rlfactory_judge.trust.gate import kept_figures
 
+from rlfactory_core.context import RunContext
 from rlfactory_core.errors import BackendError
+from rlfactory_core.tasks.task import Task
 
 pytestmark = pytest.mark.slow
 
@@ -144,6 +149,30 @@ def test_another_model_of_the_same_name_and_address_is_asked_anew(
         assert run_alone(lambda: ask(server.url)) == (True, (0.9,))
         server.probe, server.then = said("Good day"), said("1")
         assert run_alone(lambda: ask(server.url)) == (False, (0.1,))
+
+
+def test_another_model_of_a_tasks_own_judge_is_measured_anew_although_nothing_is_kept_on_disk(tmp_path: Path) -> None:
+    labels = tmp_path / "labels.jsonl"
+    rows = [{"prompt": "What is 2 + 3?", "answer": str(number), "label": number == 5} for number in range(8)]
+    labels.write_text("\n".join(map(json.dumps, rows)))
+
+    class Host(Task):
+        async def serve_judge(self) -> JudgePlace:
+            return JudgePlace(server.url, "judge", labels)
+
+    async def measure() -> list[int]:
+        task, judge = Host(), make_judge(cache="memory")
+        task.run = RunContext(tmp_path)
+        await judge.open(task)
+        await judge.close()
+        found = [each.agreement for each in kept_figures(tmp_path)]
+        return sorted(each.confusion.wrong_accepted for each in found if each and each.confusion)
+
+    with serve_faults(then=said("9")) as server:
+        assert run_alone(measure) == [7]
+        assert run_alone(measure) == [7]
+        server.probe, server.then = said("Good day"), said("1")
+        assert run_alone(measure) == [0, 7]
 
 
 def test_what_is_measured_does_not_come_from_the_cache() -> None:

@@ -79,6 +79,9 @@ def _problems(options: JudgeOptions) -> Iterator[str]:
             f"min_kappa is {options.min_kappa:g}, but there are no labels to measure it on. Give labelled examples: "
             "labels: labels.jsonl"
         )
+    names, count = options.api_key_env, len(options.urls)
+    if isinstance(names, tuple) and len(names) != count:
+        yield f"api_key_env has {len(names)} names for {count} addresses; expected one for each, or one for all."
     yield from _pool(options) if options.placement == "pool" else _servers(options)
 
 
@@ -96,9 +99,6 @@ def _servers(options: JudgeOptions) -> Iterator[str]:
                 f"url: the address {without_credentials(url)} has a user and a password, which the run would save. Put "
                 "the key into an environment variable, and name it: api_key_env: JUDGE_KEY"
             )
-    names, count = options.api_key_env, len(options.urls)
-    if isinstance(names, tuple) and len(names) != count:
-        yield f"api_key_env has {len(names)} names for {count} addresses; expected one for each, or one for all."
 
 
 def _pool(options: JudgeOptions) -> Iterator[str]:

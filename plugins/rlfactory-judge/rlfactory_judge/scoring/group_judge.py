@@ -34,7 +34,7 @@ class Candidates:
     @staticmethod
     def of(group: Group, seed: int) -> Candidates:
         """The candidates of a group, without attempts that are masked or wrote nothing; equal answers are one."""
-        texts = [None if one.masked or not one.turns else final_answer(one).strip() for one in group.trajectories]
+        texts = [None if score_without_judge(one) else final_answer(one).strip() for one in group.trajectories]
         order = sorted({text for text in texts if text is not None})
         first = dict(zip(reversed(texts), reversed(group.trajectories), strict=True))
         places = tuple(None if text is None else order.index(text) for text in texts)

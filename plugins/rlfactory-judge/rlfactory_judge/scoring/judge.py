@@ -176,11 +176,17 @@ def alone_unreadable(failure: object) -> Verdict:
     )
 
 
+def wrote_nothing(trajectory: Trajectory) -> bool:
+    """Whether an attempt has no text at all, neither an answer nor reasoning nor a call."""
+    messages = (turn.message for turn in trajectory.turns)
+    return not any(one.content.strip() or one.reasoning.strip() or one.tool_calls for one in messages)
+
+
 def score_without_judge(trajectory: Trajectory) -> Score | None:
     """The score of an attempt that is masked already, or wrote nothing and so failed; None: ask the judge."""
     if trajectory.masked:
         verdict = Verdict(passed=None, reasons=("not asked: a fault has masked the attempt already",))
-    elif not trajectory.turns:
+    elif wrote_nothing(trajectory):
         verdict = Verdict(passed=False, reasons=("not asked: the attempt wrote nothing",))
     else:
         return None

@@ -103,7 +103,7 @@ class JudgeService:
         self._temperature = usual if options.temperature is None else options.temperature
         self._given: tuple[tuple[str, ...], str] | None = None
         self.model = options.model
-        self.identity = ""  # of the model that answers, known once open; only its name where nothing outlives the run
+        self.identity = ""  # the model's name, until `identify` asks more
         self._cache: AnswerCache | None = None  # of replies
         self.budget = TokenBudget(options.token_budget, None)  # of the run, or of this process
         self._in_flight = InFlightRequests()
@@ -138,8 +138,8 @@ class JudgeService:
         try:
             await self.budget.open()
             self.model = self.identity = await self._endpoints.start(say or (lambda _: None))
-            if self._options.cache == "disk" or self._options.labels is not None:
-                self.identity = await self._endpoints.identity()
+            if self._options.cache == "disk":
+                await self.identify()
         except BaseException:
             await self.close()
             raise
@@ -148,6 +148,13 @@ class JudgeService:
         elif self._options.cache == "memory" and self._cache is None:
             self._cache = MemoryCache()
         self._is_open = True
+
+    async def identify(self) -> str:
+        """A key of the model that answers, by which a replaced one differs. Raises `BackendError`: no answer."""
+        assert self._endpoints is not None
+        if self.identity == self.model:
+            self.identity = await self._endpoints.identity()
+        return self.identity
 
     async def ask(self, question: Question, *, sample: int = 0) -> Reply:
         """The reply to one question. ``sample`` numbers independent replies (votes), which are cached separately.

@@ -64,7 +64,7 @@ async def check_trust(
         found = await measure()
     else:
         async with _locked(folder / f".{_NAME}.lock"):
-            key = _key(rubric, options, service.identity)
+            key = _key(rubric, options, await service.identify())
             path = folder / f"{_NAME}.json"
             if path.exists() and _read(path, key) is None:  # the file of another judge of the same run
                 path = folder / f"{_NAME}-{key[:8]}.json"
