@@ -48,6 +48,15 @@ def image_text(file: bytes) -> str:
     return str(_images().Image.of(file))
 
 
+def sees_images(config: object) -> bool:
+    """Whether a model's configuration is that of a vision-language model whose images are runs of one token.
+
+    Args:
+        config: of transformers; some families have their fields under further names, which only the object knows.
+    """
+    return hasattr(config, "vision_config") and hasattr(config, "image_token_id")
+
+
 def _images() -> ModuleType:
     try:
         return import_module("rlfactory_vision.images")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from configs import made_config
 from reporting_examples import decode, infra_fault, make_trajectory
 
 from rlfactory_core.algo.evaluation import eval_passes, summarise
@@ -20,7 +21,7 @@ from rlfactory_core.types import Group, Trajectory
 
 pytest.importorskip("transfer_queue", reason="the verl engine needs it")
 from rlfactory_core.engines.verl.checkpoints import RecorderState
-from rlfactory_core.engines.verl.recorder import RowRecorder
+from rlfactory_core.engines.verl.recorder import RowRecorder, verl_facts
 from rlfactory_core.engines.verl.replay import Row
 from rlfactory_core.engines.verl.rollout_request import Position
 
@@ -54,6 +55,16 @@ def folder(tmp_path: Path) -> RunFolder:
 
 def recorder(folder: RunFolder, earlier: RecorderState | None = None) -> RowRecorder:
     return RowRecorder(folder, open_loggers((), folder, {}), Shown(), "exact_match", earlier)
+
+
+def test_every_summary_says_how_the_run_was_started(folder: RunFolder) -> None:
+    """A run that is stopped has the summary that was written before its first step."""
+    config = made_config({"plugin": "search", "engine": "verl", "verl": {"gpus": 2, "nodes": 3}}, "model=some/model")
+    made = RowRecorder(folder, open_loggers((), folder, {}), Shown(), "exact_match", facts=verl_facts(config))
+    found = made.summary(0)
+    assert {name: found[name] for name in ("plugin", "engine", "model", "seed", "mode", "gpus", "steps")} == {
+        "plugin": "search", "engine": "verl", "model": "some/model", "seed": 0, "mode": "sync", "gpus": 6, "steps": 0,
+    }  # fmt: skip
 
 
 def row(trajectory: Trajectory, prompt: str, position: Position) -> Row:

@@ -25,7 +25,6 @@ from rlfactory_core.engines.local.model.loading import (
     choose_dtype,
     load_pretrained,
     make_policy,
-    sees_images,
 )
 from rlfactory_core.engines.local.model.lora import StartPolicy, adapter_weights, add_lora, load_adapter_weights
 from rlfactory_core.engines.local.model.pack import common_prefix
@@ -49,6 +48,7 @@ from rlfactory_core.engines.local.training.workers import Compute, Workers
 from rlfactory_core.engines.recorder import Recorder, evaluation_passes, run_facts
 from rlfactory_core.engines.resuming import newest_readable, none_yet
 from rlfactory_core.errors import UsageError
+from rlfactory_core.images import sees_images
 from rlfactory_core.protocols import Vision
 from rlfactory_core.reporting.folder import replace_link
 from rlfactory_core.reporting.loggers import open_loggers

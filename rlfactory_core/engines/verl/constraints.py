@@ -13,6 +13,7 @@ from rlfactory_core.config.loading import merge
 from rlfactory_core.config.sections import TrainConfig
 from rlfactory_core.engines.verl.config import VerlConfig
 from rlfactory_core.errors import ConfigError
+from rlfactory_core.images import sees_images
 
 GAE = "gae"
 ESTIMATORS = {"dr_grpo": "grpo"}  # our name -> verl's, if they differ
@@ -61,12 +62,12 @@ def check_images(config: RunConfig) -> None:
     """
     if config.chat.format != "auto" or config.model is None or find_spec("rlfactory_vision") is None:
         return
-    from transformers import PretrainedConfig
+    from transformers import AutoConfig
 
-    found: Mapping[str, Any] = {}
-    with suppress(OSError, ValueError):
-        found, _ = PretrainedConfig.get_config_dict(config.model)
-    if {"vision_config", "image_token_id"} <= found.keys():
+    found: object = None
+    with suppress(Exception):  # a damaged file can raise any error
+        found = AutoConfig.from_pretrained(config.model)
+    if sees_images(found):
         raise ConfigError(
             f"The model '{config.model}' sees images, and the verl engine gives it none of those that tools return. "
             "Name the format of its text, such as chat.format=hermes, and it reads the names of images; or train with "

@@ -16,7 +16,6 @@ from typing import Any, TypeVar, cast
 from rlfactory_core.config import RunConfig
 from rlfactory_core.engines.base import EngineRun
 from rlfactory_core.engines.memory import MemoryPhase, ModelSize
-from rlfactory_core.engines.recorder import run_facts
 from rlfactory_core.engines.verl.checkpoints import newest_whole
 from rlfactory_core.engines.verl.compose import compose, explain
 from rlfactory_core.engines.verl.config import VerlConfig
@@ -153,14 +152,7 @@ class VerlEngine:
         payload = Payload.make(config, run.registry.fingerprints(), run.folder.path)
         with open_dict(composed):
             composed.data[FIELD] = payload.to_text()
-        verl = VerlConfig.of(config)
-        found = run_job(Job(composed, payload, environment, resume_step, (sync,) if sync else (), pool), run)
-        return {
-            **run_facts(config),
-            "mode": verl.mode,
-            "gpus": verl.gpus * verl.nodes,
-            **found,
-        }
+        return run_job(Job(composed, payload, environment, resume_step, (sync,) if sync else (), pool), run)
 
     def _environment(self, config: RunConfig) -> dict[str, str]:
         common = {"VERL_LOGGING_LEVEL": "WARN"}  # also avoids a logging bug of verl 0.9.1 in separate_async

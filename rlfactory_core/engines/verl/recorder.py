@@ -7,8 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rlfactory_core.algo.evaluation import EvalPass, summarise
-from rlfactory_core.engines.recorder import Recorder
+from rlfactory_core.algo.until import Ended
+from rlfactory_core.config import RunConfig
+from rlfactory_core.engines.recorder import Recorder, run_facts
 from rlfactory_core.engines.verl.checkpoints import RecorderState
+from rlfactory_core.engines.verl.config import VerlConfig
 from rlfactory_core.engines.verl.metrics import common_metrics, training_metrics
 from rlfactory_core.engines.verl.replay import Row
 from rlfactory_core.engines.verl.rollout_request import Position
@@ -25,6 +28,7 @@ class RowRecorder(Recorder):
 
     Args:
         earlier: the state in the checkpoint from which a resumed run continues; its step is logged now if it was not.
+        facts: stand in every summary, also in that of a run that is stopped; see `verl_facts`.
     """
 
     def __init__(
@@ -35,10 +39,12 @@ class RowRecorder(Recorder):
         success: str,
         earlier: RecorderState | None = None,
         weights: Mapping[str, float] = {},
+        facts: Mapping[str, Any] = {},
     ) -> None:
         super().__init__(folder, progress, success, loggers, None if earlier is None else earlier.totals, weights)
         if earlier and earlier.metrics and all(row.get("step") != earlier.step for row in folder.read_metrics()):
             loggers.log(earlier.step, earlier.metrics)
+        self._facts = facts
         self._step: list[Row] = []
         self._evaluation: list[Row] = []
         self._eval_metrics: dict[str, float] = {}
@@ -80,6 +86,9 @@ class RowRecorder(Recorder):
         self.step(step, groups, metrics, _stored(rows))
         return metrics
 
+    def summary(self, steps: int, ended: Ended | None = None) -> dict[str, Any]:
+        return {**self._facts, **super().summary(steps, ended)}
+
     def state(self, step: int) -> RecorderState:
         """The state for a checkpoint, with the metrics of the step, which verl logs only after the checkpoint.
 
@@ -91,6 +100,12 @@ class RowRecorder(Recorder):
         self.folder.write_stored(step, _stored(rows))
         totals = {**self.totals_with(groups, metrics), "seconds": self.seconds()}
         return RecorderState(step, totals, metrics, self.until)
+
+
+def verl_facts(config: RunConfig) -> dict[str, Any]:
+    """The part of ``summary.json`` that follows from the configuration."""
+    verl = VerlConfig.of(config)
+    return {**run_facts(config), "mode": verl.mode, "gpus": verl.gpus * verl.nodes}
 
 
 def _in_order(rows: Iterable[Row]) -> list[Row]:

@@ -19,7 +19,7 @@ from rlfactory_core.engines.verl.checkpoints import read_state
 from rlfactory_core.engines.verl.events import EVENTS, EventProgress, StopFile
 from rlfactory_core.engines.verl.nodes import open_and_close
 from rlfactory_core.engines.verl.pool import POOL_FIELD, Served
-from rlfactory_core.engines.verl.recorder import RowRecorder
+from rlfactory_core.engines.verl.recorder import RowRecorder, verl_facts
 from rlfactory_core.engines.verl.rollout_request import FIELD
 from rlfactory_core.engines.verl.run_payload import Payload
 from rlfactory_core.engines.verl.trainer import watched
@@ -36,7 +36,7 @@ class TaskRunner:
     """Replaces verl's ``TaskRunnerV1``: the same steps, with the watched trainer."""
 
     def run(self, config: Any, resume_step: int | None) -> dict[str, Any]:
-        """Train, or only evaluate; returns the recorder's part of ``summary.json``.
+        """Train, or only evaluate; returns ``summary.json``.
 
         Raises:
             RunStopped: the user, or a part of the run, requested it.
@@ -49,7 +49,10 @@ class TaskRunner:
         loggers = open_loggers(run.loggers, folder, run.model_dump(mode="json"), resume_step)
         earlier = None if resume_step is None else read_state(folder.checkpoints, resume_step)
         progress = EventProgress(folder.path / EVENTS)
-        recorder = RowRecorder(folder, loggers, progress, parts.scorers.success, earlier, parts.scorers.weights)
+        scorers = parts.scorers
+        recorder = RowRecorder(
+            folder, loggers, progress, scorers.success, earlier, scorers.weights, facts=verl_facts(run)
+        )
         try:
             trainer = self._train(config, parts, recorder)
         finally:

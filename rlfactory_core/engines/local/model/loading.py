@@ -13,6 +13,7 @@ import torch
 from rlfactory_core.engines.local.model.policy import PaddedPolicy, Policy, RaggedPolicy
 from rlfactory_core.engines.local.model.probe import ProbeReport, probe
 from rlfactory_core.errors import ModelError
+from rlfactory_core.images import sees_images
 from rlfactory_core.protocols import Vision
 
 
@@ -109,11 +110,6 @@ def _auto_class(config: Any) -> Any:
     from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
     return AutoModelForImageTextToText if sees_images(config) else AutoModelForCausalLM
-
-
-def sees_images(config: Any) -> bool:
-    """Whether a model's configuration is that of a vision-language model whose images are runs of one token."""
-    return hasattr(config, "vision_config") and hasattr(config, "image_token_id")
 
 
 @contextmanager

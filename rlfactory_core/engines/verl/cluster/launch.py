@@ -50,7 +50,7 @@ class Job:
 
 
 def run_job(job: Job, run: EngineRun) -> dict[str, Any]:
-    """Returns verl's part of ``summary.json``.
+    """Returns ``summary.json``.
 
     Raises:
         RunStopped: the user, or a part of the run, requested it.
