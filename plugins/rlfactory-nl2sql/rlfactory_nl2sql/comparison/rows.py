@@ -1,14 +1,13 @@
 """Compare the rows of a result with those of an answer, columns by position.
 
 Rows are counted by their codes (`values`), which decides nearly all cases. Only rows with numbers in loose clusters are
-matched one by one: after sorting, and if that does not decide, by a bipartite matching with bounded work.
+matched one by one, both sides sorted by these numbers. Where several such columns, or whole numbers among others, lie
+within the tolerance of one another, another pairing may exist that is not found; then the rows count as different.
 """
 
 from __future__ import annotations
 
-import math
-from bisect import bisect_left, bisect_right
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import combinations
@@ -16,19 +15,10 @@ from typing import Any
 
 from rlfactory_core.errors import VerifierError
 from rlfactory_nl2sql.comparison.answer import Tie
-from rlfactory_nl2sql.comparison.values import (
-    as_float,
-    clusters,
-    coded,
-    has_loose,
-    is_whole,
-    normal_column,
-    numbers_in,
-    same,
-)
+from rlfactory_nl2sql.comparison.values import clusters, coded, has_loose, normal_column, numbers_in, same
 from rlfactory_nl2sql.connection import Row
 
-_MOST_STEPS = 1_000_000  # comparisons of pairs of rows: about a second
+_MOST_PAIRS = 1_000_000  # of rows, as sets: about a second
 _UNDECIDED = (
     "The results could not be compared: too many of their rows are within the tolerance of one another. Compare with "
     "a smaller tolerance."
@@ -55,7 +45,6 @@ class Sides:
 
     def __init__(self, gold: Sequence[Sequence[Any]], found: Sequence[Sequence[Any]], tolerance: float) -> None:
         """``gold`` and ``found``: equally many columns of normal values."""
-        self.steps = 0  # pairs of rows compared so far, because their codes did not decide
         self._tolerance = tolerance
         self._values = gold, found
         self._clusters = [clusters(pair, tolerance) for pair in zip(gold, found, strict=True)]
@@ -98,7 +87,7 @@ class Sides:
         if cut and len(ties) > 1:
             raise VerifierError(_UNDECIDED)
         rows = [index for tie in ties for index in tie.rows]
-        return all(self._match(*group) for group in self._loose_groups(rows, found))
+        return all(self._paired(*group) for group in self._loose_groups(rows, found))
 
     def fit_as_set(self, ties: Sequence[Tie[int]]) -> bool:
         """Whether the result's distinct rows are those of the ties.
@@ -118,10 +107,8 @@ class Sides:
             return True
         if cut:
             raise VerifierError(_UNDECIDED)
-        return all(
-            all(self._neighbours(gold, found, columns)) and all(self._neighbours(found, gold, columns, swapped=True))
-            for gold, found, columns in self._loose_groups(range(len(self.gold)), range(len(self.found)))
-        )
+        groups = self._loose_groups(range(len(self.gold)), range(len(self.found)))
+        return all(self._equal_as_sets(*group) for group in groups)
 
     def _gold_rows(self, tie: Tie[int]) -> list[Row]:
         return [self.gold[row] for row in tie.rows]
@@ -158,72 +145,28 @@ class Sides:
             if right and (columns := self._loose_columns(row)):
                 yield left, right, columns
 
-    def _match(self, gold: list[int], found: list[int], columns: list[int]) -> bool:
-        """Whether each row of the result can be matched with a different row of the answer."""
-        left, right = (self._numbers(side, rows, columns) for side, rows in enumerate((gold, found)))
-        gold, found = sorted(gold, key=left.__getitem__), sorted(found, key=right.__getitem__)
-        if len(gold) == len(found):
-            if all(self._near(*pair, columns) for pair in zip(gold, found, strict=True)):
-                return True
-            # The numbers near a number grow with it. So with one number a row, sorted pairs are as good as any. Exact
-            # numbers are the exception.
-            if len(left[gold[0]]) == 1 and not any(
-                is_whole(numbers[0]) for side in (left, right) for numbers in side.values()
-            ):
-                return False
-        return self._each_has_one(list(self._neighbours(found, gold, columns, swapped=True)))
+    def _paired(self, gold: list[int], found: list[int], columns: list[int]) -> bool:
+        """Whether each row of the result equals a different row of the answer, both sorted by the numbers in columns.
 
-    def _numbers(self, side: int, rows: list[int], columns: list[int]) -> dict[int, tuple[Any, ...]]:
-        """The numbers of each of these rows of a side in these columns."""
-        values = self._values[side]
-        return {row: tuple(number for column in columns for number in numbers_in(values[column][row])) for row in rows}
-
-    def _neighbours(
-        self, rows: list[int], others: list[int], columns: list[int], *, swapped: bool = False
-    ) -> Iterator[list[int]]:
-        """For each of the rows the others that equal it; rows of the answer first, of the result first if swapped."""
-        mine, theirs = (
-            self._numbers(side, side_rows, columns) for side, side_rows in ((swapped, rows), (not swapped, others))
+        The numbers near a number grow with it. So with one number a row, sorted rows are paired if any order is.
+        """
+        values, others = self._values
+        left = iter(sorted(gold, key=lambda row: _numbers(values, row, columns)))
+        return all(
+            any(self._near(row, one, columns) for row in left)
+            for one in sorted(found, key=lambda row: _numbers(others, row, columns))
         )
-        others = sorted(others, key=theirs.__getitem__)
-        first = [as_float(theirs[row][0]) for row in others]
-        for row in rows:
-            number = as_float(mine[row][0])
-            reach = 2 * self._tolerance * (abs(number) + 1) if math.isfinite(number) else 0.0
-            window = others[bisect_left(first, number - reach) : bisect_right(first, number + reach)]
-            self._spend(len(window))
-            yield [other for other in window if self._near(*((other, row) if swapped else (row, other)), columns)]
 
-    def _each_has_one(self, choices: list[list[int]]) -> bool:
-        """Whether each can have one of its choices that no other has, by Kuhn's bipartite matching, breadth first."""
-        owner: dict[int, int] = {}
-        held: dict[int, int] = {}
-        for start in range(len(choices)):
-            reached: dict[int, int] = {}
-            queue = deque([start])
-            free = None
-            while queue and free is None:
-                one = queue.popleft()
-                self._spend(len(choices[one]))
-                for choice in choices[one]:
-                    if choice not in reached:
-                        reached[choice] = one
-                        if choice not in owner:
-                            free = choice
-                            break
-                        queue.append(owner[choice])
-            if free is None:
-                return False
-            while free is not None:
-                one = reached[free]
-                owner[free] = one
-                held[one], free = free, held.get(one)
-        return True
-
-    def _spend(self, steps: int) -> None:
-        self.steps += steps
-        if self.steps > _MOST_STEPS:
+    def _equal_as_sets(self, gold: list[int], found: list[int], columns: list[int]) -> bool:
+        if len(gold) * len(found) > _MOST_PAIRS:
             raise VerifierError(_UNDECIDED)
+        return all(any(self._near(row, one, columns) for row in gold) for one in found) and all(
+            any(self._near(row, one, columns) for one in found) for row in gold
+        )
+
+
+def _numbers(side: Sequence[Sequence[Any]], row: int, columns: Iterable[int]) -> list[Any]:
+    return [number for column in columns for number in numbers_in(side[column][row])]
 
 
 def _supplied(need: Counter[Row], choice: Sequence[Counter[Row]], takes: Sequence[int]) -> bool:

@@ -99,13 +99,13 @@ def _is_integral(number: Any) -> bool:
 
 def near(left: Any, right: Any, tolerance: float) -> bool:
     """Whether two numbers, whole or not, are equal within the tolerance."""
-    one, other = as_float(left), as_float(right)
+    one, other = _as_float(left), _as_float(right)
     if math.isinf(one) or math.isinf(other):
         return bool(left == right)  # beyond the floats numbers are exact
     return math.isclose(one, other, rel_tol=tolerance, abs_tol=tolerance * _NEAR_ZERO)
 
 
-def as_float(number: Any) -> float:
+def _as_float(number: Any) -> float:
     """The nearest float; an infinite one for numbers beyond the floats."""
     try:
         return float(number)
@@ -164,7 +164,7 @@ def has_loose(value: Any, found: Clusters) -> bool:
 def _chains(numbers: list[Any], tolerance: float) -> Iterable[list[Any]]:
     """Sorted numbers, divided where one is not near the next. So numbers of different chains are never near."""
     start, last = 0, math.nan
-    for stop, number in enumerate(map(as_float, numbers)):
+    for stop, number in enumerate(map(_as_float, numbers)):
         if stop and not math.isclose(last, number, rel_tol=tolerance, abs_tol=tolerance * _NEAR_ZERO):
             yield numbers[start:stop]
             start = stop

@@ -36,7 +36,10 @@ SPARSE = Character(rows=12, growth=0.3, values=12, nulls=0.3, barren=0.75, unmet
 # Rows and groups that hardly differ. They reveal mistakes with ties, averages and equal sums.
 TIED = Character(rows=8, growth=1, values=1, nulls=0.5, barren=0, unmet=1)
 
-CHARACTERS: Sequence[Character] = (REPEATED, DIVERSE, SPARSE, TIED)
+# Most of the mistakes that are hard to see are seen in the first two kinds only.
+CHARACTERS: Sequence[Character] = (REPEATED, DIVERSE, SPARSE, TIED, REPEATED, DIVERSE, REPEATED, DIVERSE)
+DOMINATED = frozenset({2, 4, 6, 10})
+"""The numbers of the databases in which, if a query aggregates columns, single rows' numbers dominate them."""
 
 
 def character(number: int) -> Character:

@@ -40,9 +40,10 @@ class Columns:
                 drawn[at] = rng.choice((drawn[at], next(inside), next(beside))) if role is Role.RANDOM else near
         elif self._conditions.groups:
             self._group(drawn, values, roles)
-        elif len(values) > 2:  # the first row has a value that no other row has
+        elif len(values) > 2:  # the first row has a value that no other row has, and the next two have the same
             rare = values.pop()
             drawn = [rare, *(rng.choice(values) if value is rare else value for value in drawn[1:])]
+            drawn[2:3] = drawn[1:2] * len(drawn[2:3])
         if domain.nulls and nullable and not (boundary and boundary.of_nulls):
             share = self._character.nulls
             drawn = [None if rng.random() < share and not firm[at] else value for at, value in enumerate(drawn)]

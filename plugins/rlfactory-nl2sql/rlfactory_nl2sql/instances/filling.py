@@ -45,6 +45,7 @@ class Filling:
         rng: random.Random,
     ) -> None:
         self.rows: dict[str, list[Made]] = {}
+        self.joined: dict[str, list[Made]] = {}  # those from which all links lead to rows, and from these likewise
         self._depths: dict[str, int] = {}  # the longest chain of links from a table
         self._tables = tables
         self._domains = domains
@@ -69,6 +70,12 @@ class Filling:
             if self._complete(self._domains[name], made, parents, keys, later):
                 keys.take(made.values)
                 self.rows[name].append(made)
+        self.joined[name] = self.rows[name]
+        for link in ready:
+            there = {tuple(made.values[place] for place in link.target_places) for made in self.joined[link.target]}
+            self.joined[name] = [
+                made for made in self.joined[name] if tuple(made.values[place] for place in link.places) in there
+            ]
 
     def close_circles(self) -> None:
         """Set references within a table, each to an earlier row, and references to tables that were filled later."""
@@ -206,8 +213,9 @@ class Parents:
         self._rng = rng = filling.rng
         character, conditions = filling.character, filling.conditions
         # The first row satisfies all, and has values that no other has (see `Columns.draw`). It has the most
-        # references: the largest group by a key is then not the largest by a name that several keys share.
-        order = [0, *rng.sample(range(1, len(rows)), len(rows) - 1)]
+        # references, and the next two, which share their values, have more together: the largest group by a key is
+        # then not the largest by a name that several keys share.
+        order = [*range(min(3, len(rows))), *rng.sample(range(3, len(rows)), max(len(rows) - 3, 0))]
         referred = order[: max(round(len(order) * (1 - character.barren)), 1)]
         if all(made.role is not Role.MISSES_ONE for made in rows):  # the query has no condition here: rows are alike
             satisfying = missing_one = referred
@@ -218,7 +226,7 @@ class Parents:
         self._planned = [at for at, size in sized.items() for _ in range(size)]
         rng.shuffle(self._planned)
         rest = [at for at in referred if at not in sized] or referred  # a group of a planned size gets no further rows
-        often = {at: 6 if at == 0 else rng.choice((2, 3)) for at in referred}
+        often = {at: (5, 3, 3)[at] if at < 3 else rng.choice((2, 3)) for at in referred}
 
         def deck(some: Sequence[int]) -> Iterator[Any]:
             return dealt(([rows[at].values for at in some for _ in range(often[at])],), rng)

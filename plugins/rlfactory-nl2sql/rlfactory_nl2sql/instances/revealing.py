@@ -65,15 +65,17 @@ class Revealing:
             for row, value in zip(self.rng.sample(group, min(len(group), 2)), (greatest, least), strict=False):
                 row[place] = value
 
-    def dominate(self, places: Sequence[int]) -> None:
+    def dominate(self, places: Sequence[int], joined: Sequence[Made]) -> None:
         """In each column make one row's number more than all others together, in later columns by a larger factor.
 
-        The row's group then has the greatest sum and average, also of a product of columns.
+        The row's group then has the greatest sum and average. The last column decides a product of columns. The rows
+        are among those that are ``joined``, since a join leaves others out.
         """
         for rank, place in enumerate(places):
             held = [made.values for made in self.made if made.values[place] is not None]
             if held and all(isinstance(row[place], int | float | Decimal) for row in held):
-                self.rng.choice(held)[place] = sum(abs(row[place]) for row in held) * (1 + 2 * rank)
+                chosen = [made.values for made in joined if made.values[place] is not None] or held
+                self.rng.choice(chosen)[place] = sum(abs(row[place]) for row in held) * (1 + 4 * rank)
 
     def _groups(self, bound: Mapping[int, Boundary], asked: Collection[int]) -> Iterator[list[list[Any]]]:
         """Rows that mistakes include or leave out: at an edge, missing the same condition, and with NULLs."""

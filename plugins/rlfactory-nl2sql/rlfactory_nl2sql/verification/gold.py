@@ -43,7 +43,7 @@ class VerifyOptions:
     limits: QueryLimits = field(default_factory=QueryLimits)  # of a prediction; seconds for all instances
     gold_seconds: float = 30.0  # for the gold query on all instances
     shown: int = 0  # rows of differing results to include in the verdict's data, for display
-    confirmed: int = 8  # further databases, for the constants of both queries, before a prediction passes
+    confirmed: int = 10  # further databases, for the constants of both queries, before a prediction passes
 
     def __post_init__(self) -> None:
         if self.instances < 1:
