@@ -6,7 +6,9 @@ Three published schemas (`sql_cases`), with gold queries as BIRD has them, and f
 written by hand: right ones, and wrong ones as language models make them. Added to these by code: the gold query's
 answer as a constant, alone and guarded by what identifies the given database, and `SELECT 0` and `SELECT NULL`.
 
-All cases are judged with several seeds of the varied databases; the first is the default. What the cases claim is shown here before they are used. A wrong prediction has to differ from its gold query on at
+All cases are judged with several seeds of the varied databases; the first is the default.
+
+What the cases claim is shown here before they are used. A wrong prediction has to differ from its gold query on at
 least one of the witnesses, databases made from other seeds; a right one on none. Where the gold query's own rows hang
 on how a tie is broken, a witness says nothing.
 """

@@ -77,12 +77,32 @@ def test_a_prediction_of_another_form_is_confirmed_around_its_own_constants(
     assert passes(music, [(gold, prediction)]) == [False]
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_the_top_group_by_one_aggregate_is_not_that_by_another(music: Path, seed: int) -> None:
+    gold = f"{MOST} SUM(price) DESC LIMIT 1"
+    others = (
+        f"{MOST} COUNT(*) DESC LIMIT 1",
+        f"{MOST} AVG(price) DESC LIMIT 1",
+        f"{MOST} SUM(price * ended) DESC LIMIT 1",
+        gold.replace("GROUP BY artist.id", "GROUP BY artist.name"),
+        gold.replace("GROUP BY artist.id ORDER BY SUM(price)", "ORDER BY price"),
+    )
+    connections = Connections(lambda _: None)
+    ref, options = DatabaseRef("sqlite", str(music)), VerifyOptions(seed=seed, limits=QueryLimits(seconds=100))
+    try:
+        found = GoldJob(ref, gold, options).run(connections)
+        outcomes = [PredictionJob(ref, gold, found, other, options).run(connections) for other in others]
+    finally:
+        connections.close()
+    assert [outcome.passed for outcome in outcomes] == [False] * len(others)
+
+
 def test_a_rewrite_is_confirmed(music: Path) -> None:
     gold = "SELECT title FROM album WHERE artist IN (SELECT id FROM artist WHERE sex = 'M')"
     joined = "SELECT a.title FROM album a JOIN artist b ON a.artist = b.id AND b.sex = 'M'"
     (verdict,) = verdicts(music, [(gold, joined)])
     assert verdict.passed is True
-    assert verdict.data["instances"] == 5 + 8
+    assert verdict.data["instances"] == 5 + 10
 
 
 def test_a_prediction_that_cannot_be_confirmed_in_time_does_not_pass(

@@ -66,16 +66,25 @@ class Revealing:
                 row[place] = value
 
     def dominate(self, places: Sequence[int], joined: Sequence[Made]) -> None:
-        """In each column make one row's number more than all others together, in later columns by a larger factor.
+        """In each column make one row's number as much as all others together, and another row's half of it in all.
 
-        The row's group then has the greatest sum and average. The last column decides a product of columns. The rows
-        are among those that are ``joined``, since a join leaves others out.
+        So one group has the greatest sum and average of a column, and perhaps another one those of a product of
+        columns. The rows are among those that are ``joined``, since a join leaves others out.
         """
-        for rank, place in enumerate(places):
-            held = [made.values for made in self.made if made.values[place] is not None]
-            if held and all(isinstance(row[place], int | float | Decimal) for row in held):
-                chosen = [made.values for made in joined if made.values[place] is not None] or held
-                self.rng.choice(chosen)[place] = sum(abs(row[place]) for row in held) * (1 + 4 * rank)
+        numbers = [
+            place
+            for place in places
+            if all(isinstance(made.values[place], int | float | Decimal | None) for made in self.made)
+        ]
+        rows = [made.values for made in joined or self.made]
+        if not rows:
+            return
+        common, *leaders = self.rng.sample(rows, min(len(rows), 1 + len(numbers)))
+        for place, leader in zip(numbers, leaders, strict=False):
+            total = sum(abs(made.values[place] or 0) for made in self.made)
+            leader[place] = total
+            if len(numbers) > 1:
+                common[place] = total // 2 if isinstance(total, int) else total / 2
 
     def _groups(self, bound: Mapping[int, Boundary], asked: Collection[int]) -> Iterator[list[list[Any]]]:
         """Rows that mistakes include or leave out: at an edge, missing the same condition, and with NULLs."""

@@ -47,7 +47,7 @@ def vary(
         number: counts from 1, and chooses a `characters.Character` in turn.
         aggregated: if given, there is also what the schema allows and ``data`` happens not to have: NULLs in these
             columns unless they refer to others, and rows in which two columns hold the same value or neighbouring ones.
-            In `characters.DOMINATED` databases, one row's value in each of these columns is more than all others
+            In `characters.DOMINATED` databases, one row's value in each of these columns is as much as all others
             together.
     """
     tables = {table.name: table for table in schema.tables if not table.view}
@@ -59,8 +59,7 @@ def vary(
     domains = {name: _learnt(tables[name], given, checks[name], nulls_matter[name]) for name in tables}
     rng = random.Random(f"{seed} {number}")
     conditions = conditions_of(tables, domains, links, constants).without(character(number).unmet, seed)
-    summed = sorted(aggregated or ()) if number in DOMINATED else []  # not always: a small type cannot hold a sum
-    turn = number // 4 % max(len(summed), 1)
+    summed = aggregated or () if number in DOMINATED else ()  # not always: a small type cannot hold a sum
     filling = Filling(tables, domains, links, conditions, character(number), rng)
     for name in in_order(links):
         if given.get(name.lower()):
@@ -72,9 +71,8 @@ def vary(
                 revealing.bring_together()
             if not conditions.groups:
                 revealing.lead(conditions.bound(name), nulls_matter[name], number)
-            turned = summed[turn:] + summed[:turn]
-            dominated = [place for one in turned for place in places_in(tables[name], [one]) if place in free]
-            revealing.dominate(dominated, filling.joined[name])
+            if dominated := [place for place in places_in(tables[name], summed) if place in free]:
+                revealing.dominate(dominated, filling.joined[name])
             _mend([one.values for one in filling.rows[name]], given[name.lower()], checks[name], fixed, rng)
     filling.close_circles()
     held = {name: [one.values for one in made if checks[name].hold(one.values)] for name, made in filling.rows.items()}
