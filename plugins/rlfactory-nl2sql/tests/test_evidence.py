@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
@@ -115,7 +114,7 @@ def test_a_prediction_that_cannot_be_confirmed_in_time_does_not_pass(
     ref = DatabaseRef("sqlite", str(music))
     try:
         found = GoldJob(ref, gold, options).run(connections)
-        monkeypatch.setattr("rlfactory_nl2sql.verification.gold.time.perf_counter", itertools.count().__next__)
+        monkeypatch.setattr("rlfactory_nl2sql.databases.limiting.Deadline.used", 1.0)  # each query takes a second
         outcome = PredictionJob(ref, gold, found, rewrite, options).run(connections)
     finally:
         connections.close()
