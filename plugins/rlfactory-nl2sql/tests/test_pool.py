@@ -5,13 +5,10 @@ from __future__ import annotations
 import asyncio
 import importlib
 import io
-import json
 import logging
 import os
 import pickletools
 import signal
-import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -19,15 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from process_tree import is_gone, parent
 from rlfactory_nl2sql.connection import Failure, QueryError
-from rlfactory_nl2sql.verification.encoding import encode
 from rlfactory_nl2sql.verification.pool import WorkerPool
-from rlfactory_nl2sql.verification.process import Worker, WorkerBug
-from rlfactory_nl2sql.verification.worker import FAILED, RESULT, TAKEN, Access, pack
+from rlfactory_nl2sql.verification.process import WorkerBug
+from rlfactory_nl2sql.verification.worker import FAILED, RESULT, pack
 
 from rlfactory_core.errors import BackendError
 
-pytestmark = pytest.mark.slow  # eight seconds in all
+pytestmark = pytest.mark.slow  # six seconds in all
 
 SUPPORT = Path(__file__).parent / "support"
 PATIENCE_S = 300.0  # a job that never ends fails the test
@@ -52,23 +49,6 @@ def in_pool(work: Callable[[WorkerPool], Any], **options: Any) -> Any:
             await pool.close()
 
     return asyncio.run(run())
-
-
-def parent(process: int) -> int:
-    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
-
-
-def is_gone(process: int) -> bool:
-    """Whether it ends soon."""
-    for _ in range(1000):
-        try:
-            state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
-        except OSError:
-            return True
-        if state == "Z":  # nobody waits for it here
-            return True
-        time.sleep(0.01)
-    return False
 
 
 def test_jobs_run_at_once_each_in_its_own_process(jobs: Any) -> None:
@@ -360,73 +340,3 @@ def test_where_no_worker_starts_the_reason_is_said(jobs: Any, monkeypatch: pytes
 
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if "site-packages" not in entry])
     in_pool(work, workers=1)
-
-
-CLIENT = """
-import asyncio, sys, os
-sys.path.insert(0, {support!r})
-import pool_jobs
-from rlfactory_nl2sql.verification.pool import WorkerPool
-
-async def main():
-    pool = WorkerPool(workers=2)
-    print(await pool.run(pool_jobs.Who(), 30), flush=True)
-    hanging = asyncio.ensure_future(pool.run(pool_jobs.Hang(), 600))
-    {then}
-
-asyncio.run(main())
-"""
-
-
-def test_workers_end_with_the_process_that_they_work_for() -> None:
-    then = "await asyncio.sleep(600)"
-    with subprocess.Popen(
-        [sys.executable, "-c", CLIENT.format(support=str(SUPPORT), then=then)], stdout=subprocess.PIPE, text=True
-    ) as client:
-        assert client.stdout is not None
-        worker = int(client.stdout.readline())
-        forkserver = parent(worker)
-        client.kill()
-    assert is_gone(worker)
-    assert is_gone(forkserver)
-
-
-def test_a_fork_has_workers_of_its_own() -> None:
-    then = """
-    child = os.fork()
-    if child == 0:
-        asyncio.set_event_loop(None)
-        asyncio._set_running_loop(None)
-        print(asyncio.new_event_loop().run_until_complete(pool.run(pool_jobs.Who(), 30)), flush=True)
-        os._exit(0)
-    print(os.waitpid(child, 0)[1], flush=True)
-    print(await pool.run(pool_jobs.Who(), 30), flush=True)
-    hanging.cancel()
-    await pool.close()
-"""
-    code = CLIENT.format(support=str(SUPPORT), then=then)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
-    assert done.stderr == ""
-    ours, theirs, status, again = done.stdout.split()
-    assert (status, again) == ("0", ours)
-    assert theirs != ours
-    assert is_gone(int(theirs))
-
-
-def test_missing_guards_are_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
-    """As a kernel without Landlock has it."""
-
-    async def play() -> None:
-        for _ in range(2):
-            ours, its = socket.socketpair()
-            ours.settimeout(0.0)
-            with its:
-                missing = json.dumps({"files": "this kernel has no Landlock"}).encode()
-                its.sendall(pack(TAKEN, missing) + pack(RESULT, encode(5)))
-                worker = Worker(ours, lambda: None, Access())
-                assert await worker.run(None, 60.0) == 5  # type: ignore[arg-type]
-                worker.end()
-
-    with caplog.at_level(logging.WARNING):
-        asyncio.run(play())
-    assert caplog.text.count("without some guards: files (this kernel has no Landlock)") == 1

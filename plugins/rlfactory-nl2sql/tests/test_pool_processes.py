@@ -1,0 +1,89 @@
+"""Worker processes beside the process that they work for: they end with it, and a fork of it has its own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from process_tree import is_gone, parent
+from rlfactory_nl2sql.verification.encoding import encode
+from rlfactory_nl2sql.verification.process import Worker
+from rlfactory_nl2sql.verification.worker import RESULT, TAKEN, Access, pack
+
+pytestmark = pytest.mark.slow
+
+SUPPORT = Path(__file__).parent / "support"
+CLIENT = """
+import asyncio, sys, os
+sys.path.insert(0, {support!r})
+import pool_jobs
+from rlfactory_nl2sql.verification.pool import WorkerPool
+
+async def main():
+    pool = WorkerPool(workers=2)
+    print(await pool.run(pool_jobs.Who(), 30), flush=True)
+    hanging = asyncio.ensure_future(pool.run(pool_jobs.Hang(), 600))
+    {then}
+
+asyncio.run(main())
+"""
+
+
+def test_workers_end_with_the_process_that_they_work_for() -> None:
+    then = "await asyncio.sleep(600)"
+    with subprocess.Popen(
+        [sys.executable, "-c", CLIENT.format(support=str(SUPPORT), then=then)], stdout=subprocess.PIPE, text=True
+    ) as client:
+        assert client.stdout is not None
+        worker = int(client.stdout.readline())
+        forkserver = parent(worker)
+        client.kill()
+    assert is_gone(worker)
+    assert is_gone(forkserver)
+
+
+def test_a_fork_has_workers_of_its_own() -> None:
+    then = """
+    child = os.fork()
+    if child == 0:
+        asyncio.set_event_loop(None)
+        asyncio._set_running_loop(None)
+        print(asyncio.new_event_loop().run_until_complete(pool.run(pool_jobs.Who(), 30)), flush=True)
+        os._exit(0)
+    print(os.waitpid(child, 0)[1], flush=True)
+    print(await pool.run(pool_jobs.Who(), 30), flush=True)
+    hanging.cancel()
+    await pool.close()
+"""
+    code = CLIENT.format(support=str(SUPPORT), then=then)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stderr == ""
+    ours, theirs, status, again = done.stdout.split()
+    assert (status, again) == ("0", ours)
+    assert theirs != ours
+    assert is_gone(int(theirs))
+
+
+def test_missing_guards_are_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    """As a kernel without Landlock has it."""
+
+    async def play() -> None:
+        for _ in range(2):
+            ours, its = socket.socketpair()
+            ours.settimeout(0.0)
+            with its:
+                missing = json.dumps({"files": "this kernel has no Landlock"}).encode()
+                its.sendall(pack(TAKEN, missing) + pack(RESULT, encode(5)))
+                worker = Worker(ours, lambda: None, Access())
+                assert await worker.run(None, 60.0) == 5  # type: ignore[arg-type]
+                worker.end()
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(play())
+    assert caplog.text.count("without some guards: files (this kernel has no Landlock)") == 1
