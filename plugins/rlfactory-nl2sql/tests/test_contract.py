@@ -16,6 +16,8 @@ from rlfactory_nl2sql.instances.checks import Checks
 from rlfactory_nl2sql.schema import Column, ForeignKey, Table
 from sql_databases import make_file, make_mysql, make_postgres
 
+from rlfactory_core.errors import BackendError
+
 LIMITS = QueryLimits(seconds=5.0, rows=1000, bytes=100_000, memory_mb=256)
 SHORT = QueryLimits(seconds=0.3, rows=1000, bytes=100_000, memory_mb=256)
 KINDS = ["sqlite", "duckdb", "postgres", pytest.param("mysql", marks=pytest.mark.slow)]
@@ -187,6 +189,11 @@ def test_a_copy_can_name_a_table_several_times(varied: Connection) -> None:
     )
 
     assert len(varied.query(sql, LIMITS).rows) == 4
+
+
+def test_a_row_that_no_database_can_hold_makes_no_copy(given: Connection) -> None:
+    with pytest.raises(BackendError, match="cannot be made"):
+        given.instance({"note": [("half of a character: \ud800",)]})
 
 
 def test_copies_are_independent_and_a_copy_makes_more(given: Connection, varied: Connection) -> None:

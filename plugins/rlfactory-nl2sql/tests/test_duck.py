@@ -6,6 +6,7 @@ import datetime as dt
 import pickle
 import subprocess
 import sys
+import threading
 from decimal import Decimal
 from pathlib import Path
 from uuid import UUID
@@ -14,7 +15,7 @@ import pytest
 
 duckdb = pytest.importorskip("duckdb", reason="the extra duckdb is not installed")
 
-from rlfactory_nl2sql.connection import QueryLimits  # noqa: E402
+from rlfactory_nl2sql.connection import Failure, QueryError, QueryLimits  # noqa: E402
 from rlfactory_nl2sql.databases.opening import connect  # noqa: E402
 from rlfactory_nl2sql.databases.reference import DatabaseRef, parse_reference  # noqa: E402
 
@@ -117,3 +118,19 @@ def test_a_file_that_another_process_writes_is_no_database_to_read(odd: Database
 def test_a_file_that_is_gone_is_a_backend_error(tmp_path: Path) -> None:
     with pytest.raises(BackendError, match="is not there"):
         connect(DatabaseRef("duckdb", str(tmp_path / "gone.duckdb")), LIMITS)
+
+
+def test_where_no_memory_is_left_for_a_thread_the_query_needed_too_much(
+    odd: DatabaseRef, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    given = connect(odd, LIMITS)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", no_room)
+        with pytest.raises(QueryError) as caught:
+            given.query("SELECT 1", LIMITS)
+    assert caught.value.failure is Failure.MEMORY
+    assert given.query("SELECT 1", LIMITS).rows == ((1,),)
+    given.close()

@@ -253,7 +253,7 @@ def test_duckdb_withstands(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", DUCK_PROGRAM, ref.location],
         input=json.dumps([(sql, SHORT.seconds if may_be_slow(sql) else LIMITS.seconds) for sql in queries]),
-        capture_output=True, text=True, timeout=300, check=False, cwd=tmp_path,
+        capture_output=True, text=True, timeout=300, check=False, cwd=tmp_path, env={"MALLOC_ARENA_MAX": "1"},
     )  # fmt: skip
 
     assert done.returncode == 0, done.stderr

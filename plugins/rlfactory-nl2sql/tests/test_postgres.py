@@ -101,9 +101,19 @@ def test_a_copy_hides_the_given_data_under_every_name(given: Connection) -> None
 
     assert one(copy, "SELECT count(*) FROM public.part") == 2
     assert one(copy, 'SELECT count(public.part.id) FROM "public"."part" WHERE public.part.id > 5') == 1
+    assert one(copy, "WITH part AS (SELECT 1 AS id UNION SELECT id FROM part) SELECT count(*) FROM part") == 3
+    assert one(copy, "WITH a AS (SELECT 7 AS x), b AS (SELECT x FROM a) SELECT (SELECT max(x) FROM b) FROM a") == 7
+    assert one(copy, "WITH RECURSIVE n AS (SELECT 1 AS i UNION SELECT i+1 FROM n WHERE i<4) SELECT max(i) FROM n") == 4
     assert one(copy, "SELECT n FROM counted") == 2
     assert one(copy, "SELECT name FROM early") == "Zoe"
-    for sql in ("SELECT * FROM part_2020", "SELECT * FROM pg_class", "SELECT * FROM information_schema.tables"):
+    for sql in (
+        "SELECT * FROM part_2020",
+        "WITH part_2020 AS (SELECT * FROM part_2020) SELECT * FROM part_2020",
+        "SELECT * FROM part_2020, (WITH part_2020 AS (SELECT 1) SELECT * FROM part_2020) AS other",
+        "WITH a AS (SELECT * FROM part_2020), part_2020 AS (SELECT 1) SELECT * FROM a",
+        "SELECT * FROM pg_class",
+        "SELECT * FROM information_schema.tables",
+    ):
         with pytest.raises(QueryError, match="is not a table of this database"):
             copy.query(sql, LIMITS)
     copy.close()

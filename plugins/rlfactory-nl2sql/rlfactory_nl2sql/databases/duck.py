@@ -66,16 +66,16 @@ class DuckDatabase(Connection):
             self._connection.execute("BEGIN TRANSACTION READ ONLY")
         except duckdb.Error as error:  # after an internal error the connection is unusable
             raise _lost(self._name, error) from error
-        with stopped_after(limits.seconds, self._connection.interrupt):
-            try:
+        try:
+            with stopped_after(limits.seconds, self._connection.interrupt):
                 self._connection.execute(_only(self._connection.extract_statements(sql)))
                 columns = tuple(column[0] for column in self._connection.description or ())
                 return collect(columns, iter(self._connection.fetchone, None), limits, started)
-            except (duckdb.Error, MemoryError, ValueError, OverflowError) as error:
-                raise self._failure(error, limits) from None
-            finally:
-                with contextlib.suppress(duckdb.Error):  # an error may have ended the transaction
-                    self._connection.execute("ROLLBACK")
+        except (duckdb.Error, MemoryError, ValueError, OverflowError) as error:
+            raise self._failure(error, limits) from None
+        finally:
+            with contextlib.suppress(duckdb.Error):  # an error may have ended the transaction
+                self._connection.execute("ROLLBACK")
 
     def _read_schema(self) -> Schema:
         try:

@@ -54,7 +54,8 @@ class Deadline:
 def stopped_after(seconds: float, stop: Callable[[], None], then: Callable[[], None] | None = None) -> Iterator[None]:
     """Call ``stop`` from another thread after ``seconds``, and some seconds later ``then``, unless the block has ended.
 
-    Both must be safe to call while the block waits for the database, and must not raise.
+    Both must be safe to call while the block waits for the database, and must not raise. Raises `MemoryError` if no
+    thread can be started.
     """
     ended = threading.Event()
 
@@ -66,7 +67,10 @@ def stopped_after(seconds: float, stop: Callable[[], None], then: Callable[[], N
             then()
 
     watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
+    try:
+        watcher.start()
+    except RuntimeError as error:  # earlier queries left no memory for its stack
+        raise MemoryError(str(error)) from error
     try:
         yield
     finally:

@@ -106,7 +106,7 @@ class ServerDatabase(Connection):
         made = type(self)(self._engine, name, self._limits, self)
         try:
             made._build(self, [table for table in self.schema().tables if not table.view], data)
-        except (self._error, BackendError) as error:
+        except (self._error, BackendError, ValueError) as error:  # ValueError: text that has no encoding
             made.close()
             raise BackendError(f"{name} cannot be made: {self._said(error)}.{self._grant(error)}") from error
         return made

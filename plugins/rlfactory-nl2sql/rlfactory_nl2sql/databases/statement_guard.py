@@ -85,11 +85,27 @@ def _check_name(token: Token, following: Token | None, forbidden: Forbidden) -> 
 
 
 def named_tables(tree: exp.Expr) -> Iterator[exp.Table]:
-    """Tables and views in the query, without functions and without the names of its WITH clause."""
-    local = {common.alias.lower() for common in tree.find_all(exp.CTE)}
+    """Tables and views in the query, without functions and without what a WITH clause defines where they stand."""
     for table in tree.find_all(exp.Table):
-        if isinstance(table.this, exp.Identifier) and (table.db or table.name.lower() not in local):
+        if isinstance(table.this, exp.Identifier) and (table.db or table.name.lower() not in _defined(table)):
             yield table
+
+
+def _defined(table: exp.Table) -> set[str]:
+    """The names that WITH clauses define where the table stands, in lower case.
+
+    Without RECURSIVE, a part of a WITH clause sees only the parts before it: in ``WITH x AS (SELECT * FROM x)`` the
+    inner ``x`` is a table.
+    """
+    found: list[exp.Expr] = []
+    inside: exp.Expr = table
+    while outside := inside.parent:
+        if isinstance(outside, exp.With):
+            found += outside.expressions if outside.recursive else outside.expressions[: inside.index]
+        elif (clause := outside.args.get("with_")) is not inside and clause is not None:
+            found += clause.expressions
+        inside = outside
+    return {common.alias.lower() for common in found}
 
 
 def without_schema(query: Query, schemas: frozenset[str]) -> str:
