@@ -16,6 +16,7 @@ from rlfactory_core.plugins.loading import Registration
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.reporting.charts import Chart, Line
 from rlfactory_core.reporting.folder import RunFolder, write_atomic
+from rlfactory_core.reporting.kept_images import Embedded, KeptImages
 from rlfactory_core.reporting.metrics import component_metric
 from rlfactory_core.reporting.progress import number_label, number_text, seconds_text
 from rlfactory_core.reporting.run_data import (
@@ -32,6 +33,8 @@ from rlfactory_core.utils.display import printable
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+
+_MAX_IMAGE_BYTES = 4 << 20  # the page is read at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,8 +215,15 @@ def update(run: RunData) -> Section | None:
 
 
 def examples(run: RunData) -> Section | None:
-    """Sample trajectories as chats, before and after."""
-    return Section("Sample trajectories", _macro("examples", run.pairs)) if run.pairs else None
+    """Sample trajectories as chats, before and after, with their images."""
+    if not run.pairs:
+        return None
+    embedded = Embedded(run.folder, _MAX_IMAGE_BYTES)
+    html = _macro("examples", run.pairs, KeptImages(run.folder, embedded))
+    if embedded.left_out:
+        most = f"The page shows at most {_MAX_IMAGE_BYTES >> 20} MiB of images; the others are in trajectories/images."
+        html += f'<p class="note">{most}</p>'
+    return Section("Sample trajectories", html)
 
 
 def _if_any(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:

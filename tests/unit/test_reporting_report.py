@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from base64 import b64decode
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from reporting_examples import SUMMARY, decode, finished_run, make_trajectory
+from reporting_examples import SUMMARY, decode, finished_run, make_trajectory, with_images
 
+from rlfactory_core.reporting import report
 from rlfactory_core.reporting.charts import Chart, Line
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.report import Section, write_report
@@ -171,3 +173,29 @@ def test_rewards_are_drawn_side_by_side(tmp_path: Path) -> None:
         assert re.findall(r'class="key c.">(.*?)</span>', figure) == ["judge", "exact match"]
         assert ">1</text>" in figure  # the axis ends where a reward does
     assert "verifier/judge" not in html
+
+
+def test_the_images_of_the_sample_trajectories_are_in_the_page_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = pytest.importorskip("rlfactory_vision").Image
+    pillow = pytest.importorskip("PIL.Image")
+    asked, returned = (image.of(pillow.new("RGB", size, "teal")) for size in ((30, 20), (6, 8)))
+    folder = RunFolder.create("search", tmp_path / "run")
+    folder.write_config({"plugin": "search"})
+    one = with_images(make_trajectory(0.0), str(asked), str(returned))
+    for file in ("eval-before", "eval-after"):
+        folder.write_trajectories(file, [one], decode)
+    html = write_report(folder).read_text(encoding="utf-8")
+    shown = re.findall(r'<img src="data:image/png;base64,([^"]+)" width="(\d+)"', html)
+    assert [(b64decode(data), width) for data, width in shown] == [(asked.read(), "30"), (returned.read(), "6")] * 2
+    assert "at most" not in html
+
+    monkeypatch.setattr(report, "_MAX_IMAGE_BYTES", len(asked.read()))
+    html = write_report(folder).read_text(encoding="utf-8")
+    assert html.count("<img") == 1
+    assert "of images; the others are in trajectories/images" in html
+    assert str(returned) in html
+
+    (folder.images / f"{asked.digest}.png").write_bytes(returned.read())  # not what the model has seen
+    assert 'width="30"' not in write_report(folder).read_text(encoding="utf-8")

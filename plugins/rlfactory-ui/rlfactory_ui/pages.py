@@ -6,9 +6,12 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from starlette.responses import HTMLResponse, Response
 
+from rlfactory_core.reporting.folder import RunFolder
+from rlfactory_core.reporting.kept_images import KeptImages
 from rlfactory_core.reporting.progress import count_text, seconds_text
 from rlfactory_core.reporting.report import page_environment
 from rlfactory_ui.access import Access
@@ -65,6 +68,11 @@ def page(request: Request, template: str, status: int = 200, **values: Any) -> R
 def part(template: str, **values: Any) -> Response:
     """A part of a page, which takes the place of an earlier one."""
     return HTMLResponse(environment().get_template(template).render(**values))
+
+
+def kept_images(folder: RunFolder) -> KeptImages:
+    """The images of a run; this server has each at an address of its own."""
+    return KeptImages(folder, lambda digest: f"/runs/{quote(folder.name)}/images/{digest}.png")
 
 
 @lru_cache(maxsize=1)

@@ -14,8 +14,7 @@ from rlfactory_core.reporting.charts import Chart, Line
 from rlfactory_core.reporting.progress import number_label
 from rlfactory_core.reporting.run_data import RunData
 from rlfactory_ui import trajectory_files
-from rlfactory_ui.images import KeptImages
-from rlfactory_ui.pages import page, site_of
+from rlfactory_ui.pages import kept_images, page, site_of
 
 MOST = 6  # runs: as many as there are colours
 _SHOWN = ("eval/{metric}", "{metric}", "reward", "tool_calls", "sampled_tokens", "entropy", "step_s")
@@ -86,7 +85,7 @@ def _answers(request: Request, names: Sequence[str]) -> dict[str, Any]:
     sample = asked if asked in found else next(iter(shared), "")
     folders = {name: site.catalogue.folder(name) for name in found.get(sample, {})}
     answers = [
-        (name, trajectory_files.trajectory(folders[name], "eval-after", number)[1], KeptImages(folders[name]))
+        (name, trajectory_files.trajectory(folders[name], "eval-after", number)[1], kept_images(folders[name]))
         for name, number in found.get(sample, {}).items()
     ]
     return {"samples": [(each, questions[each]) for each in shared], "sample": sample, "answers": answers}

@@ -13,10 +13,10 @@ from starlette.routing import Route
 from rlfactory_core.algo.advantages import ADVANTAGES, group_advantages
 from rlfactory_core.errors import UsageError
 from rlfactory_core.reporting.folder import RunFolder
+from rlfactory_core.reporting.kept_images import read_image
 from rlfactory_core.reporting.trajectories import StoredTrajectory
 from rlfactory_ui import trajectory_files
-from rlfactory_ui.images import KeptImages
-from rlfactory_ui.pages import page, part, site_of
+from rlfactory_ui.pages import kept_images, page, part, site_of
 from rlfactory_ui.tokens import TokenTexts, advantage_colour
 from rlfactory_ui.trajectory_files import Filter, Line
 
@@ -75,7 +75,7 @@ async def one(request: Request) -> Response:
         file=file,
         line=line,
         stored=stored,
-        images=KeptImages(folder),
+        images=kept_images(folder),
         count=len(lines),
         group=group,
         advantage=advantage,
@@ -112,7 +112,7 @@ async def attempts(request: Request) -> Response:
         file=file,
         sample=sample,
         items=items,
-        images=KeptImages(folder),
+        images=kept_images(folder),
         count=len(group),
     )
 
@@ -148,7 +148,7 @@ def _elsewhere(folder: RunFolder, sample: str, here: str) -> list[tuple[str, int
 async def image(request: Request) -> Response:
     """An image of the run, as the browser shows it alone: as PNG, and nothing in it is run."""
     folder = site_of(request).catalogue.folder(request.path_params["name"])
-    return Response(KeptImages(folder).read(request.path_params["digest"]), media_type="image/png")
+    return Response(read_image(folder, request.path_params["digest"]), media_type="image/png")
 
 
 async def neighbour(request: Request) -> Response:

@@ -1,15 +1,15 @@
 """The images that a run keeps: where a page finds them, and which file is one.
 
-A file is served only if rlfactory wrote it: its name is the hash of its content, and it is a PNG file.
+A file is shown only if rlfactory wrote it: its name is the hash of its content, and it is a PNG file.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from base64 import b64encode
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote
 
 from rlfactory_core.cache import digest
 from rlfactory_core.errors import UsageError
@@ -28,14 +28,20 @@ class KeptImage:
     digest: str
     width: int  # pixels
     height: int
-    address: str  # on this server
+    address: str  # for the page
 
 
 @dataclass(frozen=True, slots=True)
 class KeptImages:
-    """The images of one run, for its pages."""
+    """The images of one run, for its pages.
+
+    Args:
+        folder: the run's.
+        address: where the page finds the image with a hash; None if it is not to show it.
+    """
 
     folder: RunFolder
+    address: Callable[[str], str | None]
 
     def named(self, text: str) -> list[KeptImage]:
         """Those that a text names, in its order, each once."""
@@ -50,20 +56,6 @@ class KeptImages:
         names = [match[3] for each in (*heard, text.context) for match in NAME.finditer(each)]
         return self._kept(name for name in (*turn.images, *names) if name not in shown)
 
-    def read(self, name: str) -> bytes:
-        """The PNG file of the image with this hash.
-
-        Raises:
-            UsageError: there is none, or it has been changed.
-        """
-        path = _path(self.folder, name)
-        if path is None:
-            raise UsageError(f"{self.folder.name} has no image called '{name}'.")
-        data = path.read_bytes()
-        if not data.startswith(PNG) or digest([data])[: len(name)] != name:
-            raise UsageError(f"{path} is not the image that the run has kept: its content or its name was changed.")
-        return data
-
     def _kept(self, names: Iterable[str]) -> list[KeptImage]:
         return [found for name in dict.fromkeys(names) if (found := self._image(name)) is not None]
 
@@ -75,8 +67,52 @@ class KeptImages:
             header = file.read(_HEADER)
         if len(header) < _HEADER or not header.startswith(PNG):
             return None
+        address = self.address(name)
+        if address is None:
+            return None
         width, height = (int.from_bytes(header[at : at + 4], "big") for at in (16, 20))
-        return KeptImage(name, width, height, f"/runs/{quote(self.folder.name)}/images/{name}.png")
+        return KeptImage(name, width, height, address)
+
+
+class Embedded:
+    """Addresses that are the images themselves, for a page that is one file.
+
+    Args:
+        folder: the run's.
+        max_bytes: of all images together, before base64; an image that exceeds it is left out.
+    """
+
+    def __init__(self, folder: RunFolder, max_bytes: int) -> None:
+        self._folder = folder
+        self._left = max_bytes
+        self.left_out = 0
+        """How often an image was left out."""
+
+    def __call__(self, name: str) -> str | None:
+        try:
+            data = read_image(self._folder, name)
+        except UsageError:
+            return None
+        if len(data) > self._left:
+            self.left_out += 1
+            return None
+        self._left -= len(data)
+        return f"data:image/png;base64,{b64encode(data).decode()}"
+
+
+def read_image(folder: RunFolder, name: str) -> bytes:
+    """The PNG file of the run's image with this hash.
+
+    Raises:
+        UsageError: there is none, or it has been changed.
+    """
+    path = _path(folder, name)
+    if path is None:
+        raise UsageError(f"{folder.name} has no image called '{name}'.")
+    data = path.read_bytes()
+    if not data.startswith(PNG) or digest([data])[: len(name)] != name:
+        raise UsageError(f"{path} is not the image that the run has kept: its content or its name was changed.")
+    return data
 
 
 def _path(folder: RunFolder, name: str) -> Path | None:
