@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 import nox
+from nox.command import CommandFailed
 
 TORCH = "torch==2.13.0"  # the newest that is tested; pip takes a CPU wheel of it where one is offered
 PYPROJECT = nox.project.load_toml("pyproject.toml")
@@ -47,7 +48,14 @@ IN_TWO = ("-n", "2", "--dist", "loadfile")  # processes, each with whole files o
 IN_THREE = ("-n", "3", "--dist", "loadfile")  # for tests that sometimes wait
 IN_FOUR = ("-n", "4", "--dist", "loadfile")  # for tests that often wait: for other processes, servers, the disk
 TEST_BY_TEST = ("-n", "4", "--dist", "worksteal")  # for few files, whose tests share nothing costly
-FULL = ("wheels", "minimums", "slow", "mcp", "agents", "environments", "browser", "verl", "benchmarks")
+# Each line is finished before the next. Lists in a line run beside each other, since they often wait or use one core;
+# what the first one prints is shown at once, what the others print at their end.
+FULL = (
+    (("wheels",), ("minimums",)),
+    (("slow",),),
+    (("verl",), ("mcp", "agents", "environments", "browser")),
+    (("benchmarks",),),
+)
 
 # Threads of programs that run at once wait for each other: on two cores, four programs of two threads take many times
 # as long as of one.
@@ -173,9 +181,25 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def full(session: nox.Session) -> None:
-    """What `nox` alone leaves out, because it takes longer."""
-    for name in FULL:
-        session.notify(name)
+    """What `nox` alone leaves out, because it takes longer; the other sessions go on if one fails."""
+    make_everything(session)  # not by two at once
+    failed = []
+
+    def run(names: Sequence[str], silent: bool) -> None:
+        sessions = (sys.executable, "-m", "nox", "-s", *names, "--", *session.posargs)
+        try:
+            output = session.run(*sessions, silent=silent, external=True)
+        except CommandFailed:  # what it printed is shown by now
+            failed.extend(names)
+        else:
+            if silent:
+                session.log(output)
+
+    for beside in FULL:
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(run, beside, (False, *(True for _ in beside[1:]))))
+    if failed:
+        session.error(f"not all of these were successful: {', '.join(failed)}")
 
 
 def install_packages(session: nox.Session, *packages: str) -> bool:

@@ -169,4 +169,4 @@ def leaving_nothing() -> Iterator[None]:
         yield
         until(lambda: not processes() and children() <= before, "the test's processes to end")
         assert _sockets_and_pipes() <= handles
-        assert not os.listdir(scratch), os.listdir(scratch)
+        until(lambda: not os.listdir(scratch), f"the temporary files in {scratch} to go")
