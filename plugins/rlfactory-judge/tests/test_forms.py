@@ -179,7 +179,6 @@ def test_a_verdict_within_the_reasoning_never_counts(text: str, score: float | N
         "```json\n[1, 5, 10]\n```",
         'Fine.\n{"scores": ["1/10", 5.0, 12]}',
         '{"turns": {"1": 1, "2": 5, "3": 10}}',
-        "Turn 1: 1/10\n- **Turn 2**: 5, a bit late\n### turn 3: 10",
     ],
 )
 def test_scores_of_turns(text: str) -> None:
@@ -196,9 +195,7 @@ def test_scores_of_turns(text: str) -> None:
         '{"scores": 5}',
         "[1, 5]",
         "5",
-        "Turn 1: 1\nTurn 2: 5",
-        "Turn 1: 1\nTurn 2: 5\nTurn 3: 10\nTurn 1: 9",
-        "Turn 1: 1\nTurn 2: 5\nTurn 3: 10\nTurn 4: 10",
+        "Turn 1: 1\nTurn 2: 5\nTurn 3: 10",
     ],
 )
 def test_scores_of_other_turns_are_no_verdict(text: str) -> None:
@@ -217,11 +214,6 @@ def test_one_turn_may_be_scored_as_one_number() -> None:
         ('{"ranking": [2, [1, 3]]}', (0.25, 1.0, 0.25)),
         ('{"ranking": [[3, 1, 2]]}', (0.5, 0.5, 0.5)),
         ("[2, 1, 3]", (0.5, 1.0, 0.0)),
-        ("2 > 1 > 3", (0.5, 1.0, 0.0)),
-        ("[2] > [1] > [3]", (0.5, 1.0, 0.0)),
-        ("The second is right.\n2 > 1 = 3", (0.25, 1.0, 0.25)),
-        ("2, 1, 3", (0.5, 1.0, 0.0)),
-        ("**Ranking:** 2, 1, 3 because of the facts", (0.5, 1.0, 0.0)),
         ('Not 1 > 2 > 3. {"ranking": [2, 1, 3]}', (0.5, 1.0, 0.0)),
     ],
 )
@@ -236,13 +228,11 @@ def test_rankings(text: str, values: tuple[float, ...]) -> None:
         '{"ranking": [1, 2, 2]}',
         '{"ranking": [0, 1, 2]}',
         '{"ranking": [1, 2, 3, 4]}',
-        "1 > 2",
+        "2 > 1 > 3",
         "1",
         '{"ranking": "1"}',
         '{"ranking": [1, 2, 3.5]}',
         '{"ranking": [1, [2, [3]]]}',
-        "I see 1, 2, 3 and more.",
-        "1 > 2 > 3, or 3 > 2 > 1",
         '{"ranking": []}',
     ],
 )

@@ -21,10 +21,7 @@ _UNCLEAR = re.compile(
 _MARKS = r"[\"'*_`\s]{0,8}"  # before and after the sign that separates a label from its value
 _SPOKEN_SCORE = re.compile(rf"(?<![A-Za-z0-9_])(?:score|rating|grade)({_MARKS})[:=]{_MARKS}", re.IGNORECASE)
 _JSON_END = re.compile(r"[\"'\s]{0,8}[,}]")
-_TURN_LINE = re.compile(rf"^[ \t#>*_`-]{{0,8}}turn\s{{0,4}}([0-9]{{1,4}}){_MARKS}[:=]{_MARKS}", re.IGNORECASE | re.M)
 Scores = tuple[float, ...]
-_CHAIN = re.compile(r"(?<![0-9\[.,])\[?[0-9]{1,4}\]?(?:\s{0,4}[>=,]\s{0,4}\[?[0-9]{1,4}\]?)+(?![0-9.])")
-_CHAIN_LABEL = re.compile(rf"(?:ranking|order){_MARKS}[:=]{_MARKS}\Z", re.IGNORECASE)
 _CANDIDATE = re.compile(r"(?:candidate\s?)?#?([0-9]{1,4})", re.IGNORECASE)
 Order = tuple[tuple[int, ...], ...]  # groups of equally good candidates, the best first, counted from 1
 # How good the first one is; MT-Bench's C is a tie.
@@ -179,18 +176,6 @@ class TurnScoresForm(ParsedForm[Scores]):
         scores = tuple(number for number in numbers if number is not None)
         return scores if len(scores) == len(numbers) == self.turns else None
 
-    def in_prose(self, answer: str) -> Iterator[Found[Scores]]:
-        """Lines such as ``Turn 2: 7/10``: together they are one verdict."""
-        said: dict[int, set[float | None]] = {}
-        for line in _TURN_LINE.finditer(answer):
-            if number := stated(answer, line.end(), self._scale):
-                said.setdefault(int(line[1]), set()).add(number[0])
-        if not said:
-            return
-        values = [next(iter(said[turn])) for turn in range(1, self.turns + 1) if len(said.get(turn, ())) == 1]
-        scores = tuple(value for value in values if value is not None)
-        yield Found(scores if len(scores) == self.turns == len(said) else None, 0, 0)
-
     def values(self, verdict: Scores) -> tuple[float, ...]:
         """One score for each turn, mapped onto [0, 1]."""
         return tuple(map(self._scale.fraction, verdict))
@@ -217,27 +202,14 @@ class RankingForm(ParsedForm[Order]):
         )
 
     def of_json(self, value: object) -> Order | None:
+        """The order with ties in one notation; None unless each candidate occurs once."""
         if not isinstance(value, list):
             return None
-        return self._checked(
-            [[_candidate(name) for name in (group if isinstance(group, list) else [group])] for group in value]
-        )
-
-    def _checked(self, groups: list[list[int | None]]) -> Order | None:
-        """The order with ties in one notation; None unless each candidate occurs once."""
+        groups = [[_candidate(name) for name in (group if isinstance(group, list) else [group])] for group in value]
         numbers = [number for group in groups for number in group if number is not None]
         if sum(map(len, groups)) != self.count or sorted(numbers) != list(range(1, self.count + 1)):
             return None
         return tuple(tuple(sorted(number for number in group if number is not None)) for group in groups if group)
-
-    def in_prose(self, answer: str) -> Iterator[Found[Order]]:
-        """Chains such as ``2 > 1 = 3``. Commas count only after a label, or if the whole answer is the chain."""
-        for chain in _CHAIN.finditer(answer):
-            whole = len(chain[0]) >= len(answer.strip(" \t\r\n*_`."))
-            if ">" in chain[0] or whole or _CHAIN_LABEL.search(answer, max(0, chain.start() - 40), chain.start()):
-                groups = re.split(r"[>,]", re.sub(r"[\s\[\]]", "", chain[0]))
-                order = self._checked([[int(name) for name in group.split("=")] for group in groups])
-                yield Found(order, chain.start(), chain.end())
 
     def values(self, verdict: Order) -> tuple[float, ...]:
         """1.0 for the best, 0.0 for the worst, evenly spaced; equally good ones share the mean of their places."""

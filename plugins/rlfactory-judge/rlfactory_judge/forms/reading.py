@@ -87,9 +87,9 @@ class ParsedForm(ABC, Generic[T]):
         """The verdict in a JSON object that has one of the keys; None if it is not clear."""
         return self.of_json(next(found[key] for key in self.keys if key in found))
 
-    @abstractmethod
     def in_prose(self, answer: str) -> Iterable[Found[T]]:
         """The verdicts in the answer without its marked ones."""
+        return ()
 
     def of_json(self, value: object) -> T | None:
         """The verdict in this JSON value, of an object or the whole answer."""
