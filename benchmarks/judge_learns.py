@@ -68,8 +68,9 @@ class Run:
     @property
     def injected(self) -> tuple[float, float]:
         """Share of wrong answers that are accepted: with the injected texts, and without."""
-        injection = self.calibration["injection"]
-        return float(injection["accepted"]["value"]), float(injection["accepted_before"]["value"])
+        injected = self.calibration["tables"]["Injected texts"]
+        accepted = [injected[f"wrong answers accepted {name}"]["estimate"]["value"] for name in ("with", "without")]
+        return float(accepted[0]), float(accepted[1])
 
 
 def run(seed: int, scratch: Path) -> Run:

@@ -89,7 +89,7 @@ def test_figures_for_people(labels: Path, server: FakeServer) -> None:
     shown = run(labels, server.url, "--injections", "4", "--samples", "2")
     assert shown.exit_code == 0, shown.exception
     lines = shown.stdout.splitlines()
-    for stage in ("judging: 10 answers", "comparing: 4 pairs", "injecting: 20 answers", "asking again: 20 samples"):
+    for stage in ("judging: 10 answers", "comparing: 8 questions", "injecting: 20 answers", "asking again: 20 samples"):
         assert stage in shown.stdout
     assert f"toy at {server.url}, rubric correctness, mode outcome, accepts from 0.5 of 1" in lines
     assert any(line.startswith("  Cohen's kappa") and " 1.000 " in line for line in lines)
@@ -100,9 +100,9 @@ def test_figures_as_json(labels: Path, server: FakeServer) -> None:
     shown = run(labels, server.url, "--json", "--injections", "2")
     found = json.loads(shown.stdout)
     assert found["answers"]["n"] == 10
-    assert found["position"]["first"]["value"] == 0.5
-    assert found["injection"]["judgements"] == 10
-    assert found["consistency"] is None
+    assert found["tables"]["Pairs, each in both orders"]["the first place wins"]["estimate"]["value"] == 0.5
+    assert found["tables"]["Injected texts"]["wrong answers accepted with"]["meaning"] == "of 5 answers, 10 judgements"
+    assert "Asked again" not in found["tables"]
     assert found["costs"]["tokens"] > 0
     assert "judging" in shown.stderr
 
@@ -117,7 +117,7 @@ def test_a_repeat_asks_everything_anew(labels: Path, server: FakeServer) -> None
 def test_an_obedient_judge_is_found_out_through_the_whole_path(labels: Path) -> None:
     with serve(obedient) as server:
         shown = run(labels, server.url, "--injections", "20", "--json")
-    assert json.loads(shown.stdout)["injection"]["added"]["value"] > 0
+    assert json.loads(shown.stdout)["tables"]["Injected texts"]["difference"]["estimate"]["value"] > 0
 
 
 def test_options_of_the_reward_are_taken(labels: Path, server: FakeServer) -> None:
@@ -137,7 +137,8 @@ def test_options_of_the_reward_are_taken(labels: Path, server: FakeServer) -> No
 
 def test_self_consistency_is_measured_at_a_temperature(labels: Path, server: FakeServer) -> None:
     found = json.loads(run(labels, server.url, "--samples", "3", "--injections", "0", "--json").stdout)
-    assert (found["consistency"]["samples"], found["consistency"]["temperature"]) == (3, 0.7)
+    agreeing = found["tables"]["Asked again"]["replies that agree with most"]
+    assert agreeing["meaning"] == "of 10 answers, 3 replies each at temperature 0.7"
     assert sorted(body["temperature"] for body in judgements(server)) == [0.0] * 18 + [0.7] * 30
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -22,41 +22,22 @@ from rlfactory_judge.trust.figures import (
     share,
     weighted_kappa,
 )
-from rlfactory_judge.trust.measuring import Judged, Measurement, label_value, right
+from rlfactory_judge.trust.labels import LabelledAnswer
+from rlfactory_judge.trust.measuring import Judged, Judgements, Measurement, label_value, right
 
 FEW = 30  # answers or pairs; with fewer, no figure is reliable
 _NAME_WIDTH = 36
-Row = tuple[str, Estimate | None, str]  # the figure's name, its value, its basis or meaning
 
 
 @dataclass(frozen=True, slots=True)
-class PositionBias:
-    """The bias of pairs judged in both orders. Without bias: changed 0, first 0.5."""
+class Figure:
+    """A measured figure, and what it is about."""
 
-    pairs: int
-    changed: Estimate | None  # share of the pairs whose winner changes if the order is swapped
-    first: Estimate | None  # share of the wins that the first place has; None: no wins
-
-
-@dataclass(frozen=True, slots=True)
-class InjectionBias:
-    """False accepts of wrong answers with injected texts, compared with the same answers without."""
-
-    answers: int
-    judgements: int
-    accepted: Estimate | None  # share of the injected answers; the interval is over answers, not over judgements
-    accepted_before: Estimate | None  # share of the same answers without injection
-    added: Estimate | None  # how much larger the first share is, over answers; without bias: 0
+    estimate: Estimate | None  # None: not measurable with these labels
+    meaning: str  # its basis, or its value without bias
 
 
-@dataclass(frozen=True, slots=True)
-class SelfConsistency:
-    """The consistency of several replies to each question, sampled at a temperature above 0."""
-
-    answers: int  # with at least two readable replies
-    samples: int  # that were asked for, of each
-    temperature: float
-    agreeing: Estimate | None  # mean share of the replies that say what most of them say, which is at least one half
+Table = dict[str, Figure]  # by the figures' names
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +62,10 @@ class Calibration:
     votes: int
     answers: Agreement | None  # of single answers with their labels
     pairs: Agreement | None  # of which of two answers is better
-    position: PositionBias | None
-    length: Estimate | None  # see `length_bias`
-    injection: InjectionBias | None
-    consistency: SelfConsistency | None
+    tables: dict[str, Table]  # all that was measured, agreement included, by title
     costs: Costs
     notes: tuple[str, ...] = ()  # caveats
     stopped: str = ""  # why there are fewer judgements than planned; empty: complete
-    weighted_kappa: Estimate | None = None  # of scores with labels that are numbers
 
     @property
     def agreement(self) -> Agreement | None:
@@ -108,56 +85,43 @@ class Calibration:
 
 def summarise(measurement: Measurement, *, stopped: str = "") -> Calibration:
     """The figures from the judgements so far; ``stopped`` says why the caller stopped the measurement, if it did."""
-    options, labels = measurement.options, measurement.labels
-    seed, threshold = options.seed, options.threshold
-    judged = [(row, measurement.answers[row.id]) for row in labels.answers if row.id in measurement.answers]
+    options = measurement.options
+    judged = [(row, one) for row in measurement.labels.answers if (one := measurement.answers.get((row.id, 0)))]
     readable = [(row, one) for row, one in judged if one.replies]
-    accepted = {row.id: one.accepts(threshold) for row, one in readable}
     truths = [right(row, options) for row, _ in readable]
-    values, scores = [label_value(row, options) for row, _ in readable], [one.values[0] for _, one in readable]
-    graded = any(not isinstance(row.label, bool) for row, _ in readable)
+    accepted = [one.accepts(options.threshold) for _, one in readable]
     unreadable = [right(row, options) for row, one in judged if one.failure == "unreadable" and readable]
-    observed = [*zip(truths, accepted.values(), strict=True), *((truth, not truth) for truth in unreadable)]
-    answers = agreement_of_answers(observed, seed) if judged else None
-    pairs, position = _pairs(measurement)
-    lengths = [len(row.answer) for row, _ in readable]
+    observed = [*zip(truths, accepted, strict=True), *((truth, not truth) for truth in unreadable)]
+    answers = agreement_of_answers(observed, options.seed) if judged else None
+    pairs, winners = _pairs(measurement)
     return Calibration(
         judge=measurement.judge,
         rubric=options.rubric,
         rubric_fingerprint=measurement.rubric.fingerprint,
         mode=options.mode,
-        threshold=threshold,
+        threshold=options.threshold,
         votes=options.votes,
         answers=answers,
         pairs=pairs,
-        weighted_kappa=weighted_kappa(values, scores, seed) if graded else None,
-        position=position,
-        length=length_bias(lengths, scores, values),
-        injection=_injection(measurement, accepted),
-        consistency=_consistency(measurement),
+        tables=_tables(measurement, readable, answers, pairs, winners),
         costs=_costs(measurement.judgements),
         notes=tuple(_notes(answers, pairs, truths, measurement.judgements)),
         stopped=stopped or measurement.stopped,
     )
 
 
-def _pairs(measurement: Measurement) -> tuple[Agreement | None, PositionBias | None]:
+def _pairs(measurement: Measurement) -> tuple[Agreement | None, list[tuple[int, int]]]:
+    """The agreement, and the winners of the readable pairs as in the file and swapped."""
     seen, observed = [], []
     for row in measurement.labels.pairs:
-        straight, swapped = measurement.pairs.get(row.id, (Judged(), Judged()))
+        straight, swapped = (measurement.pairs.get((row.id, order), Judged()) for order in (0, 1))
         better = {None: 0, 0: 1, 1: -1}[row.better]  # as in `_winner`
         if "unreadable" in (straight.failure, swapped.failure):
             observed.append([(better, -better or 1), (-better, better or 1)])
         if straight.replies and swapped.replies:
             seen.append((_winner(straight), _winner(swapped)))
             observed.append([(better, seen[-1][0]), (-better, seen[-1][1])])
-    if not measurement.pairs:
-        return None, None
-    changed = sum(straight != -swapped for straight, swapped in seen)
-    won = [place for pair in seen for place in pair if place]
-    first = share(sum(place > 0 for place in won), len(won))
-    position = PositionBias(len(seen), share(changed, len(seen)), first)
-    return agreement_of_pairs(observed, measurement.options.seed), position
+    return agreement_of_pairs(observed, measurement.options.seed) if measurement.pairs else None, seen
 
 
 def _winner(judged: Judged) -> int:
@@ -166,29 +130,70 @@ def _winner(judged: Judged) -> int:
     return (first > second) - (first < second)
 
 
-def _injection(measurement: Measurement, accepted: Mapping[str, bool]) -> InjectionBias | None:
-    injected, size = measurement.injected, len(measurement.injected)
-    if not injected:
-        return None
-    return InjectionBias(
-        answers=size,
-        judgements=sum(map(len, injected.values())),
-        accepted=share(min(sum(map(fmean, injected.values())), size), size),
-        accepted_before=share(sum(accepted[name] for name in injected), size),
-        added=mean([fmean(each) - accepted[name] for name, each in injected.items()], measurement.options.seed),
-    )
+def _tables(
+    measurement: Measurement,
+    readable: Sequence[tuple[LabelledAnswer, Judged]],
+    answers: Agreement | None,
+    pairs: Agreement | None,
+    winners: Sequence[tuple[int, int]],
+) -> dict[str, Table]:
+    options, tables = measurement.options, dict[str, Table]()
+    labels, scores = [label_value(row, options) for row, _ in readable], [one.values[0] for _, one in readable]
+    if answers is not None:
+        table = _agreement(answers, "answer")
+        if any(not isinstance(row.label, bool) for row, _ in readable):
+            kappa = weighted_kappa(labels, scores, options.seed)
+            table["weighted kappa with the labels"] = Figure(kappa, "0: as by chance, 1: always equal")
+        tables["Answers"] = table
+    if pairs is not None:
+        changed = share(sum(straight != -swapped for straight, swapped in winners), len(winners))
+        won = [place for pair in winners for place in pair if place]
+        first = Figure(share(sum(place > 0 for place in won), len(won)), "0.5: no bias" if won else "no winners")
+        places = {"winner changes with the order": Figure(changed, "0: never"), "the first place wins": first}
+        tables["Pairs, each in both orders"] = {**_agreement(pairs, "pair"), **places}
+    if answers is not None:
+        bias = length_bias([len(row.answer) for row, _ in readable], scores, labels)
+        length = {"longer answers, better scores": Figure(bias, "rank correlation; 0: no bias")}
+        tables["Length in characters, with what a score has beyond the label"] = length
+    if injected := _accepted(measurement.injected, options.threshold):  # intervals over answers, not over judgements
+        plain, size = _accepted(measurement.answers, options.threshold), len(injected)
+        accepted, before = sum(map(fmean, injected.values())), sum(plain[name][0] for name in injected)
+        added = mean([fmean(each) - plain[name][0] for name, each in injected.items()], options.seed)
+        judgements = count_text(sum(map(len, injected.values())), "judgement")
+        basis = f"of {count_text(size, 'answer')}, {judgements}"
+        tables["Injected texts"] = {
+            "wrong answers accepted with": Figure(share(min(accepted, size), size), basis),
+            "wrong answers accepted without": Figure(share(before, size), "the same answers"),
+            "difference": Figure(added, "0: no bias"),
+        }
+    if measurement.again:
+        each = [one for one in _accepted(measurement.again, options.threshold).values() if len(one) > 1]
+        agreeing = sum(max(one.count(True), one.count(False)) / len(one) for one in each)
+        asked = f"{measurement.samples} replies each at temperature {measurement.temperature:g}"
+        figure = Figure(share(min(agreeing, len(each)), len(each)), f"of {count_text(len(each), 'answer')}, {asked}")
+        tables["Asked again"] = {"replies that agree with most": figure}
+    return tables
 
 
-def _consistency(measurement: Measurement) -> SelfConsistency | None:
-    if not measurement.again:
-        return None
-    shares = []
-    for judged in measurement.again.values():
-        accepted = [one.accepts(measurement.options.threshold) for one in judged if one.replies]
-        if len(accepted) >= 2:
-            shares.append(max(accepted.count(True), accepted.count(False)) / len(accepted))
-    agreeing = share(min(sum(shares), len(shares)), len(shares))
-    return SelfConsistency(len(shares), measurement.samples, measurement.temperature, agreeing)
+def _agreement(found: Agreement, kind: str) -> Table:
+    table = {
+        "agreement": Figure(found.accuracy, f"of {count_text(found.n, kind)}"),
+        "Cohen's kappa": Figure(found.kappa, found.why_no_kappa or "0: as by chance, 1: always"),
+    }
+    if (counts := found.confusion) is not None:
+        wrong, all_right = counts.wrong_accepted + counts.wrong_rejected, counts.right_accepted + counts.right_rejected
+        table["wrong answers accepted"] = Figure(counts.false_accepts, f"{counts.wrong_accepted:,} of {wrong:,}")
+        table["right answers rejected"] = Figure(counts.false_rejects, f"{counts.right_rejected:,} of {all_right:,}")
+    return table
+
+
+def _accepted(judgements: Judgements, threshold: float) -> dict[str, list[bool]]:
+    """By label, whether each of its readable judgements accepts the answer."""
+    found = defaultdict[str, list[bool]](list)
+    for (name, _), one in judgements.items():
+        if one.replies:
+            found[name].append(one.accepts(threshold))
+    return found
 
 
 def _costs(judged: Sequence[Judged]) -> Costs:
@@ -219,8 +224,8 @@ def calibration_text(found: Calibration) -> str:
     who = f"{found.judge or 'the judge'}, rubric {found.rubric}, mode {found.mode}"
     votes = f", median of {found.votes} votes" if found.votes > 1 else ""
     lines = [f"{who}, accepts from {found.threshold:g} of 1{votes}"]
-    for title, rows in figures(found):
-        lines += ["", title, *(_line(*row) for row in rows)]
+    for title, table in found.tables.items():
+        lines += ["", title, *(_line(name, figure) for name, figure in table.items())]
     cost = found.costs
     failed = f"{cost.unreadable:,} unreadable, {cost.unavailable:,} unavailable"
     lines += ["", f"{count_text(cost.judgements, 'judgement')}, {failed}; {cost.tokens:,} tokens", ""]
@@ -248,42 +253,7 @@ def verdict(found: Calibration) -> str:
     return "; ".join(parts) + "."
 
 
-def figures(found: Calibration) -> Iterator[tuple[str, list[Row]]]:
-    """What was measured: titles, each with its figures."""
-    if found.answers is not None:
-        graded: Row = ("weighted kappa with the labels", found.weighted_kappa, "0: as by chance, 1: always equal")
-        yield "Answers", [*_agreement(found.answers, "answer"), *([graded] if graded[1] is not None else [])]
-    if found.pairs is not None and (position := found.position) is not None:
-        of_places: list[Row] = [
-            ("winner changes with the order", position.changed, "0: never"),
-            ("the first place wins", position.first, "0.5: no bias" if position.first else "no winners"),
-        ]
-        yield "Pairs, each in both orders", [*_agreement(found.pairs, "pair"), *of_places]
-    if found.answers is not None:
-        length: Row = ("longer answers, better scores", found.length, "rank correlation; 0: no bias")
-        yield "Length in characters, with what a score has beyond the label", [length]
-    if (injection := found.injection) is not None:
-        rows: list[Row] = [
-            ("wrong answers accepted with", injection.accepted, f"of {count_text(injection.answers, 'answer')}"),
-            ("wrong answers accepted without", injection.accepted_before, "the same answers"),
-            ("difference", injection.added, "0: no bias"),
-        ]
-        yield f"Injected texts, {count_text(injection.judgements, 'judgement')}", rows
-    if (again := found.consistency) is not None:
-        of_what = f"of {count_text(again.answers, 'answer')}; at least 0.5"
-        agreeing: Row = ("replies that agree with most", again.agreeing, of_what)
-        yield f"Asked {again.samples} times at temperature {again.temperature:g}", [agreeing]
-
-
-def _agreement(found: Agreement, kind: str) -> Iterator[Row]:
-    yield "agreement", found.accuracy, f"of {count_text(found.n, kind)}"
-    yield "Cohen's kappa", found.kappa, found.why_no_kappa or "0: as by chance, 1: always"
-    if (confusion := found.confusion) is not None:
-        accepts, rejects = confusion.false_accepts, confusion.false_rejects
-        yield "wrong answers accepted", accepts, f"{confusion.wrong_accepted:,} of {accepts.n if accepts else 0:,}"
-        yield "right answers rejected", rejects, f"{confusion.right_rejected:,} of {rejects.n if rejects else 0:,}"
-
-
-def _line(name: str, found: Estimate | None, meaning: str) -> str:
+def _line(name: str, figure: Figure) -> str:
+    found = figure.estimate
     value = f"{'-':>7}{'':18}" if found is None else f"{found.value:7.3f}  [{found.low:6.3f}, {found.high:6.3f}]"
-    return f"  {name:<{_NAME_WIDTH}}{value}  {meaning}".rstrip()
+    return f"  {name:<{_NAME_WIDTH}}{value}  {figure.meaning}".rstrip()

@@ -17,7 +17,7 @@ from rlfactory_core.reporting.progress import NullProgress, Progress, count_text
 from rlfactory_judge.options import JudgeOptions
 from rlfactory_judge.rubrics.rubric import Rubric
 from rlfactory_judge.service.service import JudgeService
-from rlfactory_judge.trust.calibration import FEW, Calibration, figures, summarise, verdict
+from rlfactory_judge.trust.calibration import FEW, Calibration, summarise, verdict
 from rlfactory_judge.trust.labels import read_labels
 from rlfactory_judge.trust.measuring import Measurement
 
@@ -152,10 +152,10 @@ def report_section(run: RunData) -> Section | None:
 
 def _tables(found: Calibration) -> Iterator[Section]:
     rows = [
-        (name, f"{value.value:.3f}", f"{value.low:.3f} to {value.high:.3f}", meaning)
-        for _, group in figures(found)
-        for name, value, meaning in group
-        if value is not None
+        (name, f"{value.value:.3f}", f"{value.low:.3f} to {value.high:.3f}", figure.meaning)
+        for table in found.tables.values()
+        for name, figure in table.items()
+        if (value := figure.estimate) is not None
     ]
     columns = (found.judge or "the judge", "value", "95 % confidence", "meaning")
     tables = [Section.of_table(_TITLE, columns, rows, " ".join(["In short:", verdict(found), *found.notes]))]

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from statistics import fmean
 from typing import TypeVar
 
@@ -22,7 +20,7 @@ from rlfactory_judge.rubrics.rubric import Rubric, one_turn
 from rlfactory_judge.service.service import JudgeService, majority, medians, poll
 from rlfactory_judge.trust.labels import LabelledAnswer, LabelledPair, Labels
 
-Item = TypeVar("Item")
+Row = TypeVar("Row", bound=LabelledAnswer | LabelledPair)
 
 _GIVES_UP = 8  # failures without any reply, after which the measurement ends
 _MORE_TRIES = 3  # further attempts at a question, because a short outage must not lose the other labels
@@ -46,6 +44,9 @@ class Judged:
         return majority(self.replies, threshold)
 
 
+Judgements = dict[tuple[str, int], Judged]  # by the label's id and a number
+
+
 @dataclass
 class Measurement:
     """One measurement of a judge; its judgements may be read at any time, also after `run` was cancelled.
@@ -66,73 +67,76 @@ class Measurement:
     judge: str = ""  # its model and endpoints, for people
     progress: Progress = field(default_factory=NullProgress)
 
-    answers: dict[str, Judged] = field(default_factory=dict, init=False)  # by the label's id
-    pairs: dict[str, tuple[Judged, Judged]] = field(default_factory=dict, init=False)  # as in the file, and swapped
-    # Whether each judged injection was accepted.
-    injected: dict[str, list[bool]] = field(default_factory=lambda: defaultdict(list), init=False)
-    injection_judgements: list[Judged] = field(default_factory=list, init=False)  # also without a reply
-    again: dict[str, list[Judged]] = field(default_factory=lambda: defaultdict(list), init=False)
+    answers: Judgements = field(default_factory=dict, init=False)  # each numbered 0
+    pairs: Judgements = field(default_factory=dict, init=False)  # 0: as in the file, 1: swapped
+    injected: Judgements = field(default_factory=dict, init=False)  # by the number of the injected text
+    again: Judgements = field(default_factory=dict, init=False)  # by the number of the sample
     stopped: str = field(default="", init=False)  # why there are fewer than planned
 
     def __post_init__(self) -> None:
-        answers, pairs, mode = self.labels.answers, self.labels.pairs, self.options.mode
-        if not self.options.judges_single:
-            self.pair_rubric = self.rubric
-            if not pairs:
-                raise DataError(
-                    f"The labels have {len(answers)} answers and no pairs, which mode={mode} compares. "
-                    'Add rows with "answers" and "better", or measure mode=outcome.'
-                )
-        elif not answers:
+        single = self.options.judges_single
+        if not (self.labels.answers if single else self.labels.pairs):
+            needed, keys = ("single answers", '"answer" and "label"') if single else ("pairs", '"answers" and "better"')
             raise DataError(
-                f"The labels have {len(pairs)} pairs and no single answers, which mode={mode} judges. "
-                'Add rows with "answer" and "label", or measure mode=pairwise.'
+                f"The labels have no {needed}, which mode={self.options.mode} judges. Add rows with {keys}, or measure "
+                f"mode={'pairwise' if single else 'outcome'}."
             )
+        self.pair_rubric = self.pair_rubric if single else self.rubric
         self._failed = 0
         self._answered = False
-        self._shown: defaultdict[str, list[bool]] = defaultdict(list)  # for the running means of the progress
+        self._shuffled = list(self.injections)
+        random.Random(self.options.seed).shuffle(self._shuffled)
 
     @property
     def judgements(self) -> list[Judged]:
         """All so far, those for self-consistency last."""
-        return [*chain(self.answers.values(), *self.pairs.values(), self.injection_judgements, *self.again.values())]
+        return [one for each in (self.answers, self.pairs, self.injected, self.again) for one in each.values()]
 
     async def run(self) -> None:
         """Measure the agreement first, then the rest. Raises `BackendError` if the judge does not answer at all."""
         answers = self.labels.answers if self.options.judges_single else ()
+        pairs = self.labels.pairs if self.pair_rubric is not None else ()
+        in_both_orders = [(row, swapped) for row in pairs for swapped in (0, 1)]
+        samples = [(row, number) for row in answers for number in range(self.samples)]
         try:
-            await self._stage("judging", "answer", answers, self._answer)
-            if self.pair_rubric is not None:
-                await self._stage("comparing", "pair", self.labels.pairs, self._pair)
-            await self._stage("injecting", "answer", self._injections(), self._inject)
-            again = [(row, number) for row in answers for number in range(self.samples)]
-            await self._stage("asking again", "sample", again, self._sample)
+            await self._stage("judging", "answer", [(row, 0) for row in answers], self.answers, self._about)
+            await self._stage("comparing", "question", in_both_orders, self.pairs, self._about_pair)
+            await self._stage("injecting", "answer", self._injections(), self.injected, self._about_injected)
+            await self._stage("asking again", "sample", samples, self.again, self._about_again)
         except BudgetError as error:
             self.stopped = str(error)
 
     async def _stage(
-        self, name: str, unit: str, items: Sequence[Item], work: Callable[[Item], Awaitable[None]]
+        self,
+        name: str,
+        unit: str,
+        items: Sequence[tuple[Row, int]],
+        judged: Judgements,
+        about: Callable[[Row, int], Question],
     ) -> None:
-        """Work on all items, as many at a time as may be asked about; the first error cancels the rest."""
+        """Judge all items, as many at a time as may be asked about; the first error cancels the rest."""
         if not items:
             return
         self.progress.stage(name, len(items), unit)
-        left = iter(items)
+        left, agreed = iter(items), list[bool]()
 
         async def worker() -> None:
-            for item in left:
-                await work(item)
-                self.progress.advance(1, **{name: fmean(each) for name, each in self._shown.items()})
+            for row, number in left:
+                one = judged[row.id, number] = await self._ask(about(row, number), number, again=judged is self.again)
+                if one.replies and isinstance(row, LabelledAnswer):
+                    agreed.append(one.accepts(self.options.threshold) == right(row, self.options))
+                self.progress.advance(1, **({"agreement": fmean(agreed)} if agreed else {}))
 
         at_once = max(1, self.options.concurrency // self.options.votes)
         await gather_all(worker() for _ in range(at_once))
 
-    async def _ask(self, question: Question, votes: int | None = None, first: int = 0) -> Judged:
+    async def _ask(self, question: Question, number: int, *, again: bool) -> Judged:
         """One judgement; a question without an answer is repeated when the endpoints are available again."""
         question = replace(question, measures=True)
+        votes, first = (1, number) if again else (self.options.votes, 0)
         for tries_left in reversed(range(1 + _MORE_TRIES)):
             try:
-                replies, _ = await poll(self.service, question, votes or self.options.votes, first=first)
+                replies, _ = await poll(self.service, question, votes, first=first)
                 found = Judged(tuple(replies))
             except (UnreadableError, RefusedError) as error:
                 found = Judged(failure="unreadable", message=str(error))
@@ -148,42 +152,15 @@ class Measurement:
                 await asyncio.sleep(self.options.breaker_reset_s)
         return found
 
-    async def _answer(self, row: LabelledAnswer) -> None:
-        judged = self.answers[row.id] = await self._ask(self._about(row))
-        if judged.replies:
-            self._shown["agreement"].append(judged.accepts(self.options.threshold) == right(row, self.options))
-
-    async def _pair(self, row: LabelledPair) -> None:
-        straight = await self._ask(self._about_pair(row, swapped=False))
-        self.pairs[row.id] = (straight, await self._ask(self._about_pair(row, swapped=True)))
-
-    async def _sample(self, item: tuple[LabelledAnswer, int]) -> None:
-        row, number = item
-        question = replace(self._about(row), temperature=self.temperature)
-        self.again[row.id].append(await self._ask(question, 1, number))
-
-    def _injections(self) -> list[tuple[LabelledAnswer, Injection]]:
-        """Each judged wrong answer with its injections, in turn from a shuffled set."""
-        known = list(self.injections)
-        random.Random(self.options.seed).shuffle(known)
-        count = min(self.injections_each or len(known), len(known))
-        judged = {name for name, each in self.answers.items() if each.replies}
+    def _injections(self) -> list[tuple[LabelledAnswer, int]]:
+        """Each judged wrong answer with the numbers of its injections, in turn from the shuffled set."""
+        known = len(self._shuffled)
+        count = min(self.injections_each or known, known)
+        judged = {name for (name, _), each in self.answers.items() if each.replies}
         rows = [row for row in self.labels.answers if row.id in judged and not right(row, self.options)]
-        return [
-            (row, known[(place * count + number) % len(known)])
-            for place, row in enumerate(rows)
-            for number in range(count)
-        ]
+        return [(row, (place * count + n) % known) for place, row in enumerate(rows) for n in range(count)]
 
-    async def _inject(self, item: tuple[LabelledAnswer, Injection]) -> None:
-        row, injection = item
-        judged = await self._ask(self._about(replace(row, answer=injection.filled(row.answer))))
-        self.injection_judgements.append(judged)
-        if judged.replies:
-            self.injected[row.id].append(judged.accepts(self.options.threshold))
-            self._shown["injected_accepted"].append(self.injected[row.id][-1])
-
-    def _about(self, row: LabelledAnswer) -> Question:
+    def _about(self, row: LabelledAnswer, _: int = 0) -> Question:
         """Whether an answer is right; in the mode ``process`` as a trajectory of one turn."""
         scale = (self.options.low, self.options.high)
         if self.options.mode == "process":
@@ -191,7 +168,13 @@ class Measurement:
         form = ScoreForm(*scale)
         return self.rubric.question_of_text(prompt=row.prompt, answer=row.answer, truth=row.truth, form=form)
 
-    def _about_pair(self, row: LabelledPair, *, swapped: bool) -> Question:
+    def _about_injected(self, row: LabelledAnswer, number: int) -> Question:
+        return self._about(replace(row, answer=self._shuffled[number].filled(row.answer)))
+
+    def _about_again(self, row: LabelledAnswer, _: int) -> Question:
+        return replace(self._about(row), temperature=self.temperature)
+
+    def _about_pair(self, row: LabelledPair, swapped: int) -> Question:
         """Which of two answers is better; ``swapped``: the second one stands first."""
         assert self.pair_rubric is not None
         answers = row.answers[::-1] if swapped else row.answers
