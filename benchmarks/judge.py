@@ -54,7 +54,7 @@ from rlfactory_judge.options import JudgeOptions
 from rlfactory_judge.rubrics.rubric import Rubric
 from rlfactory_judge.scoring.judge import OutcomeJudge
 from rlfactory_judge.service.service import JudgeService
-from rlfactory_judge.serving.servers import LocalServer, local_server
+from rlfactory_judge.serving.servers import ServerProcess, local_server
 
 from rlfactory_core.types import Message, Sample, StopReason, ToolCall, ToolResult, Trajectory, Turn
 
@@ -169,7 +169,7 @@ def body(rubric: Rubric, options: JudgeOptions, trajectory: Trajectory) -> str:
     )
 
 
-def loads(local: str, real: LocalServer) -> list[Load]:
+def loads(local: str, real: ServerProcess) -> list[Load]:
     slow, fast = f"{local}/0.5/0.5/4096/v1", f"{local}/0.02/0.5/4096/v1"
     own = {
         "0.5 s": (slow, True, ((1, 4), (16, 64), (64, 256))),

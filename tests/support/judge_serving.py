@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import judge_stub_server
-from rlfactory_judge.serving.servers import Address, Launch
+from rlfactory_judge.serving.servers import LOOPBACK, Server, free_port
 
 MODEL = "stub"
 _PATIENCE_S = 30.0
@@ -24,14 +25,26 @@ def Serve(model: str, host: str = "", port: int = 0, device: str = ""):
 """
 
 
-def stub_launch(folder: Path, model: str = MODEL) -> Callable[[Address], Launch]:
-    """How a stand-in is started; ``folder`` is what it takes orders from."""
-    program = judge_stub_server.__file__
+@dataclass(frozen=True)
+class Program(Server):
+    """A server that is any program."""
 
-    def launch(address: Address) -> Launch:
-        return Launch((sys.executable, program, address.host, str(address.port), model, str(folder)))
+    words: tuple[str, ...] = ()
 
-    return launch
+    def command(self) -> list[str]:
+        return list(self.words)
+
+
+def program(*words: str, port: int = 0, model: str = MODEL, environment: Mapping[str, str] | None = None) -> Program:
+    return Program(model, "transformers", "cpu", port, environment=environment or {}, words=words)
+
+
+def stub_server(folder: Path, model: str = MODEL, port: int = 0) -> Program:
+    """A stand-in at a free port, unless one is given; ``folder`` is what it takes orders from."""
+    port = port or free_port(LOOPBACK)
+    return program(
+        sys.executable, judge_stub_server.__file__, LOOPBACK, str(port), model, str(folder), port=port, model=model
+    )
 
 
 def stub_transformers(place: Path, folder: Path) -> dict[str, str]:

@@ -14,10 +14,10 @@ from pathlib import Path
 import httpx
 import pytest
 from judge_services import judging, question
-from judge_serving import is_alive, living, pids, save_tiny_model, stub_launch, until
+from judge_serving import Program, is_alive, living, pids, save_tiny_model, stub_server, until
 from rlfactory_judge.contract import UnreadableError
 from rlfactory_judge.serving import servers
-from rlfactory_judge.serving.servers import Address, LocalServer, Served, local_server
+from rlfactory_judge.serving.servers import ServerProcess, local_server
 
 from rlfactory_core.errors import BackendError, UsageError
 
@@ -50,10 +50,10 @@ def orders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "orders"
     folder.mkdir()
 
-    def launch(served: Served, address: Address) -> object:
-        return stub_launch(folder, served.model)(address)
+    def stand_in(model: str, *_: object, **more: object) -> Program:
+        return stub_server(folder, model)
 
-    monkeypatch.setattr(servers, "launch", launch)
+    monkeypatch.setattr(servers, "Server", stand_in)
     return folder
 
 
@@ -66,7 +66,7 @@ def empty(tmp_path: Path) -> Path:
     return folder
 
 
-async def ask(server: LocalServer, **more: object) -> httpx.Response:
+async def ask(server: ServerProcess, **more: object) -> httpx.Response:
     body = {"model": server.model, "messages": [{"role": "user", "content": "Paris?"}], "max_tokens": 4, **more}
     async with httpx.AsyncClient(trust_env=False, timeout=60.0) as client:
         return await client.post(f"{server.url}/chat/completions", json=body)
@@ -158,7 +158,7 @@ def test_transformers_serves_a_model_and_the_service_takes_its_noise_for_no_scor
     assert not [*scratch.glob("rlfactory-judge-*")]
 
 
-async def enforces_no_form(server: LocalServer) -> None:
+async def enforces_no_form(server: ServerProcess) -> None:
     """What the service makes of this server; `test_verl_judge_serving` asks vLLM."""
     with pytest.raises(UsageError, match=r"output=json: .* does not enforce"):
         async with judging(server.url, model=server.model, output="json", max_tokens=32):

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from judge_serving import is_alive, living, pids, stub_launch, until
-from rlfactory_judge.serving.servers import Address, Launch, ServerProcess, free_port
+from judge_serving import is_alive, living, pids, program, stub_server, until
+from rlfactory_judge.serving.servers import ServerProcess, free_port
 
 from rlfactory_core.errors import BackendError
 
@@ -25,11 +25,9 @@ _OWNER = """
 import os, sys, time
 from pathlib import Path
 sys.path.insert(0, {support!r})
-from judge_serving import stub_launch
+from judge_serving import stub_server
 from rlfactory_judge.serving.servers import ServerProcess
-from rlfactory_judge.serving.servers import Address, free_port
-made = stub_launch(Path({folder!r}))(Address({port}))
-process = ServerProcess(made, Path({folder!r}) / "log")
+process = ServerProcess(stub_server(Path({folder!r}), port={port}), Path({folder!r}) / "log")
 if not os.fork():
     time.sleep(600)
 sys.stdin.read()
@@ -53,8 +51,7 @@ while not (folder / "may").exists():
 
 @contextmanager
 def server(folder: Path, grace_s: float = 5.0) -> Iterator[ServerProcess]:
-    made = stub_launch(folder)(Address(free_port("127.0.0.1")))
-    process = ServerProcess(made, folder / "log", grace_s=grace_s)
+    process = ServerProcess(stub_server(folder), folder / "log", grace_s=grace_s)
     try:
         until(lambda: len(pids(folder)) == 2 and "listening" in process.last_lines(), "the server")
         yield process
@@ -91,7 +88,7 @@ def test_a_server_that_ends_takes_its_child_along(tmp_path: Path) -> None:
 
 def test_a_child_that_tidies_up_after_the_server_has_the_time(tmp_path: Path) -> None:
     pid, untidy = tmp_path / "server.pid", tmp_path / "untidy"
-    process = ServerProcess(Launch((sys.executable, "-c", _TIDY, str(tmp_path))), tmp_path / "log", grace_s=60.0)
+    process = ServerProcess(program(sys.executable, "-c", _TIDY, str(tmp_path)), tmp_path / "log", grace_s=60.0)
     until(lambda: pid.exists() and pid.read_text() and untidy.exists(), "the server and its child")
     stopping = threading.Thread(target=lambda: asyncio.run(process.stop()))
     stopping.start()
@@ -111,8 +108,8 @@ def test_ctrl_c_in_a_terminal_is_not_for_the_server(tmp_path: Path) -> None:
 def test_the_server_ends_with_its_owner_even_where_a_fork_of_that_lives_on(tmp_path: Path, number: int) -> None:
     port = free_port("127.0.0.1")
     support = str(Path(__import__("judge_serving").__file__).parent)
-    program = _OWNER.format(support=support, folder=str(tmp_path), port=port)
-    owner = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, start_new_session=True)
+    code = _OWNER.format(support=support, folder=str(tmp_path), port=port)
+    owner = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, start_new_session=True)
     try:
         until(lambda: len(living(tmp_path)) == 2, "the server")
         owner.send_signal(number)
@@ -127,14 +124,14 @@ def test_what_a_launcher_says_of_its_process_is_not_passed_on(tmp_path: Path, mo
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("HOME_OF_TEST", "kept")
     words = "import os; print(os.environ.get('RANK'), os.environ['HOME_OF_TEST'], os.environ['MORE'])"
-    process = ServerProcess(Launch((sys.executable, "-c", words), {"MORE": "given"}), tmp_path / "log")
+    process = ServerProcess(program(sys.executable, "-c", words, environment={"MORE": "given"}), tmp_path / "log")
     until(lambda: process.exit_code is not None, "its end")
     asyncio.run(process.stop())
     assert process.last_lines() == "None kept given"
 
 
 def test_a_program_that_is_not_there_is_an_ending_like_others(tmp_path: Path) -> None:
-    process = ServerProcess(Launch((str(tmp_path / "absent"),)), tmp_path / "log")
+    process = ServerProcess(program(str(tmp_path / "absent")), tmp_path / "log")
     until(lambda: process.exit_code is not None, "its end")
     asyncio.run(process.stop())
     assert process.exit_code == 127
@@ -143,14 +140,14 @@ def test_a_program_that_is_not_there_is_an_ending_like_others(tmp_path: Path) ->
 
 def test_a_log_that_cannot_be_written_is_an_error_in_words(tmp_path: Path) -> None:
     with pytest.raises(BackendError, match="cannot be started"):
-        ServerProcess(Launch((sys.executable,)), tmp_path / "absent" / "log")
+        ServerProcess(program(sys.executable), tmp_path / "absent" / "log")
 
 
 def test_last_lines_are_those_since_its_start_without_colours(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("of the server before\n")
     words = r"print('one\n\x1b[31mtwo\x1b[0m\nshards: 10%\rshards: 100%\x07')"
-    process = ServerProcess(Launch((sys.executable, "-c", words)), log)
+    process = ServerProcess(program(sys.executable, "-c", words), log)
     until(lambda: process.exit_code is not None, "its end")
     asyncio.run(process.stop())
     assert process.last_lines() == "one\ntwo\nshards: 10%\nshards: 100%\\x07"

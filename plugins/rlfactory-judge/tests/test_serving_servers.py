@@ -8,44 +8,36 @@ from pathlib import Path
 
 import pytest
 from rlfactory_judge.serving import servers
-from rlfactory_judge.serving.servers import (
-    Address,
-    Served,
-    choose_backend,
-    free_port,
-    launch,
-    local_model,
-    reasoning_parser,
-)
+from rlfactory_judge.serving.servers import Server, choose_backend, free_port, local_model, reasoning_parser
 
 from rlfactory_core.errors import MissingExtraError, UsageError
 
 
 def test_vllm_gets_replicas_prefix_caching_and_the_models_reasoning_parser() -> None:
-    served = Served("Qwen/QwQ-32B", "vllm", "cuda", 2, 4, ("--max-model-len", "16384"))
-    made = launch(served, Address(8001))
-    words = " ".join(made.command)
+    extra = ("--max-model-len", "16384")
+    made = Server("Qwen/QwQ-32B", "vllm", "cuda", 8001, replicas=2, tensor_parallel=4, extra=extra)
+    words = " ".join(made.command())
     assert words.startswith(f"{sys.executable} -m vllm.entrypoints.cli.main serve Qwen/QwQ-32B")
     assert "--port 8001" in words
     assert "--data-parallel-size 2 --tensor-parallel-size 4" in words
     assert "--enable-prefix-caching" in words
     assert "--reasoning-parser deepseek_r1" in words
     assert words.endswith("--max-model-len 16384")
-    assert "CUDA_VISIBLE_DEVICES" not in made.environment  # as the user has set it
+    assert "CUDA_VISIBLE_DEVICES" not in made.variables()  # as the user has set it
 
 
 def test_vllms_build_for_cpus_is_called_by_its_module() -> None:
-    words = " ".join(launch(Served("/models/judge", "vllm", "cpu"), Address(8001)).command)
+    words = " ".join(Server("/models/judge", "vllm", "cpu", 8001).command())
     assert words.startswith(f"{sys.executable} -m vllm.entrypoints.openai.api_server --model /models/judge")
     assert "parallel" not in words
 
 
 def test_transformers_serves_one_model() -> None:
-    made = launch(Served("/models/judge", "transformers", "cpu", extra=("--continuous-batching",)), Address(8000))
-    words = " ".join(made.command)
+    made = Server("/models/judge", "transformers", "cpu", 8000, extra=("--continuous-batching",))
+    words = " ".join(made.command())
     assert "/models/judge --host 127.0.0.1 --port 8000 --device cpu" in words
     assert words.endswith("--continuous-batching")
-    assert made.environment["CUDA_VISIBLE_DEVICES"] == ""
+    assert made.variables()["CUDA_VISIBLE_DEVICES"] == ""
 
 
 @pytest.mark.parametrize(
@@ -74,14 +66,14 @@ def test_reasoning_parsers_follow_the_models_name(model: str, parser: str | None
     ],
 )
 def test_requests_name_the_model_as_the_server_does(extra: tuple[str, ...], served: str) -> None:
-    assert Served("m", "vllm", "cuda", extra=extra).model_id == served
+    assert Server("m", "vllm", "cuda", 8000, extra=extra).model_id == served
 
 
 def test_servers_for_everybody_are_named_by_this_machines_name() -> None:
-    address = Address(8000, "0.0.0.0")
-    assert address.url == f"http://{socket.gethostname()}:8000/v1"
-    assert address.probe_url == "http://127.0.0.1:8000/v1"
-    assert Address(8000, "::1").url == "http://[::1]:8000/v1"
+    server = Server("m", "vllm", "cuda", 8000, "0.0.0.0")
+    assert server.url == f"http://{socket.gethostname()}:8000/v1"
+    assert server.probe_url == "http://127.0.0.1:8000/v1"
+    assert Server("m", "vllm", "cuda", 8000, "::1").url == "http://[::1]:8000/v1"
 
 
 def test_a_missing_backend_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from judge_serving import MODEL, living, pids, stub_launch
-from rlfactory_judge.serving.command import Server, keep_serving
-from rlfactory_judge.serving.servers import Address, Launch, free_port
+from judge_serving import living, pids, program, stub_server
+from rlfactory_judge.serving.command import keep_serving
+from rlfactory_judge.serving.servers import Server
 from said import Said
 
 from rlfactory_core.errors import BackendError
@@ -33,20 +33,15 @@ async def until(holds: Callable[[], Any], what: str) -> None:
         raise AssertionError(f"waited {PATIENCE_S:g} s for {what}") from None
 
 
-def make(folder: Path, model: str = MODEL) -> Server:
-    address = Address(free_port("127.0.0.1"))
-    return Server(model, address, stub_launch(folder)(address), folder / "server.log")
-
-
-async def keep(server: Server, ready_s: float = PATIENCE_S) -> None:
-    await asyncio.wait_for(keep_serving(server, lambda: None, Said().say, ready_s=ready_s), PATIENCE_S)
+async def keep(server: Server, log: Path, ready_s: float = PATIENCE_S) -> None:
+    await asyncio.wait_for(keep_serving(server, log, lambda: None, Said().say, ready_s=ready_s), PATIENCE_S)
 
 
 @asynccontextmanager
-async def running(server: Server, said: Said) -> AsyncIterator[asyncio.Future[None]]:
+async def running(server: Server, folder: Path, said: Said) -> AsyncIterator[asyncio.Future[None]]:
     """From when it is ready."""
     ready = asyncio.Event()
-    serving = keep_serving(server, ready.set, said.say, ready_s=PATIENCE_S, first_pause_s=0.01)
+    serving = keep_serving(server, folder / "server.log", ready.set, said.say, ready_s=PATIENCE_S, first_pause_s=0.01)
     work = asyncio.ensure_future(serving)
     try:
         await until(lambda: ready.is_set() or work.done(), "the server")
@@ -60,10 +55,10 @@ async def running(server: Server, said: Said) -> AsyncIterator[asyncio.Future[No
 
 def test_it_answers_and_ends_with_its_supervisor(tmp_path: Path) -> None:
     async def scenario() -> None:
-        said, server = Said(), make(tmp_path)
-        async with running(server, said):
+        said, server = Said(), stub_server(tmp_path)
+        async with running(server, tmp_path, said):
             assert len(living(tmp_path, "server")) == 1
-            assert server.address.url in said.text
+            assert server.url in said.text
         await until(lambda: not living(tmp_path), "all to end")
 
     asyncio.run(scenario())
@@ -72,7 +67,7 @@ def test_it_answers_and_ends_with_its_supervisor(tmp_path: Path) -> None:
 def test_a_server_that_dies_is_started_again_with_its_last_words_shown(tmp_path: Path) -> None:
     async def scenario() -> None:
         said = Said()
-        async with running(make(tmp_path), said):
+        async with running(stub_server(tmp_path), tmp_path, said):
             before = living(tmp_path, "server")
             (tmp_path / "die").touch()
             await until(lambda: said.text.count("answers at") == 2, "another server")
@@ -86,7 +81,7 @@ def test_a_server_that_dies_is_started_again_with_its_last_words_shown(tmp_path:
 
 def test_a_server_that_dies_again_and_again_ends_everything(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with running(make(tmp_path), Said()) as work:
+        async with running(stub_server(tmp_path), tmp_path, Said()) as work:
             (tmp_path / "die_at_start").write_text("CUDA out of memory")
             (tmp_path / "die").touch()
             with pytest.raises(BackendError) as caught:
@@ -106,7 +101,7 @@ def test_a_server_that_does_not_start_is_tried_once_and_its_error_is_shown(tmp_p
 
     async def scenario() -> None:
         with pytest.raises(BackendError, match=rf"exit code 1\. Its log is .*\n{error}\n"):
-            await keep(make(tmp_path))
+            await keep(stub_server(tmp_path), tmp_path / "server.log")
         assert (tmp_path / "server.log").read_text().count("OSError") == 1
 
     asyncio.run(scenario())
@@ -117,7 +112,7 @@ def test_a_server_that_never_answers_is_stuck(tmp_path: Path) -> None:
 
     async def scenario() -> None:
         with pytest.raises(BackendError, match=r"does not answer at http://.* after 1 s\. Its log is .*server\.log"):
-            await keep(make(tmp_path), 1.0)
+            await keep(stub_server(tmp_path), tmp_path / "server.log", 1.0)
         await until(lambda: not living(tmp_path), "it to end")
 
     asyncio.run(scenario())
@@ -127,12 +122,12 @@ def test_another_models_server_at_our_address_is_not_taken_for_ours(tmp_path: Pa
     """Our own server cannot listen, takes its time to say so, and the stranger answers meanwhile."""
 
     async def scenario() -> None:
-        stranger = make(tmp_path)
-        async with running(stranger, Said()):
-            slow = Launch((sys.executable, "-c", "import time; time.sleep(600)"))
-            ours = Server("ours", stranger.address, slow, tmp_path / "ours.log")
+        stranger = stub_server(tmp_path)
+        async with running(stranger, tmp_path, Said()):
+            words = (sys.executable, "-c", "import time; time.sleep(600)")
+            ours = program(*words, port=stranger.port, model="ours")
             with pytest.raises(BackendError, match=r"does not answer questions to ours: .*there is no model ours"):
-                await keep(ours)
+                await keep(ours, tmp_path / "ours.log")
 
     asyncio.run(scenario())
 
@@ -141,7 +136,7 @@ def test_it_can_be_stopped_while_the_server_starts(tmp_path: Path) -> None:
     (tmp_path / "ill").touch()
 
     async def scenario() -> None:
-        work = asyncio.ensure_future(keep(make(tmp_path)))
+        work = asyncio.ensure_future(keep(stub_server(tmp_path), tmp_path / "server.log"))
         await until(lambda: pids(tmp_path, "server"), "the server")
         work.cancel()
         with pytest.raises(asyncio.CancelledError):

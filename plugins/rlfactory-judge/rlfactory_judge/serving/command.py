@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,16 +26,7 @@ from rlfactory_judge.serving.endpoint_file import (
     remove_endpoints,
     write_endpoints,
 )
-from rlfactory_judge.serving.servers import (
-    LOOPBACK,
-    Address,
-    Launch,
-    ServerProcess,
-    free_port,
-    is_healthy,
-    launch,
-    served_here,
-)
+from rlfactory_judge.serving.servers import LOOPBACK, Server, ServerProcess, free_port, is_healthy, server_here
 
 if TYPE_CHECKING:
     from rlfactory_core.reporting.progress import Progress
@@ -47,16 +38,6 @@ _OPTIONS = (
     "Options of the server go after --, such as -- --max-model-len 8192 --gpu-memory-utilization 0.95 where vLLM finds "
     "too little memory."
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Server:
-    """What is to be kept running."""
-
-    model: str  # the id that requests name
-    address: Address
-    launch: Launch
-    log: Path  # the output of all starts, in an existing folder
 
 
 @click.command()
@@ -92,35 +73,41 @@ class Server:
     help="How long it may load before it counts as stuck.",
 )
 @click.argument("rest", nargs=-1, type=click.UNPROCESSED, metavar="[-- SERVER-OPTION...]")
-def serve(host: str, port: int, endpoints: Path | None, ready_s: float, **given: Any) -> None:
+def serve(endpoints: Path | None, ready_s: float, **given: Any) -> None:
     """Serve a judge's model until Ctrl-C: start its server, and restart it if it ends.
 
     The server speaks OpenAI's API. When it answers, its address is written to the endpoint file, where a run with the
     reward `judge` finds it; the file is removed at the end. What follows -- goes to the server as it is, such as
     -- --max-model-len 16384 for vLLM.
     """
-    served = served_here(**given)
     path = endpoints or default_endpoints()
+    server = server_here(**given)
     asyncio.run(_check_unused(path))
-    address = Address(free_port(host, port), host)
+    server = replace(server, port=free_port(server.host, server.port))
     log = cache_root() / "judge" / "logs" / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
-    server = Server(served.model_id, address, launch(served, address), log)
     with make_progress(sys.stderr) as progress:
-        progress.say(f"{served.model}, served by {served.backend} on {served.device}, log {log}")
+        progress.say(f"{server.model}, served by {server.backend} on {server.device}, log {log}")
         progress.stage("starting", 1, "server")
-        was_ready = asyncio.run(_until_stopped(server, ready_s, path, progress))
+        was_ready = asyncio.run(_until_stopped(server, log, ready_s, path, progress))
     if not was_ready:
         raise RunStopped("stopped before the server was ready")
     click.echo("stopped", err=True)
 
 
 async def keep_serving(
-    server: Server, ready: Callable[[], None], say: Callable[[str], None], *, ready_s: float, first_pause_s: float = 1.0
+    server: Server,
+    log: Path,
+    ready: Callable[[], None],
+    say: Callable[[str], None],
+    *,
+    ready_s: float,
+    first_pause_s: float = 1.0,
 ) -> None:
     """Keep a server running until this is cancelled.
 
     Args:
+        log: the output of all starts, in an existing folder.
         ready: called once, when the server answers.
         ready_s: how long it may take until it answers.
         first_pause_s: before it is started again; doubles with each failure in a row.
@@ -128,13 +115,13 @@ async def keep_serving(
     Raises:
         BackendError: it does not get ready at its first start, or has failed too often in a row later.
     """
-    url, was_ready, failures = server.address.probe_url, False, 0
+    was_ready, failures = False, 0
     while True:
         began = time.monotonic()
-        process = ServerProcess(server.launch, server.log)
+        process = ServerProcess(server, log)
         try:
-            await process.wait_until_ready(url, server.model, ready_s)
-            say(f"  answers at {server.address.url} after {time.monotonic() - began:.0f} s")
+            await process.wait_until_ready(ready_s)
+            say(f"  answers at {server.url} after {time.monotonic() - began:.0f} s")
             if not was_ready:
                 ready()
             was_ready, answered = True, time.monotonic()
@@ -154,19 +141,19 @@ async def keep_serving(
         await asyncio.sleep(delay_s)
 
 
-async def _until_stopped(server: Server, ready_s: float, path: Path, progress: Progress) -> bool:
+async def _until_stopped(server: Server, log: Path, ready_s: float, path: Path, progress: Progress) -> bool:
     """Run the server until a signal; returns whether it had become ready."""
     is_ready = False
 
     def ready() -> None:
         nonlocal is_ready
         is_ready = True
-        write_endpoints(path, EndpointFile(server.model, (server.address.url,), os.getpid()))
+        write_endpoints(path, EndpointFile(server.model_id, (server.url,), os.getpid()))
         progress.advance()
         progress.stage("serving")
         progress.say(f"  endpoint file {path} (Ctrl-C stops)")
 
-    work = asyncio.ensure_future(keep_serving(server, ready, progress.say, ready_s=ready_s))
+    work = asyncio.ensure_future(keep_serving(server, log, ready, progress.say, ready_s=ready_s))
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, work.cancel)
     try:

@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
@@ -64,15 +64,18 @@ _LOCAL = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1",
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
-    """What a server serves, and on what."""
+class Server:
+    """What is served, on what, and where it listens."""
 
     model: str  # a folder's absolute path, or a name on the Hub
     backend: Backend
     device: Device
+    port: int
+    host: str = LOOPBACK
     replicas: int = 1  # copies of the model in one server, which balances their load; only vLLM has several
     tensor_parallel: int = 1  # GPUs of each copy
     extra: tuple[str, ...] = ()  # the server's own options, after ours, so that they override them
+    environment: Mapping[str, str] = field(default_factory=dict)  # more variables of its process
 
     @property
     def model_id(self) -> str:
@@ -82,14 +85,6 @@ class Served:
             if self.backend == "vllm" and name == "--served-model-name":
                 return value or (*self.extra, "", "")[position + 1] or self.model
         return self.model
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where a server listens."""
-
-    port: int
-    host: str = LOOPBACK
 
     @property
     def probe_url(self) -> str:
@@ -105,44 +100,34 @@ class Address:
         host = anywhere if self.host in _ANYWHERE else self.host
         return f"http://[{host}]:{self.port}/v1" if ":" in host else f"http://{host}:{self.port}/v1"
 
+    def command(self) -> list[str]:
+        """The command of its process."""
+        words = [sys.executable, *(_vllm(self) if self.backend == "vllm" else ("-c", _TRANSFORMERS, self.model))]
+        words += ["--host", self.host, "--port", str(self.port)]
+        return [*words, *(("--device", self.device) if self.backend == "transformers" else ()), *self.extra]
 
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """The command and the environment of a process."""
-
-    command: tuple[str, ...]
-    environment: Mapping[str, str] = field(default_factory=dict)
-
-
-def launch(served: Served, address: Address) -> Launch:
-    """The process of a server."""
-    where = ("--host", address.host, "--port", str(address.port))
-    environment = dict(_ENVIRONMENT)
-    if served.device == "cpu":
-        environment["CUDA_VISIBLE_DEVICES"] = ""
-    if served.backend == "vllm":
-        return Launch((sys.executable, "-m", *_vllm(served), *where, *served.extra), environment)
-    if Path(served.model).is_absolute():
-        # Its list of models comes from the cache, and fails without one; clients use this list as a health check.
-        # Its working directory serves as an empty cache.
-        environment["HF_HUB_CACHE"] = "."
-    program = (sys.executable, "-c", _TRANSFORMERS, served.model)
-    return Launch((*program, *where, "--device", served.device, *served.extra), environment)
+    def variables(self) -> dict[str, str]:
+        """The environment variables of its process, besides those of this one."""
+        on_cpu = {"CUDA_VISIBLE_DEVICES": ""} if self.device == "cpu" else {}
+        # The list of models of `transformers serve` comes from the cache, and fails without one; clients use this list
+        # as a health check. Its working directory serves as an empty cache.
+        is_folder = self.backend == "transformers" and Path(self.model).is_absolute()
+        return {**_ENVIRONMENT, **on_cpu, **({"HF_HUB_CACHE": "."} if is_folder else {}), **self.environment}
 
 
-def _vllm(served: Served) -> list[str]:
+def _vllm(server: Server) -> list[str]:
     # `vllm serve` has an API server for each replica, but asks for the distribution "vllm": the build for CPUs has
     # another name.
-    if served.device == "cuda":
-        words = ["vllm.entrypoints.cli.main", "serve", served.model]
+    if server.device == "cuda":
+        words = ["-m", "vllm.entrypoints.cli.main", "serve", server.model]
     else:
-        words = ["vllm.entrypoints.openai.api_server", "--model", served.model]
+        words = ["-m", "vllm.entrypoints.openai.api_server", "--model", server.model]
     words.append("--enable-prefix-caching")
-    if served.replicas > 1:
-        words += ["--data-parallel-size", str(served.replicas)]
-    if served.tensor_parallel > 1:
-        words += ["--tensor-parallel-size", str(served.tensor_parallel)]
-    if parser := reasoning_parser(served.model):
+    if server.replicas > 1:
+        words += ["--data-parallel-size", str(server.replicas)]
+    if server.tensor_parallel > 1:
+        words += ["--tensor-parallel-size", str(server.tensor_parallel)]
+    if parser := reasoning_parser(server.model):
         words += ["--reasoning-parser", parser]
     return words
 
@@ -153,38 +138,40 @@ def reasoning_parser(model: str) -> str | None:
     return next((parser for pattern, parser in _REASONING if re.search(pattern, name)), None)
 
 
-def served_here(
+def server_here(
     *,
     model: str,
     replicas: int,
     tp: int,
     backend: Literal["auto", "vllm", "transformers"],
     device: str,
+    host: str,
+    port: int,
     rest: tuple[str, ...],
-) -> Served:
-    """The settings of the server, if this machine can run it; raises `UsageError` or `MissingExtraError`."""
+) -> Server:
+    """The server, if this machine can run it; raises `UsageError` or `MissingExtraError`. The port is not tried."""
     gpus = 0
     if device != "cpu":
         import torch
 
         gpus = torch.cuda.device_count()
     where: Device = "cuda" if device == "cuda" or gpus else "cpu"
-    served = Served(local_model(model), choose_backend(backend, where), where, replicas, tp, rest)
-    is_vllm = served.backend == "vllm"
+    server = Server(local_model(model), choose_backend(backend, where), where, port, host, replicas, tp, rest)
+    is_vllm = server.backend == "vllm"
     for name, value, possible, needed in (
         ("replicas", replicas, is_vllm, "vLLM"),
         ("tp", tp, is_vllm and where == "cuda", "vLLM on GPUs"),
     ):
         if value > 1 and not possible:
             raise UsageError(
-                f"--{name} {value} needs {needed}, and this is {served.backend} on {where}. Leave --{name} out."
+                f"--{name} {value} needs {needed}, and this is {server.backend} on {where}. Leave --{name} out."
             )
     if where == "cuda" and replicas * tp > gpus:
         raise UsageError(
             f"--replicas {replicas} with --tp {tp} need {replicas * tp} GPU{'s' * (replicas * tp > 1)}, and {gpus} can "
             "be seen. Give less, name more GPUs in CUDA_VISIBLE_DEVICES, or serve a small model with --device cpu."
         )
-    return served
+    return server
 
 
 def choose_backend(wanted: Literal["auto", "vllm", "transformers"], device: Device) -> Backend:
@@ -230,7 +217,7 @@ def free_port(host: str, port: int = 0) -> int:
 
 
 class ServerProcess:
-    """One server, with a process group of its own. The output is appended to ``log``.
+    """The process of a server, with a process group of its own. The output is appended to ``log``.
 
     On Linux the server gets SIGTERM when the thread that started it ends, also if this process is killed. Servers then
     end their own children.
@@ -242,7 +229,8 @@ class ServerProcess:
         BackendError: no process can be started.
     """
 
-    def __init__(self, launch: Launch, log: Path, *, grace_s: float = 10.0) -> None:
+    def __init__(self, server: Server, log: Path, *, grace_s: float = 10.0) -> None:
+        self.url, self.model = server.probe_url, server.model_id
         self.log = log
         self._grace_s = grace_s
         inherited = {name: value for name, value in os.environ.items() if name not in _LAUNCHERS}
@@ -251,12 +239,12 @@ class ServerProcess:
             with log.open("ab") as output:
                 self._from = output.tell()
                 self._process = subprocess.Popen(  # noqa: S603
-                    [*with_us, *launch.command],
+                    [*with_us, *server.command()],
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,
                     cwd=log.parent,  # our own folder: `python -m` imports from the working directory
-                    env={**inherited, **launch.environment},
+                    env={**inherited, **server.variables()},
                     start_new_session=True,  # only we get a terminal's Ctrl-C, and then stop the server
                 )
         except OSError as error:
@@ -278,13 +266,13 @@ class ServerProcess:
             lines = click.unstyle(file.read().decode("utf-8", "replace")).splitlines()
         return "\n".join(map(printable, lines[-count:]))
 
-    async def wait_until_ready(self, url: str, model: str, seconds: float) -> None:
-        """Wait at most ``seconds`` until the server answers questions to ``model`` at ``url``, which ends with /v1.
+    async def wait_until_ready(self, seconds: float) -> None:
+        """Wait at most ``seconds`` until the server answers questions.
 
         Raises:
             BackendError: it ends, the time is over, or the server at that address does not have the model.
         """
-        ends = time.monotonic() + seconds
+        ends, url = time.monotonic() + seconds, self.url
         async with httpx.AsyncClient(trust_env=False) as client:
             while not await is_healthy(client, url, 1.0):  # it may have ended, and another program use its port
                 if self.exit_code is not None:
@@ -293,7 +281,7 @@ class ServerProcess:
                     raise self._failed(f"The server does not answer at {url} after {seconds:g} s.")
                 await asyncio.sleep(_POLL_S)
             # Another program on the port would refuse to sample a token of our model.
-            body = {"model": model, "messages": [{"role": "user", "content": "Ready?"}], "max_tokens": 1}
+            body = {"model": self.model, "messages": [{"role": "user", "content": "Ready?"}], "max_tokens": 1}
             try:
                 response = await client.post(f"{url}/chat/completions", json=body, timeout=_FIRST_S)
             except httpx.HTTPError as error:
@@ -303,7 +291,7 @@ class ServerProcess:
         # A key that the user's own options require is no objection. A server that fails on this one text (transformers
         # does for invalid tool calls) still counts as ready.
         if response.is_client_error and response.status_code not in (401, 403):
-            raise self._failed(f"The server at {url} does not answer questions to {model}: {response.text[:500]}")
+            raise self._failed(f"The server at {url} does not answer questions to {self.model}: {response.text[:500]}")
 
     async def wait_until_ended(self) -> BackendError:
         """Wait until the server has ended; returns what to tell the user."""
@@ -347,17 +335,8 @@ async def is_healthy(client: httpx.AsyncClient, url: str, seconds: float = 10.0)
     return False
 
 
-@dataclass(frozen=True, slots=True)
-class LocalServer:
-    """A server that `local_server` has started."""
-
-    url: str  # ends with /v1
-    model: str  # the id that requests name
-    pid: int
-
-
 @asynccontextmanager
-async def local_server(model: Path, *, ready_s: float = 180.0) -> AsyncIterator[LocalServer]:
+async def local_server(model: Path, *, ready_s: float = 180.0) -> AsyncIterator[ServerProcess]:
     """A server on this machine during the ``async with`` block. On Linux it also ends if this process is killed.
 
     Args:
@@ -368,13 +347,11 @@ async def local_server(model: Path, *, ready_s: float = 180.0) -> AsyncIterator[
         UsageError: there is no model in the folder.
         BackendError: the server does not start; the message has the end of its log.
     """
-    served, address = Served(local_model(str(model)), "transformers", "cpu"), Address(free_port(LOOPBACK))
-    made = launch(served, address)
-    made = replace(made, environment={**made.environment, **_LOCAL})
+    server = Server(local_model(str(model)), "transformers", "cpu", free_port(LOOPBACK), environment=_LOCAL)
     with tempfile.TemporaryDirectory(prefix="rlfactory-judge-", ignore_cleanup_errors=True) as folder:
-        process = ServerProcess(made, Path(folder) / "server.log", grace_s=3.0)  # it has no state to save
+        process = ServerProcess(server, Path(folder) / "server.log", grace_s=3.0)  # it has no state to save
         try:
-            await process.wait_until_ready(address.url, served.model_id, ready_s)
-            yield LocalServer(address.url, served.model_id, process.pid)
+            await process.wait_until_ready(ready_s)
+            yield process
         finally:
             await process.stop()
