@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+from traceback import extract_tb
 from typing import Any
 
-from jinja2 import StrictUndefined, Template, TemplateError, TemplateSyntaxError, UndefinedError, meta, nodes
+from jinja2 import StrictUndefined, Template, TemplateError, meta, nodes
 from jinja2.exceptions import SecurityError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -53,13 +54,17 @@ def compile_template(source: str, place: str, known: Collection[str]) -> tuple[T
     try:
         tree = environment.parse(source, filename=place)
         used = meta.find_undeclared_variables(tree)
-        _check(tree, place, known, used - environment.globals.keys())
+        if problem := next(_problems(tree, known, used - environment.globals.keys()), None):
+            raise _refused(place, *problem)
         code = environment.compile(source, name=place, filename=place)
         return environment.template_class.from_code(environment, code, dict(environment.globals)), used
-    except TemplateSyntaxError as error:
-        raise ConfigError(f"The rubric {place}, line {error.lineno}: {error.message}. Mend the template.") from error
     except TemplateError as error:
-        raise ConfigError(f"The rubric {place} cannot be used: {error}.") from error
+        raise _refused(place, getattr(error, "lineno", 0), f"{error.message} Mend the template.") from error
+
+
+def _refused(place: str, line: int, what: str) -> ConfigError:
+    """The error of a rubric; line 0: of none in particular."""
+    return ConfigError(f"The rubric {place}{f', line {line}' if line else ''}: {what}")
 
 
 def render_block(template: Template, block: str, data: Mapping[str, Any]) -> str:
@@ -68,7 +73,7 @@ def render_block(template: Template, block: str, data: Mapping[str, Any]) -> str
     Raises:
         ConfigError: a value is missing, the sandbox refuses an operation, the text is too long, or a quotation is cut.
     """
-    place = template.name or "template"
+    place = str(template.name)
     if block not in template.blocks:
         return ""
     parts: list[str] = []
@@ -80,59 +85,43 @@ def render_block(template: Template, block: str, data: Mapping[str, Any]) -> str
             if size > MAX_PROMPT:
                 break
     except (TemplateError, *_FAILURES) as error:
-        if isinstance(error, UndefinedError):
-            what = f": {error.message}. {_existing(data)}"
-        elif isinstance(error, SecurityError):
-            what = f": {error.message} The sandbox forbids it."
-        else:
-            what = f" cannot be rendered ({type(error).__name__}: {error}). {_existing(data)}"
-        raise ConfigError(f"The rubric {_where(error, template)}{what}") from error
+        what = "The sandbox forbids it." if isinstance(error, SecurityError) else _existing(data)
+        raise _refused(place, _line(error, template), f"{type(error).__name__}: {error}. {what}") from error
     if size > MAX_PROMPT:
-        raise ConfigError(
-            f"The rubric {place}: block {block} renders more than {MAX_PROMPT} characters. Loop over less, or shorten "
-            "the sample's prompt."
+        what = (
+            f"block {block} renders more than {MAX_PROMPT} characters. Loop over less, or shorten the sample's prompt."
         )
+        raise _refused(place, 0, what)
     text = "".join(parts).strip()
     if not whole_quotations(text):
-        raise ConfigError(
-            f"The rubric {place}: block {block} changes a quotation, so that its end is lost. Put quoted values in as "
-            "they are, without filters that cut or replace."
-        )
+        what = f"block {block} changes a quotation, so that its end is lost. Put quoted values in as they are, without "
+        raise _refused(place, 0, f"{what}filters that cut or replace.")
     return text
 
 
-def _check(tree: nodes.Template, place: str, known: Collection[str], used: set[str]) -> None:
+def _problems(tree: nodes.Template, known: Collection[str], used: set[str]) -> Iterator[tuple[int, str]]:
+    """Lines of a template, and what is wrong with them."""
     for name in sorted(used - {*known}):
         line = next((node.lineno for node in tree.find_all(nodes.Name) if node.name == name), 1)
-        raise ConfigError(f"The rubric {place}, line {line}: there is no {name!r}. {nearest(name, known)}")
+        yield line, f"there is no {name!r}. {nearest(name, known)}"
     for other in tree.find_all((nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends)):
-        raise ConfigError(
-            f"The rubric {place}, line {other.lineno}: a rubric is one file; include, import and extends are not there."
-        )
+        yield other.lineno, "a rubric is one file; include, import and extends are not there."
     for node in tree.body:
         # An expression counts as text.
         text = "".join(getattr(part, "data", "{{ }}") for part in node.nodes) if isinstance(node, nodes.Output) else "?"
         if not isinstance(node, nodes.Block) and text.strip():
-            raise ConfigError(
-                f"The rubric {place}, line {node.lineno}: it stands outside of the blocks. Put everything into "
-                "{% block system %}…{% endblock %} and {% block user %}…{% endblock %}."
-            )
+            what = "it stands outside of the blocks. Put everything into "
+            yield node.lineno, what + "{% block system %}…{% endblock %} and {% block user %}…{% endblock %}."
     if "user" not in {block.name for block in tree.find_all(nodes.Block)}:
-        raise ConfigError(f"The rubric {place} has no block user. Add {{% block user %}}…{{% endblock %}}.")
+        yield 0, "it has no block user. Add {% block user %}…{% endblock %}."
     if "form" not in used:
-        raise ConfigError(
-            f"The rubric {place} does not tell the judge how to answer. Add {{{{ form.instruction }}}} at the end."
-        )
+        yield 0, "it does not tell the judge how to answer. Add {{ form.instruction }} at the end."
 
 
-def _where(error: BaseException, template: Template) -> str:
-    """The place with the template's line, which the traceback has only for the compiled code."""
-    place, line, trace = template.name or "template", 0, error.__traceback__
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == place:
-            line = template.get_corresponding_lineno(trace.tb_lineno)
-        trace = trace.tb_next
-    return f"{place}, line {line}" if line else place
+def _line(error: BaseException, template: Template) -> int:
+    """The template's line, which the traceback has only for the compiled code; 0 if unknown."""
+    lines = [trace.lineno or 0 for trace in extract_tb(error.__traceback__) if trace.filename == template.name]
+    return template.get_corresponding_lineno(lines[-1]) if lines else 0
 
 
 def _existing(data: Mapping[str, Any]) -> str:
