@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from effort import modest_effort
@@ -100,6 +101,32 @@ SAME = [
         "SELECT (SELECT COUNT(*) FROM band WHERE id = band_id) FROM singer ORDER BY 1",
     ],
 ]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("name = title", "title = name"),
+        ("name > title", "title < name"),
+        ("name BETWEEN title AND 'z'", "title <= name AND name <= 'z'"),
+        ("name COLLATE NOCASE > title COLLATE BINARY", "title COLLATE BINARY < name COLLATE NOCASE"),
+    ],
+)
+def test_the_left_side_decides_on_the_collation(one: str, other: str) -> None:
+    singer, band = SCHEMA.tables
+    collated = Schema((replace(singer, collated=True), band))
+    queries = [parse_query(f"SELECT 1 FROM singer, band WHERE {condition}", "sqlite") for condition in (one, other)]
+    assert len({canonical(query, collated) for query in queries}) == 2
+    if "COLLATE" not in one:
+        assert len({canonical(query, SCHEMA) for query in queries}) == 1
+
+
+def test_a_value_beside_a_collated_column_may_stand_on_either_side() -> None:
+    for collated in (False, True):
+        schema = Schema(tuple(replace(table, collated=collated) for table in SCHEMA.tables))
+        for one, other in (("name > 'a'", "'a' < name"), ("'a' = name COLLATE RTRIM", "name COLLATE RTRIM = 'a'")):
+            queries = [parse_query(f"SELECT 1 FROM singer WHERE {condition}", "sqlite") for condition in (one, other)]
+            assert len({canonical(query, schema) for query in queries}) == 1
 
 
 @pytest.mark.parametrize("group", SAME, ids=lambda group: group[0])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from rlfactory_nl2sql.checks.constants import Constant, constants
+from rlfactory_nl2sql.checks.constants import Constant, aggregated, constants
 from rlfactory_nl2sql.checks.parsing import parse_query
 from rlfactory_nl2sql.schema import Column, Schema, Table
 
@@ -41,6 +41,8 @@ def where(condition: str) -> set[Constant]:
         ("CASE age WHEN 3 THEN 'x' END = 'x'", {("Age", "=", 3), ("Age", "function", "x")}),
         ("age = id AND name IS NULL", {("Name", "null", "")}),
         ("NOT name IS NULL OR id IS NOT NULL", {("Name", "not null", ""), ("Id", "not null", "")}),
+        ("NOT (name IS NULL) OR NOT (NOT (id IS NULL))", {("Name", "not null", ""), ("Id", "null", "")}),
+        ("name IS 'a' OR id IS NOT 3", {("Name", "=", "a"), ("Id", "<>", 3)}),
         ("age > 1" + "0" * 6000, set()),
     ],
 )  # fmt: skip
@@ -51,15 +53,24 @@ def test_a_comparison(condition: str, expected: set[tuple[str, str, str | float]
 def test_counts_and_limits() -> None:
     sql = (
         "SELECT Age, COUNT(*) AS n FROM Singer GROUP BY Age "
-        "HAVING n > 2 AND COUNT(DISTINCT Name) >= 3 AND 4.5 > AVG(Id) ORDER BY n LIMIT 5 OFFSET 1"
+        "HAVING n > 2 AND COUNT(DISTINCT Name) >= 3 AND 4.5 > AVG(Id) AND TOTAL(DISTINCT Born) > 9 "
+        "ORDER BY n LIMIT 5 OFFSET 1"
     )
     assert found(sql) == {
         Constant("Singer", None, "count>", 2),
         Constant("Singer", "Name", "count>=", 3),
         Constant("Singer", "Id", "avg<", 4.5),
+        Constant("Singer", "Born", "sum>", 9),
         Constant(None, None, "limit", 5),
         Constant(None, None, "offset", 1),
     }
+
+
+def test_total_is_an_aggregate_of_sqlite_alone() -> None:
+    sql = "SELECT total(age) FROM singer"
+    assert aggregated(parse_query(sql, "sqlite"), SCHEMA) == {("singer", "age")}
+    assert aggregated(parse_query(sql, "postgres"), SCHEMA) == frozenset()
+    assert constants(parse_query("SELECT 1 FROM singer HAVING total() > 1", "sqlite"), SCHEMA)
 
 
 def test_names_are_followed_to_their_tables() -> None:

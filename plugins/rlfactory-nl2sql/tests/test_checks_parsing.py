@@ -47,6 +47,29 @@ def test_a_query_is_read(sql: str, dialect: str) -> None:
     assert (query.sql, query.dialect) == (sql, dialect)
 
 
+@pytest.mark.parametrize("dialect", NAMES)
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("SELECT 1 FROM Singer AS s, generate_series(1, 2)", {"singer"}),
+        ("WITH c AS (SELECT * FROM singer) SELECT * FROM c UNION SELECT * FROM C", {"singer"}),
+        ("WITH RECURSIVE n AS (SELECT 1 AS i UNION SELECT i + 1 FROM n) SELECT * FROM n", set()),
+        ("SELECT * FROM c, (WITH c AS (SELECT 1) SELECT * FROM c) AS other", {"c"}),
+        ("SELECT 1 WHERE EXISTS (WITH c AS (SELECT 1) SELECT * FROM c UNION SELECT * FROM singer)", {"singer"}),
+    ],
+)
+def test_the_tables_that_a_query_reads(sql: str, expected: set[str], dialect: str) -> None:
+    assert parse_query(sql, dialect).tables == expected
+
+
+@pytest.mark.parametrize("dialect", NAMES)
+def test_a_table_may_be_read_under_the_name_of_a_with_clause(dialect: str) -> None:
+    """But not in SQLite, where a part of a WITH clause sees itself and those after it."""
+    before = parse_query("WITH c AS (SELECT * FROM c) SELECT * FROM c", dialect)
+    within = parse_query("WITH a AS (SELECT * FROM c), c AS (SELECT 1) SELECT * FROM a", dialect)
+    assert before.tables == within.tables == (set() if dialect == "sqlite" else {"c"})
+
+
 @pytest.mark.parametrize(
     ("sql", "dialect", "word"),
     [

@@ -80,6 +80,37 @@ def test_values_are_plain_and_go_into_a_copy(given: Connection) -> None:
     copy.close()
 
 
+def test_select_star_leaves_out_invisible_columns_in_a_copy_too(ref: DatabaseRef, mariadb: Server) -> None:
+    run(
+        mariadb,
+        "CREATE TABLE masked (id INT PRIMARY KEY, secret VARCHAR(9) COLLATE utf8mb4_bin NOT NULL DEFAULT '' INVISIBLE, "
+        "word TEXT, UNIQUE (secret))",
+        "INSERT INTO masked (id, secret, word) VALUES (1, 'a', 'x')",
+    )
+    try:
+        with closing(connect(ref, LIMITS)) as given:
+            rows = given.read("masked", 5)
+            assert rows == ((1, "a", "x"),)
+            with closing(given.instance({"masked": [*rows, (2, "A", "y")]})) as copy:
+                for sql, expected in (
+                    ("SELECT * FROM masked", ((1, "x"), (2, "y"))),
+                    ("SELECT id, secret FROM masked WHERE secret = 'a'", ((1, "a"),)),
+                ):
+                    assert copy.query(sql, LIMITS).rows == expected
+                assert given.query("SELECT * FROM masked", LIMITS).rows == ((1, "x"),)
+    finally:
+        run(mariadb, "DROP TABLE masked")
+
+
+def test_a_key_that_is_invisible_makes_no_copy(ref: DatabaseRef, mariadb: Server) -> None:
+    run(mariadb, "CREATE TABLE masked (id INT AUTO_INCREMENT INVISIBLE PRIMARY KEY, word TEXT)")
+    try:
+        with closing(connect(ref, LIMITS)) as given, pytest.raises(BackendError, match=r"cannot be made: .*`id`"):
+            given.instance({})
+    finally:
+        run(mariadb, "DROP TABLE masked")
+
+
 def test_an_index_over_parts_of_values_makes_nothing_unique(given: Connection) -> None:
     table = given.schema().table("odd `one%")
 

@@ -38,6 +38,8 @@ CREATE VIEW late AS SELECT name FROM singer;
 CREATE VIEW early AS SELECT name FROM singer;
 CREATE OR REPLACE VIEW early AS SELECT name FROM late;
 CREATE TABLE hidden (id int);
+CREATE TABLE bare ();
+INSERT INTO bare DEFAULT VALUES;
 CREATE FUNCTION shown() RETURNS text LANGUAGE sql AS
     $$ SELECT trim(query) FROM pg_stat_activity WHERE pid = pg_backend_pid() $$;
 CREATE FUNCTION leave() RETURNS bool LANGUAGE sql AS $$ SELECT pg_terminate_backend(pg_backend_pid()) $$;
@@ -46,7 +48,7 @@ INSERT INTO "Odd One" (amount, day, at, clock, span, raw, id, mood, numbers, doc
     1.50, 'infinity', '2020-01-01 12:00:00+00', '08:30', '2 days', '\\x00ff', '00000000-0000-0000-0000-000000000001',
     'ok', '{1,NULL,3}', '{"k": [1]}', '[1,5)', '10.0.0.1', true
 );
-GRANT SELECT ON "Odd One", part, part_2020, counted, late, early TO reader;
+GRANT SELECT ON "Odd One", part, part_2020, counted, late, early, bare TO reader;
 """
 
 
@@ -80,6 +82,13 @@ def test_values_are_plain_and_go_into_a_copy(given: Connection) -> None:
     assert pickle.loads(pickle.dumps(rows)) == rows
     copy = given.instance({"Odd One": given.read("Odd One", 5)})
     assert copy.query('SELECT * FROM "Odd One"', LIMITS).rows == rows
+    copy.close()
+
+
+def test_a_table_without_columns_is_empty_in_a_copy(given: Connection) -> None:
+    assert one(given, "SELECT count(*) FROM bare") == 1
+    copy = given.instance({"bare": given.read("bare", 5)})
+    assert one(copy, "SELECT count(*) FROM bare") == 0
     copy.close()
 
 

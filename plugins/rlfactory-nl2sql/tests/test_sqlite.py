@@ -331,6 +331,17 @@ def test_a_database_that_cannot_be_read_is_the_backends_fault(shops: Path, tmp_p
             db.query("SELECT * FROM city", LIMITS)
 
 
+def test_a_column_may_have_the_name_of_our_own_in_a_sample(tmp_path: Path) -> None:
+    path = tmp_path / "places.sqlite"
+    with closing(sqlite3.connect(path)) as writer:
+        writer.execute("CREATE TABLE spot (place_ INTEGER, Place_0 TEXT COLLATE NOCASE)")
+        writer.executemany("INSERT INTO spot VALUES (?, 'x')", [(number,) for number in (7, 1, 4, 3, 8, 5)])
+        writer.commit()
+    with closing(opened(path)) as db:
+        assert db.read("spot", 3) == [(7, "x"), (4, "x"), (8, "x")]
+        assert [table.collated for table in db.schema().tables] == [True]
+
+
 def test_a_connection_may_be_used_by_one_thread_after_another(db: SqliteDatabase) -> None:
     from concurrent.futures import ThreadPoolExecutor
 

@@ -40,9 +40,10 @@ def canonical_tree(query: Query, schema: Schema) -> exp.Expr:
     _unwrap(tree)
     for select in tree.find_all(exp.Select):
         _join_by_where(select)
-    texts = NodeTexts()
+    texts, collated = NodeTexts(), any(table.collated for table in schema.tables)
     for node in reversed(list(tree.walk())):
-        _normalise(node, texts)
+        if not _is_one_sided(node, collated):
+            _normalise(node, texts)
     for node in list(tree.walk()):
         _bracket(node)
     return tree
@@ -97,6 +98,14 @@ def _given(node: exp.Expr) -> list[str]:
     return [name for name, value in node.args.items() if value]
 
 
+def _is_one_sided(node: exp.Expr, collated: bool) -> bool:
+    """Whether it is a comparison for which SQLite takes the left side's collation, and the right may have another."""
+    if not isinstance(node, (exp.Between, *_FLIPPED, *_SYMMETRIC)) or not (collated or node.find(exp.Collate)):
+        return False
+    sides = node.this, node.args["low"] if isinstance(node, exp.Between) else node.expression
+    return all(side.find(exp.Column, exp.Collate) for side in sides)
+
+
 def _normalise(node: exp.Expr, texts: NodeTexts) -> None:
     """Normalise one node. The nodes below it are done already."""
     if isinstance(node, exp.Between) and not node.args.get("symmetric") and not is_volatile(node.this):
@@ -105,7 +114,7 @@ def _normalise(node: exp.Expr, texts: NodeTexts) -> None:
         _replace_connector(node, exp.And(this=low, expression=high), texts)
     elif isinstance(node, tuple(_FLIPPED)):
         node.replace(_FLIPPED[type(node)](this=node.expression, expression=node.this))
-    elif isinstance(node, _SYMMETRIC) and not node.find(exp.Collate):  # SQLite takes the left side's collation
+    elif isinstance(node, _SYMMETRIC):
         if texts.of(node.expression) < texts.of(node.this):
             left, right = node.this, node.expression
             node.set("this", right)

@@ -28,7 +28,14 @@ _COMPARISONS: dict[type[exp.Expr], str] = {
     exp.Glob: "glob",
 }
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "<>": "<>"}
-_AGGREGATES = (exp.Count, exp.Sum, exp.Avg, exp.Min, exp.Max)
+_AGGREGATES: dict[type[exp.Expr], str] = {
+    exp.Count: "count",
+    exp.Sum: "sum",
+    exp.AnonymousAggFunc: "sum",  # SQLite's TOTAL
+    exp.Avg: "avg",
+    exp.Min: "min",
+    exp.Max: "max",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +53,7 @@ class Constant:
       ``strftime('%Y', x) = '2010'``, ``x + 1 > 5`` or ``x LIKE 'a' || '%'``. The literal is no value of the column;
     - ``count= count<> count< count<= count> count>=``: the number of rows of a group (HAVING COUNT(*) > 2), or of
       values of ``column`` in it;
-    - ``sum… avg… min… max…`` with a comparison behind, such as ``avg>``: the aggregate of this column;
+    - ``sum… avg… min… max…`` with a comparison behind, such as ``avg>``: the aggregate of this column (TOTAL is a sum);
     - ``null``, ``not null``: IS NULL and IS NOT NULL; ``value`` is empty;
     - ``limit``, ``offset``: bounds on the number of rows of this or a nested query.
     """
@@ -89,7 +96,7 @@ class _Reader:
                     yield from self._compared(node.this, "=", item)
             elif isinstance(node, exp.Is) and isinstance(node.expression, exp.Null):
                 if isinstance(_bare(node.this), exp.Column):
-                    yield from self._about(node.this, "not null" if isinstance(node.parent, exp.Not) else "null", "")
+                    yield from self._about(node.this, "not null" if _is_denied(node) else "null", "")
             elif isinstance(node, exp.Case) and node.this is not None:
                 for branch in node.args["ifs"]:
                     yield from self._compared(node.this, "=", branch.this)
@@ -134,13 +141,15 @@ class _Reader:
             else:
                 yield from self._about(match.made, operator, value, hops - 1)
             return
-        if isinstance(subject, _AGGREGATES) and operator != "function":
-            inner = subject.this.expressions[0] if isinstance(subject.this, exp.Distinct) else subject.this
+        if type(subject) in _AGGREGATES and operator != "function":
+            operator = _AGGREGATES[type(subject)] + operator
+            inner = subject.expressions[0] if isinstance(subject, exp.AnonymousAggFunc) else subject.this
+            inner = inner.expressions[0] if isinstance(inner, exp.Distinct) else inner
             inner = None if inner is None else _bare(inner)
             if isinstance(inner, exp.Column):
-                yield _constant(self.scopes.find(inner), subject.key + operator, value)
+                yield _constant(self.scopes.find(inner), operator, value)
             else:
-                yield Constant(self._only_table(subject), None, subject.key + operator, value)
+                yield Constant(self._only_table(subject), None, operator, value)
             return
         columns = [column for column in subject.find_all(exp.Column) if self.scopes.find(column).kind is Kind.COLUMN]
         if not columns and not subject.find(exp.Query):
@@ -178,6 +187,12 @@ def _bare(node: exp.Expr) -> exp.Expr:
     while isinstance(node, (exp.Paren, exp.Cast, exp.Collate)):
         node = node.this
     return node
+
+
+def _is_denied(node: exp.Expr) -> bool:
+    """Whether an odd number of NOTs stand directly before it."""
+    around = node.parent
+    return isinstance(around, (exp.Not, exp.Paren)) and _is_denied(around) != isinstance(around, exp.Not)
 
 
 def _constant(match: Match, operator: str, value: str | float) -> Constant:

@@ -35,11 +35,10 @@ def unknown_names(query: Query, schema: Schema) -> tuple[str, ...]:
 
 
 def _unknown_tables(query: Query, schema: Schema) -> Iterator[str]:
-    read = query.tables
-    for table in query.tree.find_all(exp.Table):
+    for table in query.named_tables():
         name = table.name.lower()
-        plain = isinstance(table.this, exp.Identifier) and not table.db and "." not in name
-        if plain and name in read and not schema.table(name) and not name.startswith(_SYSTEM_TABLES):
+        plain = not table.db and "." not in name
+        if plain and not schema.table(name) and not name.startswith(_SYSTEM_TABLES):
             yield table.name
 
 

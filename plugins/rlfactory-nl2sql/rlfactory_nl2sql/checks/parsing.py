@@ -7,6 +7,7 @@ read-only connection protects the database; this check only gives an early and h
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,8 +49,30 @@ class Query:
     @property
     def tables(self) -> frozenset[str]:
         """The tables that it reads, in lower case."""
-        named_here = {cte.alias.lower() for cte in self.tree.find_all(exp.CTE)}
-        return frozenset(table.name.lower() for table in self.tree.find_all(exp.Table)) - named_here
+        return frozenset(table.name.lower() for table in self.named_tables())
+
+    def named_tables(self) -> Iterator[exp.Table]:
+        """Tables and views in the tree, without functions and without what a WITH clause defines where they stand."""
+        for table in self.tree.find_all(exp.Table):
+            if isinstance(table.this, exp.Identifier) and (table.db or table.name.lower() not in self._defined(table)):
+                yield table
+
+    def _defined(self, table: exp.Table) -> set[str]:
+        """The names that WITH clauses define where the table stands, in lower case.
+
+        Without RECURSIVE, which SQLite does not need, a part of a WITH clause sees only the parts before it: in ``WITH
+        x AS (SELECT * FROM x)`` the inner ``x`` is a table.
+        """
+        found: list[exp.Expr] = []
+        inside: exp.Expr = table
+        while outside := inside.parent:
+            if isinstance(outside, exp.With):
+                every = outside.recursive or self.dialect == "sqlite"
+                found += outside.expressions if every else outside.expressions[: inside.index]
+            elif (clause := outside.args.get("with_")) is not inside and clause is not None:
+                found += clause.expressions
+            inside = outside
+        return {common.alias.lower() for common in found}
 
 
 class NotUnderstoodError(QueryError):
@@ -77,6 +100,9 @@ def parse_query(sql: str, dialect: str) -> Query:
     _check_nesting(tokens)
     tree = _parse(tokens, sql, dialect)
     _check_tree(tree)
+    for call in list(tree.find_all(exp.Anonymous)):
+        if dialect == "sqlite" and call.name.lower() == "total" and len(call.expressions) == 1:
+            call.replace(exp.AnonymousAggFunc(this="TOTAL", expressions=call.expressions))
     operations = tree.find_all(exp.SetOperation)
     parts = [tree, *(side for operation in operations for side in (operation.this, operation.expression))]
     if not all(isinstance(part, _READS) for part in parts):

@@ -29,7 +29,7 @@ from rlfactory_nl2sql.connection import Failure, QueryError, QueryLimits, Row, S
 from rlfactory_nl2sql.databases.definitions import create_in_turn
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.databases.server import ServerDatabase
-from rlfactory_nl2sql.databases.statement_guard import Forbidden, check, named_tables, without_schema
+from rlfactory_nl2sql.databases.statement_guard import Forbidden, check, without_schema
 from rlfactory_nl2sql.schema import Table
 
 _COPY = re.compile(r"rlfactory_[0-9a-f]{16}")
@@ -109,12 +109,13 @@ class MysqlDatabase(ServerDatabase):
         if not original._orphans_dropped:
             self._drop_orphans()
             original._orphans_dropped = True
+        invisible = self._invisible()
         self._execute(f"SET SESSION sql_mode = '{_BUILD_MODE}'")
         ((charset, collation),) = self._execute("SELECT @@character_set_database, @@collation_database")
         self._execute("SELECT GET_LOCK(%s, 0)", self._copy)
         self._execute(f"CREATE DATABASE {self._copy} CHARACTER SET {charset} COLLATE {collation}")
         for table in tables:
-            self._execute(self._definition(table))
+            self._execute(self._definition(table, invisible.get(table.name, ())))
         self._execute(f"USE {self._copy}")
         for table in tables:
             if rows := data.get(table.name):
@@ -133,11 +134,23 @@ class MysqlDatabase(ServerDatabase):
                 self._execute(f"DROP DATABASE IF EXISTS {name}")
                 self._execute("SELECT RELEASE_LOCK(%s)", name)
 
-    def _definition(self, table: Table) -> str:
-        keys = self._keys(table)
-        inside = f"({', '.join(keys)}) " if keys else ""
+    def _definition(self, table: Table, invisible: Sequence[str]) -> str:
+        parts = [*self._keys(table), *invisible]
+        inside = f"({', '.join(parts)}) " if parts else ""
+        columns = ", ".join(self._quoted(column.name) for column in table.columns)
         original, name = self._quoted(self._database), self._quoted(table.name)
-        return f"CREATE TABLE {self._copy}.{name} {inside}SELECT * FROM {original}.{name} LIMIT 0"  # noqa: S608
+        return f"CREATE TABLE {self._copy}.{name} {inside}SELECT {columns} FROM {original}.{name} LIMIT 0"  # noqa: S608
+
+    def _invisible(self) -> dict[str, list[str]]:
+        """The definitions of the columns that ``SELECT *`` leaves out, by table; without NOT NULL, as MariaDB wants."""
+        found: dict[str, list[str]] = {}
+        for table, column, kind, charset, collation in self._execute(
+            "SELECT table_name, column_name, column_type, character_set_name, collation_name "
+            "FROM information_schema.columns WHERE table_schema = DATABASE() AND extra LIKE '%INVISIBLE%'"
+        ):
+            text = f" CHARACTER SET {charset} COLLATE {collation}" if charset else ""
+            found.setdefault(table, []).append(f"{self._quoted(column)} {kind}{text} INVISIBLE")
+        return found
 
     def _views(self) -> list[tuple[str, str]]:
         """The name and definition of each view, without the database's name."""
@@ -172,7 +185,7 @@ class MysqlDatabase(ServerDatabase):
         query = check(sql, "mysql", _FORBIDDEN)
         if query.tree.find(exp.Parameter, exp.SessionParameter):
             raise QueryError(Failure.REFUSED, "Refused: variables (@name, @@name) cannot be used here.")
-        for table in named_tables(query.tree):
+        for table in query.named_tables():
             database = table.db.lower()
             if database == "information_schema" and table.name.lower() in _INFORMATION:
                 if self._original is not None:

@@ -32,7 +32,7 @@ from rlfactory_core.errors import BackendError
 from rlfactory_nl2sql.connection import Failure, QueryError, QueryLimits, Row, SessionLostError, TableRows
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.databases.server import ServerDatabase
-from rlfactory_nl2sql.databases.statement_guard import Forbidden, check, check_text, named_tables, without_schema
+from rlfactory_nl2sql.databases.statement_guard import Forbidden, check, check_text, without_schema
 from rlfactory_nl2sql.schema import Table
 
 _FORBIDDEN = Forbidden(
@@ -172,7 +172,7 @@ class PostgresDatabase(ServerDatabase):
         query = check(sql, "postgres", _FORBIDDEN)
         schemas = frozenset(item.lower() for item in self._path)
         known = {table.name for table in self.schema().tables}
-        for table in named_tables(query.tree):
+        for table in query.named_tables():
             name = table.name if table.this.args.get("quoted") else table.name.lower()
             if name not in known or (table.db and table.db.lower() not in schemas):
                 raise QueryError(Failure.ERROR, f'relation "{table.name}" is not a table of this database')

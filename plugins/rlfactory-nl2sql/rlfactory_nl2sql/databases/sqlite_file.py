@@ -120,7 +120,8 @@ def read_schema(connection: sqlite3.Connection) -> Schema:
             continue
         key = tuple(row[1] for row in sorted((row for row in found if row[5]), key=lambda row: int(row[5])))
         foreign, unique = _foreign_keys(connection, name), _unique(connection, name, key)
-        tables[name.lower()] = Table(name, columns, key, foreign, unique, checks=_checks(sql))
+        collated = "collate" in sql.lower()
+        tables[name.lower()] = Table(name, columns, key, foreign, unique, checks=_checks(sql), collated=collated)
     return Schema(tuple(replace(table, foreign_keys=_resolved(table, tables)) for table in tables.values()))
 
 

@@ -1,9 +1,8 @@
-"""Refuse queries before the database sees them, a second guard beside the database's own; the tables that they name."""
+"""Refuse queries before the database sees them, a second guard beside the database's own."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -82,30 +81,6 @@ def _check_name(token: Token, following: Token | None, forbidden: Forbidden) -> 
         raise QueryError(Failure.REFUSED, f"Refused: the function {name} is not allowed here.")
     if forbidden.relation.fullmatch(name):
         raise QueryError(Failure.REFUSED, f"Refused: {name} is not part of the data.")
-
-
-def named_tables(tree: exp.Expr) -> Iterator[exp.Table]:
-    """Tables and views in the query, without functions and without what a WITH clause defines where they stand."""
-    for table in tree.find_all(exp.Table):
-        if isinstance(table.this, exp.Identifier) and (table.db or table.name.lower() not in _defined(table)):
-            yield table
-
-
-def _defined(table: exp.Table) -> set[str]:
-    """The names that WITH clauses define where the table stands, in lower case.
-
-    Without RECURSIVE, a part of a WITH clause sees only the parts before it: in ``WITH x AS (SELECT * FROM x)`` the
-    inner ``x`` is a table.
-    """
-    found: list[exp.Expr] = []
-    inside: exp.Expr = table
-    while outside := inside.parent:
-        if isinstance(outside, exp.With):
-            found += outside.expressions if outside.recursive else outside.expressions[: inside.index]
-        elif (clause := outside.args.get("with_")) is not inside and clause is not None:
-            found += clause.expressions
-        inside = outside
-    return {common.alias.lower() for common in found}
 
 
 def without_schema(query: Query, schemas: frozenset[str]) -> str:

@@ -53,13 +53,14 @@ class SqlVerifier:
         """
         data: dict[str, Any] = {"semantics": self._options.comparison.semantics, "instances": 0}
         try:
-            answers = await self._gold(ref, gold)
+            key = (ref, content(ref), gold)
+            answers = await self._gold(key)
             if isinstance(answers, QueryError):
                 return Verdict(None, (f"the gold query fails: {answers}",), data)
             data["gold_seconds"] = round(answers.seconds, 6)
             if _bare(prediction) == _bare(gold):
                 return Verdict(passed=True, reasons=answers.notes, data=data)
-            outcome = await self._judged(ref, gold, answers, prediction)
+            outcome = await self._judged((key, prediction), answers)
         except (BackendError, VerifierError) as error:
             return Verdict(None, (str(error),), data)
         data |= {"instances": outcome.instances, "prediction_seconds": round(outcome.seconds, 6)}
@@ -77,14 +78,13 @@ class SqlVerifier:
             UsageError: as `verify`.
         """
         try:
-            answers = await self._gold(ref, gold)
+            answers = await self._gold((ref, content(ref), gold))
         except (BackendError, VerifierError):
             return False
         return isinstance(answers, Gold) and answers.evidence
 
-    async def _judged(self, ref: DatabaseRef, gold: str, answers: Gold, prediction: str) -> Outcome:
+    async def _judged(self, key: tuple[Key, str], answers: Gold) -> Outcome:
         """The attempts of a group are often the same text, which is judged once, while the database is the same."""
-        key = (ref, content(ref), gold), prediction
         if known := self._outcomes.get(key):
             self._outcomes.move_to_end(key)
             return known
@@ -117,19 +117,19 @@ class SqlVerifier:
                 self._outcomes.popitem(last=False)
         return outcome
 
-    async def _gold(self, ref: DatabaseRef, gold: str) -> Gold | QueryError:
+    async def _gold(self, key: Key) -> Gold | QueryError:
         """The gold query's answers, or its error. Concurrent callers share one computation."""
-        key = (ref, content(ref), gold)
         if known := self._golds.get(key):
             self._golds.move_to_end(key)
             return known
         finding = self._finding.get(key)
         if finding is None:
-            finding = self._finding[key] = asyncio.ensure_future(self._find(ref, gold))
+            finding = self._finding[key] = asyncio.ensure_future(self._find(key))
             finding.add_done_callback(lambda done: self._found(key, done))
         return await asyncio.shield(finding)
 
-    async def _find(self, ref: DatabaseRef, gold: str) -> Gold | QueryError:
+    async def _find(self, key: Key) -> Gold | QueryError:
+        ref, _, gold = key
         try:
             found: Gold = await self._pool.run(
                 GoldJob(ref, gold, self._options), PREPARE_S + self._options.gold_seconds, gold
