@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 import pickle
 import subprocess
 import sys
@@ -93,6 +94,16 @@ def test_two_connections_in_one_process_have_limits_of_their_own(odd: DatabaseRe
     small.close()
     assert large.query("SELECT 1", LIMITS).rows == ((1,),)
     large.close()
+
+
+def test_the_databases_of_a_question_leave_a_worker_its_memory(odd: DatabaseRef) -> None:
+    """A worker has 1 GB of address space, and a stack takes 8 MB of it."""
+    before = len(os.listdir("/proc/self/task"))
+    given = connect(odd, LIMITS)
+    databases = [given, *(given.instance({}) for _ in range(15))]
+    assert len(os.listdir("/proc/self/task")) == before
+    for database in databases:
+        database.close()
 
 
 def test_rows_that_break_a_key_make_no_copy(odd: DatabaseRef) -> None:
