@@ -131,16 +131,6 @@ def test_a_file_that_is_gone_is_a_backend_error(tmp_path: Path) -> None:
         connect(DatabaseRef("duckdb", str(tmp_path / "gone.duckdb")), LIMITS)
 
 
-def test_many_copies_start_no_threads(odd: DatabaseRef) -> None:
-    """Whose stacks would take up a worker's address space, so that a right prediction would have no room."""
-    given = connect(odd, LIMITS)
-    before = len(list(Path("/proc/self/task").iterdir()))
-    copies = [given.instance({}) for _ in range(14)]
-    assert len(list(Path("/proc/self/task").iterdir())) == before
-    for each in (*copies, given):
-        each.close()
-
-
 def test_where_no_memory_is_left_for_a_thread_the_query_needed_too_much(
     odd: DatabaseRef, monkeypatch: pytest.MonkeyPatch
 ) -> None:

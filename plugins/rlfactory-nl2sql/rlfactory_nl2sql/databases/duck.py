@@ -49,8 +49,6 @@ _CONFIG: dict[str, Any] = {
     # DuckDB 2 has eight more threads for remote files: 64 MB of address space for each of a question's databases.
     **({} if duckdb.__version__.startswith("1.") else {"async_threads": "0"}),
 }
-if not duckdb.__version__.startswith(("0.", "1.")):
-    _CONFIG["async_threads"] = "0"  # each of its eight takes 8 MB of address space, in every varied copy
 
 
 class DuckDatabase(Connection):
