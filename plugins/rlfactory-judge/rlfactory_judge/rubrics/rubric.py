@@ -59,12 +59,16 @@ def compile_template(source: str, place: str, known: Collection[str]) -> tuple[T
         code = environment.compile(source, name=place, filename=place)
         return environment.template_class.from_code(environment, code, dict(environment.globals)), used
     except TemplateError as error:
-        raise _refused(place, getattr(error, "lineno", 0), f"{error.message} Mend the template.") from error
+        raise _refused(place, getattr(error, "lineno", 0), f"{_sentence(error)} Mend the template.") from error
 
 
 def _refused(place: str, line: int, what: str) -> ConfigError:
     """The error of a rubric; line 0: of none in particular."""
     return ConfigError(f"The rubric {place}{f', line {line}' if line else ''}: {what}")
+
+
+def _sentence(error: BaseException) -> str:
+    return f"{str(error.args[0] if error.args else error).rstrip('.')}."
 
 
 def render_block(template: Template, block: str, data: Mapping[str, Any]) -> str:
@@ -86,7 +90,7 @@ def render_block(template: Template, block: str, data: Mapping[str, Any]) -> str
                 break
     except (TemplateError, *_FAILURES) as error:
         what = "The sandbox forbids it." if isinstance(error, SecurityError) else _existing(data)
-        raise _refused(place, _line(error, template), f"{type(error).__name__}: {error}. {what}") from error
+        raise _refused(place, _line(error, template), f"{type(error).__name__}: {_sentence(error)} {what}") from error
     if size > MAX_PROMPT:
         what = (
             f"block {block} renders more than {MAX_PROMPT} characters. Loop over less, or shorten the sample's prompt."
