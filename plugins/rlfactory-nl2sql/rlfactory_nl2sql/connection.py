@@ -26,7 +26,7 @@ TableRows = Mapping[str, Sequence[Row]]
 class QueryLimits:
     """Limits of one query."""
 
-    seconds: float = 5.0  # wall clock; of SQLite as `databases.limiting.Deadline` counts them
+    seconds: float = 5.0  # wall clock; see also `Connection.counts_cpu_time`
     rows: int = 10_000
     bytes: int = 16 << 20  # of all values of the result
     memory_mb: int = 512  # of the database engine, if it runs in this process or can be configured
@@ -82,6 +82,7 @@ class Connection(ABC):
     """A read-only connection to one database, whose name messages may show."""
 
     dialect: str  # as sqlglot calls it: sqlite, duckdb, postgres, mysql
+    counts_cpu_time = False  # whether a query's seconds are counted as `databases.limiting.Deadline` does
     _quote = '"'
 
     def __init__(self, name: str) -> None:

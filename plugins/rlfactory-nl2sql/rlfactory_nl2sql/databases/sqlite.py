@@ -38,6 +38,7 @@ class SqliteDatabase(Connection):
     """An open and locked database. See `connection.Connection`."""
 
     dialect = "sqlite"
+    counts_cpu_time = True
 
     def __init__(self, connection: sqlite3.Connection, name: str) -> None:
         super().__init__(name)

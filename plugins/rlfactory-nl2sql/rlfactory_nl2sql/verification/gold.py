@@ -287,7 +287,7 @@ class Clock:
             raise
         finally:
             wall = time.perf_counter() - began
-            self.used += clock.used if connection.dialect == "sqlite" else wall
+            self.used += clock.used if connection.counts_cpu_time else wall
 
 
 def late(seconds: float) -> QueryError:
