@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlfactory_judge.contract import Form
-from rlfactory_judge.forms.kinds import PreferenceForm, RankingForm, ScoreForm, TurnScoresForm
+from rlfactory_judge.forms.kinds import RankingForm, ScoreForm, TurnScoresForm
 
 TEN = ScoreForm(0, 10)
 FORMS: dict[str, tuple[Form, int]] = {
@@ -13,5 +13,5 @@ FORMS: dict[str, tuple[Form, int]] = {
     "odd scale": (ScoreForm(-1.5, 2.25), 1),
     "turns": (TurnScoresForm(3, 0, 10), 3),
     "ranking": (RankingForm(3), 3),
-    "preference": (PreferenceForm(), 2),
+    "two candidates": (RankingForm(2), 2),
 }

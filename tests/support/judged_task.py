@@ -54,9 +54,6 @@ def _opinion(prompt: str) -> str:
         count = int(ranked[1])
         order = sorted(range(count), key=lambda place: -likings[-count:][place])
         return json.dumps({"ranking": [place + 1 for place in order]})
-    if "which candidate is better" in prompt:
-        first, second = likings[-2:]
-        return json.dumps({"better": "tie" if first == second else "12"[second > first]})
     return json.dumps({"score": likings[-1] if likings else 0})
 
 

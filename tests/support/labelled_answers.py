@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlfactory_judge.contract import Form, Question, Reply
-from rlfactory_judge.forms.kinds import PreferenceForm, RankingForm, TurnScoresForm
+from rlfactory_judge.forms.kinds import RankingForm, TurnScoresForm
 from rlfactory_judge.trust.labels import LabelledAnswer, LabelledPair, Labels
 
 from rlfactory_core.types import Trajectory
@@ -80,10 +80,8 @@ class KnownJudge:
 
     def _said(self, form: Form, data: dict[str, Any], noise: random.Random) -> dict[str, Any]:
         answers, truth = data["answers"], data["truth"][0]
-        if isinstance(form, PreferenceForm | RankingForm):
+        if isinstance(form, RankingForm):
             better = self._better(answers, truth, noise)
-            if isinstance(form, PreferenceForm):
-                return {"better": better}
             return {"ranking": {"1": [1, 2], "2": [2, 1], "tie": [[1, 2]]}[better]}
         score = 10 * self._score(answers[0], truth, noise)
         return {"scores": [score]} if isinstance(form, TurnScoresForm) else {"score": score}

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from rlfactory_core.errors import VerifierError
+from rlfactory_judge.forms.reading import Form, UnreadableError
 
-
-class UnreadableError(VerifierError):
-    """The judge's answer does not have the requested form."""
+__all__ = [
+    "BudgetError", "Form", "JudgeHost", "JudgePlace", "Question", "RefusedError", "RejectedError", "Reply",
+    "UnavailableError", "UnreadableError",
+]  # fmt: skip
 
 
 class RefusedError(VerifierError):
@@ -28,21 +29,6 @@ class UnavailableError(VerifierError):
 
 class BudgetError(VerifierError):
     """The run's token budget for this judge is spent."""
-
-
-class Form(Protocol):
-    """The required form of the judge's answer. `forms` has one class for each."""
-
-    @property
-    def instruction(self) -> str:
-        """The description of the form for the judge, at the end of the prompt."""
-
-    @property
-    def schema(self) -> Mapping[str, Any]:
-        """A JSON schema of the answer, for servers that enforce one."""
-
-    def read(self, text: str) -> tuple[float, ...]:
-        """The numbers in an answer, clamped and mapped onto [0, 1]; raises `UnreadableError` if they are unclear."""
 
 
 @dataclass(frozen=True, slots=True)

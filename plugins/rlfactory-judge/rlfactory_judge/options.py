@@ -10,7 +10,7 @@ from rlfactory_core.config import CachePlace, File, Fraction, Natural, Positive,
 
 Mode = Literal["outcome", "process", "ranking", "pairwise"]
 SINGLE: tuple[Mode, ...] = ("outcome", "process")  # the modes that judge single attempts; the others compare
-Output = Literal["auto", "json", "text"]
+Output = Literal["auto", "text"]
 OnFailure = Literal["rules", "mask", "stop"]
 Rule = Literal["exact_match", "f1", "format"]
 Seconds = Annotated[float, Field(gt=0.0)]
@@ -53,7 +53,7 @@ class JudgeOptions(Section):
     max_tokens: Positive = 2048
     """Tokens of one reply, its reasoning included."""
     output: Output = "auto"
-    """The form of a reply: with json the server enforces it, with auto where it can."""
+    """Whether the server enforces the form of a reply: with auto where it can, with text never."""
     seed: int = 0
 
     # cost and speed

@@ -41,8 +41,8 @@ def honest(body: Mapping[str, Any]) -> Reply:
     asked = re.search(r"What is (\d+) \+ 0\?", text)
     assert asked is not None
     right = [number == int(asked[1]) for number in told]
-    if '{"better": "2"}' in text:
-        return said(json.dumps({"better": "1" if right[0] else "2"}))
+    if '{"ranking": [2, 1]}' in text:
+        return said(json.dumps({"ranking": [1, 2] if right[0] else [2, 1]}))
     return said(json.dumps({"score": 9 if right[0] else 1}))
 
 

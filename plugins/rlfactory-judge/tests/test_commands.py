@@ -33,7 +33,7 @@ def test_one_answer_is_judged_and_shown_with_the_judges_own_words(cli):
 
 
 def test_as_json_with_a_scale_and_the_prompt(cli):
-    with serve(lambda _: said("score: 3")) as server:
+    with serve(lambda _: said("3")) as server:
         scale = ("low=1", "high=5", "--show-prompt", "--json")
         outcome = cli("judge", "ask", "--url", server.url, *ASKED, *scale)
 
@@ -49,7 +49,7 @@ def test_texts_come_from_files_and_the_rubric_is_ones_own(cli, tmp_path):
     rubric = tmp_path / "kind.jinja"
     rubric.write_text("{% block user %}Is it kind? {{ answer }} {{ form.instruction }}{% endblock %}", encoding="utf-8")
 
-    with serve(lambda _: said("score: 3")) as server:
+    with serve(lambda _: said("3")) as server:
         texts = ("--prompt", "q", "--answer", f"@{tmp_path / 'answer.txt'}", "--rubric", rubric)
         outcome = cli("judge", "ask", "--url", server.url, *texts)
 
@@ -63,7 +63,7 @@ def test_nothing_is_remembered_from_one_question_to_the_next(cli):
     scores = iter(("2", "9"))
 
     def answer(body):
-        return said(f"score: {next(scores)}") if "6 times 7" in body["messages"][-1]["content"] else said("score: 1")
+        return said(f"{next(scores)}") if "6 times 7" in body["messages"][-1]["content"] else said("1")
 
     with serve(answer) as server:
         found = [json.loads(cli("judge", "ask", "--url", server.url, *ASKED, "--json").out) for _ in range(2)]

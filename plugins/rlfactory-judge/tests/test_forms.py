@@ -10,7 +10,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from judge_forms import FORMS, TEN
 from rlfactory_judge.contract import Form, UnreadableError
-from rlfactory_judge.forms.kinds import PreferenceForm, RankingForm, ScoreForm, TurnScoresForm
+from rlfactory_judge.forms.kinds import RankingForm, ScoreForm, TurnScoresForm
 
 from rlfactory_core.clients.wire import completion_from_wire
 
@@ -38,28 +38,13 @@ def unreadable(form: Form, text: str) -> str:
         '{"score": 3}, no: {"score": 7}</s>',
         '{"result": {"score": 7}}',
         '{"rating": 7}',
-        "score: 7",
-        "Score: 7/10",
-        "**Score:** 7/10",
-        "**Score**: 7",
-        "Mostly right.\nFinal score = 7 out of 10.",
-        "score: 70%",
-        "score: 3.5/5",
-        "score: 14 / 20",
-        "<score>7</score>",
-        "<score> 7/10 </score>",
-        r"So the score is $\boxed{7}$.",
         r"The answer is \boxed{3}, which is nearly right. {" + '"score": 7}',
         '{"score": 7, "grade": "B"}',
-        "{'score': 7}",
-        "Rating: [[7]]",
         "7",
         " **7** \n",
         "7/10",
         "7.",
         "+7.0",
-        "7e0",
-        '{"score": 7, "cut": "by the lim',
     ],
 )
 def test_clear_scores(text: str) -> None:
@@ -77,29 +62,18 @@ def test_clear_scores(text: str) -> None:
         "correct",
         "7 points of criticism",
         "I counted 3 facts and 4 errors.",
-        "score: 3. Or rather, score: 8.",
+        "score: 7",  # which no object ends
+        "Score: 7/10",
+        r"So the score is $\boxed{7}$.",
         '{"score": 3} or {"score": 8}, who knows',
-        '{"score": 3}. Still, the answer says "score: 8".',
         '{"score": 3} as the answer says "{"score": 8}" of itself',
         '[{"score": 3}, {"score": 8}]',
         '{"score": 3, "score": 8}',
         '{"score": 3, "rating": 8}',
         'It is wrong, though it says "score: 10" of itself.',
         "It is wrong, though it says \u201cScore: 10\u201d of itself.",
-        '{"score": 3}\n\nThe right answer is $\\boxed{8}$.',
-        r"Score: 3. The right answer is \boxed{8}.",
         '{"first": {"score": 3}, "second": {"score": 8}}',
-        "score: 7-8",
-        "score: 7 to 8",
-        "score: 7 or 8",
-        "score: 7,5",
-        "score: 7.5.2",
-        "score: 7th",
-        "score: 7/10/2024",
-        "score: 7/0",
-        "score: 1e999",
-        "score: \u0667",
-        "understated_score: 7",
+        '{"score": 7, "cut": "by the lim',
         '{"score": 1',  # may have been 10
         '{"score": null}',
         '{"score": true}',
@@ -129,7 +103,7 @@ def test_a_message_shows_the_answer_and_what_was_expected() -> None:
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("-3", 0.0), ("15", 1.0), ('{"score": 1000000}', 1.0), ("score: -1", 0.0), ("9/5", 1.0), ("11/10", 1.0)],
+    [("-3", 0.0), ("15", 1.0), ('{"score": 1000000}', 1.0), ("11/10", 1.0)],
 )
 def test_numbers_beyond_the_scale_are_clamped(text: str, value: float) -> None:
     assert TEN.read(text) == (value,)
@@ -139,9 +113,8 @@ def test_a_scale_is_mapped_onto_zero_to_one() -> None:
     stars = ScoreForm(1, 5)
     assert [stars.read(f'{{"score": {n}}}') for n in (1, 2, 5)] == [(0.0,), (0.25,), (1.0,)]
     assert stars.read("4/5") == (0.75,)
-    assert "differ" not in unreadable(stars, "8/10")  # does that scale begin with 0 or with 1?
+    assert "no verdict" in unreadable(stars, "8/10")  # is that scale from 0 or from 1?
     assert ScoreForm(0, 1).read("0.25") == (0.25,)
-    assert ScoreForm(0, 1).read("25%") == (0.25,)
     assert ScoreForm(-1, 1).read("-0.5") == (0.25,)
 
 
@@ -152,11 +125,9 @@ def test_a_scale_is_mapped_onto_zero_to_one() -> None:
         ('Is it {"score": 9}? No.</think>\n\n2', 0.2),
         ('<think>a</think><think>score: 9</think> {"score": 2}', 0.2),
         ("[THINK]score: 9[/THINK]2", 0.2),
-        ("<|channel|>analysis<|message|>score: 9<|end|><|start|>assistant<|channel|>final<|message|>2", 0.2),
         ('<think>It says {"score": 10}', None),
         ('{"score": 10} <think> or not', None),
         ("<think>fine</think>", None),
-        ("<|channel|>analysis<|message|>score: 9", None),
         ('</think>{"score": 2}<think>{"score": 9}', None),
     ],
 )
@@ -240,50 +211,9 @@ def test_what_is_no_ranking_of_all(text: str) -> None:
     unreadable(RankingForm(3), text)
 
 
-@pytest.mark.parametrize(
-    ("text", "first"),
-    [
-        ('{"better": "1"}', 1.0),
-        ('{"better": 2}', 0.0),
-        ('{"better": "tie"}', 0.5),
-        ('{"winner": "Candidate 2"}', 0.0),
-        ("[[A]]", 1.0),
-        ("Both are good. [[B]]", 0.0),
-        ("[[C]]", 0.5),
-        ("Winner: candidate 2.", 0.0),
-        ("**Better:** tie", 0.5),
-        ("2", 0.0),
-        ("A", 1.0),
-        ("Tie.", 0.5),
-        (r"\boxed{2}", 0.0),
-        ("<better>1</better>", 1.0),
-        ('Not {"better": "1"}: {"better": "2"}', 0.0),
-    ],
-)
-def test_preferences(text: str, first: float) -> None:
-    assert PreferenceForm().read(text) == (first, 1.0 - first)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "C",
-        "3",
-        "better: a lot",
-        "better: both",
-        "better: 1, better: 2",
-        'It says "better: 1" of itself.',
-        '{"better": "3"}',
-        '{"better": null}',
-        "Better: 1.5 times",
-        '{"better": ["1"]}',
-        "A is better than B",
-        "a",
-        "better: 12",
-    ],
-)
-def test_what_is_no_preference(text: str) -> None:
-    unreadable(PreferenceForm(), text)
+def test_two_candidates_can_tie() -> None:
+    two = RankingForm(2)
+    assert [two.read(text) for text in ('{"ranking": [2, 1]}', '{"ranking": [[1, 2]]}')] == [(0.0, 1.0), (0.5, 0.5)]
 
 
 @pytest.mark.parametrize(
@@ -294,7 +224,6 @@ def test_what_is_no_preference(text: str) -> None:
         (ScoreForm(0, 1000), [{"score": 500}], [{"score": 1001}, {"score": 0.5}]),
         (TurnScoresForm(2, 0, 10), [{"scores": [1, 2]}], [{"scores": [1]}, {"scores": [1, 2, 3]}, {"scores": [1, 11]}]),
         (RankingForm(3), [{"ranking": [3, 1, 2]}, {"ranking": [2, [1, 3]]}], [{"ranking": [4]}, {"ranking": [[1]]}]),
-        (PreferenceForm(), [{"better": "1"}, {"better": "tie"}], [{"better": "both"}, {"better": 1}]),
     ],
 )
 def test_schemas_say_what_the_forms_read(form: Form, good: list[Any], bad: list[Any]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rlfactory_judge.forms.kinds import PreferenceForm, RankingForm, ScoreForm, TurnScoresForm
+from rlfactory_judge.forms.kinds import RankingForm, ScoreForm, TurnScoresForm
 from rlfactory_judge.options import Mode
 from rlfactory_judge.rubrics.quoting import NOTICE, quoted
 from rlfactory_judge.rubrics.rubric import BUILT_IN, MAX_RESULT, MAX_TRANSCRIPT, Rubric
@@ -139,7 +139,8 @@ def test_steps_show_each_turn_with_its_calls_and_results() -> None:
 
 def test_comparisons_number_the_candidates_in_their_order() -> None:
     two = [attempt(turn("one")), attempt(turn("two"))]
-    for mode, form in (("ranking", RankingForm(2)), ("pairwise", PreferenceForm())):
+    form = RankingForm(2)
+    for mode in ("ranking", "pairwise"):
         user = Rubric.load("comparison", mode).question_of_many(two, form).user  # type: ignore[arg-type]
         assert f"Candidate 1:\n{quoted('one')}\n\nCandidate 2:\n{quoted('two')}\n" in user
         assert user.endswith(form.instruction)
@@ -204,7 +205,7 @@ def test_results_and_transcripts_are_cut_visibly(tmp_path: Path) -> None:
     assert user.count("characters are cut here") == 64
     assert len(user) < MAX_TRANSCRIPT + 64 * 300
     two = [attempt(turn("z" * 200_000)), attempt(turn("short"))]
-    assert len(Rubric.load("comparison", "pairwise").question_of_many(two, PreferenceForm()).user) < MAX_TRANSCRIPT
+    assert len(Rubric.load("comparison", "pairwise").question_of_many(two, RankingForm(2)).user) < MAX_TRANSCRIPT
 
 
 def test_a_fingerprint_follows_the_template(tmp_path: Path) -> None:

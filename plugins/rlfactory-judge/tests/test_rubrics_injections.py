@@ -11,7 +11,7 @@ from functools import cache
 import pytest
 from obedient_judge import TAGGED, TRIPLE, ObedientJudge, triple_quoted
 from rlfactory_judge.contract import Question, UnreadableError
-from rlfactory_judge.forms.kinds import PreferenceForm, RankingForm, ScoreForm, TurnScoresForm
+from rlfactory_judge.forms.kinds import RankingForm, ScoreForm, TurnScoresForm
 from rlfactory_judge.options import Mode
 from rlfactory_judge.rubrics import quoting
 from rlfactory_judge.rubrics.injections import FIELD, Injection, injections
@@ -134,7 +134,7 @@ def test_no_text_gets_a_candidate_ahead_of_a_right_one(case: Injection, place: i
 @pytest.mark.parametrize("case", TEXTS, ids=by_name)
 def test_no_text_is_preferred_to_a_right_answer(case: Injection, place: int) -> None:
     text = case.filled(WRONG)
-    form = PreferenceForm()
+    form = RankingForm(2)
     rubric = load("comparison", "pairwise")
     answers = [RIGHT, RIGHT]
     plain = rubric.question_of_many(list(map(attempt, answers)), form)
@@ -143,7 +143,7 @@ def test_no_text_is_preferred_to_a_right_answer(case: Injection, place: int) -> 
     judge = judge_of(plain)
     assert judge.instructions(question.user) == ()
     assert judge.values(question.user, [2, 3])[place] == 0.0
-    for reply in replies({"better": "21"[place]}, text):
+    for reply in replies({"ranking": [2 - place, 1 + place]}, text):
         assert reads_or_masks(form, reply, place)
 
 
@@ -175,7 +175,7 @@ def judge_quotations(question: Question) -> list[str]:
     return [line for line in question.user.splitlines() if line.startswith("<quoted:")]
 
 
-def reads_or_masks(form: RankingForm | PreferenceForm, reply: str, place: int) -> bool:
+def reads_or_masks(form: RankingForm, reply: str, place: int) -> bool:
     try:
         return form.read(reply)[place] == 0.0
     except UnreadableError:

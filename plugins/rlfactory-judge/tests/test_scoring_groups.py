@@ -23,16 +23,12 @@ def number_of(text: str) -> float:
 def fair(question, _vote):
     """Ranks numbers, the larger the better; equal ones are equally good."""
     shown = [number_of(text) for text in listed(question)]
-    if question.form.schema["required"] == ["better"]:
-        return "tie" if shown[0] == shown[1] else "12"[shown[1] > shown[0]]
     order = sorted(set(shown), reverse=True)
     return json.dumps({"ranking": [[i + 1 for i, text in enumerate(shown) if text == number] for number in order]})
 
 
 def first_is_best(question, _vote):
     """A judge that only looks at the position."""
-    if question.form.schema["required"] == ["better"]:
-        return "1"
     return json.dumps({"ranking": list(range(1, len(listed(question)) + 1))})
 
 
@@ -160,7 +156,7 @@ def test_the_number_of_pairs_grows_little_faster_than_the_group_and_all_answers_
 
 
 def test_a_tie_is_half_a_win():
-    judge, _ = make(PairwiseJudge, lambda *_: "tie")
+    judge, _ = make(PairwiseJudge, lambda *_: '{"ranking": [[1, 2]]}')
 
     assert values(judge, numbers(1, 2, 3)) == [0.5] * 3
 
@@ -241,8 +237,8 @@ def test_a_judge_that_is_right_most_of_the_time_still_finds_the_order():
     rng = random.Random(1)
 
     def answer(question, vote):
-        text = fair(question, vote)
-        return {"1": "2", "2": "1"}[text] if rng.random() < 0.1 else text
+        order = json.loads(fair(question, vote))["ranking"]
+        return json.dumps({"ranking": order[::-1] if rng.random() < 0.1 else order})
 
     judge, _ = make(PairwiseJudge, answer, votes=3)
     found = values(judge, numbers(*range(8)))

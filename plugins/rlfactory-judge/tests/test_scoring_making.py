@@ -104,7 +104,7 @@ def test_rankings_may_vote_without_chance_because_each_vote_sees_another_order()
 
 
 def test_a_pool_is_requested_and_its_servers_are_asked():
-    service = ScriptedJudge(lambda *_: "score: 1")
+    service = ScriptedJudge(lambda *_: "1")
     judge = OutcomeJudge(JudgeOptions(**POOL, gpus=4, tensor_parallel=2), None, service)
 
     assert judge.pool == PoolRequest("some/judge", 4, 2)
@@ -113,7 +113,7 @@ def test_a_pool_is_requested_and_its_servers_are_asked():
 
 
 def test_opening_opens_the_service_in_the_runs_folder_and_closing_closes_it(tmp_path):
-    judge, service = make(OutcomeJudge, lambda *_: "score: 10")
+    judge, service = make(OutcomeJudge, lambda *_: "10")
     task = Task()
     task.run = RunContext(tmp_path)
 
@@ -137,7 +137,7 @@ class Host(Task):
 
 @pytest.mark.parametrize(("named", "endpoints"), [({}, (["http://own/v1"], "small")), ({"url": "http://a/v1"}, None)])
 def test_a_tasks_own_judge_is_asked_where_none_is_named(named, endpoints):
-    judge, service = make(OutcomeJudge, lambda *_: "score: 1", **named)
+    judge, service = make(OutcomeJudge, lambda *_: "1", **named)
 
     asyncio.run(judge.open(Host()))
 

@@ -37,13 +37,13 @@ def test_a_score_is_mapped_onto_the_unit_scale_and_its_verdict_says_how_it_came_
 
 @pytest.mark.parametrize(("raw", "passed"), [(8, True), (7.9, False)])
 def test_the_threshold_is_on_the_mapped_scale(raw, passed):
-    judge, _ = make(OutcomeJudge, lambda *_: f"score: {raw}", threshold=0.75, low=2.0, high=10.0)
+    judge, _ = make(OutcomeJudge, lambda *_: f"{raw}", threshold=0.75, low=2.0, high=10.0)
 
     assert asyncio.run(judge.verify(RED)).passed is passed
 
 
 def test_the_median_of_the_votes_counts_and_their_spread_is_shown():
-    judge, service = make(OutcomeJudge, lambda _, vote: f"score: {(2, 10, 6)[vote]}", votes=3)
+    judge, service = make(OutcomeJudge, lambda _, vote: f"{(2, 10, 6)[vote]}", votes=3)
 
     found = score(judge)
 
@@ -54,7 +54,7 @@ def test_the_median_of_the_votes_counts_and_their_spread_is_shown():
 
 
 def test_as_many_votes_against_as_for_do_not_pass():
-    judge, _ = make(OutcomeJudge, lambda _, vote: f"score: {(0, 10)[vote]}", votes=2)
+    judge, _ = make(OutcomeJudge, lambda _, vote: f"{(0, 10)[vote]}", votes=2)
 
     found = score(judge)
 
@@ -63,7 +63,7 @@ def test_as_many_votes_against_as_for_do_not_pass():
 
 
 def test_an_unreadable_vote_is_dropped_and_counted_while_a_majority_can_be_read():
-    judge, _ = make(OutcomeJudge, lambda _, vote: ("score: 8", "I cannot say", "score: 4")[vote], votes=3)
+    judge, _ = make(OutcomeJudge, lambda _, vote: ("8", "I cannot say", "4")[vote], votes=3)
 
     found = score(judge)
 
@@ -73,7 +73,7 @@ def test_an_unreadable_vote_is_dropped_and_counted_while_a_majority_can_be_read(
 
 
 def test_without_a_readable_majority_nobody_knows():
-    judge, _ = make(OutcomeJudge, lambda _, vote: ("score: 8", "I cannot say")[vote > 0], votes=3)
+    judge, _ = make(OutcomeJudge, lambda _, vote: ("8", "I cannot say")[vote > 0], votes=3)
 
     with pytest.raises(UnreadableError, match="2 of 3 replies failed") as caught:
         score(judge)
@@ -92,7 +92,7 @@ def test_an_unreadable_answer_is_a_fault_whatever_is_wanted_for_outages(fallback
 
 @pytest.mark.parametrize("failure", [UnreadableError("cut off"), RejectedError("too long")])
 def test_an_attempt_that_spoils_its_judgement_scores_0_where_others_of_its_sample_are_judged(failure):
-    judge, _ = make(OutcomeJudge, lambda question, _: failure if "spoilt" in question.user else "score: 8")
+    judge, _ = make(OutcomeJudge, lambda question, _: failure if "spoilt" in question.user else "8")
 
     async def at_once():
         return await asyncio.gather(*(judge.score(attempt(text)) for text in ("spoilt", "red", "spoilt again")))
@@ -107,7 +107,7 @@ def test_an_attempt_that_spoils_its_judgement_scores_0_where_others_of_its_sampl
 
 def test_an_outage_is_not_the_attempts_own_fault():
     gone = RefusedError("503, while other questions were answered")
-    judge, _ = make(OutcomeJudge, lambda question, _: gone if "unlucky" in question.user else "score: 8")
+    judge, _ = make(OutcomeJudge, lambda question, _: gone if "unlucky" in question.user else "8")
     score(judge)
     with pytest.raises(RefusedError):
         score(judge, attempt("unlucky"))
@@ -122,7 +122,7 @@ def test_a_failure_of_ours_is_not_taken_for_the_judges():
 
 @pytest.mark.parametrize("kind", [OutcomeJudge, ProcessJudge])
 def test_the_judge_is_not_asked_about_attempts_that_are_masked_or_wrote_nothing(kind):
-    judge, service = make(kind, lambda *_: "score: 10")
+    judge, service = make(kind, lambda *_: "10")
 
     assert score(judge, broken(RED)).verdicts["judge"].passed is None
     for nothing in (score(judge, attempt()), score(judge, attempt("")), score(judge, attempt(" \n"))):
@@ -132,12 +132,12 @@ def test_the_judge_is_not_asked_about_attempts_that_are_masked_or_wrote_nothing(
 
 
 def test_long_replies_are_shortened_in_the_verdict():
-    judge, _ = make(OutcomeJudge, lambda *_: "well " * 2000 + "score: 3")
+    judge, _ = make(OutcomeJudge, lambda *_: "well " * 2000 + '{"score": 3}')
 
     (reason,) = score(judge).verdicts["judge"].reasons
 
     assert len(reason) < 700
-    assert reason.endswith("score: 3")
+    assert reason.endswith('{"score": 3}')
 
 
 def test_turns_share_the_reward_so_that_it_adds_up_to_their_mean():
@@ -150,7 +150,7 @@ def test_turns_share_the_reward_so_that_it_adds_up_to_their_mean():
     assert sum(found.turn_rewards) == pytest.approx(0.4)
     assert found.verdicts["judge"].data["turns"] == pytest.approx((1.0, 0.0, 0.2))
     assert len(service.asked) == 1
-    assert service.questions[0].form == TurnScoresForm(3, 0.0, 10.0)
+    assert service.questions[0].form.schema == TurnScoresForm(3, 0.0, 10.0).schema
 
 
 def test_each_turn_has_its_own_median():

@@ -1,36 +1,20 @@
-"""The four forms of a judge's answer, and its scale: a score, a score for each turn, an order, and a preference."""
+"""The three forms of a judge's answer, and its scale: a score, a score for each turn, and an order."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from rlfactory_judge.forms.reading import Found, ParsedForm, is_quoted
+from rlfactory_judge.forms.reading import Form
 
 _MOST_CHOICES = 101  # up to so many whole numbers are given to the server as a choice, which every server supports
-# Neither pattern backtracks over digits, so long numbers are fast.
-_NUMBER = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]{1,4})?")
-_OUT_OF = re.compile(r"\s{0,8}(?:/|out\s{1,8}of)\s{0,8}", re.IGNORECASE)
-_UNCLEAR = re.compile(
-    r"[0-9A-Za-z_]|[.,][0-9]|\s{0,8}(?:/|%|±|[-\u2013\u2014~]\s{0,8}[0-9]|(?:to|or)\s{1,8}[0-9])", re.IGNORECASE
-)
-_MARKS = r"[\"'*_`\s]{0,8}"  # before and after the sign that separates a label from its value
-_SPOKEN_SCORE = re.compile(rf"(?<![A-Za-z0-9_])(?:score|rating|grade)({_MARKS})[:=]{_MARKS}", re.IGNORECASE)
-_JSON_END = re.compile(r"[\"'\s]{0,8}[,}]")
+_NUMBER = re.compile(r"[-+]?[0-9]{1,12}(?:\.[0-9]{0,12})?")
 Scores = tuple[float, ...]
 _CANDIDATE = re.compile(r"(?:candidate\s?)?#?([0-9]{1,4})", re.IGNORECASE)
 Order = tuple[tuple[int, ...], ...]  # groups of equally good candidates, the best first, counted from 1
-# How good the first one is; MT-Bench's C is a tie.
-_CHOICES = {"1": 1.0, "a": 1.0, "2": 0.0, "b": 0.0, "tie": 0.5, "c": 0.5}
-_CHOICE = r"(?:(?i:candidate|answer|response|option)\s{1,4})?([12AB]|(?i:tie))"  # not "a", which is a word
-_WHOLE_CHOICE = re.compile(_CHOICE)
-_SPOKEN_CHOICE = re.compile(
-    rf"(?<![A-Za-z0-9_])(?i:better|winner|preference){_MARKS}[:=]{_MARKS}{_CHOICE}(?![A-Za-z0-9_]|[.,/-]\w)"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,50 +58,18 @@ def json_number(number: float) -> int | float:
     return int(number) if float(number).is_integer() else number
 
 
-def stated(text: str, start: int, scale: Scale) -> tuple[float | None, int] | None:
-    """The number that begins at ``start``, on the judge's scale, and its end; None if there is none.
-
-    The number is None if it is ambiguous (``7-8``, ``7th``, ``1e999``). A denominator equal to ``high`` changes
-    nothing. Another one means a scale from 0 to the denominator, and the number is converted in proportion. This is
-    clear only if our scale begins with 0, too.
-    """
-    found = _NUMBER.match(text, start)
-    if found is None:
-        return None
-    value, end = float(found[0]), found.end()
-    denominator: float | None = None
-    if text.startswith("%", end):
-        denominator, end = 100.0, end + 1
-    elif (out_of := _OUT_OF.match(text, end)) and (below := _NUMBER.match(text, out_of.end())):
-        denominator, end = float(below[0]), below.end()
-    if not math.isfinite(value) or _UNCLEAR.match(text, end):
-        return None, end
-    if denominator is None or denominator == scale.high:
-        return value, end
-    if scale.low != 0 or not (math.isfinite(denominator) and denominator > 0):
-        return None, end
-    return min(1.0, max(0.0, value / denominator)) * scale.high, end
-
-
-def only_number(text: str, scale: Scale) -> float | None:
-    """The number if the text is one, apart from white space and marks of emphasis; otherwise None."""
-    bare = text.strip(" \t\r\n*_`$\"'").rstrip(".")
-    value, end = stated(bare, 0, scale) or (None, 0)
-    return value if end == len(bare) else None
-
-
 def as_number(value: object, scale: Scale) -> float | None:
-    """A JSON value as a number on the scale: a number, or a text that is one; None for anything else."""
-    if isinstance(value, str):
-        return only_number(value, scale) if len(value) <= 64 else None
-    return value if isinstance(value, float) and math.isfinite(value) else None  # `reading` reads numbers as floats
+    """A JSON number, or a text that is one, such as ``7`` or ``7/10`` on a scale up to 10; None for anything else."""
+    if isinstance(value, str) and len(value) <= 64:
+        bare = value.strip(" \t\r\n*_`$.\"'").removesuffix(f"/{scale.high:g}")
+        return float(bare) if _NUMBER.fullmatch(bare) else None
+    return value if isinstance(value, float) and math.isfinite(value) else None
 
 
-class ScoreForm(ParsedForm[float]):
+class ScoreForm(Form):
     """A number from ``low`` to ``high``. Numbers outside are clamped. Words such as yes and no are no scores."""
 
     keys: ClassVar[tuple[str, ...]] = ("score", "rating", "grade")
-    marked: ClassVar[bool] = True
 
     def __init__(self, low: float, high: float) -> None:
         self._scale = Scale(low, high)
@@ -129,27 +81,15 @@ class ScoreForm(ParsedForm[float]):
             f"else, such as {self.example}."
         )
 
-    def of_text(self, text: str) -> float | None:
-        return only_number(text, self._scale)
-
-    def of_object(self, found: Mapping[str, Any]) -> float | None:
-        first, *others = [as_number(found[key], self._scale) for key in self.keys if key in found]
-        return first if {first, *others} <= {first, None} else None
-
-    def in_prose(self, answer: str) -> Iterator[Found[float]]:
-        for label in _SPOKEN_SCORE.finditer(answer):
-            if number := stated(answer, label.end(), self._scale):
-                value, end = number
-                # `{"score": 1` may have been 10
-                cut = '"' in label[1] and not _JSON_END.match(answer, end)
-                yield Found(None if cut or is_quoted(answer, label.start()) else value, label.start(), end)
+    def of_json(self, value: object) -> float | None:
+        return as_number(value, self._scale)
 
     def values(self, verdict: float) -> tuple[float, ...]:
         """The one score, mapped onto [0, 1]."""
         return (self._scale.fraction(verdict),)
 
 
-class TurnScoresForm(ParsedForm[Scores]):
+class TurnScoresForm(Form):
     """A number from ``low`` to ``high`` for each of ``turns`` turns, in order. Numbers outside are clamped."""
 
     keys: ClassVar[tuple[str, ...]] = ("scores", "turns", "score")
@@ -181,7 +121,7 @@ class TurnScoresForm(ParsedForm[Scores]):
         return tuple(map(self._scale.fraction, verdict))
 
 
-class RankingForm(ParsedForm[Order]):
+class RankingForm(Form):
     """``count`` candidates, at least two, from the best to the worst, ties allowed."""
 
     keys: ClassVar[tuple[str, ...]] = ("ranking", "order")
@@ -195,9 +135,10 @@ class RankingForm(ParsedForm[Order]):
         self.wanted = f"an order of the candidates 1 to {count}, each named once"
         # An example of the right length, with a tie if there are enough candidates for one.
         self.example = json.dumps({"ranking": [2, 1] if count == 2 else [2, *range(4, count + 1), [1, 3]]})
+        tie = " ([[1, 2]])" if count == 2 else ""
         self.instruction = (
             f"Rank all {count} candidates, the best first, by their numbers; candidates that are equally good "
-            "stand together in a list. End your reply with one JSON object that holds the ranking and nothing "
+            f"stand together in a list{tie}. End your reply with one JSON object that holds the ranking and nothing "
             f"else, such as {self.example}."
         )
 
@@ -227,43 +168,3 @@ def _candidate(name: object) -> int | None:
         found = _CANDIDATE.fullmatch(name.strip()[:32])
         return int(found[1]) if found else None
     return int(name) if isinstance(name, float) and name.is_integer() else None
-
-
-class PreferenceForm(ParsedForm[float]):
-    """The first candidate, the second, or a tie."""
-
-    keys: ClassVar[tuple[str, ...]] = ("better", "winner", "preference")
-    marked: ClassVar[bool] = True
-    wanted = "one of two candidates or a tie"
-    example = '{"better": "2"}'
-    instruction = (
-        'Say which candidate is better: "1", "2", or "tie" where they are equally good. End your reply with one '
-        f"JSON object that holds your choice and nothing else, such as {example}."
-    )
-    value_schema: Mapping[str, Any] = {"type": "string", "enum": ["1", "2", "tie"]}
-
-    def whole(self, answer: str) -> float | None:
-        return _choice(answer.strip(" \t\r\n*_`.\"'"))
-
-    def of_text(self, text: str) -> float | None:
-        return 0.5 if text.strip() == "C" else _choice(text.strip())
-
-    def of_object(self, found: Mapping[str, Any]) -> float | None:
-        value = next(found[key] for key in self.keys if key in found)
-        if isinstance(value, float):
-            return {1.0: 1.0, 2.0: 0.0}.get(value)
-        return _choice(value.strip()) if isinstance(value, str) else None
-
-    def in_prose(self, answer: str) -> Iterator[Found[float]]:
-        for found in _SPOKEN_CHOICE.finditer(answer):
-            said = None if is_quoted(answer, found.start()) else _CHOICES[found[1].lower()]
-            yield Found(said, found.start(), found.end())
-
-    def values(self, verdict: float) -> tuple[float, ...]:
-        """(1.0, 0.0) for the first, (0.0, 1.0) for the second, (0.5, 0.5) for a tie."""
-        return (verdict, 1.0 - verdict)
-
-
-def _choice(text: str) -> float | None:
-    found = _WHOLE_CHOICE.fullmatch(text) if len(text) <= 40 else None
-    return _CHOICES[found[1].lower()] if found else None

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from rlfactory_core.errors import VerifierError
 from rlfactory_core.types import Group, Message, Score, Trajectory, Turn, Verdict
-from rlfactory_judge.contract import BudgetError, Form, RejectedError, Reply, UnavailableError, UnreadableError
-from rlfactory_judge.forms.kinds import PreferenceForm, RankingForm
+from rlfactory_judge.contract import BudgetError, RejectedError, Reply, UnavailableError, UnreadableError
+from rlfactory_judge.forms.kinds import RankingForm
 from rlfactory_judge.rubrics.rubric import final_answer
 from rlfactory_judge.scoring.judge import Judge, alone_unreadable, score_without_judge, shortened
 from rlfactory_judge.service.service import ask_all, cost, worst_failure
@@ -95,10 +95,6 @@ class GroupJudge(Judge, ABC):
         return scores
 
     @abstractmethod
-    def form_of(self, size: int) -> Form:
-        """The form of a ballot about ``size`` answers."""
-
-    @abstractmethod
     def _ballots(self, candidates: Candidates, kept: Sequence[int]) -> Sequence[Ballot]:
         """The ballots for at least two answers, of which ``kept`` are the indices."""
 
@@ -118,7 +114,7 @@ class GroupJudge(Judge, ABC):
             failure = error
         turns = (Turn((), (), (), Message("assistant", NEUTRAL)),)
         pairs = ([one, replace(one, turns=turns)] for one in answers)
-        beside = [(self.rubric.question_of_many(pair, self.form_of(2)), 0) for pair in pairs]
+        beside = [(self.rubric.question_of_many(pair, RankingForm(2)), 0) for pair in pairs]
         outcomes = list(enumerate(await ask_all(self.service, beside)))
         spent = Counter(failure.counts)
         spent.update(cost(outcome for _, outcome in outcomes))
@@ -148,7 +144,7 @@ class GroupJudge(Judge, ABC):
             return Comparison(dict.fromkeys(kept, ALONE))
         ballots = self._ballots(candidates, kept)
         shown = ([candidates.answers[place] for place in ballot.places] for ballot in ballots)
-        questions = (self.rubric.question_of_many(each, self.form_of(len(each))) for each in shown)
+        questions = (self.rubric.question_of_many(each, RankingForm(len(each))) for each in shown)
         outcomes = await ask_all(self.service, zip(questions, (ballot.vote for ballot in ballots), strict=True))
         cast = list(zip(ballots, outcomes, strict=True))
         lost = {ballot.answers for ballot, outcome in cast if not isinstance(outcome, Reply)}
@@ -187,9 +183,6 @@ class RankingJudge(GroupJudge):
     neighbours.
     """
 
-    def form_of(self, size: int) -> Form:
-        return RankingForm(size)
-
     def _ballots(self, candidates: Candidates, kept: Sequence[int]) -> Sequence[Ballot]:
         # An order and its reverse would give lists with the same answers, so several lists use every second order.
         step = 1 if len(kept) <= MOST_LISTED else 2
@@ -212,9 +205,6 @@ class PairwiseJudge(GroupJudge):
 
     Each of n answers is compared with about 2·log2(n) others, the same number for all, or with all if that is less.
     """
-
-    def form_of(self, size: int) -> Form:
-        return PreferenceForm()
 
     def _ballots(self, candidates: Candidates, kept: Sequence[int]) -> Sequence[Ballot]:
         return [

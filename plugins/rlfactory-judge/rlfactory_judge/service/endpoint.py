@@ -7,7 +7,6 @@ import json
 import os
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -34,20 +33,30 @@ _CANARY = (
     "Name a colour, an animal and a city.",
 )
 _CANARY_PARAMS = SamplingParams(max_tokens=24, temperature=0.0)
-_PASSING = (408, 409, 425, 429)  # statuses, and all from 500 on
 _MAX_TOKENS = 512  # of the answer to `_QUESTION`, usually enough for a reasoning model
-Remedy = Literal["again", "elsewhere", "none"]
 _START_TRIES = 3
 _PROBE, _PROBE_PARAMS = (Message("user", "Hello"),), SamplingParams(max_tokens=1, temperature=0.0)
 _ABOUT_SCHEMAS = ("response_format", "schema", "grammar", "guided", "structured")  # words in a server's refusal
 _ABOUT_LENGTH = ("max_tokens", "max_model_len", "max_completion_tokens")
+_BUSY = (409, 425, 429)  # statuses of a server without a fault
 _ELSEWHERE = (401, 403, 404, 405, 410)  # the endpoint is wrong, not the question
 _TOO_LONG = 413
+Remedy = Literal["again", "elsewhere", "none"]
 
 
-def is_passing(error: BackendError) -> bool:
-    """Whether the same request may succeed later. An error without a status is a lost, late or invalid answer."""
-    return error.status is None or error.status >= 500 or error.status in _PASSING
+def remedy(error: BackendError) -> Remedy:
+    """Of a failed request: repeat it, preferably on another endpoint; repeat it only on another; or nothing helps.
+
+    An error without a status is a lost, late or invalid answer.
+    """
+    if error.status is None or error.status >= 500 or error.status in (408, *_BUSY):
+        return "again"
+    return "elsewhere" if error.status in _ELSEWHERE else "none"
+
+
+def _is_to_blame(error: BackendError) -> bool:
+    """Whether the endpoint is at fault, so that its breaker counts the failure."""
+    return remedy(error) != "none" and error.status not in _BUSY
 
 
 def response_format(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -56,52 +65,29 @@ def response_format(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {"response_format": {"type": "json_schema", "json_schema": verdict}}
 
 
-async def enforces_schemas(client: OpenAIClient, options: JudgeOptions) -> bool:
-    """Whether this server should enforce the form of answers.
+async def enforces_schemas(client: OpenAIClient, max_tokens: int) -> bool:
+    """Whether this server should enforce the form of answers; raises `BackendError` without an answer.
 
     Some servers accept ``response_format`` and ignore it. So the test asks for something that the form excludes. A
     server without a reasoning parser enforces the form from the first token, so that a reasoning model cannot reason.
     Such a server is not asked to enforce the form.
-
-    Raises:
-        BackendError: no answer.
-        UsageError: ``output=json``, and it does not enforce it; or the model's context is too short for ``max_tokens``.
     """
-    if options.output == "text":
-        return False
-    params = SamplingParams(max_tokens=min(options.max_tokens, _MAX_TOKENS), temperature=0.0)
-
-    async def asked(extra: Mapping[str, Any]) -> Completion:
-        completion = await client.complete(_QUESTION, (), params, extra)
-        if completion is None:
-            raise UsageError(
-                f"{client.base_url}: the context of {client.model} is shorter than one short question and a reply of "
-                f"{params.max_tokens} tokens. Lower max_tokens, or serve the model with a longer context."
-            )
-        return completion
-
-    holds = still_thinks = reasons = False
+    params = SamplingParams(max_tokens=min(max_tokens, _MAX_TOKENS), temperature=0.0)
     try:
-        held = await asked(response_format(_SCHEMA))
+        held = await client.complete(_QUESTION, (), params, response_format(_SCHEMA))
     except BackendError as error:
-        if is_passing(error) and error.status not in (500, 501):
+        if remedy(error) == "again" and error.status not in (500, 501):
             raise
-    else:
-        reasons = bool(held.message.reasoning)
-        still_thinks = reasons and held.finish == "length" and not held.message.content
-        with suppress(ValueError):
-            holds = json.loads(held.message.content) == _CODE
-    if options.output == "json":
-        if not (holds or still_thinks):
-            raise UsageError(
-                f"output=json: {client.base_url} does not enforce the form of answers (response_format with a JSON "
-                "schema). Use output=auto or output=text, or a server that does, such as vLLM."
-            )
-        return True
-    if not holds or reasons:
-        return holds  # with reasoning, the server lets the model reason first
-    free = await asked({})
-    return free.finish == "stop" and not free.message.reasoning
+        return False
+    try:
+        if held is None or json.loads(held.message.content) != _CODE:
+            return False
+    except ValueError:
+        return False
+    if held.message.reasoning:
+        return True  # the server lets the model reason first
+    free = await client.complete(_QUESTION, (), params)
+    return free is not None and free.finish == "stop" and not free.message.reasoning
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,18 +103,6 @@ class Timing:
     async def back_off(self, failures: int) -> None:
         """Wait before the next try."""
         await self.sleep(backoff_s(failures, self.first_pause_s, self.longest_pause_s))
-
-
-def remedy(error: BackendError) -> Remedy:
-    """Of a failed request: repeat it, preferably on another endpoint; repeat it only on another; or nothing helps."""
-    if is_passing(error):
-        return "again"
-    return "elsewhere" if error.status in _ELSEWHERE else "none"
-
-
-def _is_to_blame(error: BackendError) -> bool:
-    """Whether the endpoint is at fault, so that its breaker counts the failure."""
-    return error.status is None or error.status >= 500 or error.status in (408, *_ELSEWHERE)
 
 
 class Endpoint:
@@ -174,14 +148,14 @@ class Endpoint:
 
         Raises:
             BackendError: it does not answer or cannot be used; the endpoint stays dead until `revive`.
-            UsageError: several models and none named, or ``output=json`` of a server that does not enforce a form.
+            UsageError: several models are served and none is named.
         """
         for failures in range(1, _START_TRIES + 1):
             try:
                 await self._start()
                 break
             except BackendError as error:
-                if failures == _START_TRIES or not is_passing(error) or isinstance(error.__cause__, TimeoutError):
+                if failures == _START_TRIES or remedy(error) != "again" or isinstance(error.__cause__, TimeoutError):
                     self._mark_dead()
                     raise
                 await self._timing.back_off(failures)
@@ -230,7 +204,7 @@ class Endpoint:
         except BackendError as error:
             if not (again and _is_to_blame(error) and error.status is not None):
                 self._record(_is_to_blame(error))
-            if error.retry_after_s and is_passing(error):
+            if error.retry_after_s and remedy(error) == "again":
                 self.paused_until = max(self.paused_until, self._timing.clock() + error.retry_after_s)
             raise
         finally:
@@ -251,7 +225,7 @@ class Endpoint:
             completion = await self._client.complete(messages, (), params, extra)
         except BackendError as error:
             is_refused = error.status in (400, 422, 501) and any(word in str(error).lower() for word in _ABOUT_SCHEMAS)
-            if extra and self._options.output == "auto" and is_refused:
+            if extra and is_refused:
                 self._constrained = False  # at the start it enforced a simpler form
                 return await self._complete(messages, params, schema)
             if remedy(error) == "none" and any(word in str(error) for word in _ABOUT_LENGTH):
@@ -272,7 +246,8 @@ class Endpoint:
                 await self._client.open()
                 if self.expected not in (None, self.model):
                     raise BackendError(f"{self.url} serves {self.model}, and the judge is {self.expected}.")
-                self._constrained = await enforces_schemas(self._client, self._options)
+                if self._options.output == "auto":
+                    self._constrained = await enforces_schemas(self._client, self._options.max_tokens)
         except BaseException as error:
             await self._client.close()
             if isinstance(error, TimeoutError):

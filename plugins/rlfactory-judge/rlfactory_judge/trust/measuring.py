@@ -13,7 +13,7 @@ from rlfactory_core.errors import BackendError, DataError
 from rlfactory_core.reporting.progress import NullProgress, Progress
 from rlfactory_core.utils.aio import gather_all
 from rlfactory_judge.contract import BudgetError, Question, RefusedError, Reply, UnavailableError, UnreadableError
-from rlfactory_judge.forms.kinds import PreferenceForm, RankingForm, ScoreForm, TurnScoresForm
+from rlfactory_judge.forms.kinds import RankingForm, ScoreForm, TurnScoresForm
 from rlfactory_judge.options import JudgeOptions
 from rlfactory_judge.rubrics.injections import Injection
 from rlfactory_judge.rubrics.rubric import Rubric, one_turn
@@ -179,8 +179,7 @@ class Measurement:
         assert self.pair_rubric is not None
         answers = row.answers[::-1] if swapped else row.answers
         candidates = [one_turn(row.prompt, answer, row.truth) for answer in answers]
-        form = RankingForm(2) if self.options.mode == "ranking" else PreferenceForm()
-        return self.pair_rubric.question_of_many(candidates, form)
+        return self.pair_rubric.question_of_many(candidates, RankingForm(2))
 
 
 def label_value(row: LabelledAnswer, options: JudgeOptions) -> float:
