@@ -18,9 +18,10 @@ from typing import Any
 import pytest
 from process_tree import is_gone, parent
 from rlfactory_nl2sql.connection import Failure, QueryError
+from rlfactory_nl2sql.verification.encoding import encode
 from rlfactory_nl2sql.verification.pool import WorkerPool
 from rlfactory_nl2sql.verification.process import WorkerBug
-from rlfactory_nl2sql.verification.worker import FAILED, RESULT, pack
+from rlfactory_nl2sql.verification.worker import message
 
 from rlfactory_core.errors import BackendError
 
@@ -265,9 +266,9 @@ def test_an_answer_that_is_not_one_is_the_querys_fault_and_runs_nothing(jobs: An
     assert pickletools.dis(command, out=io.StringIO()) is None
 
     async def work(pool: WorkerPool) -> None:
-        for kind in (RESULT, FAILED):
+        for answer in (command, encode(5)):
             with pytest.raises(QueryError, match="damaged the database's engine"):
-                await pool.run(jobs.Forge(pack(kind, command)), 30)
+                await pool.run(jobs.Forge(message(answer)), 30)
         assert await pool.run(jobs.Who(), 30)
 
     in_pool(work, workers=1)

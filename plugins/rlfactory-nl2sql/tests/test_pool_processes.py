@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import socket
 import subprocess
@@ -14,7 +13,7 @@ import pytest
 from process_tree import is_gone, parent
 from rlfactory_nl2sql.verification.encoding import encode
 from rlfactory_nl2sql.verification.process import Worker
-from rlfactory_nl2sql.verification.worker import RESULT, TAKEN, Access, pack
+from rlfactory_nl2sql.verification.worker import Access, Confined, Done, message
 
 pytestmark = pytest.mark.slow
 
@@ -78,8 +77,8 @@ def test_missing_guards_are_warned_of_once(caplog: pytest.LogCaptureFixture) -> 
             ours, its = socket.socketpair()
             ours.settimeout(0.0)
             with its:
-                missing = json.dumps({"files": "this kernel has no Landlock"}).encode()
-                its.sendall(pack(TAKEN, missing) + pack(RESULT, encode(5)))
+                confined = Confined({"files": "this kernel has no Landlock"})
+                its.sendall(message(encode(confined)) + message(encode(Done(5))))
                 worker = Worker(ours, lambda: None, Access())
                 assert await worker.run(None, 60.0) == 5  # type: ignore[arg-type]
                 worker.end()

@@ -36,6 +36,15 @@ class DatabaseRef:
     kind: Kind  # also its name as a dialect of sqlglot
     location: str  # the file's absolute path, or a URL with ${NAME} where its secrets belong; it can be shown
 
+    @property
+    def is_file(self) -> bool:
+        return self.kind in _FILES
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The environment variables that a server's URL names."""
+        return () if self.is_file else tuple(_VARIABLE.findall(self.location))
+
 
 def parse_reference(text: str | Path) -> DatabaseRef:
     """The database that ``--db PATH|URL`` or a sample's ``metadata["database"]`` names.
@@ -105,11 +114,6 @@ def connection_url(ref: DatabaseRef) -> str:
     place, mark, options = ref.location.partition("?")
     login, at, host = place.rpartition("@")
     return _filled(login, encode=True) + at + _filled(host, encode=False) + mark + _filled(options, encode=True)
-
-
-def variables_of(ref: DatabaseRef) -> tuple[str, ...]:
-    """The environment variables that a server's URL names."""
-    return () if ref.kind in _FILES else tuple(_VARIABLE.findall(ref.location))
 
 
 def _file(path: Path) -> DatabaseRef:

@@ -29,9 +29,7 @@ Content = tuple[tuple[int, int, int] | None, ...]
 
 def content(ref: DatabaseRef) -> Content:
     """A value that changes with the database's file; empty for a server, whose changes cannot be observed."""
-    if ref.kind not in ("sqlite", "duckdb"):
-        return ()
-    return tuple(_stat(ref.location + ending) for ending in ("", "-wal", ".wal"))
+    return tuple(_stat(ref.location + ending) for ending in ("", "-wal", ".wal")) if ref.is_file else ()
 
 
 def _stat(path: str) -> tuple[int, int, int] | None:

@@ -19,28 +19,44 @@ from rlfactory_core.errors import RlfactoryError
 
 _HEAD = struct.Struct(">cI")  # a kind, and the size in bytes or the number of items
 _FLOAT = struct.Struct(">d")
-_CONSTANTS = {b"N": None, b"T": True, b"F": False}
-_PARSERS: dict[bytes, Callable[[bytes], Any]] = {
-    b"i": lambda data: int.from_bytes(data, "big", signed=True),
-    b"f": lambda data: _FLOAT.unpack(data)[0],
-    b"s": lambda data: data.decode("utf-8", "surrogatepass"),
-    b"b": bytes,
-    b"D": lambda data: Decimal(data.decode()),
-    b"w": lambda data: datetime.fromisoformat(data.decode()),
-    b"d": lambda data: date.fromisoformat(data.decode()),
-    b"t": lambda data: time.fromisoformat(data.decode()),
-    b"l": lambda data: timedelta(microseconds=int(data)),
-    b"u": lambda data: UUID(bytes=data),
+_MICROSECOND = timedelta(microseconds=1)
+
+# The kinds of single values: a kind's type, how it is written, and how it is read. A type stands before its bases.
+_VALUES: dict[bytes, tuple[type, Callable[[Any], bytes], Callable[[bytes], Any]]] = {
+    b"N": (type(None), lambda _: b"", lambda _: None),
+    b"T": (bool, lambda value: b"\1" if value else b"", bool),
+    b"i": (
+        int,
+        lambda value: value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True),
+        lambda data: int.from_bytes(data, "big", signed=True),
+    ),
+    b"f": (float, _FLOAT.pack, lambda data: _FLOAT.unpack(data)[0]),
+    b"b": (bytes, bytes, bytes),
+    b"D": (Decimal, lambda value: str(value).encode(), lambda data: Decimal(data.decode())),
+    b"w": (datetime, lambda value: value.isoformat().encode(), lambda data: datetime.fromisoformat(data.decode())),
+    b"d": (date, lambda value: value.isoformat().encode(), lambda data: date.fromisoformat(data.decode())),
+    b"t": (time, lambda value: value.isoformat().encode(), lambda data: time.fromisoformat(data.decode())),
+    b"l": (
+        timedelta,
+        lambda value: str(value // _MICROSECOND).encode(),
+        lambda data: timedelta(microseconds=int(data)),
+    ),
+    b"u": (UUID, lambda value: value.bytes, lambda data: UUID(bytes=data)),
+    b"s": (
+        object,  # a driver's values of other types become their text
+        lambda value: str(value).encode("utf-8", "surrogatepass"),
+        lambda data: data.decode("utf-8", "surrogatepass"),
+    ),
 }
+_KINDS: dict[type, bytes] = {str: b"s", bytearray: b"b", memoryview: b"b"}
+_KINDS |= {of_type: kind for kind, (of_type, _, _) in _VALUES.items()}
 _COLLECTIONS = {b"(": tuple, b"[": list, b"<": frozenset}
+_OBJECT = b"c"  # a data class, an enum or an error, made by calling it with its parts
 _PACKAGES = ("rlfactory_nl2sql", "rlfactory_core")
 
 
 def encode(value: Any) -> bytes:
-    """A value of SQL, a collection of values, or an object of this program that holds such values.
-
-    A driver's values of other types become their text.
-    """
+    """A value of SQL, a collection of values, or an object of this program that holds such values."""
     return b"".join(_parts(value))
 
 
@@ -60,15 +76,16 @@ def decode(data: bytes) -> Any:
 
 
 def _parts(value: Any) -> Iterator[bytes]:
-    if value is None or isinstance(value, bool):
-        yield _HEAD.pack(b"N" if value is None else b"T" if value else b"F", 0)
+    kind = _KINDS.get(type(value))
+    if kind is not None:
+        yield from _single(kind, value)
     elif isinstance(value, Enum):
-        yield from _object(b"e", value, (value.value,))
+        yield from _object(value, (value.value,))
     elif isinstance(value, RlfactoryError):
         reduced: Any = value.__reduce__()
-        yield from _object(b"c", value, reduced[1])
+        yield from _object(value, reduced[1])
     elif dataclasses.is_dataclass(value):
-        yield from _object(b"c", value, tuple(getattr(value, field.name) for field in dataclasses.fields(value)))
+        yield from _object(value, tuple(getattr(value, field.name) for field in dataclasses.fields(value)))
     elif isinstance(value, dict):
         yield _HEAD.pack(b"{", len(value))
         for pair in value.items():
@@ -78,43 +95,28 @@ def _parts(value: Any) -> Iterator[bytes]:
         for item in value:
             yield from _parts(item)
     else:
-        kind, data = _atom(value)
-        yield _HEAD.pack(kind, len(data))
-        yield data
+        yield from _single(next(kind for kind, (base, _, _) in _VALUES.items() if isinstance(value, base)), value)
 
 
-def _object(kind: bytes, value: Any, parts: tuple[Any, ...]) -> Iterator[bytes]:
-    yield _HEAD.pack(kind, 0)
+def _single(kind: bytes, value: Any) -> Iterator[bytes]:
+    data = _VALUES[kind][1](value)
+    yield _HEAD.pack(kind, len(data))
+    yield data
+
+
+def _object(value: Any, parts: tuple[Any, ...]) -> Iterator[bytes]:
+    yield _HEAD.pack(_OBJECT, 0)
     yield from _parts((type(value).__module__, type(value).__qualname__, parts))
-
-
-def _atom(value: Any) -> tuple[bytes, bytes]:
-    if isinstance(value, int):
-        return b"i", value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True)
-    if isinstance(value, float):
-        return b"f", _FLOAT.pack(value)
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return b"b", bytes(value)
-    if isinstance(value, UUID):
-        return b"u", value.bytes
-    if isinstance(value, timedelta):
-        return b"l", str(value // timedelta(microseconds=1)).encode()
-    if isinstance(value, (date, time)):
-        kind = b"w" if isinstance(value, datetime) else b"d" if isinstance(value, date) else b"t"
-        return kind, value.isoformat().encode()
-    return b"D" if isinstance(value, Decimal) else b"s", str(value).encode("utf-8", "surrogatepass")
 
 
 def _value(data: bytes, start: int) -> tuple[Any, int]:
     kind, size = _HEAD.unpack_from(data, start)
     at = start + _HEAD.size
-    if kind in _CONSTANTS:
-        return _CONSTANTS[kind], at
-    if kind in _PARSERS:
+    if kind in _VALUES:
         if at + size > len(data):
             raise ValueError("an answer is cut off")
-        return _PARSERS[kind](data[at : at + size]), at + size
-    if kind in (b"c", b"e"):
+        return _VALUES[kind][2](data[at : at + size]), at + size
+    if kind == _OBJECT:
         (module, name, parts), at = _value(data, at)
         return _class(module, name)(*parts), at
     items = []

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-import pickle
 import select
 import shutil
 import signal
@@ -21,8 +20,7 @@ from sqlglot import parse_one
 from rlfactory_core.workers.guards import die_with_parent
 from rlfactory_nl2sql.databases import sqlite  # noqa: F401 - for the workers, which import other kinds when needed
 from rlfactory_nl2sql.verification import jobs, judging  # noqa: F401 - with all imports of jobs
-from rlfactory_nl2sql.verification.access import Access
-from rlfactory_nl2sql.verification.worker import KILL, ORDER, START, serve
+from rlfactory_nl2sql.verification.worker import NUMBER, serve
 
 _LOOK_S = 1.0  # between checks that the client lives: its forks may keep the connection open
 
@@ -49,27 +47,24 @@ def main(descriptor: int, memory_mb: int) -> None:
 
 def _follow(control: socket.socket, workers: dict[int, int], memory_mb: int) -> bool:
     """Follow one order; False if the connection is closed."""
-    message, descriptors, _, _ = socket.recv_fds(control, ORDER.size, 1)
-    if not message:
+    order, descriptors, _, _ = socket.recv_fds(control, NUMBER.size, 1)
+    if not order:
         return False
-    order, number, size = ORDER.unpack(message)
-    if order == KILL and number in workers:
+    (number,) = NUMBER.unpack(order)
+    if not descriptors and number in workers:
         os.kill(workers[number], signal.SIGKILL)
-    if order == START:
-        access: Access = pickle.loads(control.recv(size, socket.MSG_WAITALL))  # noqa: S301 - from the client
+    if descriptors:
         connection = socket.socket(fileno=descriptors[0])
         with connection, contextlib.suppress(OSError):  # fork failed; the client sees the connection close
             forkserver = os.getpid()
             process = os.fork()
             if not process:
-                _become_worker(control, connection, access, memory_mb, forkserver)
+                _become_worker(control, connection, memory_mb, forkserver)
             workers[number] = process
     return True
 
 
-def _become_worker(
-    control: socket.socket, connection: socket.socket, access: Access, memory_mb: int, forkserver: int
-) -> None:
+def _become_worker(control: socket.socket, connection: socket.socket, memory_mb: int, forkserver: int) -> None:
     status = 1
     try:
         die_with_parent()
@@ -78,7 +73,7 @@ def _become_worker(
         control.close()
         with open(os.devnull, "wb") as nowhere:
             os.dup2(nowhere.fileno(), 2)
-        serve(connection, access, memory_mb)
+        serve(connection, memory_mb)
         status = 0
     finally:
         os._exit(status)

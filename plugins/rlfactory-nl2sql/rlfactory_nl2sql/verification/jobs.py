@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from rlfactory_core.errors import BackendError, VerifierError
@@ -18,8 +16,10 @@ from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.schema import Schema
 from rlfactory_nl2sql.verification.connections import Connections, Database
 from rlfactory_nl2sql.verification.pool import WorkerPool
+from rlfactory_nl2sql.verification.shared import Shared
 
 DEADLINE_S = 20.0  # reading a server's catalogue of many tables takes time
+_SCHEMAS = 10_000  # kept in all
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +53,11 @@ class Schemas:
 
     def __init__(self, pool: WorkerPool) -> None:
         self._pool = pool
-        self._requests: dict[DatabaseRef, asyncio.Task[Schema]] = {}
+        self._schemas: Shared[DatabaseRef, Schema] = Shared(_SCHEMAS)
 
     async def get(self, ref: DatabaseRef) -> Schema:
         """The schema of a database, for which concurrent callers share one request; raises `BackendError`."""
-        request = self._requests.get(ref)
-        if request is None:
-            request = self._requests[ref] = asyncio.ensure_future(self._read(ref))
-            request.add_done_callback(partial(self._forget_failed, ref))
-        return await asyncio.shield(request)
+        return await self._schemas.get(ref, lambda: self._read(ref))
 
     async def _read(self, ref: DatabaseRef) -> Schema:
         try:
@@ -69,10 +65,6 @@ class Schemas:
         except QueryError as error:  # not a model's query: the worker process ended
             raise BackendError(f"The database {ref.location} does not tell its schema: {error}") from error
         return schema
-
-    def _forget_failed(self, ref: DatabaseRef, request: asyncio.Task[Schema]) -> None:
-        if request.cancelled() or request.exception():  # read here, so that asyncio does not report it
-            del self._requests[ref]
 
 
 @dataclass(frozen=True, slots=True)

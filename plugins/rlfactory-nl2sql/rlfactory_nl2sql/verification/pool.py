@@ -1,7 +1,7 @@
 """Worker processes for all work that may block, crash or never end: running queries and parsing SQL.
 
 There are as many workers as cores. While queries are slow, more workers are started, so that queries which hang until
-their deadline do not delay the others. Surplus workers end when they are idle.
+their deadline do not delay the others. Surplus workers end when no job waits.
 """
 
 from __future__ import annotations
@@ -11,48 +11,23 @@ import itertools
 import logging
 import os
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from rlfactory_core.errors import BackendError
 from rlfactory_core.utils.cpu import usable_cores
 from rlfactory_nl2sql.connection import Failure, QueryError
-from rlfactory_nl2sql.verification.access import Access, needed
-from rlfactory_nl2sql.verification.process import ForkServer, Worker, WorkerBug, WorkerLost
-from rlfactory_nl2sql.verification.worker import Job
+from rlfactory_nl2sql.verification.process import ForkServer, Worker, WorkerLost, needed
+from rlfactory_nl2sql.verification.worker import Access, Job
 
 _log = logging.getLogger(__name__)
 
 _MOMENT_S = 0.05  # a job that takes longer, without its preparations, is slow
-_IDLE_S = 5.0  # idle time after which a surplus worker ends
 _KNOWN = 128  # affinities that a worker is assumed to have cached: as many golds' databases as it keeps
 _LOOK = 64  # waiting jobs among which a free worker looks for a known affinity
 _OVERTAKEN = 16  # times that a waiting job may be overtaken
 _MOST_AT_LEAST = 32
 _CLOSED = "nl2sql: the pool of workers has been closed."
-
-
-@dataclass(slots=True, eq=False)
-class _Waiting:
-    """A job that waits for a worker."""
-
-    worker: asyncio.Future[Worker]
-    affinity: str
-    overtaken: int = 0
-
-
-@dataclass(slots=True)
-class _Running:
-    """The state of a pool in use. It belongs to one process and one event loop."""
-
-    loop: asyncio.AbstractEventLoop
-    forkserver: ForkServer
-    workers: dict[Worker, deque[str]] = field(default_factory=dict)  # with their known affinities
-    idle: dict[Worker, asyncio.TimerHandle] = field(default_factory=dict)  # least recently used first
-    waiting: deque[_Waiting] = field(default_factory=deque)
-    growth: asyncio.TimerHandle | None = None
-    access: Access = field(default_factory=Access)  # what all jobs so far need; a worker with less is replaced
-    process: int = field(default_factory=os.getpid)
 
 
 class WorkerPool:
@@ -84,175 +59,174 @@ class WorkerPool:
             WorkerBug: the job failed because of a bug in this plugin; the log has the traceback.
         """
         running = self._started()
-        self._widen(running, needed(job))
-        left = deadline_s
-        for last in (False, True):
-            worker = await self._take(running, affinity)
+        running.widen(needed(job))
+        for last in (False, True):  # other workers may end the first one, if memory is short
+            worker = await running.take(affinity)
             try:
-                return await worker.run(job, left)
+                return await worker.run(job, deadline_s)
             except WorkerLost as lost:
-                if self._running is not running:
+                if running.closed:
                     raise BackendError(_CLOSED) from None
-                if last and lost.after_s is None:
-                    raise BackendError(
-                        f"nl2sql: no worker process starts. {running.forkserver.error_output()}"
-                    ) from None
-                if last:
+                if last and lost.began:
                     raise QueryError(Failure.ERROR, "The query ended the database's engine.") from None
-                left -= lost.after_s or 0.0  # repeat once: other workers may be the cause, if memory is short
-            except WorkerBug as bug:
-                _log.error("%s\n%s", bug, bug.trace)
-                raise
+                if last:
+                    said = running.forkserver.error_output()
+                    raise BackendError(f"nl2sql: no worker process starts. {said}") from None
             finally:
-                self._give(running, worker)
+                running.give(worker)
         raise AssertionError  # the second attempt returns or raises
 
     async def close(self) -> None:
         """End all workers. Running and waiting jobs raise `BackendError`."""
         running, self._running = self._running, None
-        if running is None:
-            return
-        if running.process != os.getpid():
-            _drop(running)
-            return
-        if running.growth is not None:
-            running.growth.cancel()
-        for worker in list(running.idle):
-            self._end(running, worker)
-        for worker in running.workers:
-            worker.disconnect()
-        for waiting in running.waiting:
-            if not waiting.worker.done():
-                waiting.worker.set_exception(BackendError(_CLOSED))
-        await running.forkserver.close()
+        if running is not None and running.process != os.getpid():
+            running.drop()
+        elif running is not None:
+            running.end()
+            await asyncio.to_thread(running.forkserver.close)
 
     def _started(self) -> _Running:
-        running, loop = self._running, asyncio.get_running_loop()
-        if running is not None and running.process != os.getpid():  # a fork: the workers are its parent's
-            _drop(running)
-            running = None
-        elif running is not None and running.loop is not loop:
-            if not running.loop.is_closed():
+        running = self._running
+        if running is not None and running.process == os.getpid() and not running.loop.is_closed():
+            if running.loop is not asyncio.get_running_loop():
                 raise RuntimeError("This WorkerPool is in use on another event loop: close it there, or make another.")
-            _drop(running)
-            running = None
-        self._running = running or _Running(loop, ForkServer(self._memory_mb))
+            return running
+        if running is not None:  # its event loop has ended, or this is a fork, and the workers are its parent's
+            running.drop()
+        self._running = _Running(self._workers, self._most, self._memory_mb)
         return self._running
 
-    def _widen(self, running: _Running, access: Access) -> None:
-        """Let workers reach this too. They cannot be allowed more once they run, so idle ones are replaced now."""
-        running.access, before = running.access | access, running.access
-        if running.access != before:
-            for worker in list(running.idle):
-                self._end(running, worker)
 
-    async def _take(self, running: _Running, affinity: str) -> Worker:
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """A job that waits for a worker."""
+
+    worker: asyncio.Future[Worker]
+    affinity: str
+    overtaken: int = 0
+
+
+class _Running:
+    """The workers of a pool in use, and who gets them. It belongs to one process and one event loop."""
+
+    def __init__(self, usual: int, most: int, memory_mb: int) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.process = os.getpid()
+        self.closed = False
+        self._usual, self._most, self._memory_mb = usual, most, memory_mb
+        self.forkserver = ForkServer(memory_mb)
+        self._workers: dict[Worker, dict[str, None]] = {}  # with their known affinities, least recently used first
+        self._idle: list[Worker] = []  # likewise
+        self._waiting: deque[_Waiting] = deque()
+        self._growth: asyncio.TimerHandle | None = None
+        self._access = Access()  # what all jobs so far need; a worker with less is replaced
+
+    def widen(self, access: Access) -> None:
+        """Let workers reach this too. They cannot be allowed more once they run, so idle ones are replaced now."""
+        self._access, before = self._access | access, self._access
+        while self._access != before and self._idle:
+            self._end(self._idle[0])
+
+    async def take(self, affinity: str) -> Worker:
         """A worker for one job."""
-        if not running.waiting:
-            if running.idle:
-                return self._wake(running, affinity)
-            if len(running.workers) < self._allowed(running):
-                return self._start(running, affinity)
-        waiting = _Waiting(running.loop.create_future(), affinity)
-        running.waiting.append(waiting)
-        self._watch(running)
+        waiting = _Waiting(self.loop.create_future(), affinity)
+        self._waiting.append(waiting)
+        self._fill()
         try:
             return await waiting.worker
         except asyncio.CancelledError:
-            if waiting in running.waiting:
-                running.waiting.remove(waiting)
-            elif waiting.worker.done() and not waiting.worker.cancelled() and not waiting.worker.exception():
-                self._give(running, waiting.worker.result())
+            if waiting in self._waiting:
+                self._waiting.remove(waiting)
+            elif not waiting.worker.cancelled() and not waiting.worker.exception():
+                self.give(waiting.worker.result())
             raise
 
-    def _give(self, running: _Running, worker: Worker) -> None:
-        """Take a worker back, and start waiting jobs."""
-        if not worker.usable or worker.access != running.access or self._running is not running:
-            self._end(running, worker)
-        elif running.waiting:
-            self._hand(running, worker)
+    def give(self, worker: Worker) -> None:
+        """Take a worker back."""
+        if worker.usable and worker.access == self._access and not self.closed:
+            self._idle.append(worker)
         else:
-            running.idle[worker] = running.loop.call_later(_IDLE_S, self._end_surplus, running, worker)
-        self._fill(running)
+            self._end(worker)
+        self._fill()
+        if len(self._workers) > self._usual and worker in self._idle:
+            self._end(worker)
 
-    def _hand(self, running: _Running, worker: Worker) -> None:
-        """Give a worker the first waiting job, or one of the next with an affinity that it knows."""
-        known, chosen = running.workers[worker], running.waiting[0]
-        if chosen.overtaken < _OVERTAKEN:
-            near = itertools.islice(running.waiting, _LOOK)
-            chosen = min(near, key=lambda waiting: self._foreign(running, worker, waiting.affinity))
-        if chosen is not running.waiting[0]:
-            running.waiting[0].overtaken += 1
-        running.waiting.remove(chosen)
-        _remember(known, chosen.affinity)
+    def end(self) -> None:
+        """End all workers, except for the fork server. What runs or waits ends with an error."""
+        self.closed = True
+        if self._growth is not None:
+            self._growth.cancel()
+        for worker in self._idle[:]:
+            self._end(worker)
+        for worker in self._workers:
+            worker.disconnect()
+        for waiting in self._waiting:
+            if not waiting.worker.done():
+                waiting.worker.set_exception(BackendError(_CLOSED))
+
+    def drop(self) -> None:
+        """Let go of the workers of another process, or of an event loop that has ended."""
+        self.forkserver.close()
+        for worker in self._workers:
+            worker.end()
+
+    def _fill(self) -> None:
+        """Give workers to the waiting jobs, as many as there are or may be."""
+        while self._waiting and not self.closed and (self._idle or len(self._workers) < self._allowed()):
+            if not self._idle:
+                try:
+                    self._start()
+                except BackendError as error:
+                    self._waiting.popleft().worker.set_exception(error)
+                    continue
+            self._hand()
+        if self._waiting and self._growth is None and not self.closed:
+            self._growth = self.loop.call_later(_MOMENT_S, self._grow)
+
+    def _grow(self) -> None:
+        """While jobs wait, check shortly afterwards whether more workers are allowed."""
+        self._growth = None
+        self._fill()
+
+    def _hand(self) -> None:
+        """Give an idle worker to the first waiting job, or to one of the next with an affinity that it knows."""
+        first = self._waiting[0]
+        near = list(itertools.islice(self._waiting, _LOOK if first.overtaken < _OVERTAKEN else 1))
+        pairs = itertools.product(reversed(self._idle), near)
+        worker, chosen = min(pairs, key=lambda pair: self._foreign(pair[0], pair[1].affinity))
+        first.overtaken += chosen is not first
+        self._idle.remove(worker)
+        self._waiting.remove(chosen)
+        known = self._workers[worker]
+        known.pop(chosen.affinity, None)
+        known[chosen.affinity] = None
+        if len(known) > _KNOWN:
+            del known[next(iter(known))]
         chosen.worker.set_result(worker)
 
-    def _foreign(self, running: _Running, worker: Worker, affinity: str) -> int:
+    def _foreign(self, worker: Worker, affinity: str) -> int:
         """0 if this worker knows an affinity, 1 if none does, 2 if another one does."""
-        if affinity in running.workers[worker]:
+        if affinity in self._workers[worker]:
             return 0
-        return 1 + any(affinity in known for known in running.workers.values())
+        return 1 + any(affinity in known for known in self._workers.values())
 
-    def _fill(self, running: _Running) -> None:
-        """Start workers for the waiting jobs, as many as are allowed."""
-        while running.waiting and self._running is running and len(running.workers) < self._allowed(running):
-            try:
-                self._hand(running, self._start(running))
-            except BackendError as error:
-                running.waiting.popleft().worker.set_exception(error)
-
-    def _watch(self, running: _Running) -> None:
-        """While jobs wait, check again shortly whether more workers are allowed."""
-        if running.growth is None and running.waiting:
-            running.growth = running.loop.call_later(_MOMENT_S, self._grow, running)
-
-    def _grow(self, running: _Running) -> None:
-        running.growth = None
-        self._fill(running)
-        self._watch(running)
-
-    def _allowed(self, running: _Running) -> int:
+    def _allowed(self) -> int:
         """The number of workers allowed now: two more for each slow one, so that the others have half of the cores."""
-        before = running.loop.time() - _MOMENT_S
-        slow = sum(1 for worker in running.workers if worker.since is not None and worker.since < before)
-        return min(self._workers + 2 * slow, self._most)
+        before = self.loop.time() - _MOMENT_S
+        slow = sum(1 for worker in self._workers if worker.since is not None and worker.since < before)
+        return min(self._usual + 2 * slow, self._most)
 
-    def _start(self, running: _Running, affinity: str = "") -> Worker:
-        if not running.forkserver.alive:
+    def _start(self) -> None:
+        if not self.forkserver.alive:
             _log.warning("the fork server of the nl2sql workers was lost; a new one is started")
-            running.forkserver.drop()
-            running.forkserver = ForkServer(self._memory_mb)
-        worker = running.forkserver.start(running.access)
-        running.workers[worker] = deque([affinity], maxlen=_KNOWN)
-        return worker
+            self.forkserver.close()
+            self.forkserver = ForkServer(self._memory_mb)
+        worker = self.forkserver.start(self._access)
+        self._workers[worker] = {}
+        self._idle.append(worker)
 
-    def _wake(self, running: _Running, affinity: str) -> Worker:
-        """An idle worker that knows the affinity, else the one used last."""
-        latest_first = reversed(running.idle)
-        chosen = next((worker for worker in latest_first if affinity in running.workers[worker]), None)
-        chosen = chosen or next(reversed(running.idle))
-        running.idle.pop(chosen).cancel()
-        _remember(running.workers[chosen], affinity)
-        return chosen
-
-    def _end_surplus(self, running: _Running, worker: Worker) -> None:
-        if len(running.workers) > self._workers:
-            self._end(running, worker)
-
-    def _end(self, running: _Running, worker: Worker) -> None:
-        if timer := running.idle.pop(worker, None):
-            timer.cancel()
-        del running.workers[worker]
+    def _end(self, worker: Worker) -> None:
+        if worker in self._idle:
+            self._idle.remove(worker)
+        del self._workers[worker]
         worker.end()
-
-
-def _drop(running: _Running) -> None:
-    running.forkserver.drop()
-    for worker in running.workers:
-        worker.end()
-
-
-def _remember(known: deque[str], affinity: str) -> None:
-    if affinity in known:
-        known.remove(affinity)
-    known.append(affinity)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import json
 import logging
 import os
 import pickle
@@ -21,25 +20,19 @@ from typing import Any
 from rlfactory_core.errors import BackendError, RlfactoryError
 from rlfactory_nl2sql.connection import Failure, QueryError
 from rlfactory_nl2sql.databases.limiting import LATEST
-from rlfactory_nl2sql.verification.access import Access, environment, secrets_of
+from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.verification.encoding import decode
-from rlfactory_nl2sql.verification.large import LargeBytes, dump_job
 from rlfactory_nl2sql.verification.worker import (
-    BUG,
-    CLOCK,
-    FAILED,
-    JOB,
-    KILL,
-    ORDER,
-    RESULT,
-    SECONDS,
-    START,
-    TAKEN,
-    Frame,
-    Frames,
+    NUMBER,
+    SIZE,
+    Access,
+    Bug,
+    Clock,
+    Confined,
+    Done,
     Job,
     Request,
-    pack,
+    message,
 )
 
 _log = logging.getLogger(__name__)
@@ -53,22 +46,22 @@ _GRACE_S = 0.03  # for an engine to notice the deadline
 _STOP_S = 10.0  # for the fork server to end
 _ERROR_S = 0.5  # for a failing fork server to write its error
 _ERROR_CHARS = 2000  # of its error output, shown in errors
+_AT_ONCE = 1 << 20  # bytes
+_MOST = 1 << 30  # bytes of one message; a worker cannot have more memory
+# The only variables of this process that a worker inherits. Others may hold secrets.
+_INHERITED = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TZ")
 
 
 class WorkerLost(Exception):  # noqa: N818 - never leaves the pool
-    """The process has ended. ``after_s``: seconds since its job began; None if it had not begun."""
+    """The process has ended. ``began``: whether it had begun a job."""
 
-    def __init__(self, after_s: float | None) -> None:
+    def __init__(self, *, began: bool) -> None:
         super().__init__()
-        self.after_s = after_s
+        self.began = began
 
 
 class WorkerBug(RuntimeError):  # noqa: N818 - a bug, not a user's error
-    """A job failed because of a bug in this plugin."""
-
-    def __init__(self, trace: str) -> None:
-        super().__init__(f"A bug in rlfactory-nl2sql: {trace.strip().rpartition(chr(10))[2]}")
-        self.trace = trace
+    """A job failed because of a bug in this plugin; the log has the traceback."""
 
 
 class Worker:
@@ -78,10 +71,8 @@ class Worker:
         self.access = access
         self.usable = True  # for another job; False while a job runs
         self.since: float | None = None  # time of the event loop at which the running job started its clock
-        self._connection, self._frames = connection, Frames(connection)
-        self._kill = kill
-        self._late = self._has_started = False
-        self._sent = LargeBytes()
+        self._connection, self._kill = connection, kill
+        self._late = self._confined = False
 
     async def run(self, job: Job, seconds: float) -> Any:
         """Run a job and return its result.
@@ -93,38 +84,37 @@ class Worker:
             RlfactoryError: what the job raised.
         """
         loop = asyncio.get_running_loop()
-        self.usable, self.since, most, wait = False, None, seconds, seconds
-        began = loop.time() if self._has_started else None
-        timer = loop.call_later(_START_S if began is None else seconds + _GRACE_S, self._give_up)
+        self.usable, self.since, most = False, None, seconds
+        request = pickle.dumps(Request(job, seconds, _secrets(job), self.access), pickle.HIGHEST_PROTOCOL)
+        timer = loop.call_later(seconds + _GRACE_S if self._confined else _START_S, self._give_up)
         try:
             with contextlib.suppress(OSError):  # the process is gone; reading the answer shows it too
-                body = dump_job(Request(job, seconds, secrets_of(job)), self._sent)
-                await loop.sock_sendall(self._connection, pack(JOB, body))
-            while (frame := await self._frames.next()) is not None and frame[0] in (TAKEN, CLOCK):
+                await loop.sock_sendall(self._connection, message(request))
+            while isinstance(answer := await self._next(), Confined | Clock):
                 timer.cancel()
-                self._has_started = True
-                if frame[0] == TAKEN:
-                    _warn(frame[1])
-                if frame[0] == CLOCK:
-                    self.since = loop.time()
-                    seconds = min(most, *SECONDS.unpack(frame[1]))
+                if isinstance(answer, Confined):
+                    self._confined, wait = True, seconds
+                    _warn(frozenset(answer.missing.items()))
+                else:
+                    self.since, seconds = loop.time(), min(most, answer.seconds)
                     wait = LATEST * seconds  # the engine ends a query itself, on a busy machine later
-                began = began or loop.time()
                 timer = loop.call_later(wait + _GRACE_S, self._give_up)
+        except (OSError, EOFError):
+            if self._late and self._confined:
+                raise QueryError(Failure.DEADLINE, f"The query took longer than {seconds:.3g} s.") from None
+            raise WorkerLost(began=self._confined) from None
+        except (ValueError, TypeError, AttributeError) as error:  # so the worker runs more than this plugin's code
+            raise QueryError(Failure.ERROR, f"The query damaged the database's engine: {error}.") from None
         finally:
             timer.cancel()
-        if self._late and began is not None:
-            raise QueryError(Failure.DEADLINE, f"The query took longer than {seconds:.3g} s.")
-        if frame is None:
-            raise WorkerLost(None if began is None else loop.time() - began)
-        try:
-            answer = _answer(frame)
-        except ValueError as error:  # so the worker runs more than this plugin's code
-            raise QueryError(Failure.ERROR, f"The query damaged the database's engine: {error}.") from None
-        self.usable, self.since = True, None
-        if isinstance(answer, Exception):
+        self.usable, self.since = not self._late, None
+        if isinstance(answer, RlfactoryError):
             raise answer
-        return answer
+        if isinstance(answer, Bug):
+            trace = str(answer.trace).strip()
+            _log.error("A job failed.\n%s", trace)
+            raise WorkerBug(f"A bug in rlfactory-nl2sql: {trace.rpartition(chr(10))[2]}")
+        return answer.result
 
     def disconnect(self) -> None:
         """Close the connection. The result of a running job is lost, and the process ends after it at the latest."""
@@ -140,23 +130,46 @@ class Worker:
         self._late = True
         self.disconnect()
 
+    async def _next(self) -> Confined | Clock | Done | Bug | RlfactoryError:
+        """The worker's next message; raises `OSError` or `EOFError` if it is gone, `ValueError` if it is no message."""
+        (size,) = SIZE.unpack(await self._read(SIZE.size))
+        if size > _MOST:
+            raise ValueError(f"an answer of {size} bytes")
+        found = decode(await self._read(size))
+        if not isinstance(found, Confined | Clock | Done | Bug | RlfactoryError):
+            raise ValueError(f"{type(found).__name__} is no answer")
+        return found
+
+    async def _read(self, size: int) -> bytes:
+        loop, came = asyncio.get_running_loop(), bytearray()
+        while len(came) < size:
+            more = await loop.sock_recv(self._connection, min(size - len(came), _AT_ONCE))
+            if not more:
+                raise EOFError
+            came += more
+        return bytes(came)
+
+
+def needed(job: Any) -> Access:
+    """What a job must reach: its ``ref``, if it has one, names a database."""
+    ref = getattr(job, "ref", None)
+    if not isinstance(ref, DatabaseRef):
+        return Access()
+    return Access(frozenset({os.path.dirname(ref.location)})) if ref.is_file else Access(connects=True)
+
+
+def _secrets(job: Any) -> dict[str, str]:
+    """The variables that the URL of a job's database names, as far as they are set."""
+    ref = getattr(job, "ref", None)
+    names = ref.variables if isinstance(ref, DatabaseRef) else ()
+    return {name: os.environ[name] for name in names if name in os.environ}
+
 
 @cache  # the same for all workers
-def _warn(missing: bytes) -> None:
-    guards = ", ".join(f"{guard} ({reason})" for guard, reason in sorted(json.loads(missing).items()))
-    if guards:
+def _warn(missing: frozenset[tuple[str, str]]) -> None:
+    if missing:
+        guards = ", ".join(f"{guard} ({reason})" for guard, reason in sorted(missing))
         _log.warning("the model's SQL runs without some guards: %s", guards)
-
-
-def _answer(frame: Frame) -> Any:
-    """A job's result, or the exception that it raised; raises `ValueError` if no worker of this plugin answers so."""
-    kind, body = frame
-    if kind == BUG:
-        return WorkerBug(body.decode(errors="replace"))
-    answer = decode(body)
-    if (kind, isinstance(answer, RlfactoryError)) not in ((RESULT, False), (FAILED, True)):
-        raise ValueError(f"an answer of the kind {kind!r} holds {type(answer).__name__}")
-    return answer
 
 
 class ForkServer:
@@ -176,7 +189,7 @@ class ForkServer:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 cwd=self._folder,
-                env=environment(self._folder),
+                env=_environment(self._folder),
                 pass_fds=(other.fileno(),),
                 start_new_session=True,
             )
@@ -191,13 +204,12 @@ class ForkServer:
         Raises:
             BackendError: the fork server has ended; the message has its error output.
         """
-        number = next(self._numbers)
+        number = NUMBER.pack(next(self._numbers))
         ours, its = socket.socketpair()
         ours.settimeout(0.0)
         try:
             with its:
-                allowed = pickle.dumps(access)
-                socket.send_fds(self._control, [ORDER.pack(START, number, len(allowed)), allowed], [its.fileno()])
+                socket.send_fds(self._control, [number], [its.fileno()])
         except OSError as error:
             ours.close()
             raise BackendError(f"nl2sql: no worker process can be started ({error}). {self.error_output()}") from error
@@ -205,41 +217,41 @@ class ForkServer:
 
     def error_output(self) -> str:
         """Its error output if it has ended; empty while it lives."""
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired, ValueError):  # ValueError: it has been closed
             self._process.wait(_ERROR_S)
-        except subprocess.TimeoutExpired:
-            return ""
-        if self._process.stderr is None or self._process.stderr.closed:
-            return ""
-        return self._process.stderr.read().decode(errors="replace")[-_ERROR_CHARS:]
+            if self._process.stderr is not None:
+                return self._process.stderr.read().decode(errors="replace")[-_ERROR_CHARS:]
+        return ""
 
-    def drop(self) -> None:
-        """`close` without an event loop. In a fork of the process that started it, only the connection is closed."""
+    def close(self) -> None:
+        """End the fork server and all workers. In a fork of the process that started it, only close the connection."""
         self._control.close()
-        if self._client == os.getpid():
-            self._process.wait(_STOP_S)
-        else:
+        if self._client != os.getpid():
             self._process.returncode = 0  # nothing to wait for
-        self._clean_up()
-
-    def _kill(self, number: int) -> None:
-        with contextlib.suppress(OSError):  # the fork server has ended, and with it all workers
-            self._control.send(ORDER.pack(KILL, number, 0))
-
-    async def close(self) -> None:
-        """End the fork server and all workers."""
-        self._control.close()
-        clock = asyncio.get_running_loop().time
-        ends = clock() + _STOP_S
-        while self.alive:
-            if clock() > ends:
-                self._process.kill()
-                ends += _STOP_S
-            await asyncio.sleep(0.002)
-        self._clean_up()
-
-    def _clean_up(self) -> None:
-        if self._client == os.getpid():
-            shutil.rmtree(self._folder, ignore_errors=True)
+            return
+        try:
+            self._process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
         if self._process.stderr is not None:
             self._process.stderr.close()
+
+    def _kill(self, number: bytes) -> None:
+        with contextlib.suppress(OSError):  # the fork server has ended, and with it all workers
+            self._control.send(number)
+
+
+def _environment(folder: str) -> dict[str, str]:
+    """The environment variables of workers, whose temporary files are in ``folder``."""
+    return {
+        **{name: os.environ[name] for name in _INHERITED if name in os.environ},
+        "PATH": "/usr/bin:/bin",
+        "LANG": "C.UTF-8",
+        "HOME": folder,
+        "TMPDIR": folder,
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONHASHSEED": "0",  # all workers make the same varied databases
+        "MALLOC_ARENA_MAX": "1",  # DuckDB's threads do not take 64 MB of address space each
+    }

@@ -7,9 +7,6 @@ computed once and kept.
 
 from __future__ import annotations
 
-import asyncio
-from collections import OrderedDict
-from dataclasses import dataclass
 from typing import Any
 
 from rlfactory_core.errors import BackendError, VerifierError
@@ -20,6 +17,7 @@ from rlfactory_nl2sql.verification.connections import Content, content
 from rlfactory_nl2sql.verification.gold import PREPARE_S, Gold, GoldJob, VerifyOptions, late
 from rlfactory_nl2sql.verification.judging import Outcome, PredictionJob, failed
 from rlfactory_nl2sql.verification.pool import WorkerPool
+from rlfactory_nl2sql.verification.shared import Shared
 
 _KEPT_BYTES = 256 << 20  # of gold answers
 _KEPT_OUTCOMES = 10_000
@@ -34,11 +32,8 @@ class SqlVerifier:
     def __init__(self, pool: WorkerPool, options: VerifyOptions | None = None) -> None:
         self._pool = pool
         self._options = options or VerifyOptions()
-        self._golds: OrderedDict[Key, Gold | QueryError] = OrderedDict()
-        self._kept_bytes = 0
-        self._finding: dict[Key, asyncio.Task[Gold | QueryError]] = {}
-        self._judging: dict[tuple[Key, str], _Shared] = {}
-        self._outcomes: OrderedDict[tuple[Key, str], Outcome] = OrderedDict()  # least recently used first
+        self._golds: Shared[Key, Gold | QueryError] = Shared(_KEPT_BYTES, _bytes)
+        self._outcomes: Shared[tuple[Key, str], Outcome] = Shared(_KEPT_OUTCOMES, _once)  # a group's are often the same
 
     async def verify(self, ref: DatabaseRef, gold: str, prediction: str) -> Verdict:
         """Whether ``prediction`` has the results of ``gold``, with reasons for a person who debugs a reward.
@@ -60,7 +55,7 @@ class SqlVerifier:
             data["gold_seconds"] = round(answers.seconds, 6)
             if _bare(prediction) == _bare(gold):
                 return Verdict(passed=True, reasons=answers.notes, data=data)
-            outcome = await self._judged((key, prediction), answers)
+            outcome = await self._outcomes.get((key, prediction), lambda: self._judge(key, answers, prediction))
         except (BackendError, VerifierError) as error:
             return Verdict(None, (str(error),), data)
         data |= {"instances": outcome.instances, "prediction_seconds": round(outcome.seconds, 6)}
@@ -83,82 +78,37 @@ class SqlVerifier:
             return False
         return isinstance(answers, Gold) and answers.evidence
 
-    async def _judged(self, key: tuple[Key, str], answers: Gold) -> Outcome:
-        """The attempts of a group are often the same text, which is judged once, while the database is the same."""
-        if known := self._outcomes.get(key):
-            self._outcomes.move_to_end(key)
-            return known
-        shared = self._judging.get(key)
-        if shared is None:
-            task = asyncio.ensure_future(self._judge(key, answers))
-            shared = self._judging[key] = _Shared(task)
-        shared.callers += 1
-        try:
-            return await asyncio.shield(shared.task)
-        finally:
-            shared.callers -= 1
-            if not shared.callers:
-                shared.task.cancel()  # each caller has given up, or it has ended
-                self._judging.pop(key, None)
-
-    async def _judge(self, key: tuple[Key, str], answers: Gold) -> Outcome:
-        (ref, _, gold), prediction = key
+    async def _judge(self, key: Key, answers: Gold, prediction: str) -> Outcome:
+        ref, _, gold = key
         job = PredictionJob(ref, gold, answers, prediction, self._options)
         seconds = self._options.limits.seconds
         try:
             outcome: Outcome = await self._pool.run(job, PREPARE_S + seconds, gold)
         except QueryError as error:  # it ended its process, or was killed with it
-            if error.failure is Failure.DEADLINE:
-                error = late(seconds)
-            return failed("", error, seconds, 0)
-        if outcome.failure not in _BY_CHANCE and outcome.passed is not None:
-            self._outcomes[key] = outcome
-            if len(self._outcomes) > _KEPT_OUTCOMES:
-                self._outcomes.popitem(last=False)
+            return failed("", late(seconds) if error.failure is Failure.DEADLINE else error, seconds, 0)
         return outcome
 
     async def _gold(self, key: Key) -> Gold | QueryError:
-        """The gold query's answers, or its error. Concurrent callers share one computation."""
-        if known := self._golds.get(key):
-            self._golds.move_to_end(key)
-            return known
-        finding = self._finding.get(key)
-        if finding is None:
-            finding = self._finding[key] = asyncio.ensure_future(self._find(key))
-            finding.add_done_callback(lambda done: self._found(key, done))
-        return await asyncio.shield(finding)
+        """The gold query's answers, or its error."""
+        return await self._golds.get(key, lambda: self._find(key))
 
     async def _find(self, key: Key) -> Gold | QueryError:
         ref, _, gold = key
+        seconds = self._options.gold_seconds
         try:
-            found: Gold = await self._pool.run(
-                GoldJob(ref, gold, self._options), PREPARE_S + self._options.gold_seconds, gold
-            )
+            found: Gold = await self._pool.run(GoldJob(ref, gold, self._options), PREPARE_S + seconds, gold)
         except QueryError as error:
-            return late(self._options.gold_seconds) if error.failure is Failure.DEADLINE else error
+            return late(seconds) if error.failure is Failure.DEADLINE else error
         return found
-
-    def _found(self, key: Key, done: asyncio.Task[Gold | QueryError]) -> None:
-        del self._finding[key]
-        if done.cancelled() or done.exception():
-            return
-        self._golds[key] = done.result()
-        self._kept_bytes += _size(done.result())
-        while self._kept_bytes > _KEPT_BYTES:
-            self._kept_bytes -= _size(self._golds.popitem(last=False)[1])
-
-
-@dataclass(slots=True)
-class _Shared:
-    """The judgement of one prediction that several callers wait for."""
-
-    task: asyncio.Task[Outcome]
-    callers: int = 0
 
 
 def _bare(sql: str) -> str:
     return sql.strip().rstrip(";").rstrip()
 
 
-def _size(found: Gold | QueryError) -> int:
+def _bytes(found: Gold | QueryError) -> int:
     return 1024 + (len(found.answers) + sum(map(len, found.varied)) if isinstance(found, Gold) else 0)
+
+
+def _once(outcome: Outcome) -> int | None:
+    return None if outcome.failure in _BY_CHANCE or outcome.passed is None else 1
