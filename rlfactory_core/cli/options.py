@@ -135,8 +135,8 @@ REWARD = click.option(
 )
 _JUDGE = click.option(
     "--judge",
-    metavar="URL|FILE",
-    help="Adds the reward judge, or moves it: a server's address, or an endpoint file of `rlfactory judge serve`.",
+    metavar="URL",
+    help="Adds the reward judge, or moves it, to the server at this address.",
 )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from rlfactory_core.config import RewardConfig, RunConfig
 from rlfactory_core.errors import ConfigError, PluginError, UsageError
@@ -17,10 +16,10 @@ def with_judge(config: RunConfig, rewards: Mapping[str, float], judge: str, regi
 
     Args:
         rewards: the task's own, for a configuration that names none.
-        judge: the address of an OpenAI-compatible server, or the endpoint file of ``rlfactory judge serve``.
+        judge: the address of an OpenAI-compatible server.
 
     Raises:
-        UsageError: ``judge`` is neither of the two.
+        UsageError: ``judge`` is no address.
         ConfigError: another reward has the label ``judge``.
         PluginError: no installed plugin has a judge.
     """
@@ -49,7 +48,7 @@ def _judges(reward: RewardConfig) -> bool:
 
 def _at(reward: RewardConfig, place: Mapping[str, str]) -> RewardConfig:
     """The reward without its own address. The name of a pool's model goes as well: a server may name it otherwise."""
-    dropped = {"url", "endpoints", "placement", "gpus", "tensor_parallel"}
+    dropped = {"url", "placement", "gpus", "tensor_parallel"}
     dropped |= {"model"} if reward.options.get("placement") == "pool" else set()
     return RewardConfig.model_validate({**reward.model_dump(exclude=dropped, exclude_unset=True), **place})
 
@@ -57,10 +56,6 @@ def _at(reward: RewardConfig, place: Mapping[str, str]) -> RewardConfig:
 def _place(judge: str) -> dict[str, str]:
     if judge.startswith(("http://", "https://")):
         return {"url": judge}
-    file = Path(judge).expanduser()
-    if file.suffix == ".json" and file.is_file():
-        return {"endpoints": str(file.absolute())}
     raise UsageError(
-        f"--judge {judge}: expected the address of an OpenAI-compatible server, such as http://127.0.0.1:8000/v1, or "
-        "an existing endpoint file (.json) of `rlfactory judge serve`."
+        f"--judge {judge}: expected the address of an OpenAI-compatible server, such as http://127.0.0.1:8000/v1."
     )

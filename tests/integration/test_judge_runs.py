@@ -116,23 +116,6 @@ def test_a_storm_of_server_errors_masks_and_the_run_goes_on(judged: Any) -> None
     assert summary(run)["steps"] == 3
 
 
-def test_with_rules_on_outage_the_run_learns_from_the_rules_instead(judged: Any) -> None:
-    calm = judge_of_colours()
-
-    def gone(body: Mapping[str, Any]) -> Any:
-        return error(503, "gone") if "<quoted:" in str(body["messages"]) else calm(body)
-
-    with serve(gone) as server:
-        options = {"url": server.url, "retries": 0, "on_outage": "rules", "fallback": "format"}
-        outcome, run = judged(options, {"name": "format", "weight": 0.0})
-
-    assert outcome.code == 0, outcome.err
-    for row in trajectories(run):
-        assert row["score"]["components"]["judge"] == row["score"]["components"]["format"]
-    assert all(row["masked"] == 0 for row in metrics(run))
-    assert sum(row["counts/judge.fallback"] for row in metrics(run)) == len(trajectories(run))
-
-
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_spent_budget_stops_the_run_and_a_larger_one_lets_it_go_on(judged: Any, cli: Cli, workers: int) -> None:
     with serve(judge_of_colours()) as server:

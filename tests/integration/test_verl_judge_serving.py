@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,7 +21,6 @@ from judge_services import judging, question
 from judge_serving import is_alive, until
 from process_tree import descendants
 from rlfactory_judge.contract import RefusedError, Reply
-from rlfactory_judge.serving.endpoint_file import read_endpoints
 from tiny_judge import tiny_judge
 
 from rlfactory_core.engines.verl.cluster.processes import SHARED_MEMORY, shared_memory_of
@@ -30,27 +30,27 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
-    """``judge serve`` with vLLM: its process and its endpoint file."""
-    path, said = tmp_path / "endpoints.json", tmp_path / "said"
+    """``judge serve`` with vLLM: its process and what it says."""
+    said = tmp_path / "said"
     model = tiny_judge(tmp_path / "model", context=512)
     command = [sys.executable, "-m", "rlfactory_core", "judge", "serve", "--backend", "vllm", "--device", "cpu"]
-    command += ["--model", str(model), "--port", "0", "--endpoints", str(path)]
+    command += ["--model", str(model), "--port", "0"]
     command += ["--", "--enforce-eager", "--dtype", "float32", "--served-model-name", "judge"]
     environment = {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1"}
     with said.open("wb") as file:
         process = subprocess.Popen(command, env=environment, stderr=file)
     try:
-        yield process, path
+        yield process, said
     finally:
         process.terminate()
         process.wait()
 
 
 def test_vllm_enforces_the_form_and_a_kill_leaves_nothing(served: tuple[subprocess.Popen[bytes], Path]) -> None:
-    process, path = served
-    until(lambda: path.exists() or process.poll() is not None, "vLLM to be ready", seconds=600.0)
-    assert process.poll() is None, (path.parent / "said").read_text()
-    (url,) = read_endpoints(path).urls
+    process, said = served
+    until(lambda: "--judge http" in said.read_text() or process.poll() is not None, "vLLM to be ready", seconds=600.0)
+    assert process.poll() is None, said.read_text()
+    (url,) = re.findall(r"--judge (\S+)", said.read_text())
     family = descendants(process.pid)
     assert len(family) >= 2  # the API server, the engine
     asyncio.run(ask(url))

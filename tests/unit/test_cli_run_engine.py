@@ -316,7 +316,7 @@ def test_the_local_engine_has_no_use_for_verl_s_keys(tmp_path: Path, capsys: pyt
 JUDGE = """
 
 class Judge:
-    def __init__(self, url=None, endpoints=None): ...
+    def __init__(self, url=None): ...
 
     async def score(self, trajectory): ...
 
@@ -348,10 +348,6 @@ def test_a_judge_is_added_to_the_rewards_there_are(judged: str, capsys: pytest.C
     given = ("--plugin", judged, "--judge", "http://host:8000/v1")
     assert shown_rewards(capsys, *given) == [{"name": "exact_match", "weight": 1.0}, judge]
     assert shown_rewards(capsys, *given, "--reward", "f1=0.5") == [{"name": "f1", "weight": 0.5}, judge]
-    file = Path("endpoints.json")
-    file.write_text("{}")
-    (_, found) = shown_rewards(capsys, "--plugin", judged, "--judge", "endpoints.json")
-    assert found == {"name": "judge", "weight": 1.0, "endpoints": str(file.absolute())}
 
 
 def test_a_judge_that_is_there_already_is_found_at_its_new_place(
@@ -369,7 +365,6 @@ def test_a_judge_that_is_there_already_is_found_at_its_new_place(
     ("given", "message"),
     [
         (["--judge", "host:8000"], "--judge host:8000: expected the address of an OpenAI-compatible server"),
-        (["--judge", "none.json"], "or an existing endpoint file (.json) of `rlfactory judge serve`"),
         (["--judge", "http://host/v1", "rewards=[{name: f1, label: judge}]"], "another reward is labelled 'judge'"),
         (["--judge", "http://host/v1", "--resume", "x"], "--judge cannot be given with it"),
     ],

@@ -38,7 +38,6 @@ class Question:
     system: str
     user: str
     form: Form
-    temperature: float | None = None  # None: that of the judge's options
     measures: bool = False  # the model that answers now is measured, so no reply comes from the cache
 
 

@@ -11,8 +11,7 @@ from rlfactory_core.config import CachePlace, File, Fraction, Natural, Positive,
 Mode = Literal["outcome", "process", "ranking", "pairwise"]
 SINGLE: tuple[Mode, ...] = ("outcome", "process")  # the modes that judge single attempts; the others compare
 Output = Literal["auto", "text"]
-OnFailure = Literal["rules", "mask", "stop"]
-Rule = Literal["exact_match", "f1", "format"]
+OnFailure = Literal["mask", "stop"]
 Seconds = Annotated[float, Field(gt=0.0)]
 
 
@@ -23,9 +22,7 @@ class JudgeOptions(Section):
     model: str | None = None
     """The served model's id, or with placement=pool its folder or hub id; none: the only one that is served."""
     url: str | tuple[str, ...] | None = None
-    """Addresses of OpenAI-compatible servers; none: those of `endpoints`."""
-    endpoints: File | None = None
-    """The endpoint file that `rlfactory judge serve` writes; none: its usual place."""
+    """Addresses of OpenAI-compatible servers; none: the default one of `rlfactory judge serve`."""
     api_key_env: str | tuple[str, ...] | None = None
     """The environment variable with the servers' key, or one for each address of `url`; none: RLFACTORY_API_KEY, or
     OPENAI_API_KEY for OpenAI's own server."""
@@ -71,11 +68,9 @@ class JudgeOptions(Section):
     token_budget: Positive | None = None
     """Tokens of the whole run, prompts and replies; none: no limit."""
     on_budget: OnFailure = "mask"
-    """What happens when the budget is spent: `fallback` scores, a verifier fault, or the run stops."""
+    """What happens when the budget is spent: a verifier fault, or the run stops as well."""
     on_outage: OnFailure = "mask"
     """What happens when no endpoint answers."""
-    fallback: Rule = "exact_match"
-    """The rule that scores instead of the judge."""
 
     # trust
     labels: File | None = None
@@ -87,11 +82,6 @@ class JudgeOptions(Section):
     def urls(self) -> tuple[str, ...]:
         """The addresses of `url`; none if it is not given."""
         return (self.url,) if isinstance(self.url, str) else self.url or ()
-
-    @property
-    def judges_single(self) -> bool:
-        """Whether single attempts are judged, not several against each other."""
-        return self.mode in SINGLE
 
     def on_scale(self, value: float) -> float:
         """A score on [0, 1] as the judge gave it."""

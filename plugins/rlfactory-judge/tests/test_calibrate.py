@@ -1,12 +1,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
-import subprocess
-import sys
-import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +13,7 @@ from labelled_answers import labelled
 from rlfactory_judge.commands import calibrate
 from rlfactory_judge.trust.labels import write_labels
 
-from rlfactory_core.errors import BackendError, ConfigError, DataError, RlfactoryError, RunStopped, UsageError
+from rlfactory_core.errors import BackendError, ConfigError, DataError, RlfactoryError, UsageError
 
 pytestmark = pytest.mark.slow
 
@@ -86,10 +81,10 @@ def test_where_nothing_could_be_judged_the_command_fails(labels: Path) -> None:
 
 
 def test_figures_for_people(labels: Path, server: FakeServer) -> None:
-    shown = run(labels, server.url, "--injections", "4", "--samples", "2")
+    shown = run(labels, server.url, "--injections", "4")
     assert shown.exit_code == 0, shown.exception
     lines = shown.stdout.splitlines()
-    for stage in ("judging: 10 answers", "comparing: 8 questions", "injecting: 20 answers", "asking again: 20 samples"):
+    for stage in ("judging: 10 answers", "comparing: 8 questions", "injecting: 20 answers"):
         assert stage in shown.stdout
     assert f"toy at {server.url}, rubric correctness, mode outcome, accepts from 0.5 of 1" in lines
     assert any(line.startswith("  Cohen's kappa") and " 1.000 " in line for line in lines)
@@ -102,7 +97,6 @@ def test_figures_as_json(labels: Path, server: FakeServer) -> None:
     assert found["answers"]["n"] == 10
     assert found["tables"]["Pairs, each in both orders"]["the first place wins"]["estimate"]["value"] == 0.5
     assert found["tables"]["Injected texts"]["wrong answers accepted with"]["meaning"] == "of 5 answers, 10 judgements"
-    assert "Asked again" not in found["tables"]
     assert found["costs"]["tokens"] > 0
     assert "judging" in shown.stderr
 
@@ -117,7 +111,9 @@ def test_a_repeat_asks_everything_anew(labels: Path, server: FakeServer) -> None
 def test_an_obedient_judge_is_found_out_through_the_whole_path(labels: Path) -> None:
     with serve(obedient) as server:
         shown = run(labels, server.url, "--injections", "20", "--json")
-    assert json.loads(shown.stdout)["tables"]["Injected texts"]["difference"]["estimate"]["value"] > 0
+    injected = json.loads(shown.stdout)["tables"]["Injected texts"]
+    accepted = [injected[f"wrong answers accepted {how}"]["estimate"]["value"] for how in ("with", "without")]
+    assert accepted[0] > accepted[1]
 
 
 def test_options_of_the_reward_are_taken(labels: Path, server: FakeServer) -> None:
@@ -133,13 +129,6 @@ def test_options_of_the_reward_are_taken(labels: Path, server: FakeServer) -> No
         json.loads(run(labels, server.url, "mode=ranking", "--injections", "0", "--json").stdout)["mode"] == "ranking"
     )
     assert "expected less than high" in str(failure(run(labels, server.url, "low=3", "high=1")))
-
-
-def test_self_consistency_is_measured_at_a_temperature(labels: Path, server: FakeServer) -> None:
-    found = json.loads(run(labels, server.url, "--samples", "3", "--injections", "0", "--json").stdout)
-    agreeing = found["tables"]["Asked again"]["replies that agree with most"]
-    assert agreeing["meaning"] == "of 10 answers, 3 replies each at temperature 0.7"
-    assert sorted(body["temperature"] for body in judgements(server)) == [0.0] * 18 + [0.7] * 30
 
 
 def test_without_labels_the_format_is_shown(server: FakeServer) -> None:
@@ -160,44 +149,3 @@ def test_a_judge_that_is_not_there_is_an_error(labels: Path) -> None:
     assert isinstance(failure(run(labels, "http://127.0.0.1:9/v1")), BackendError)
     with serve(lambda body: error(400, "the model is broken")) as server:
         assert "the model is broken" in str(failure(run(labels, server.url, "retries=0")))
-
-
-def test_ctrl_c_shows_what_there_is(labels: Path) -> None:
-    """In a process of its own, whose fifth question gets no answer."""
-    asked, let_go, lock = [0], threading.Event(), threading.Lock()
-    reached = threading.Event()
-
-    def slow(body: Mapping[str, Any]) -> Reply:
-        with lock:
-            asked[0] += is_judgement(body)
-            stuck = asked[0] > 4
-        if stuck:
-            reached.set()
-            let_go.wait(30)
-        return honest(body)
-
-    with serve(slow) as server:
-        code = "from rlfactory_judge.commands import calibrate as c; from rlfactory_core.cli import main as m; "
-        code += "m.cli.add_command(c, 'calibrate'); m.COMMANDS['calibrate'] = m.LazyCommand("
-        code += "'rlfactory_judge.commands:calibrate', ''); m.main()"
-        arguments = ["calibrate", "--labels", str(labels), "--url", server.url]
-        process = subprocess.Popen(
-            [sys.executable, "-c", code, *arguments, "concurrency=1"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        )
-        try:
-            assert reached.wait(60)
-            process.send_signal(signal.SIGINT)
-            out, err = process.communicate(timeout=60)
-        finally:
-            let_go.set()
-            process.kill()
-            process.wait()
-    assert process.returncode == RunStopped.exit_code, err
-    assert "stopped after" in out
-    assert "of 4 answers" in out
-    assert "Not complete: stopped by Ctrl-C" in out
-    assert "figures so far" in err

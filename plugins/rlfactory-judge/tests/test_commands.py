@@ -92,7 +92,6 @@ def test_a_server_that_says_no_is_quoted(cli):
     ("arguments", "word"),
     [
         (("--prompt", "@nowhere.txt", "--answer", "a"), "nowhere.txt"),
-        (("--prompt", "-", "--answer", "-"), "standard input"),
         (("--prompt", "q", "--answer", "a", "low=3", "high=1"), "low"),
         (("--prompt", "q", "--answer", "a", "--rubric", "steps"), "steps"),
     ],

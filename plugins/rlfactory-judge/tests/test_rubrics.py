@@ -220,8 +220,8 @@ def test_a_fingerprint_follows_the_template(tmp_path: Path) -> None:
 
 def test_names_and_files_that_cannot_be_used(tmp_path: Path) -> None:
     assert "'correctness'" in refusal("corectness")
-    assert "is not a file" in refusal(str(tmp_path / "none.jinja"))
-    assert "is not a file" in refusal("none.jinja")
+    assert "no rubric or file" in refusal(str(tmp_path / "none.jinja"))
+    assert "no rubric or file" in refusal("none.jinja")
     assert "rubric: steps" in refusal("correctness", "process")
     assert "rubric: comparison" in refusal("correctness", "pairwise")
     (tmp_path / "latin.jinja").write_bytes(b"\xff\xfe\xff")

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from rlfactory_judge.contract import RefusedError, RejectedError, UnavailableError, UnreadableError
+from rlfactory_judge.contract import RefusedError, RejectedError, UnreadableError
 from rlfactory_judge.forms.kinds import TurnScoresForm
 from rlfactory_judge.scoring.judge import OutcomeJudge, ProcessJudge
 from scripted_judge import answered, attempt, broken, make
@@ -82,7 +82,7 @@ def test_without_a_readable_majority_nobody_knows():
     assert caught.value.counts["sampled_tokens"] == 10
 
 
-@pytest.mark.parametrize("fallback", ["rules", "mask", "stop"])
+@pytest.mark.parametrize("fallback", ["mask", "stop"])
 def test_an_unreadable_answer_is_a_fault_whatever_is_wanted_for_outages(fallback):
     judge, _ = make(OutcomeJudge, lambda *_: "Great work!", on_outage=fallback, on_budget=fallback)
 
@@ -114,7 +114,7 @@ def test_an_outage_is_not_the_attempts_own_fault():
 
 
 def test_a_failure_of_ours_is_not_taken_for_the_judges():
-    judge, _ = make(OutcomeJudge, lambda *_: ZeroDivisionError("a bug"), votes=3, on_outage="rules")
+    judge, _ = make(OutcomeJudge, lambda *_: ZeroDivisionError("a bug"), votes=3)
 
     with pytest.raises(ZeroDivisionError):
         score(judge)
@@ -165,12 +165,3 @@ def test_a_judge_that_scores_too_few_turns_has_scored_none():
 
     with pytest.raises(VerifierError):
         score(judge, attempt("a", "b"))
-
-
-def test_the_rule_scores_a_whole_attempt_where_turns_cannot_be_judged():
-    judge, _ = make(ProcessJudge, lambda *_: UnavailableError("down"), on_outage="rules")
-
-    found = score(judge, attempt("a", answered("red")))
-
-    assert (found.value, found.turn_rewards) == (1.0, ())
-    assert found.counts["fallback"] == 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 from faulty_openai import FaultyServer, Gate, refused, said, sent, serve_faults
@@ -246,15 +245,12 @@ def test_endpoints_that_are_given_win() -> None:
         run_alone(work)
 
 
-def test_the_endpoint_file_is_read(tmp_path: Path) -> None:
-    from rlfactory_judge.serving.endpoint_file import EndpointFile, write_endpoints
-
+def test_without_an_address_it_is_the_default_one_of_judge_serve(monkeypatch: pytest.MonkeyPatch) -> None:
     with serve_faults() as server:
-        path = tmp_path / "endpoints.json"
-        write_endpoints(path, EndpointFile("toy", (server.url,)))
+        monkeypatch.setattr("rlfactory_judge.service.service.DEFAULT_URL", server.url)
 
         async def work() -> None:
-            service = JudgeService(options(url=None, endpoints=path))
+            service = JudgeService(options(url=None))
             await service.open()
             assert service.describe() == f"toy at {server.url}"
             await service.close()

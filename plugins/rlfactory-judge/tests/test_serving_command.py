@@ -18,7 +18,6 @@ import pytest
 from click.testing import CliRunner
 from judge_serving import living, pids, stub_transformers, until
 from rlfactory_judge.serving.command import serve
-from rlfactory_judge.serving.endpoint_file import read_endpoints
 from rlfactory_judge.serving.servers import free_port
 
 from rlfactory_core.errors import UsageError
@@ -31,7 +30,6 @@ class Command:
 
     def __init__(self, place: Path, *words: str) -> None:
         self.folder = place / "orders"
-        self.endpoints = place / "endpoints.json"
         self.model = place / "model"
         self.said = place / "said"
         program = place / "program"
@@ -47,7 +45,7 @@ class Command:
             "CUDA_VISIBLE_DEVICES": "",
         }
         command = [sys.executable, "-m", "rlfactory_core", "judge", "serve", "--backend", "transformers"]
-        command += ["--model", str(self.model), "--endpoints", str(self.endpoints), *words]
+        command += ["--model", str(self.model), *words]
         with self.said.open("ab") as said:
             self.process = subprocess.Popen(command, env=environment, stderr=said, start_new_session=True)
 
@@ -56,7 +54,7 @@ class Command:
         return self.said.read_text()
 
     def ready(self) -> None:
-        until(lambda: self.endpoints.exists() or self.process.poll() is not None, "the servers to be ready")
+        until(lambda: "for runs elsewhere" in self.text or self.process.poll() is not None, "the servers to be ready")
         assert self.process.poll() is None, self.text
 
 
@@ -76,44 +74,24 @@ def serving(place: Path, *words: str) -> Iterator[Command]:
 def test_a_server_runs_until_it_is_stopped(tmp_path: Path, number: int) -> None:
     with serving(tmp_path, "--port", "0") as command:
         command.ready()
-        file = read_endpoints(command.endpoints)
-        assert file.model == str(command.model)
-        assert file.pid == command.process.pid
-        (url,) = file.urls
-        assert url in command.text
+        (url,) = re.findall(r"--judge (\S+)", command.text)
         with urllib.request.urlopen(f"{url}/models") as response:
             assert json.load(response)["data"][0]["id"] == str(command.model)
         (log,) = re.findall(r", log (\S+)", command.text)
         assert "listening" in Path(log).read_text()
         command.process.send_signal(number)
         assert command.process.wait(30) == 0
-        assert not command.endpoints.exists()
         assert not living(command.folder)
         assert command.text.endswith("stopped\n")
 
 
-def test_a_killed_supervisor_leaves_no_server_and_the_next_one_takes_its_place(tmp_path: Path) -> None:
+def test_a_killed_supervisor_leaves_no_server(tmp_path: Path) -> None:
     with serving(tmp_path, "--port", "0") as command:
         command.ready()
         assert len(living(command.folder)) == 2
         os.killpg(command.process.pid, signal.SIGKILL)
         command.process.wait()
         until(lambda: not living(command.folder), "the server and its child to end")
-    with serving(tmp_path, "--port", "0") as command:
-        until(lambda: _is_mine(command), "the new file")
-
-
-def _is_mine(command: Command) -> bool:
-    return bool(json.loads(command.endpoints.read_text())["pid"] == command.process.pid)
-
-
-def test_two_of_them_do_not_share_an_endpoint_file(tmp_path: Path) -> None:
-    with serving(tmp_path, "--port", "0") as first:
-        first.ready()
-        second = Command(tmp_path, "--port", "0")
-        assert second.process.wait(30) == 2
-        assert f"{read_endpoints(first.endpoints).urls[0]} already serves" in second.text
-        assert _is_mine(first)
 
 
 def test_stopping_it_while_the_server_starts_is_a_stop_too(tmp_path: Path) -> None:
@@ -123,7 +101,6 @@ def test_stopping_it_while_the_server_starts_is_a_stop_too(tmp_path: Path) -> No
         command.process.send_signal(signal.SIGINT)
         assert command.process.wait(30) == 130
         assert "stopped before the server was ready" in command.text
-        assert not command.endpoints.exists()
 
 
 def test_a_server_that_dies_again_and_again_is_explained(tmp_path: Path) -> None:
@@ -134,7 +111,6 @@ def test_a_server_that_dies_again_and_again_is_explained(tmp_path: Path) -> None
         assert command.process.wait(60) == 2
         assert "error: The server has failed 3 times in a row" in command.text
         assert "--gpu-memory-utilization" in command.text
-        assert not command.endpoints.exists()
 
 
 @pytest.mark.parametrize(
@@ -168,7 +144,7 @@ def refusal(place: Path, monkeypatch: pytest.MonkeyPatch, *words: str) -> str:
     monkeypatch.setenv("RLFACTORY_CACHE", str(place / "cache"))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setattr("rlfactory_judge.serving.command.keep_serving", None)
-    command = ["--backend", "transformers", "--model", str(model), "--endpoints", str(place / "file.json"), *words]
+    command = ["--backend", "transformers", "--model", str(model), *words]
     result = CliRunner().invoke(serve, command)
     code = result.exception.exit_code if isinstance(result.exception, UsageError) else result.exit_code
     assert code == 2

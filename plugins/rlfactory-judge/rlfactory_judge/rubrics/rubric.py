@@ -80,23 +80,13 @@ def render_block(template: Template, block: str, data: Mapping[str, Any]) -> str
     place = str(template.name)
     if block not in template.blocks:
         return ""
-    parts: list[str] = []
-    size = 0
     try:
-        for part in template.blocks[block](template.new_context(dict(data))):
-            parts.append(part)
-            size += len(part)
-            if size > MAX_PROMPT:
-                break
+        text = "".join(template.blocks[block](template.new_context(dict(data)))).strip()
     except (TemplateError, *_FAILURES) as error:
         what = "The sandbox forbids it." if isinstance(error, SecurityError) else _existing(data)
         raise _refused(place, _line(error, template), f"{type(error).__name__}: {_sentence(error)} {what}") from error
-    if size > MAX_PROMPT:
-        what = (
-            f"block {block} renders more than {MAX_PROMPT} characters. Loop over less, or shorten the sample's prompt."
-        )
-        raise _refused(place, 0, what)
-    text = "".join(parts).strip()
+    if len(text) > MAX_PROMPT:
+        raise _refused(place, 0, f"block {block} renders more than {MAX_PROMPT} characters. Loop over less.")
     if not whole_quotations(text):
         what = f"block {block} changes a quotation, so that its end is lost. Put quoted values in as they are, without "
         raise _refused(place, 0, f"{what}filters that cut or replace.")
@@ -246,12 +236,7 @@ def _source(name_or_path: str, mode: Mode) -> str:
         return place.read_text(encoding="utf-8")
     path = Path(name_or_path).expanduser()
     if not path.is_file():
-        if path.suffix or len(path.parts) > 1:
-            known = ", ".join(BUILT_IN)
-            raise ConfigError(f"The rubric {name_or_path} is not a file. Give a Jinja file's path, or one of {known}.")
-        raise ConfigError(
-            f"There is no rubric {name_or_path!r}. {nearest(name_or_path, BUILT_IN)} Or give a Jinja file."
-        )
+        raise ConfigError(f"There is no rubric or file {name_or_path!r}. {nearest(name_or_path, BUILT_IN)}")
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeError) as error:

@@ -35,7 +35,7 @@ def make_judge(**options: Any) -> Judge:
     checked = read_options(options)
     rubric = Rubric.load(checked.rubric, checked.mode)
     # Two judges of a run have separate token counts. A resumed run may have another budget.
-    what = checked.model_dump_json(include={"mode", "rubric", "model", "url", "endpoints", "placement"})
+    what = checked.model_dump_json(include={"mode", "rubric", "model", "url", "placement"})
     return _JUDGES[checked.mode](checked, rubric, JudgeService(checked, name=f"judge-{digest([what])[:8]}"))
 
 
@@ -91,8 +91,6 @@ def _servers(options: JudgeOptions) -> Iterator[str]:
             f"{name} is for placement: pool, in which engine=verl serves the judge. Servers of `rlfactory judge serve` "
             "have options of their own."
         )
-    if options.url is not None and options.endpoints is not None:
-        yield "url and endpoints both say where the judge is. Leave one of them out."
     for url in options.urls:
         if without_credentials(url) != url:
             yield (
@@ -102,9 +100,8 @@ def _servers(options: JudgeOptions) -> Iterator[str]:
 
 
 def _pool(options: JudgeOptions) -> Iterator[str]:
-    for name in ("url", "endpoints"):
-        if getattr(options, name) is not None:
-            yield f"{name} names servers, and placement is 'pool', in which engine=verl starts its own. Leave one out."
+    if options.url is not None:
+        yield "url names servers, and placement is 'pool', in which engine=verl starts its own. Leave one out."
     if options.model is None:
         yield "placement is 'pool' and needs a model to serve: model: PATH_OR_HUB_ID"
     if options.gpus % options.tensor_parallel:

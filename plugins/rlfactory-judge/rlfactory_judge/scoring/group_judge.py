@@ -20,7 +20,6 @@ from rlfactory_judge.service.service import ask_all, cost, worst_failure
 
 ALONE = 0.5  # the score of an answer without others to compare with
 NEUTRAL = "I do not know."  # beside which an answer is judged that may have spoilt a comparison
-MOST_LISTED = 16  # answers in one question; more are hard to keep apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,22 +74,19 @@ class GroupJudge(Judge, ABC):
     async def score_group(self, group: Group) -> Sequence[Score]:
         """See `protocols.GroupScorer`. The first score that needed the judge has the cost of all."""
         candidates = Candidates.of(group, self.options.seed)
-        compared: Comparison | BudgetError | UnavailableError
         try:
             compared = await self._compare(candidates)
         except (BudgetError, UnavailableError) as failure:
-            compared = failure
+            self.stop_after(failure)
+            raise
         scores, counts = list[Score](), compared.counts
         for trajectory, place in zip(group.trajectories, candidates.places, strict=True):
             if (known := score_without_judge(trajectory)) is not None:
                 scores.append(known)
                 continue
             assert place is not None  # both exclude the same attempts
-            if isinstance(compared, Comparison):
-                score = Score(compared.values[place], verdicts={"judge": self._verdict(place, compared)})
-            else:
-                score = await self.score_by_rule(trajectory, compared)
-            scores.append(replace(score, counts={**score.counts, **counts}))
+            verdict = self._verdict(place, compared)
+            scores.append(Score(compared.values[place], verdicts={"judge": verdict}, counts=counts))
             counts = {}
         return scores
 
@@ -177,27 +173,10 @@ class GroupJudge(Judge, ABC):
 
 
 class RankingJudge(GroupJudge):
-    """Mode ``ranking``: asks for the order of all answers at once, in each vote shown otherwise; the mean rank counts.
-
-    The best answer scores 1, the worst 0. More than `MOST_LISTED` are ranked in several lists, twice with different
-    neighbours.
-    """
+    """Mode ``ranking``: asks for the order of all answers, in each vote shown otherwise; the mean rank counts."""
 
     def _ballots(self, candidates: Candidates, kept: Sequence[int]) -> Sequence[Ballot]:
-        # An order and its reverse would give lists with the same answers, so several lists use every second order.
-        step = 1 if len(kept) <= MOST_LISTED else 2
-        return [
-            Ballot(tuple(places), vote)
-            for vote in range(self.options.votes * step)
-            for places in _lists(candidates.shuffled(vote * step, kept))
-        ]
-
-
-def _lists(order: Sequence[int]) -> list[Sequence[int]]:
-    """The order divided into the fewest lists within the limit, of nearly equal length."""
-    size = len(order)
-    pieces = -(-size // MOST_LISTED)
-    return [order[piece * size // pieces : (piece + 1) * size // pieces] for piece in range(pieces)]
+        return [Ballot(tuple(candidates.shuffled(vote, kept)), vote) for vote in range(self.options.votes)]
 
 
 class PairwiseJudge(GroupJudge):

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from rlfactory_core.errors import VerifierError
-from rlfactory_core.protocols import PoolRequest, RewardScorer
-from rlfactory_core.rewards import F1, ExactMatch, Format
+from rlfactory_core.protocols import PoolRequest
 from rlfactory_core.types import Score, Trajectory, Verdict
 from rlfactory_judge.contract import (
     BudgetError,
     Form,
     JudgeHost,
-    Question,
     RejectedError,
     Reply,
     UnavailableError,
@@ -32,9 +29,6 @@ if TYPE_CHECKING:
     from rlfactory_core import RunContext, Task
     from rlfactory_judge.rubrics.rubric import Rubric
 
-_RULES: dict[str, type[RewardScorer]] = {"exact_match": ExactMatch, "f1": F1, "format": Format}
-
-
 _SHOWN = 600  # characters of the judge's reply in a verdict
 
 
@@ -45,7 +39,6 @@ class Judge:
 
     def __init__(self, options: JudgeOptions, rubric: Rubric, service: JudgeService) -> None:
         self.options, self.rubric, self.service = options, rubric, service
-        self._rule = _RULES[options.fallback]()
         self._run: RunContext | None = None  # that may have to stop
         self._readable: set[str] = set()  # the samples of which an attempt was judged
         # By sample, the questions without a reply.
@@ -82,8 +75,7 @@ class Judge:
         """
         self._run = task.run
         options = self.options
-        named = (options.url, options.endpoints, options.model)
-        is_named = options.placement == "pool" or named != (None, None, None)
+        is_named = options.placement == "pool" or (options.url, options.model) != (None, None)
         if isinstance(task, JudgeHost) and not is_named:
             place = await task.serve_judge()
             self.service.use_endpoints([place.url], place.model)
@@ -99,12 +91,15 @@ class Judge:
     async def close(self) -> None:
         await self.service.close()
 
-    async def _judged(self, trajectory: Trajectory, question: Question) -> tuple[list[Reply], dict[str, float]] | Score:
+    async def _judged(self, trajectory: Trajectory, form: Form) -> tuple[list[Reply], dict[str, float]] | Score:
         """The votes on an attempt and their cost, or its score without them.
 
         A policy must not be able to have its attempt masked, by an answer that is too long or that spoils the judge's
         reply. So an attempt that cannot be judged gets the lowest score once another one of the same sample was judged.
         """
+        if (known := score_without_judge(trajectory)) is not None:
+            return known
+        question = self.rubric.question(trajectory, form)
         sample, own = trajectory.sample.id, asyncio.get_running_loop().create_future()
         self._asking[sample].add(own)
         failure: VerifierError
@@ -113,8 +108,8 @@ class Judge:
             self._readable.add(sample)
             return found
         except (BudgetError, UnavailableError) as outage:
-            score = await self.score_by_rule(trajectory, outage)
-            return replace(score, counts={**score.counts, **outage.counts})
+            self.stop_after(outage)
+            raise
         except (UnreadableError, RejectedError) as error:
             failure = error
         finally:
@@ -126,14 +121,8 @@ class Judge:
             raise failure
         return Score(0.0, verdicts={"judge": alone_unreadable(failure)}, counts=failure.counts)
 
-    async def score_by_rule(self, trajectory: Trajectory, failure: BudgetError | UnavailableError) -> Score:
-        """The rule's score if `on_budget` or `on_outage` says so, without the failure's counts.
-
-        Unreadable answers and refused questions have no rule: a policy could choose its scorer by what it writes.
-
-        Raises:
-            VerifierError: the failure itself otherwise. If the options say so, the run is stopped, once.
-        """
+    def stop_after(self, failure: BudgetError | UnavailableError) -> None:
+        """Stop the run, once, if `on_budget` or `on_outage` says so. The failure masks the attempts in any case."""
         options = self.options
         if isinstance(failure, BudgetError):
             way, why = options.on_budget, f"The judge's token_budget of {options.token_budget} is spent. To go on, set"
@@ -144,15 +133,6 @@ class Judge:
         if way == "stop" and self._run is not None:
             self._run.request_stop(f"{why}, among the rewards of config.yaml in the run's folder.")
             self._run = None
-        if way != "rules":
-            raise failure
-        try:
-            ruled = await self._rule.score(trajectory)
-        except VerifierError as error:
-            raise VerifierError(f"{failure} The rule {options.fallback}: {error}", counts=failure.counts) from error
-        reason = f"scored by the rule {options.fallback} instead of the judge: {failure}"
-        verdict = Verdict(ruled.value >= options.threshold, (reason,), {"fallback": options.fallback})
-        return Score(ruled.value, verdicts={"judge": verdict}, counts={"fallback": 1.0})
 
     def verdict(self, value: float, replies: Sequence[Reply], **data: object) -> Verdict:
         """The verdict for a score, with the judge's replies and their cost."""
@@ -200,37 +180,19 @@ def shortened(text: str) -> str:
     return line if len(line) <= _SHOWN else f"{line[:half]} … {line[-half:]}"
 
 
-class SingleJudge(Judge, ABC):
-    """Judges each attempt by itself."""
-
-    async def score(self, trajectory: Trajectory) -> Score:
-        """See `protocols.RewardScorer`."""
-        known = score_without_judge(trajectory)
-        if known is not None:
-            return known
-        found = await self._judged(trajectory, self.rubric.question(trajectory, self._form(trajectory)))
-        return found if isinstance(found, Score) else self._score(*found)
-
-    @abstractmethod
-    def _form(self, trajectory: Trajectory) -> Form:
-        """The form of the judge's answer."""
-
-    @abstractmethod
-    def _score(self, votes: Sequence[Reply], counts: Mapping[str, float]) -> Score:
-        """The score of the votes, with these counts."""
-
-
-class OutcomeJudge(SingleJudge):
+class OutcomeJudge(Judge):
     """Mode ``outcome``: scores an attempt as a whole by the median vote; it passes if most reach the threshold."""
 
     async def verify(self, trajectory: Trajectory) -> Verdict:
         """See `protocols.Verifier`."""
         return (await self.score(trajectory)).verdicts["judge"]
 
-    def _form(self, trajectory: Trajectory) -> Form:
-        return ScoreForm(self.options.low, self.options.high)
-
-    def _score(self, votes: Sequence[Reply], counts: Mapping[str, float]) -> Score:
+    async def score(self, trajectory: Trajectory) -> Score:
+        """See `protocols.RewardScorer`."""
+        found = await self._judged(trajectory, ScoreForm(self.options.low, self.options.high))
+        if isinstance(found, Score):
+            return found
+        votes, counts = found
         (value,) = medians(votes)
         each = [vote.values[0] for vote in votes]
         verdict = self.verdict(value, votes, raw=self.options.on_scale(value), votes=each)
@@ -239,17 +201,20 @@ class OutcomeJudge(SingleJudge):
         return Score(value, spread, verdicts={"judge": verdict}, counts=counts)
 
 
-class ProcessJudge(SingleJudge):
+class ProcessJudge(Judge):
     """Mode ``process``: one question about all turns.
 
     A turn's reward is its score in [0, 1] divided by the number of turns. The sum is the mean, so that longer attempts
     do not get more reward for their length.
     """
 
-    def _form(self, trajectory: Trajectory) -> Form:
-        return TurnScoresForm(len(trajectory.turns), self.options.low, self.options.high)
-
-    def _score(self, votes: Sequence[Reply], counts: Mapping[str, float]) -> Score:
+    async def score(self, trajectory: Trajectory) -> Score:
+        """See `protocols.RewardScorer`."""
+        form = TurnScoresForm(len(trajectory.turns), self.options.low, self.options.high)
+        found = await self._judged(trajectory, form)
+        if isinstance(found, Score):
+            return found
+        votes, counts = found
         values = medians(votes)
         rewards = tuple(value / len(values) for value in values)
         verdict = self.verdict(sum(values) / len(values), votes, turns=values)

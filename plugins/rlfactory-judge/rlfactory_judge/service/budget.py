@@ -23,14 +23,13 @@ class TokenBudget:
         self._file = file if limit is not None else None
         self._lock = Lock()
         self._read_to = 0
-        self._warned = False
         self.spent = 0  # as last read
 
     async def open(self) -> None:
         """Read the tokens spent before. Raises `UsageError` where the file cannot be written."""
         try:
             if self._file is not None:
-                await asyncio.to_thread(self._exchange, 0)
+                await asyncio.to_thread(self._exchange, self._file, 0)
         except OSError as error:
             raise UsageError(
                 f"token_budget: the count of spent tokens {self._file} cannot be written ({error.strerror}). "
@@ -51,22 +50,19 @@ class TokenBudget:
             self.spent += tokens
             return
         try:  # in a thread, because a run's folder may be on a slow network disk
-            await asyncio.shield(asyncio.to_thread(self._exchange, tokens))
+            await asyncio.shield(asyncio.to_thread(self._exchange, self._file, tokens))
         except OSError as error:
-            self.spent += tokens
-            if not self._warned:
-                self._warned = True
-                _log.warning("the count of spent tokens cannot be used (%s); this process counts on alone", error)
+            self.spent, self._file = self.spent + tokens, None
+            _log.warning("the count of spent tokens cannot be used (%s); this process counts on alone", error)
 
-    def _exchange(self, tokens: int) -> None:
+    def _exchange(self, path: Path, tokens: int) -> None:
         """Append tokens in one short write, which is atomic even if other processes write; then read what is new."""
-        assert self._file is not None
         with self._lock:
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            with self._file.open("ab", buffering=0) as file:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("ab", buffering=0) as file:
                 if tokens:
                     file.write(b"%d\n" % tokens)
-            with self._file.open("rb") as file:
+            with path.open("rb") as file:
                 file.seek(self._read_to)
                 lines, end, _ = file.read().rpartition(b"\n")
             self._read_to += len(lines + end)

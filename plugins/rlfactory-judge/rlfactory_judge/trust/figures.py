@@ -48,20 +48,6 @@ def share(count: float, size: int) -> Estimate | None:
     return Estimate(found, low, high, size)
 
 
-def mean(values: Sequence[float], seed: int) -> Estimate | None:
-    """The mean with a bootstrap interval; None without values.
-
-    If all values are equal, a bootstrap gives a single point. Then Wilson's upper bound for 0 of ``size`` gives the
-    share of cases that may differ, each by at most 1.
-    """
-    others = share(0, len(values))
-    if others is None:
-        return None
-    if min(values) == max(values):
-        return Estimate(values[0], values[0] - others.high, values[0] + others.high, len(values))
-    return Estimate(float(np.mean(values)), *_bootstrap(values, np.mean, seed), len(values))
-
-
 def rank_correlation(x: Sequence[float], y: Sequence[float]) -> Estimate | None:
     """Spearman's correlation with R. A. Fisher's interval; None where a series is constant or shorter than two."""
     from scipy import stats  # takes a second to import, and the report's figures need none

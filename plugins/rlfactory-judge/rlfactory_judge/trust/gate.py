@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -55,8 +55,7 @@ async def check_trust(
     async def measure() -> Calibration:
         assert options.labels is not None
         labels = read_labels(options.labels, low=options.low, high=options.high)
-        judge = service.describe()
-        measurement = Measurement(service, options, labels, rubric, judge=judge, progress=shown)
+        measurement = Measurement(service, options, labels, rubric, progress=shown)
         await measurement.run()
         return summarise(measurement)
 
@@ -146,11 +145,12 @@ def kept_figures(folder: Path) -> list[Calibration]:
 
 def report_section(run: RunData) -> Section | None:
     """The figures that were kept before the run; None if it had no labels."""
-    html = "".join(table.html for found in kept_figures(run.folder.path) for table in _tables(found))
+    tables = filter(None, map(_table, kept_figures(run.folder.path)))
+    html = "".join(table.html for table in tables)
     return Section(_TITLE, html) if html else None
 
 
-def _tables(found: Calibration) -> Iterator[Section]:
+def _table(found: Calibration) -> Section | None:
     rows = [
         (name, f"{value.value:.3f}", f"{value.low:.3f} to {value.high:.3f}", figure.meaning)
         for table in found.tables.values()
@@ -158,14 +158,7 @@ def _tables(found: Calibration) -> Iterator[Section]:
         if (value := figure.estimate) is not None
     ]
     columns = (found.judge or "the judge", "value", "95 % confidence", "meaning")
-    tables = [Section.of_table(_TITLE, columns, rows, " ".join(["In short:", verdict(found), *found.notes]))]
-    if found.agreement is not None and (confusion := found.agreement.confusion) is not None:
-        counts = [
-            ("right", f"{confusion.right_accepted:,}", f"{confusion.right_rejected:,}"),
-            ("wrong", f"{confusion.wrong_accepted:,}", f"{confusion.wrong_rejected:,}"),
-        ]
-        tables.append(Section.of_table(_TITLE, ("people's label", "the judge accepts", "rejects"), counts))
-    yield from (table for table in tables if table is not None)
+    return Section.of_table(_TITLE, columns, rows, " ".join(["In short:", verdict(found), *found.notes]))
 
 
 @asynccontextmanager

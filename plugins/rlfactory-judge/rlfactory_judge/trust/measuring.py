@@ -14,7 +14,7 @@ from rlfactory_core.reporting.progress import NullProgress, Progress
 from rlfactory_core.utils.aio import gather_all
 from rlfactory_judge.contract import BudgetError, Question, RefusedError, Reply, UnavailableError, UnreadableError
 from rlfactory_judge.forms.kinds import RankingForm, ScoreForm, TurnScoresForm
-from rlfactory_judge.options import JudgeOptions
+from rlfactory_judge.options import SINGLE, JudgeOptions
 from rlfactory_judge.rubrics.injections import Injection
 from rlfactory_judge.rubrics.rubric import Rubric, one_turn
 from rlfactory_judge.service.service import JudgeService, majority, medians, poll
@@ -49,7 +49,7 @@ Judgements = dict[tuple[str, int], Judged]  # by the label's id and a number
 
 @dataclass
 class Measurement:
-    """One measurement of a judge; its judgements may be read at any time, also after `run` was cancelled.
+    """One measurement of a judge; its judgements may be read when `run` has ended.
 
     Raises:
         DataError: the labels have no rows for the options' mode.
@@ -60,21 +60,18 @@ class Measurement:
     labels: Labels
     rubric: Rubric
     pair_rubric: Rubric | None = None  # for pairs if the options' mode judges single answers; None: they are left out
-    temperature: float = 0.0  # for self-consistency, above 0
-    samples: int = 0  # replies to each question for self-consistency; 0: not measured
     injections: Sequence[Injection] = ()  # put into each wrong answer
     injections_each: int = 0  # how many of them are tried in each answer, different ones in each; 0: all
-    judge: str = ""  # its model and endpoints, for people
     progress: Progress = field(default_factory=NullProgress)
 
+    judge: str = field(default="", init=False)  # its model and endpoints, for people
     answers: Judgements = field(default_factory=dict, init=False)  # each numbered 0
     pairs: Judgements = field(default_factory=dict, init=False)  # 0: as in the file, 1: swapped
     injected: Judgements = field(default_factory=dict, init=False)  # by the number of the injected text
-    again: Judgements = field(default_factory=dict, init=False)  # by the number of the sample
     stopped: str = field(default="", init=False)  # why there are fewer than planned
 
     def __post_init__(self) -> None:
-        single = self.options.judges_single
+        single = self.options.mode in SINGLE
         if not (self.labels.answers if single else self.labels.pairs):
             needed, keys = ("single answers", '"answer" and "label"') if single else ("pairs", '"answers" and "better"')
             raise DataError(
@@ -89,20 +86,19 @@ class Measurement:
 
     @property
     def judgements(self) -> list[Judged]:
-        """All so far, those for self-consistency last."""
-        return [one for each in (self.answers, self.pairs, self.injected, self.again) for one in each.values()]
+        """All so far."""
+        return [one for each in (self.answers, self.pairs, self.injected) for one in each.values()]
 
     async def run(self) -> None:
         """Measure the agreement first, then the rest. Raises `BackendError` if the judge does not answer at all."""
-        answers = self.labels.answers if self.options.judges_single else ()
+        self.judge = self.service.describe()
+        answers = self.labels.answers if self.options.mode in SINGLE else ()
         pairs = self.labels.pairs if self.pair_rubric is not None else ()
         in_both_orders = [(row, swapped) for row in pairs for swapped in (0, 1)]
-        samples = [(row, number) for row in answers for number in range(self.samples)]
         try:
             await self._stage("judging", "answer", [(row, 0) for row in answers], self.answers, self._about)
             await self._stage("comparing", "question", in_both_orders, self.pairs, self._about_pair)
             await self._stage("injecting", "answer", self._injections(), self.injected, self._about_injected)
-            await self._stage("asking again", "sample", samples, self.again, self._about_again)
         except BudgetError as error:
             self.stopped = str(error)
 
@@ -122,7 +118,7 @@ class Measurement:
 
         async def worker() -> None:
             for row, number in left:
-                one = judged[row.id, number] = await self._ask(about(row, number), number, again=judged is self.again)
+                one = judged[row.id, number] = await self._ask(about(row, number))
                 if one.replies and isinstance(row, LabelledAnswer):
                     agreed.append(one.accepts(self.options.threshold) == right(row, self.options))
                 self.progress.advance(1, **({"agreement": fmean(agreed)} if agreed else {}))
@@ -130,13 +126,12 @@ class Measurement:
         at_once = max(1, self.options.concurrency // self.options.votes)
         await gather_all(worker() for _ in range(at_once))
 
-    async def _ask(self, question: Question, number: int, *, again: bool) -> Judged:
+    async def _ask(self, question: Question) -> Judged:
         """One judgement; a question without an answer is repeated when the endpoints are available again."""
         question = replace(question, measures=True)
-        votes, first = (1, number) if again else (self.options.votes, 0)
         for tries_left in reversed(range(1 + _MORE_TRIES)):
             try:
-                replies, _ = await poll(self.service, question, votes, first=first)
+                replies, _ = await poll(self.service, question, self.options.votes)
                 found = Judged(tuple(replies))
             except (UnreadableError, RefusedError) as error:
                 found = Judged(failure="unreadable", message=str(error))
@@ -170,9 +165,6 @@ class Measurement:
 
     def _about_injected(self, row: LabelledAnswer, number: int) -> Question:
         return self._about(replace(row, answer=self._shuffled[number].filled(row.answer)))
-
-    def _about_again(self, row: LabelledAnswer, _: int) -> Question:
-        return replace(self._about(row), temperature=self.temperature)
 
     def _about_pair(self, row: LabelledPair, swapped: int) -> Question:
         """Which of two answers is better; ``swapped``: the second one stands first."""
