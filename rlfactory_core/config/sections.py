@@ -215,8 +215,9 @@ class TrainConfig(Section):
     microbatch_tokens: Positive = 16384
     staleness: Natural = 0
     """How many updates the sampling weights may lag behind; 0: on-policy."""
-    truncate_weight: Annotated[float, Field(gt=0.0)] | None = 2.0
-    """Upper bound of the importance weights when staleness > 0; null: older samples are not weighted."""
+    truncate_weight: Annotated[float, Field(gt=0.0)] | None = None
+    """With staleness > 0. null: the loss compares each token with the policy that sampled it. A number: with the policy
+    at the start of the update (decoupled objective), whose importance weights are at most this."""
     guard: Literal["warn", "stop", "rollback"] = "warn"
     """What happens when entropy, length or the use of tools collapse, sampling and training differ, all is masked, or a
     rewarded score rises while one of weight 0 falls. stop: the run stops after the step, which is saved. rollback: it

@@ -117,7 +117,7 @@ def test_a_rewards_model_has_verls_reward_pool(machine: dict[str, Any], model: s
 @pytest.mark.parametrize("mode", ["sync", "colocate_async", "separate_async"])
 def test_every_mode(mode: str) -> None:
     gpus = ["verl.gpus=2", "verl.rollout_gpus=1"] if mode == "separate_async" else []
-    config = composed(f"verl.mode={mode}", *gpus)
+    config = composed(f"verl.mode={mode}", "train.truncate_weight=2", *gpus)
     assert config.trainer.v1.trainer_mode == mode
     assert config.actor_rollout_ref.hybrid_engine is (mode != "separate_async")
     correction = OmegaConf.to_container(config.algorithm.rollout_correction)

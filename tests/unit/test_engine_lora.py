@@ -52,7 +52,7 @@ def packed() -> Packed:
 
 def learner(policy: Policy, **options: Any) -> Learner:
     reference = StartPolicy(policy)
-    loss = LossOptions(clip_low=1.0, clip_high=1e9, kl=0.1, stale=True)
+    loss = LossOptions(clip_low=1.0, clip_high=1e9, kl=0.1, truncate=2.0)
     return Learner(policy, Optimizer(policy.model, OPTIONS), Workers(), loss, reference=reference, **options)
 
 

@@ -175,8 +175,8 @@ def test_only_ppo_has_a_critic_and_only_async_modes_correct_for_old_weights() ->
     assert not {"critic.model.path", "critic.optim.lr", "algorithm.rollout_correction.rollout_is"} & set(found)
 
 
-def test_an_async_mode_without_a_bound_has_no_weights() -> None:
-    found = compiled("verl.mode=colocate_async", "train.truncate_weight=null")
+def test_an_async_mode_has_no_weights_by_default() -> None:
+    found = compiled("verl.mode=colocate_async")
     assert not any(key.startswith("algorithm.rollout_correction") for key in found)
 
 

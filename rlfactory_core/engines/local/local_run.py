@@ -148,9 +148,8 @@ class LocalRun:
         if self.start.state is not None:
             optimizer.load_state_dict(self.start.state.optimizer)
         policy_loss: PolicyLoss = self.run.registry.find(train.loss, "loss_function").factory
-        temperature, stale = self.run.config.rollout.temperature, train.staleness > 0
-        clip = (train.clip_low, train.clip_high)
-        loss = LossOptions(*clip, train.kl, train.truncate_weight, policy_loss, temperature, stale)
+        clip, truncate = (train.clip_low, train.clip_high), train.truncate_weight if train.staleness else None
+        loss = LossOptions(*clip, train.kl, truncate, policy_loss, self.run.config.rollout.temperature)
         critic = self._critic(options) if train.advantage == GAE else None
         return Learner(self.policy, optimizer, self.compute.workers, loss, reference, critic)
 

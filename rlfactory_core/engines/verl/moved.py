@@ -12,6 +12,7 @@ from transfer_queue import KVBatchMeta
 from verl.workers.utils.padding import response_from_nested
 
 from rlfactory_core.algo.policy_moved import Moved, noise
+from rlfactory_core.engines.verl.anchor import OLD
 
 ROWS = 8  # sequences that are compared
 UPDATES = 20  # after which a policy that has not moved measurably is left alone
@@ -32,9 +33,13 @@ class PolicyMovedProof:
     """Looks at the first updates of a process until the policy has moved measurably.
 
     ``updated`` is called after an update, ``synced`` after vLLM has got the weights.
+
+    Args:
+        before: the field with the trainer's log-probs before the update.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, before: str = OLD) -> None:
+        self._before = before
         self._rows: list[ScoredRow] = []
         self._updates = 0
         self.found: Moved | None = None
@@ -49,7 +54,7 @@ class PolicyMovedProof:
         self._updates += 1
         batch.extra_info.update({"calculate_entropy": True, "compute_loss": False})
         actor.compute_log_prob(batch)
-        self._rows = scored_rows(batch, limit - 1)
+        self._rows = scored_rows(batch, limit - 1, self._before)
 
     def synced(self, client: Any, step: int) -> None:
         """
@@ -72,17 +77,17 @@ class PolicyMovedProof:
         self.over = self.over or self.found.measurable
 
 
-def scored_rows(batch: KVBatchMeta, length: int) -> list[ScoredRow]:
+def scored_rows(batch: KVBatchMeta, length: int, before: str) -> list[ScoredRow]:
     """The first ``length`` tokens of a few rows of a batch that the actor has scored again after its update."""
     keys = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not tag.get("is_padding", False)][:ROWS]
-    fields = ["prompts", "responses", "response_mask", "log_probs", "old_log_probs", "rollout_log_probs"]
+    fields = ["prompts", "responses", "response_mask", "log_probs", before, "rollout_log_probs"]
     found = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=fields)
     found["log_probs"] = response_from_nested(found["log_probs"], found["response_mask"])
     rows = []
     for number in range(len(keys)):
         prompt, response, mask, new, old, sampled = (
             found[name].unbind()[number].tolist()
-            for name in ("prompts", "responses", "response_mask", "log_probs", "old_log_probs", "rollout_log_probs")
+            for name in fields
         )
         own = [place for place, kept in enumerate(mask[: max(0, length - len(prompt))]) if kept]
         places = [len(prompt) + place for place in own]

@@ -14,7 +14,9 @@ from rlfactory_core.algo.until import Ended, Until
 from rlfactory_core.engines.recorder import evaluation_passes
 from rlfactory_core.engines.verl.adapters import merge_adapters
 from rlfactory_core.engines.verl.aggregation import weigh_trajectories
+from rlfactory_core.engines.verl.anchor import BEFORE_UPDATE, OLD, anchor_to_sampler
 from rlfactory_core.engines.verl.checkpoints import FOLDER, publish
+from rlfactory_core.engines.verl.config import VerlConfig
 from rlfactory_core.engines.verl.constraints import SAPO
 from rlfactory_core.engines.verl.events import StopFile, stopped
 from rlfactory_core.engines.verl.moved import PolicyMovedProof
@@ -50,7 +52,8 @@ class Watching(PPOTrainer):
         if recorder.until:
             self._until.load(recorder.until)
         self.ended: Ended | None = None
-        self._proof = PolicyMovedProof()
+        self._anchored = VerlConfig.of(self._run).mode != "sync" and train.truncate_weight is None
+        self._proof = PolicyMovedProof(BEFORE_UPDATE if self._anchored else OLD)
         self._proof.over = self._run.rollout.temperature != 1.0  # vLLM scores a prompt at temperature 1 only
         inner = self.replay_buffer
         inner.poll_interval = POLL_S
@@ -119,6 +122,10 @@ class Watching(PPOTrainer):
         super().on_step_begin()
         if self._run.train.guard == "stop" and self.recorder.warned:  # by the step before
             self.stop.ask(f"{STOPPED_BY}{self.recorder.warned[-1]}")
+
+    def _compute_old_log_prob(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        batch = super()._compute_old_log_prob(batch, metrics)
+        return anchor_to_sampler(batch) if self._anchored else batch
 
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
         batch = super()._update_actor(batch, metrics)

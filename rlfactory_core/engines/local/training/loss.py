@@ -17,10 +17,9 @@ class LossOptions:
     clip_low: float = 0.2
     clip_high: float = 0.28
     kl: float = 0.0
-    truncate: float | None = None  # cap of the importance weight old / behaviour; None: all weights are 1
+    truncate: float | None = None  # cap of the importance weights of the decoupled objective; None: the plain one
     loss: PolicyLoss = ppo
     temperature: float = 1.0  # at which the trajectories were sampled
-    stale: bool = False  # whether the behaviour policy may be older than the weights at the start of a step
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +30,7 @@ class LossSums:
     clipped: Tensor  # number of tokens whose gradient clipping removed or bounded
     kl: Tensor  # to the start model
     mismatch: Tensor  # KL estimate of behaviour to current policy
-    weight: Tensor  # importance weights, all 1 when on-policy
+    weight: Tensor  # importance weights, see `policy_loss`; all 1 when on-policy
     weight_square: Tensor
 
 
@@ -45,28 +44,36 @@ def policy_loss(
     old: Tensor | None = None,
     reference: Tensor | None = None,
 ) -> LossSums:
-    """The loss that ``options`` name, whose ratio is relative to ``old``, or to the behaviour policy.
+    """The loss that ``options`` name.
+
+    Its ratio is relative to the behaviour policy. So clipping bounds how far an update goes from the policy that
+    sampled a token, however old that is, and the ratio is the token's importance weight.
+
+    With ``options.truncate`` the objective is decoupled (arXiv 2110.00641; AReaL, arXiv 2505.24298): the ratio is
+    relative to ``old``, and each token has the weight old / behaviour, truncated (IMPALA, arXiv 1802.01561). Clipping
+    bounds the steps of one update then, and nothing the distance to the behaviour policy.
 
     Args:
         logprobs: [T] under the weights being trained, with gradient.
         behaviour: [T] as recorded when sampling.
         advantages: [T].
         sequence: [T] the number of each token's sequence, from 0; None: all are of one.
-        old: [T] under the weights at the start of the step; used if ``options.stale``, and None then means that the
-            weights have not changed since. The ratio is relative to ``old``, and each token has the weight
-            old / behaviour, at most ``options.truncate``, or 1 if that is None (truncated importance sampling: IMPALA,
-            arXiv 1802.01561; decoupled PPO, arXiv 2110.00641; AReaL, arXiv 2505.24298).
+        old: [T] under the weights at the start of the step, for the decoupled objective; None: the weights have not
+            changed since.
         reference: [T] under the start model, for the KL term, estimated as in GRPO: exp(d) - d - 1 with
             d = reference - logprobs (Schulman's k3).
     """
     sequence = torch.zeros_like(behaviour, dtype=torch.long) if sequence is None else sequence
-    before = (logprobs.detach() if old is None else old) if options.stale else behaviour
-    tokens = Tokens(logprobs, before, advantages, sequence)
-    found = options.loss(tokens, Clip(options.clip_low, options.clip_high))
-    weight = torch.ones_like(behaviour)
-    if options.stale and options.truncate is not None:
-        weight = (before - behaviour).exp().clamp_max(options.truncate)
-    loss = weight * found.loss
+    now, clip = logprobs.detach(), Clip(options.clip_low, options.clip_high)
+    if options.truncate is None:
+        weight = (now - behaviour).exp()
+        found = options.loss(Tokens(logprobs, behaviour, advantages, sequence), clip)
+        loss = found.loss
+    else:
+        old = now if old is None else old
+        weight = (old - behaviour).exp().clamp_max(options.truncate)
+        found = options.loss(Tokens(logprobs, old, advantages, sequence), clip)
+        loss = weight * found.loss
     kl = torch.zeros_like(behaviour)
     if reference is not None:
         drift = reference - logprobs

@@ -273,12 +273,13 @@ class Trainer:
         Returns:
             The metrics, and the number of all tokens that went through the model on this process.
         """
-        learner, stale = self.learner, self.config.train.staleness > 0
+        learner = self.learner
+        decoupled = learner.options.truncate is not None
         packed = [await self.compute.run(partial(learner.pack, batch)) for batch in batches]
         context = sum(int(p.flat_ids.numel() + p.prefix.numel()) for microbatches in packed for p in microbatches)
 
         def old_logprobs(index: int) -> list[Tensor | None]:
-            again = stale and index > 0  # the first optimizer step computes them itself
+            again = decoupled and index > 0  # the first optimizer step computes them itself
             return [learner.old_logprobs(each) if again else None for each in packed[index]]
 
         old = [await self.compute.run(partial(old_logprobs, index)) for index in range(len(packed))]
