@@ -123,12 +123,8 @@ class Watching(PPOTrainer):
         if self._run.train.guard == "stop" and self.recorder.warned:  # by the step before
             self.stop.ask(f"{STOPPED_BY}{self.recorder.warned[-1]}")
 
-    def _compute_old_log_prob(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        batch = super()._compute_old_log_prob(batch, metrics)
-        return anchor_to_sampler(batch) if self._anchored else batch
-
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        batch = super()._update_actor(batch, metrics)
+        batch = super()._update_actor(anchor_to_sampler(batch) if self._anchored else batch, metrics)
         if not self._proof.over:
             self._proof.updated(self.actor_rollout_wg, batch, self._run.rollout.max_tokens)
         return batch
