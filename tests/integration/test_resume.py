@@ -291,16 +291,21 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before_it(cli: Cli, tmp_path:
 
 
 def test_a_damaged_model_in_the_cache_is_built_anew(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RLFACTORY_CACHE", str(tmp_path / "cache"))
+    """Among copies of all models of the tests' cache, each damaged, the run's own is whole again."""
     command = [*RUN, *SMALL, "--steps", "0", "train.workers=1"]
     assert cli(*command, "--out", tmp_path / "first").code == 0
-    (weights,) = (tmp_path / "cache" / "models").glob("*/model.safetensors")
-    whole = weights.read_bytes()
-    weights.write_bytes(whole[: len(whole) // 2])
+    models, copies = Path(os.environ["RLFACTORY_CACHE"], "models"), tmp_path / "cache" / "models"
+    names = [path.parent.name for path in models.glob("[!.]*/model.safetensors")]
+    for name in names:
+        shutil.copytree(models / name, copies / name)
+        os.truncate(copies / name / "model.safetensors", 1000)
+    monkeypatch.setenv("RLFACTORY_CACHE", str(tmp_path / "cache"))
     outcome = cli(*command, "--out", tmp_path / "second")
     assert outcome.code == 0, outcome.err
     assert "It was in the cache, and is built anew." in outcome.out
-    assert weights.read_bytes() == whole
+    (own,) = [name for name in names if (copies / name / "model.safetensors").stat().st_size > 1000]
+    whole, again = ((place / own / "model.safetensors").read_bytes() for place in (models, copies))
+    assert again == whole
 
 
 def test_data_that_has_changed_is_noticed(cli: Cli, tiny_model: Path, tmp_path: Path) -> None:

@@ -245,10 +245,7 @@ def test_a_run_is_scored_over_http_and_leaves_no_server(tmp_path: Path, monkeypa
     policy_recipe, judge_recipe = policy.recipe, judge_model.recipe
     monkeypatch.setattr(judge_model, "recipe", lambda names: reduced(judge_recipe(names), 60))
     monkeypatch.setattr(task_module, "recipe", lambda names, tool: reduced(policy_recipe(names, tool), 60))
-    with pytest.raises(UsageError, match="agrees too little with the labels to train against it"):
-        run(prepare(None, ["plugin=judge", "train.workers=1", f"out={tmp_path / 'refused'}"]), NullProgress())
-    assert servers(cache) == []
-    monkeypatch.setattr(task_module, "MIN_KAPPA", -1.0)
+    monkeypatch.setattr(task_module, "MIN_KAPPA", -1.0)  # such a small judge would be refused
     options = ["plugin=judge", "train.workers=1", "train.steps=2", "train.prompts_per_step=2", "train.group_size=4"]
     options += ["eval.every=1", "eval.limit=4", "rollout.max_turns=2"]
     alive: list[list[int]] = []

@@ -15,8 +15,6 @@ def anchor_to_sampler(batch: KVBatchMeta) -> KVBatchMeta:
     verl's ``bypass_mode`` does it, too, but leaves out the pass that gives the entropy and what the policy-moved proof
     compares.
     """
-    found = tq.kv_batch_get(
-        keys=batch.keys, partition_id=batch.partition_id, select_fields=[OLD, "rollout_log_probs"]
-    )
+    found = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=[OLD, "rollout_log_probs"])
     found[BEFORE_UPDATE], found[OLD] = found[OLD], found.pop("rollout_log_probs")
     return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=found)

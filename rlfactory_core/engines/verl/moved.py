@@ -85,10 +85,7 @@ def scored_rows(batch: KVBatchMeta, length: int, before: str) -> list[ScoredRow]
     found["log_probs"] = response_from_nested(found["log_probs"], found["response_mask"])
     rows = []
     for number in range(len(keys)):
-        prompt, response, mask, new, old, sampled = (
-            found[name].unbind()[number].tolist()
-            for name in fields
-        )
+        prompt, response, mask, new, old, sampled = (found[name].unbind()[number].tolist() for name in fields)
         own = [place for place, kept in enumerate(mask[: max(0, length - len(prompt))]) if kept]
         places = [len(prompt) + place for place in own]
         ids = [*prompt, *response][:length]
