@@ -55,16 +55,10 @@ class DatabaseFolder:
     def files(self) -> dict[str, list[Path]]:
         """The database files by id; searched for once."""
         found: dict[str, list[Path]] = {}
-        level = [self._path]
-        for _ in range(_DEEPEST):
-            below = sorted(folder for parent in level for folder in parent.iterdir() if folder.is_dir())
-            level = []
-            for folder in below:
-                file = folder / f"{folder.name}.sqlite"
-                if file.is_file():
-                    found.setdefault(folder.name, []).append(file)
-                else:
-                    level.append(folder)
+        for level in range(_DEEPEST):
+            for file in sorted(self._path.glob("*/" * level + "*/*.sqlite")):
+                if file.stem == file.parent.name:
+                    found.setdefault(file.stem, []).append(file)
         return found
 
     def reference(self, name: str) -> DatabaseRef:

@@ -13,8 +13,9 @@ from rlfactory_core.errors import BackendError, nearest
 from rlfactory_nl2sql.connection import Connection, Failure, QueryError, QueryLimits, Row, Rows, TableRows
 from rlfactory_nl2sql.databases.limiting import Deadline, collect, failed, late
 from rlfactory_nl2sql.databases.reference import DatabaseRef
-from rlfactory_nl2sql.databases.sqlite_file import empty_copy, filled_copy, open_file, plain_text, read_schema
+from rlfactory_nl2sql.databases.sqlite_file import empty_copy, filled_copy, lossless, open_file, read_schema
 from rlfactory_nl2sql.databases.sqlite_guard import MAX_SQL, MAX_VALUE, lock
+from rlfactory_nl2sql.databases.statement_guard import check_characters
 from rlfactory_nl2sql.schema import Schema
 
 _STEP = 500  # instructions of SQLite's machine between two checks of the time: about 10 microseconds
@@ -47,21 +48,23 @@ class SqliteDatabase(Connection):
         self._empty: sqlite3.Connection | None = None
 
     def query(self, sql: str, limits: QueryLimits) -> Rows:
-        _check_text(sql)
+        check_characters(sql, MAX_SQL)
         self._guard.reason = ""
         self._connection.set_progress_handler(Deadline(limits.seconds).over, _STEP)
         try:
             try:
-                with plain_text(self._connection):
-                    return self._collected(sql, limits)
+                self._connection.text_factory = str  # much faster than `lossless`
+                return self._collected(sql, limits)
             except sqlite3.OperationalError as error:
                 if not str(error).startswith("Could not decode to UTF-8"):
                     raise
+                self._connection.text_factory = lossless
                 return self._collected(sql, limits)
         except (sqlite3.Error, sqlite3.Warning, MemoryError) as error:
             raise self._failure(error, limits) from None
         finally:
             self._connection.set_progress_handler(None, 0)
+            self._connection.text_factory = lossless
 
     def _collected(self, sql: str, limits: QueryLimits) -> Rows:
         with contextlib.closing(self._connection.cursor()) as cursor:
@@ -155,17 +158,6 @@ def open_database(ref: DatabaseRef, limits: QueryLimits) -> SqliteDatabase:
         return SqliteDatabase(connection, ref.location)
     except sqlite3.Error as error:
         raise _lost(ref.location, error) from error
-
-
-def _check_text(sql: str) -> None:
-    try:
-        size = len(sql.encode())
-    except UnicodeEncodeError:
-        raise QueryError(Failure.ERROR, "The SQL holds half of a character (a lone surrogate).") from None
-    if size > MAX_SQL:
-        raise QueryError(Failure.ERROR, f"The SQL is {size:,} bytes long; at most {MAX_SQL:,} are allowed.")
-    if "\0" in sql:
-        raise QueryError(Failure.ERROR, "The SQL holds a NUL character.")
 
 
 def _lost(name: str, error: Exception) -> BackendError:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import resource
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
@@ -56,17 +56,7 @@ def open_file(path: Path) -> sqlite3.Connection:
         raise
 
 
-@contextlib.contextmanager
-def plain_text(connection: sqlite3.Connection) -> Iterator[None]:
-    """Read texts as UTF-8, which is much faster than `_lossless`; others raise `sqlite3.OperationalError`."""
-    connection.text_factory = str
-    try:
-        yield
-    finally:
-        connection.text_factory = _lossless
-
-
-def _lossless(data: bytes) -> str:
+def lossless(data: bytes) -> str:
     """Bytes that are not UTF-8 stay distinct, as lone surrogates."""
     return data.decode("utf-8", "surrogateescape")
 
@@ -82,7 +72,7 @@ def _connected(location: str) -> sqlite3.Connection:
     connection = sqlite3.connect(
         location, uri=True, isolation_level=None, timeout=_LOCK_SECONDS, cached_statements=8, check_same_thread=False
     )
-    connection.text_factory = _lossless
+    connection.text_factory = lossless
     # With temporary files, SQLite sorts pieces of the cache's size one by one. In memory it sorts everything at once,
     # possibly for tens of seconds, without checking the time.
     most = resource.getrlimit(resource.RLIMIT_FSIZE)[0]

@@ -44,7 +44,7 @@ def _text(value: str | bytes | float) -> str:
     return (digits if "." in digits else f"{digits}.0") + exponent + power
 
 
-MAX_SQL = 100_000  # bytes of one statement
+MAX_SQL = 100_000  # characters of one statement
 MAX_VALUE = 500_000  # bytes of one value
 
 _READS = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE)
@@ -108,7 +108,7 @@ def lock(connection: sqlite3.Connection) -> Guard:
     connection.execute("PRAGMA query_only = ON")
     for limit, most in (
         (sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE),
-        (sqlite3.SQLITE_LIMIT_SQL_LENGTH, MAX_SQL),
+        (sqlite3.SQLITE_LIMIT_SQL_LENGTH, 4 * MAX_SQL),
         (sqlite3.SQLITE_LIMIT_EXPR_DEPTH, 500),
         (sqlite3.SQLITE_LIMIT_COMPOUND_SELECT, 500),
         (sqlite3.SQLITE_LIMIT_VDBE_OP, 250_000),

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from functools import cached_property
 
 from sqlglot import Token, TokenType, exp
 
@@ -15,6 +13,7 @@ _STARTS = ("select", "with", "values", "table", "from", "(")
 # U&"pg\005fauthid" is a name with escapes, which sqlglot does not decode. Sought in the text and not among sqlglot's
 # tokens, so that no difference between its lexer and the server's can hide it.
 _ESCAPED_NAME = re.compile(r'u&"', re.IGNORECASE)
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _WITH_ESCAPED_NAMES = ("postgres", "duckdb")
 _TEXTS = {
     TokenType.STRING, TokenType.NATIONAL_STRING, TokenType.RAW_STRING, TokenType.HEREDOC_STRING, TokenType.BYTE_STRING,
@@ -22,20 +21,14 @@ _TEXTS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
 class Forbidden:
-    """Names in lower case, with spaces between them. One that ends with ``*`` stands for all that begin like this."""
+    """Functions refused in calls, and relations refused anywhere: names in lower case, with spaces between them.
 
-    functions: str = ""  # refused in calls
-    relations: str = ""  # refused anywhere
+    One that ends with ``*`` stands for all that begin like this.
+    """
 
-    @cached_property
-    def function(self) -> re.Pattern[str]:
-        return _any_of(self.functions)
-
-    @cached_property
-    def relation(self) -> re.Pattern[str]:
-        return _any_of(self.relations)
+    def __init__(self, functions: str = "", relations: str = "") -> None:
+        self.function, self.relation = _any_of(functions), _any_of(relations)
 
 
 def _any_of(names: str) -> re.Pattern[str]:
@@ -61,11 +54,16 @@ def check_text(sql: str, dialect: str, forbidden: Forbidden) -> None:
             raise
 
 
+def check_characters(sql: str, most: int) -> None:
+    """Raises `QueryError` if the text is too long, or none that a database could take."""
+    if len(sql) > most:
+        raise QueryError(Failure.ERROR, f"The query has {len(sql)} characters; {most} is the most.")
+    if "\0" in sql or _SURROGATE.search(sql):
+        raise QueryError(Failure.ERROR, "The query holds a NUL character or half of a character (a lone surrogate).")
+
+
 def _check_names(sql: str, dialect: str, forbidden: Forbidden) -> None:
-    if len(sql) > MAX_CHARACTERS:
-        raise QueryError(Failure.ERROR, f"The query has {len(sql)} characters; {MAX_CHARACTERS} is the most.")
-    if "\0" in sql or any("\ud800" <= character <= "\udfff" for character in sql):
-        raise QueryError(Failure.ERROR, "The query holds a character that no SQL text can hold.")
+    check_characters(sql, MAX_CHARACTERS)
     if dialect in _WITH_ESCAPED_NAMES and _ESCAPED_NAME.search(sql):
         raise QueryError(Failure.REFUSED, 'Refused: names with escapes (U&"...") cannot be used; write plain "...".')
     tokens = statement(sql, dialect)

@@ -46,7 +46,6 @@ class Database:
     def __init__(self, ref: DatabaseRef, limits: QueryLimits) -> None:
         self.connection: Connection = connect(ref, limits)
         self._kept = _VARIED.get(ref.kind, _VARIED_OTHERS)
-        self._rows: TableRows | None = None
         self._varied: OrderedDict[str, dict[bytes, Connection]] = OrderedDict()
         self._found: OrderedDict[Hashable, Any] = OrderedDict()
 
@@ -62,10 +61,8 @@ class Database:
 
     def rows(self) -> TableRows:
         """Sampled rows of every table."""
-        if self._rows is None:
-            tables = self.connection.schema().tables
-            self._rows = {table.name: self.connection.read(table.name, _ROWS) for table in tables if not table.view}
-        return self._rows
+        tables = [table.name for table in self.connection.schema().tables if not table.view]
+        return self.once("rows", lambda: {name: self.connection.read(name, _ROWS) for name in tables})
 
     def varied(self, gold: str, rows: bytes) -> Connection:
         """The varied database of this gold query with these pickled rows, made if it is missing.
