@@ -1,14 +1,14 @@
 """What older samples cost in reward and save in time: the search task with a tool that takes 0.2 s, seeds 0-2.
 
     python benchmarks/staleness.py                # writes benchmarks/results/staleness.md
-    python benchmarks/staleness.py --unweighted 4    # of the runs without weights, that one alone
-    python benchmarks/staleness.py --staleness 4 --unweighted    # with weights only, and that one beside on-policy
+    python benchmarks/staleness.py --staleness 4 --decoupled    # that one alone, beside on-policy
 
 All runs of a seed start from the same warm-started model and take the same number of steps of the same size. They
-differ in ``train.staleness``, and in whether older samples are weighted (``train.truncate_weight=null``: they are not).
+differ in ``train.staleness``, and in the objective: relative to the policy that sampled, or decoupled
+(``train.truncate_weight=2``).
 A step is one optimizer step on 32 attempts, as many as the demo's optimizer steps have: a version of the weights is
 then a single optimizer step, and the batch is small enough that a tool of 0.2 s is what an on-policy run waits for.
-The bars are those of staleness 4 with weights; the script exits with 1 where a seed misses one.
+The bars are those of staleness 4; the script exits with 1 where a seed misses one.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from seeds import measure_seeds, run_plugin
 
 TASK = str(Path(__file__).with_name("slow_search.py"))
 STALENESS: tuple[int, ...] = sized((1, 2, 4, 8), (4,))
+DECOUPLED: tuple[int, ...] = sized((4,), ())
 JUDGED = "4"
 LOST = 0.02  # of held-out success at temperature 1, at most
 TIME = 0.4  # of the on-policy run's seconds, at most
@@ -89,8 +90,8 @@ def run(asked: argparse.Namespace, seed: int, scratch: Path) -> Seed:
     for staleness in asked.staleness:
         more = (f"train.staleness={staleness}", f"rollout.slots={8 * GROUPS * (staleness + 1)}")
         keys[str(staleness)] = more
-        if staleness in asked.unweighted:
-            keys[f"{staleness}, not weighted"] = (*more, "train.truncate_weight=null")
+        if staleness in asked.decoupled:
+            keys[f"{staleness}, decoupled"] = (*more, "train.truncate_weight=2")
     runs = {name: Result.of(run_plugin(TASK, seed, scratch, name, *KEYS, *more)[1]) for name, more in keys.items()}
     return Seed(seed, runs)
 
@@ -110,7 +111,7 @@ def report(asked: argparse.Namespace, seeds: Sequence[Seed], command: str) -> st
         f"Held-out success at temperature 1 on the search task after {STEPS} steps of {GROUPS} x 8 attempts, with a\n"
         "tool that takes 0.2 s: 800 attempts, so a standard error of about 0.016. Seconds are those of rollouts and\n"
         "updates. Versions: by how many updates a trained token's weights were older, in the mean. Effective samples:\n"
-        "as a share of the tokens; 1 where nothing is weighted.\n\n"
+        "as a share of the tokens. Decoupled: with `train.truncate_weight=2`.\n\n"
         + "\n".join(rows)
         + f"\n\nMade by `{command}{_options(asked)}` on {describe()}. One process, one thread.\n"
     )
@@ -118,8 +119,8 @@ def report(asked: argparse.Namespace, seeds: Sequence[Seed], command: str) -> st
 
 def _options(asked: argparse.Namespace) -> str:
     """Those that differ from the whole table's."""
-    given = (("staleness", asked.staleness), ("unweighted", asked.unweighted))
-    values = (f" --{name} {' '.join(map(str, of))}".rstrip() for name, of in given if tuple(of) != STALENESS)
+    given = (("staleness", asked.staleness, STALENESS), ("decoupled", asked.decoupled, DECOUPLED))
+    values = (f" --{name} {' '.join(map(str, of))}".rstrip() for name, of, whole in given if tuple(of) != whole)
     return "".join(values)
 
 
@@ -133,7 +134,6 @@ def _cells(seed: Seed, name: str) -> str:
 if __name__ == "__main__":
     options = argparse.ArgumentParser(add_help=False)
     options.add_argument("--staleness", type=int, nargs="+", default=STALENESS, help=f"has to include {JUDGED}")
-    unweighted: tuple[int, ...] = sized(STALENESS, ())
-    options.add_argument("--unweighted", type=int, nargs="*", default=unweighted, help="those also run without weights")
+    options.add_argument("--decoupled", type=int, nargs="*", default=DECOUPLED, help="those also run with it")
     asked = options.parse_known_args()[0]
     measure_seeds(__file__, __doc__ or "", partial(run, asked), partial(report, asked), options=[options])

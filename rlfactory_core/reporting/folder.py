@@ -234,12 +234,13 @@ class RunFolder:
         path, saved = self.trajectory_file(step), list(trajectories)
         text = "".join(f"{each.to_line()}\n" for each in saved)
         seen = {digest for each in saved for turn in each.trajectory.turns for digest in turn.images}
-        self._keep_images(named_files(text) | set(map(image_path, seen)))
+        self.keep_images(text, seen)
         write_atomic(path, text)
         return path
 
-    def _keep_images(self, files: set[Path]) -> None:
-        """Copy the images that are not here yet, until all of them have `MAX_IMAGE_BYTES`."""
+    def keep_images(self, text: str, digests: Iterable[str] = ()) -> None:
+        """Copy the images that a text names, or a hash, and that are not here yet; at most `MAX_IMAGE_BYTES` in all."""
+        files = named_files(text) | set(map(image_path, digests))
         new = [file for file in sorted(files) if not (self.images / file.name).exists()]
         if not new:
             return

@@ -176,6 +176,23 @@ def test_an_image_that_was_not_kept_is_its_name(
     assert str(images[1]) in text_of(page)
 
 
+def test_a_conversation_shows_the_images_that_it_names(
+    browser: TestClient, folder: RunFolder, images: tuple[Any, Any]
+) -> None:
+    for path in folder.images.iterdir():
+        path.unlink()  # those of a conversation are in no trajectory
+    asked, returned = map(str, images)
+    result = {"name": "look", "content": returned, "latency_s": 0.01, "cached": False, "fault": None}
+    turn = {"text": "", "content": "I look.", "reasoning": "", "calls": [], "edited": False, "results": [result]}
+    play = {"model": "m", "sample": "q8", "samples": ["q8"], "own": False, "answer": None, "stop": None}
+    play |= {"prompt": [{"role": "user", "content": asked}], "turns": [turn], "verdicts": {}}
+    (folder.path / "play.json").write_text(json.dumps(play))
+    page = browser.get("/runs/first/play").text
+    found = re.findall(r'<img src="(/runs/first/images/\w+\.png)"', page)
+    assert found == [f"/runs/first/images/{image.digest}.png" for image in images]
+    assert browser.get(found[1]).content == images[1].read()
+
+
 def test_the_advantage_of_a_trajectorys_tokens_has_a_colour_and_a_number(browser: TestClient) -> None:
     seen = {}
     for number in range(4):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from starlette.requests import Request
@@ -9,14 +10,15 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from rlfactory_core.errors import UsageError
-from rlfactory_ui.pages import page, part, site_of
+from rlfactory_core.reporting.folder import RunFolder
+from rlfactory_ui.pages import kept_images, page, part, site_of
 from rlfactory_ui.players import kept
 from rlfactory_ui.routes.forms import Form, first, posted
 
 
 async def show(request: Request) -> Response:
     folder = site_of(request).catalogue.folder(request.path_params["name"])
-    return page(request, "play.jinja", run=folder.name, play=kept(folder.path))
+    return page(request, "play.jinja", **_conversation(folder, kept(folder.path)))
 
 
 async def order(request: Request) -> Response:
@@ -27,10 +29,17 @@ async def order(request: Request) -> Response:
     given = _order(form)
     if given["do"] == "stop":
         await site.players.end(folder.name)
-        return part("play_now.jinja", run=folder.name, play=kept(folder.path))
+        return part("play_now.jinja", **_conversation(folder, kept(folder.path)))
     words = [word for name in ("api", "model") if (value := first(form, name)) for word in (f"--{name}", value)]
     found = await site.players.order(folder.path, words, given)
-    return part("play_now.jinja", run=folder.name, play=found, saved=given["do"] == "save")
+    return part("play_now.jinja", **_conversation(folder, found), saved=given["do"] == "save")
+
+
+def _conversation(folder: RunFolder, play: dict[str, Any] | None) -> dict[str, Any]:
+    """What the page shows of it; the run keeps the images that it names, as those of its trajectories."""
+    if play:
+        folder.keep_images(json.dumps(play))
+    return {"run": folder.name, "play": play, "images": kept_images(folder)}
 
 
 def _order(form: Form) -> dict[str, Any]:
