@@ -21,13 +21,11 @@ def rlfactory_verifiers(register: Register) -> None:
     register("valid_sql", Lazy("rlfactory_nl2sql.rewards.sql_text:ValidSql"))
     register("bird_execution", Lazy("rlfactory_nl2sql.rewards.published:BirdExecution"))
     register("spider_test_suite", Lazy("rlfactory_nl2sql.rewards.published:SpiderTestSuite"))
-    register("exact_form", Lazy("rlfactory_nl2sql.rewards.sql_text:ExactForm"))
 
 
 @hookimpl
 def rlfactory_reward_scorers(register: Register) -> None:
     register("structure", Lazy("rlfactory_nl2sql.rewards.sql_text:Structure"))
-    register("turn_efficiency", Lazy("rlfactory_nl2sql.rewards.turns:TurnEfficiency"))
     register("query_steps", Lazy("rlfactory_nl2sql.rewards.turns:QuerySteps"))
 
 

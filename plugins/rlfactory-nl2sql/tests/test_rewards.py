@@ -12,8 +12,8 @@ import pytest
 from configs import made_config
 from rlfactory_nl2sql.rewards.answers import predicted_sql
 from rlfactory_nl2sql.rewards.execution import ExecutionMatch
-from rlfactory_nl2sql.rewards.sql_text import ExactForm, Structure, ValidSql
-from rlfactory_nl2sql.rewards.turns import QuerySteps, TurnEfficiency
+from rlfactory_nl2sql.rewards.sql_text import Structure, ValidSql
+from rlfactory_nl2sql.rewards.turns import QuerySteps
 from rlfactory_nl2sql.task import Nl2SqlTask
 
 from rlfactory_core import FaultKind, Message, Sample, Score, StopReason, Task, ToolCall, ToolResult, Trajectory
@@ -211,7 +211,7 @@ def test_a_wrong_option_is_refused_before_the_run(shops: Path, option: str, says
 # --- by reading the SQL ---------------------------------------------------------------------------------------------
 
 
-def test_valid_sql_reads_the_answer_against_the_schema(shops: Path) -> None:
+def test_valid_sql_is_one_reading_statement_of_known_names(shops: Path) -> None:
     good, unknown, syntax, writes, two, silent = judge(
         Nl2SqlTask({"db": shops}),
         ValidSql(),
@@ -228,17 +228,13 @@ def test_valid_sql_reads_the_answer_against_the_schema(shops: Path) -> None:
     assert all(reasons(item) for item in (syntax, writes, two, silent))
 
 
-def test_exact_form_sees_through_writing_and_not_through_meaning(shops: Path) -> None:
-    same, other, broken = judge(
-        Nl2SqlTask({"db": shops}),
-        ExactForm(),
-        answered("select s.NAME from shop as s where s.city_id=1 order by s.name asc"),
-        answered("SELECT name FROM shop WHERE city_id < 2 ORDER BY name"),
-        answered("SELECT"),
+def test_valid_sql_asks_the_database_and_computes_no_row(shops: Path) -> None:
+    endless = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT count(*) FROM n; -- to come"
+    free, function = judge(
+        Nl2SqlTask({"db": shops}), ValidSql(), answered(endless), answered("SELECT nosuch(name) FROM shop")
     )
-    assert (value(same), value(other), value(broken)) == (1.0, 0.0, 0.0)
-    assert other.score is not None
-    assert other.score.verdicts["it"].data["form"] != other.score.verdicts["it"].data["gold"]
+    assert (value(free), value(function)) == (1.0, 0.0)
+    assert "nosuch" in reasons(function)
 
 
 def test_structure_grows_with_the_likeness(shops: Path) -> None:
@@ -262,7 +258,7 @@ def test_structure_grows_with_the_likeness(shops: Path) -> None:
 
 
 def test_a_gold_query_that_cannot_be_read_masks(shops: Path) -> None:
-    rewards = {"exact_form": ExactForm(), "structure": Structure(), "query_steps": QuerySteps()}
+    rewards = {"structure": Structure(), "query_steps": QuerySteps()}
     (item,) = judge_all(Nl2SqlTask({"db": shops}), rewards, answered("SELECT 1", "SELECT FROM"))
     assert {fault.source for fault in item.faults} == set(rewards)
     assert all("gold" in fault.message for fault in item.faults)
@@ -270,7 +266,7 @@ def test_a_gold_query_that_cannot_be_read_masks(shops: Path) -> None:
 
 def test_hostile_sql_scores_0_and_masks_nothing(shops: Path) -> None:
     hostile = ["SELECT " + "(" * 100_000, "SELECT '" + "x" * 10_000_000, "SELECT " + "1+" * 100_000 + "1", "\ud800\0"]
-    rewards = {"execution": ExecutionMatch(instances=1), "valid": ValidSql(), "form": ExactForm(), "like": Structure()}
+    rewards = {"execution": ExecutionMatch(instances=1), "valid": ValidSql(), "like": Structure()}
     for item in judge_all(Nl2SqlTask({"db": shops}), rewards, *map(answered, hostile)):
         assert not item.faults
         assert item.score is not None
@@ -278,21 +274,6 @@ def test_hostile_sql_scores_0_and_masks_nothing(shops: Path) -> None:
 
 
 # --- on the way -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("turns", "score"), [(1, 1.0), (2, 1.0), (5, 0.5), (8, 0.0), (12, 0.0)])
-def test_turn_efficiency_falls_with_the_turns(turns: int, score: float) -> None:
-    looking = [called("list_tables")] * (turns - 1)
-    (item,) = judge(Task(), TurnEfficiency(), trajectory(*looking, said("<answer>SELECT 1</answer>")))
-    assert value(item) == pytest.approx(score)
-
-
-def test_turn_efficiency_pays_only_where_the_last_turn_answers() -> None:
-    early = trajectory(said("<answer>SELECT 1</answer>"), called("list_tables"))
-    empty, silent = trajectory(said("<answer> </answer>")), trajectory(said("I give up."))
-    assert [value(item) for item in judge(Task(), TurnEfficiency(), early, empty, silent, trajectory())] == [0.0] * 4
-    with pytest.raises(ConfigError, match="fewest=3 and most=3"):
-        TurnEfficiency(fewest=3, most=3)
 
 
 def steps(task: Task, reward: QuerySteps, item: Trajectory) -> Score:

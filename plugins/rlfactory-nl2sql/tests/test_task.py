@@ -59,12 +59,12 @@ def play(sample: Sample, *turns: Said, **given: Any) -> Group:
 
 @pytest.mark.slow
 def test_what_the_task_shows_of_solving_a_question_gets_the_whole_of_every_reward() -> None:
-    rewards = {**Nl2SqlTask.rewards, "turn_efficiency": 0.1, "query_steps": 1.0, "exact_form": 0.1, "structure": 0.1}
+    rewards = {**Nl2SqlTask.rewards, "query_steps": 1.0, "structure": 0.1}
     with TaskBench("nl2sql", [{"rewards": rewards}]) as bench:
         for split in ("train", "eval"):
             for each in bench.play(oracle(bench.task), bench.samples(split, 12)):
                 assert each.score is not None
-                assert each.score.value == pytest.approx(1.0 + 0.1 * 5)
+                assert each.score.value == pytest.approx(1.0 + 0.1 * 3)
                 needed = parse_query(each.sample.answer, "sqlite").tables
                 assert sum(each.score.turn_rewards) == pytest.approx(0.05 * len(needed))
 
@@ -115,7 +115,6 @@ REWARDS = {
     "execution": 1.0,
     "valid_sql": 0.1,
     "format": 0.1,
-    "turn_efficiency": 0.05,
     "query_steps": 0.5,
     "structure": 0.0,
 }
@@ -138,14 +137,13 @@ def test_every_reward_is_seen_in_the_metrics_and_in_the_trajectory(shops: Path) 
             "execution": 0.0,
             "valid_sql": 0.0,
             "format": 1.0,
-            "turn_efficiency": 5 / 6,
             "query_steps": -0.05,
             "query_steps.errors": 1.0,
             "query_steps.lookups": 1.0,
         }
     )
     assert 0.0 < structure < 1.0
-    assert metrics["reward"] == pytest.approx(0.1 + 0.05 * 5 / 6 - 0.5 * 0.05)
+    assert metrics["reward"] == pytest.approx(0.1 - 0.5 * 0.05)
 
     stored = json.loads(json.dumps(StoredTrajectory.of(group.trajectories[0], lambda ids: "").to_dict()))
     assert stored["score"]["turns"] == pytest.approx([0.025, -0.05, 0.0])

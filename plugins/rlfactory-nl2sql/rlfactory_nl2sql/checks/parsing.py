@@ -34,6 +34,7 @@ _STATEMENT = re.compile(
     "show|start|summarize|truncate|unlock|unpivot|update|use|vacuum",
     re.IGNORECASE,
 )
+_WORD = re.compile(r"\w+")
 _WRITES = (exp.DML, exp.DDL, exp.Into, exp.Command, exp.Drop, exp.Alter, exp.Pragma, exp.Set, exp.TruncateTable)
 _READS = (exp.Select, exp.SetOperation, exp.Subquery, exp.Values)
 
@@ -117,6 +118,18 @@ def written(tree: exp.Expr, dialect: str) -> str | None:
         return sql if parse_query(sql, dialect).tree == tree else None
     except QueryError:
         return None
+
+
+def same_form(first: str, second: str, dialect: str) -> bool:
+    """Whether two statements differ only in layout, comments, and the letter case of words that are not in quotes.
+
+    MySQL's letter case counts, because names of tables may differ in it. Raises as `statement`.
+    """
+    forms = ([sql[token.start : token.end + 1] for token in statement(sql, dialect)] for sql in (first, second))
+    one, other = (
+        [text.lower() if _WORD.fullmatch(text) and dialect != "mysql" else text for text in form] for form in forms
+    )
+    return one == other
 
 
 def statement(sql: str, dialect: str) -> list[Token]:

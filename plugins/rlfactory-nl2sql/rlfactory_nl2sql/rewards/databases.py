@@ -10,9 +10,9 @@ from rlfactory_core.errors import BackendError
 from rlfactory_core.rewards import accepted_answers
 from rlfactory_nl2sql.databases.reference import DatabaseRef, parse_reference, reference_in_data
 from rlfactory_nl2sql.rewards.answers import NO_ANSWER, predicted_sql
-from rlfactory_nl2sql.schema import Schema
-from rlfactory_nl2sql.verification.jobs import ReadingJob, Schemas
+from rlfactory_nl2sql.verification.jobs import ReadingJob
 from rlfactory_nl2sql.verification.pool import WorkerPool
+from rlfactory_nl2sql.verification.worker import Job
 
 _READING_S = 10.0  # the longest allowed SQL is parsed in a tenth of a second
 
@@ -36,7 +36,6 @@ class Databases:
         if not isinstance(lent, WorkerPool):
             lent = self._own = WorkerPool()
         self.pool = lent
-        self._schemas = Schemas(lent)
         self._reference: Callable[[Sample], DatabaseRef] = getattr(task, "reference", _named_by)
 
     async def close(self) -> None:
@@ -47,24 +46,21 @@ class Databases:
         """The database that a sample is about; raises `UsageError` or `VerifierError` if it is unknown."""
         return self._given or self._reference(sample)
 
-    async def schema(self, sample: Sample) -> Schema:
-        """The schema of a sample's database; raises `VerifierError` if the database does not answer."""
+    async def run(self, job: Job, seconds: float) -> Any:
+        """The result of a job in a worker.
+
+        Raises:
+            QueryError: the job raised it, or was too much for a worker.
+            VerifierError: the job raised it, or no worker can be started, or the database does not answer.
+        """
         try:
-            return await self._schemas.get(self.reference(sample))
+            return await self.pool.run(job, seconds)
         except BackendError as error:
             raise VerifierError(str(error)) from error
 
     async def read(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function of `verification.jobs` in a worker.
-
-        Raises:
-            QueryError: the function raised it, or the SQL was too much for a worker.
-            VerifierError: the function raised it, or no worker can be started.
-        """
-        try:
-            return await self.pool.run(ReadingJob(function, arguments), _READING_S)
-        except BackendError as error:
-            raise VerifierError(str(error)) from error
+        """Call a function of `verification.jobs` in a worker; raises as `run`."""
+        return await self.run(ReadingJob(function, arguments), _READING_S)
 
 
 class QueryVerdict(Databases):

@@ -1,51 +1,52 @@
-"""Rewards that read the SQL of an answer and execute nothing: `valid_sql`, `exact_form` and `structure`."""
+"""Rewards for the SQL of an answer, whose rows are not computed: `valid_sql` and `structure`."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from rlfactory_core import Sample, Score, Trajectory, Verdict
 from rlfactory_core.rewards import accepted_answers
-from rlfactory_nl2sql.connection import QueryError
+from rlfactory_nl2sql.checks.parsing import parse_query, statement
+from rlfactory_nl2sql.connection import QueryError, QueryLimits
+from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.rewards.answers import predicted_sql
 from rlfactory_nl2sql.rewards.databases import Databases, QueryVerdict
-from rlfactory_nl2sql.verification.jobs import forms, nearest_similarity, problems
+from rlfactory_nl2sql.verification.connections import Connections
+from rlfactory_nl2sql.verification.jobs import nearest_similarity
+
+_LIMITS = QueryLimits()
+
+
+@dataclass(frozen=True, slots=True)
+class ValidJob:
+    """Let the database compile a query that no row needs; raises `QueryError` if it cannot."""
+
+    ref: DatabaseRef
+    sql: str
+
+    def run(self, connections: Connections) -> None:
+        parse_query(self.sql, self.ref.kind)
+        sql = self.sql[: statement(self.sql, self.ref.kind)[-1].end + 1]  # without a semicolon
+        unneeded = f"SELECT 1 FROM (SELECT 1) AS one WHERE 1 = 0 AND EXISTS ({sql}\n)"  # noqa: S608 - any query may be asked
+        connections.clock(_LIMITS.seconds)
+        connections.use(self.ref, _LIMITS, lambda found: found.connection.query(unneeded, _LIMITS))
 
 
 class ValidSql(QueryVerdict):
-    """Passes if the answer is one statement that only reads, in the database's dialect, with existing names.
+    """Passes if the answer is one statement that only reads, and the database can compile it: all its names exist.
 
-    Nothing is executed. SQL that sqlglot cannot parse does not pass, even if the database might accept it.
-
-    Args:
-        database: see `Databases`.
-    """
-
-    async def _judge_sample(self, sample: Sample, sql: str) -> Verdict:
-        schema, dialect = await self.schema(sample), self.reference(sample).kind
-        try:
-            found: tuple[str, ...] = await self.read(problems, sql, dialect, schema)
-        except QueryError as error:
-            found = (str(error),)
-        return Verdict(not found, found)
-
-
-class ExactForm(QueryVerdict):
-    """Passes if the answer and an accepted query have the same canonical form (see `checks.canonical`).
-
-    Letter case, aliases and the order of conditions, for example, do not count. This is stricter than `ExecutionMatch`,
-    because many right queries have another form. It measures how close a model's queries are to the accepted ones.
+    None of its rows is computed. SQL that sqlglot cannot parse does not pass, even if the database might accept it.
 
     Args:
         database: see `Databases`.
     """
 
     async def _judge_sample(self, sample: Sample, sql: str) -> Verdict:
-        schema, dialect = await self.schema(sample), self.reference(sample).kind
         try:
-            golds, form = await self.read(forms, accepted_answers(sample), sql, dialect, schema)
+            await self.run(ValidJob(self.reference(sample), sql), _LIMITS.seconds)
         except QueryError as error:
             return Verdict(passed=False, reasons=(str(error),))
-        same = form in golds
-        return Verdict(same, () if same else ("another form",), {"form": form, "gold": golds[0]})
+        return Verdict(passed=True)
 
 
 class Structure(Databases):

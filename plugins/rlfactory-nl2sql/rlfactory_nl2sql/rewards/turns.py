@@ -1,13 +1,12 @@
-"""Rewards for the turns of an episode: ``query_steps`` and ``turn_efficiency``."""
+"""The reward ``query_steps``, for the turns of an episode."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
 
 from rlfactory_core import FaultKind, Score, Trajectory
 from rlfactory_core.errors import ConfigError
-from rlfactory_core.rewards import accepted_answers, extract_answer
+from rlfactory_core.rewards import accepted_answers
 from rlfactory_core.types import ToolCall, ToolResult, Turn
 from rlfactory_nl2sql.rewards.databases import Databases
 from rlfactory_nl2sql.tools import DESCRIBE, RUN_QUERY, table_name
@@ -73,29 +72,3 @@ def _calls(turn: Turn) -> Iterator[tuple[ToolCall, ToolResult]]:
 
 def _table(call: ToolCall) -> str:
     return table_name(str((call.arguments or {}).get("table", ""))).lower()
-
-
-class TurnEfficiency:
-    """1 for an answer within ``fewest`` turns, falling linearly to 0 at ``most``; 0 without an answer.
-
-    It rewards an immediate guess the most. So its weight must be small compared with the gain from inspecting the
-    database: at 0.1 a turn costs 0.1 / (most - fewest). Without a reward for right answers it teaches guessing.
-
-    Raises:
-        ConfigError: ``fewest`` is not below ``most``.
-    """
-
-    inline: ClassVar[bool] = True
-
-    def __init__(self, fewest: int = 2, most: int = 8) -> None:
-        if not 1 <= fewest < most:
-            raise ConfigError(f"turn_efficiency: got fewest={fewest} and most={most}; expected 1 <= fewest < most.")
-        self._fewest, self._most = fewest, most
-
-    async def score(self, trajectory: Trajectory) -> Score:
-        turns = len(trajectory.turns)
-        if not turns or trajectory.turns[-1].message.tool_calls:
-            return Score(0.0)
-        if not extract_answer(trajectory.turns[-1].message.content):
-            return Score(0.0)
-        return Score(min(1.0, max(0.0, (self._most - turns) / (self._most - self._fewest))))

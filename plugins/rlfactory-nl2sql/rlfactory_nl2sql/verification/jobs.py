@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlfactory_core.errors import BackendError, VerifierError
-from rlfactory_nl2sql.checks.canonical import canonical
-from rlfactory_nl2sql.checks.names import unknown_names
 from rlfactory_nl2sql.checks.parsing import Query, parse_query
 from rlfactory_nl2sql.checks.similarity import similarity
 from rlfactory_nl2sql.connection import QueryError, QueryLimits, Rows
@@ -76,21 +74,6 @@ class ReadingJob:
 
     def run(self, _connections: Connections) -> Any:
         return self.function(*self.arguments)
-
-
-def problems(sql: str, dialect: str, schema: Schema) -> tuple[str, ...]:
-    """Reasons why a query cannot run, from its text and the schema; empty if none is found."""
-    try:
-        return unknown_names(parse_query(sql, dialect), schema)
-    except QueryError as error:
-        return (str(error),)
-
-
-def forms(golds: tuple[str, ...], prediction: str, dialect: str, schema: Schema) -> tuple[tuple[str, ...], str]:
-    """The canonical forms of the gold queries and of the prediction."""
-    read = _parsed(golds, dialect)
-    form = canonical(parse_query(prediction, dialect), schema)
-    return tuple(canonical(gold, schema) for gold in read), form
 
 
 def nearest_similarity(golds: tuple[str, ...], prediction: str, dialect: str) -> float:

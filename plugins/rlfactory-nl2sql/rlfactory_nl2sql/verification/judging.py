@@ -8,8 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from rlfactory_nl2sql.checks.canonical import canonical
-from rlfactory_nl2sql.checks.parsing import parse_query
+from rlfactory_nl2sql.checks.parsing import parse_query, same_form
 from rlfactory_nl2sql.comparison.answer import Answer
 from rlfactory_nl2sql.comparison.compare import compare, number_of
 from rlfactory_nl2sql.connection import Connection, Failure, QueryError, Row, Rows
@@ -69,7 +68,7 @@ class PredictionJob:
                 if wrong is not None:
                     return wrong
         if not judging.evidence:
-            same = database.once((self.gold, self.prediction), lambda: self._same_form(database))
+            same = self._same_form()
             return judging.outcome(passed=True if same else None, reason="" if same else judging.why_unknown)
         if self.options.instances == 1 or not self.options.confirmed:
             return judging.outcome(passed=True)
@@ -103,11 +102,9 @@ class PredictionJob:
         schema = database.connection.schema()
         return database.once((About, sql), lambda: About.of(parse_query(sql, self.ref.kind), schema))
 
-    def _same_form(self, database: Database) -> bool:
-        schema, kind = database.connection.schema(), self.ref.kind
+    def _same_form(self) -> bool:
         try:
-            gold, prediction = (canonical(parse_query(sql, kind), schema) for sql in (self.gold, self.prediction))
-            return gold == prediction
+            return same_form(self.gold, self.prediction, self.ref.kind)
         except QueryError:
             return False
 

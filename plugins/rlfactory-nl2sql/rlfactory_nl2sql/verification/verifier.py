@@ -39,9 +39,10 @@ class SqlVerifier:
         """Whether ``prediction`` has the results of ``gold``, with reasons for a person who debugs a reward.
 
         ``passed`` is None if that is unknown: the gold query fails, the database does not answer, or no varied database
-        gives evidence and the queries' canonical forms differ. ``data`` holds what is known of: ``semantics``;
-        ``instances``, the number on which the results were compared; ``gold_seconds`` and ``prediction_seconds``, the
-        database's time; ``failure``, the `Failure` of the prediction; ``expected`` and ``got``.
+        gives evidence and the queries differ in more than layout and letter case. ``data`` holds what is known of:
+        ``semantics``; ``instances``, the number on which the results were compared; ``gold_seconds`` and
+        ``prediction_seconds``, the database's time; ``failure``, the `Failure` of the prediction; ``expected`` and
+        ``got``.
 
         Raises:
             UsageError: the database's file is missing, or its package is not installed.
