@@ -13,7 +13,6 @@ from rlfactory_core.cli.output import echo_json
 from rlfactory_core.errors import UsageError
 from rlfactory_core.types import Verdict
 from rlfactory_core.utils.display import printable
-from rlfactory_nl2sql.comparison.answer import Order
 from rlfactory_nl2sql.comparison.compare import Comparison, Semantics
 from rlfactory_nl2sql.connection import limits_of
 from rlfactory_nl2sql.databases.reference import DatabaseRef, parse_reference
@@ -39,7 +38,6 @@ def nl2sql() -> None:
 @click.option("--gold", required=True, help="The right query: SQL, @FILE, or - for standard input.")
 @click.option("--pred", required=True, help="The query to judge, likewise.")
 @click.option("--semantics", default="multiset", show_default=True, type=click.Choice(get_args(Semantics)))
-@click.option("--order", default="auto", show_default=True, type=click.Choice(get_args(Order)), help="auto: as gold.")
 @click.option("--tolerance", default=1e-9, show_default=True, help="Of numbers, relative.")
 @click.option("--instances", default=5, show_default=True, help="Databases: the given one and varied ones.")
 @click.option("--seed", default=0, show_default=True, help="Of the varied ones.")
@@ -53,7 +51,7 @@ def verify(db: str, gold: str, pred: str, seconds: float, max_rows: int, as_json
     Both queries run read-only on the database and on varied instances of it. The exit code is 0 for any verdict, and 2
     if the input cannot be used.
     """
-    comparison = Comparison(*(options.pop(name) for name in ("semantics", "order", "tolerance")))
+    comparison = Comparison(*(options.pop(name) for name in ("semantics", "tolerance")))
     how = VerifyOptions(comparison, limits=limits_of(seconds, max_rows), shown=_SHOWN, **options)
     if gold == pred == "-":
         raise UsageError("Only one of --gold and --pred can be read from standard input. Give the other as @FILE.")

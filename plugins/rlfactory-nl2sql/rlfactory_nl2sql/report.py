@@ -1,27 +1,21 @@
 """What a run's report says of the model's queries, and a trajectory's page of its query.
 
-The report: how many are right, and why the others are not. The page: the queries, why the verdict fell so, both
-results, and the schema.
+The report: how many are right, and why the others are not. The page: the queries, why the verdict fell so, and
+both results.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from rlfactory_core import Sample, Trajectory, Verdict
-from rlfactory_core.errors import RlfactoryError
+from rlfactory_core import Trajectory, Verdict
 from rlfactory_core.reporting import RunData, Section
 from rlfactory_core.rewards import accepted_answers
 from rlfactory_nl2sql.connection import Failure
-from rlfactory_nl2sql.formatting import table_line
 from rlfactory_nl2sql.rewards.answers import NO_ANSWER, predicted_sql
-from rlfactory_nl2sql.schema import Schema
-from rlfactory_nl2sql.task import Nl2SqlTask
-from rlfactory_nl2sql.verification.jobs import Schemas
 
 RIGHT = "right"
 BY_ACCIDENT = "right on the given database only, by accident"
@@ -83,7 +77,7 @@ def _share(kind: str, found: Counter[str]) -> str:
     return f"{found[kind] / found.total():.0%} ({found[kind]})" if found else "-"
 
 
-def verdict(trajectory: Trajectory, config: Mapping[str, Any]) -> Section | None:
+def verdict(trajectory: Trajectory, _config: Mapping[str, Any]) -> Section | None:
     """None if no query is judged, because the trajectory has no score or its sample no answer."""
     if trajectory.score is None or trajectory.sample.answer is None:
         return None
@@ -93,8 +87,7 @@ def verdict(trajectory: Trajectory, config: Mapping[str, Any]) -> Section | None
     why = "; ".join(reason for each in judged for reason in each.reasons)
     parts = [Section.of_table(_TITLE, ("query", "SQL"), queries, why)]
     parts += [_results(each.data) for each in judged if all(each.data.get(name) for name in _RESULTS)]
-    html = "".join(part.html for part in parts if part is not None)
-    return Section(_TITLE, f"{html}{_schema(trajectory.sample, config)}")
+    return Section(_TITLE, "".join(part.html for part in parts if part is not None))
 
 
 def _results(data: Mapping[str, Any]) -> Section:
@@ -107,21 +100,3 @@ def _rows(cells: Sequence[Sequence[str]]) -> str:
     names, *rows = cells
     table = Section.of_table(_TITLE, names, rows)
     return table.html if table is not None else f'<p class="note">no rows of {escape(", ".join(names))}</p>'
-
-
-def _schema(sample: Sample, config: Mapping[str, Any]) -> str:
-    """Read from the database, if it is on this machine or answers."""
-    try:
-        schema = asyncio.run(_read_schema(sample, config))
-    except RlfactoryError as error:
-        return f'<p class="note">The schema cannot be read: {escape(str(error))}</p>'
-    lines = "\n".join(table_line(table) for table in schema.tables)
-    return f"<h3>schema</h3><pre>{escape(lines)}</pre>"
-
-
-async def _read_schema(sample: Sample, config: Mapping[str, Any]) -> Schema:
-    task = Nl2SqlTask(config.get("task"), int(config.get("seed") or 0))
-    try:
-        return await Schemas(task.pool).get(task.reference(sample))
-    finally:
-        await task.close()

@@ -40,7 +40,6 @@ SENSES = {
     "testsuite": Comparison("test-suite"),
     "testsuite_keep_distinct": Comparison("test-suite"),
     "defog_exact": Comparison("test-suite"),
-    "defog_subset": Comparison("subset"),
 }
 
 # Verdicts that are not reproduced, and why.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlfactory_nl2sql.checks.ordering import Untied
-from rlfactory_nl2sql.comparison.answer import Answer, Order, Tie, answer_of
+from rlfactory_nl2sql.comparison.answer import Answer, Tie, answer_of
 from rlfactory_nl2sql.connection import Rows
 
 ROWS = Rows(("name",), (("a",), ("b",), ("b",), ("c",)))
@@ -21,15 +21,13 @@ def ties(answer: Answer) -> list[tuple[str, int]]:
     return [("".join(name for (name,) in tie.rows), tie.take) for tie in answer.ties]
 
 
-def ranked(limit: int | None = None, offset: int = 0, order: Order = "auto") -> list[tuple[str, int]]:
-    return ties(answer_of(RANKED, ordered=True, untied=untied(1, limit, offset), order=order))
+def ranked(limit: int | None = None, offset: int = 0) -> list[tuple[str, int]]:
+    return ties(answer_of(RANKED, ordered=True, untied=untied(1, limit, offset)))
 
 
 def test_without_ties_known_the_order_is_all_or_nothing() -> None:
     assert ties(answer_of(ROWS, ordered=False, untied=None)) == [("abbc", 4)]
     assert ties(answer_of(ROWS, ordered=True, untied=None)) == [("a", 1), ("b", 1), ("b", 1), ("c", 1)]
-    assert ties(answer_of(ROWS, ordered=False, untied=None, order="always")) == [("a", 1), ("b", 1), ("b", 1), ("c", 1)]
-    assert ties(answer_of(ROWS, ordered=True, untied=None, order="never")) == [("abbc", 4)]
 
 
 def test_rows_of_equal_sort_keys_are_a_tie() -> None:
@@ -50,15 +48,6 @@ def test_limit_without_order_gives_any_rows() -> None:
     answer = answer_of(ROWS, ordered=False, untied=untied(0, limit=2, offset=1))
     assert ties(answer) == [("abbc", 2)]
     assert answer.size == 2
-
-
-def test_order_always_takes_the_rows_as_they_come() -> None:
-    assert ranked(limit=3, offset=1, order="always") == [("b", 1), ("b", 1), ("c", 1)]
-
-
-def test_order_never_leaves_only_what_limit_cuts() -> None:
-    assert ranked(order="never") == [("abbcdefg", 8)]
-    assert ranked(limit=5, order="never") == [("abbc", 4), ("de", 1)]
 
 
 def test_no_rows_are_an_answer_too() -> None:

@@ -127,16 +127,6 @@ def test_a_puzzle_ends_undecided_and_in_time(gold: Table, result: Table) -> None
         difference(gold, shuffled(result))
 
 
-def test_further_columns_are_fine_for_a_subset_only() -> None:
-    table = alike()
-    wider = shuffled([[number, *line, "x"] for number, line in enumerate(table)])
-    assert difference(table, wider, Comparison("subset")) is None
-    assert difference(table, wider) == "32 columns, expected 30"
-    assert difference(wider, table, Comparison("subset")) == "30 columns, expected at least 32"
-    # Each of the gold query's equal columns needs one of its own.
-    assert difference([[1, 1, 2], [3, 3, 4]], [[1, 2, 5], [3, 4, 6]], Comparison("subset")) is not None
-
-
 def test_equal_columns_of_a_result_may_be_different_ones_of_what_limit_cuts() -> None:
     gold = Answer(("a", "b", "c"), (Tie(((1, 1, 2.0), (1, 1, 3.0), (1, 3.0, 2.0)), 2),))
     assert compare(gold, rows_of([[1, 1, 2.0], [1, 1, 3.0]]), ANY_COLUMNS) is None
@@ -173,5 +163,6 @@ def test_order_counts_with_columns_in_any_order() -> None:
     assert difference(gold, [[1, "a"], [2, "b"], [3, "c"]], ordered=True) is None
     moved = [[2, "b"], [1, "a"], [3, "c"]]
     assert difference(gold, moved) is None
-    assert difference(gold, moved, ordered=True) == "the same rows in another order, but the gold query orders"
-    assert difference(gold, moved, Comparison("test-suite", "never"), ordered=True) is None
+    assert difference(gold, moved, ordered=True) == (
+        "no column of the result has the values of the gold query's 'c0', 'c1', in its order"
+    )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from rlfactory_nl2sql.checks.parsing import Query
-from rlfactory_nl2sql.checks.scopes import Kind, Match, Origin, Scopes
+from rlfactory_nl2sql.checks.scopes import Match, Origin, Scopes
 from rlfactory_nl2sql.schema import Schema
 
 _COMPARISONS: dict[type[exp.Expr], str] = {
@@ -119,9 +119,7 @@ class _Reader:
         """``subject operator other``, where ``other`` is a literal, or made of literals."""
         value = self._value(other)
         if value is None:
-            if other.find(exp.Query) or any(
-                self.scopes.find(column).kind is not Kind.TEXT for column in other.find_all(exp.Column)
-            ):
+            if other.find(exp.Query) or any(not self.scopes.find(column).text for column in other.find_all(exp.Column)):
                 return
             for literal in other.find_all(exp.Literal):
                 part = self._value(literal)
@@ -151,7 +149,7 @@ class _Reader:
             else:
                 yield Constant(self._only_table(subject), None, operator, value)
             return
-        columns = [column for column in subject.find_all(exp.Column) if self.scopes.find(column).kind is Kind.COLUMN]
+        columns = [column for column in subject.find_all(exp.Column) if self.scopes.find(column).column]
         if not columns and not subject.find(exp.Query):
             yield Constant(None, None, "function", value)
         for column in columns:
@@ -170,7 +168,7 @@ class _Reader:
             return -value if isinstance(value, (int, float)) else None
         if isinstance(node, exp.Boolean):
             return bool(node.this)
-        if isinstance(node, exp.Column) and self.scopes.find(node).kind is Kind.TEXT:
+        if isinstance(node, exp.Column) and self.scopes.find(node).text:
             return node.name
         if not isinstance(node, exp.Literal):
             return None

@@ -1,15 +1,13 @@
 """Resolve each column name in a query to a table's column, through aliases, derived tables, CTEs and outer queries.
 
-sqlglot's `traverse_scope` finds the scopes. Its `qualify`, which `naming` uses, gives up at the first name that it
-cannot resolve. Here each name has an answer, and one that may come from an unknown source, such as a table function, is
-`Kind.UNCERTAIN`.
+sqlglot's `traverse_scope` finds the scopes. Its `qualify` gives up at the first name that it cannot resolve, and here each
+name has an answer: one that may come from an unknown source, such as a table function, has no origin.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
 
 from sqlglot import exp
 from sqlglot.optimizer.scope import Scope, traverse_scope
@@ -17,18 +15,7 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 from rlfactory_nl2sql.checks.parsing import Query
 from rlfactory_nl2sql.schema import Schema, Table
 
-# Hidden columns that every table has, by dialect.
-_HIDDEN = {
-    "sqlite": {"rowid", "oid", "_rowid_"},
-    "duckdb": {"rowid"},
-    "postgres": {"ctid", "tableoid", "xmin", "xmax", "cmin", "cmax"},
-    "mysql": {"_rowid"},
-}
-# Functions without parentheses that sqlglot parses as columns in some dialects.
-_WORDS = {
-    "user", "current_user", "session_user", "system_user", "current_role", "current_catalog", "current_schema",
-    "current_date", "current_time", "current_timestamp", "localtime", "localtimestamp", "true", "false",
-}  # fmt: skip
+_HIDDEN = ("rowid", "oid", "_rowid_")  # columns that every table of SQLite has
 _BINDING = (exp.Lambda, exp.Comprehension, exp.Pivot)  # these bind names of their own
 
 
@@ -68,25 +55,17 @@ class _Names:
     open: bool = False
 
 
-class Kind(Enum):
-    """The result of resolving a name."""
-
-    COLUMN = "column"
-    ALIAS = "alias"  # an output column of the same SELECT
-    TEXT = "text"  # for SQLite, a double-quoted name that it does not know is a string
-    UNCERTAIN = "uncertain"
-    NO_COLUMN = "no column"
-    NO_SOURCE = "no source"
-
-
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The meaning of a column name. ``source`` is None if several sources have it, as after JOIN … USING."""
+    """The meaning of a column name. Without any of these, only the database knows it."""
 
-    kind: Kind
-    source: Source | None = None
     origin: Origin | None = None  # the base table's column, where it is one
     made: exp.Expr | None = None  # the expression that it stands for, where it is none
+    column: bool = False  # whether it is a column of a source in FROM
+    text: bool = False  # for SQLite, a double-quoted name that it does not know is a string
+
+
+_UNKNOWN = Match()
 
 
 class Scopes:
@@ -104,24 +83,15 @@ class Scopes:
         self._names: dict[int, _Names] = {}
         self._outputs: dict[int, list[Output] | None] = {}
 
-    @property
-    def columns(self) -> list[exp.Column]:
-        """Those of all SELECTs, in the order of the text."""
-        return sorted((column for column, _ in self._owners.values()), key=lambda column: _start(column) or 0)
-
     def sources(self, query: exp.Expr | None) -> Sequence[Source]:
         """The items of the FROM clause of a SELECT."""
         scope = self._by_query.get(id(query))
         return self._names_in(scope).sources if scope else ()
 
-    def around(self, column: exp.Column) -> list[Source]:
-        """The sources that a column may come from, of its own SELECT first."""
-        return [source for level in self._levels(column) for source in level.sources]
-
     def find(self, column: exp.Expr) -> Match:
         """The meaning of a column."""
         if id(column) not in self._owners or not isinstance(column, exp.Column):
-            return Match(Kind.UNCERTAIN)
+            return _UNKNOWN
         return self._qualified(column) if column.table else self._unqualified(column)
 
     def _levels(self, column: exp.Expr) -> Iterator[_Names]:
@@ -134,23 +104,13 @@ class Scopes:
             scope = scope.parent.parent if hidden and scope.parent else scope.parent
 
     def _qualified(self, column: exp.Column) -> Match:
-        name, table = column.name.lower(), column.table.lower()
         for level in self._levels(column):
             for source in level.sources:
-                if source.name.lower() != table:
-                    continue
-                if name in source.columns:
-                    return _column(source.columns[name], source)
-                if self._is_hidden(name, source):
-                    return Match(Kind.COLUMN, source)
-                return Match(Kind.UNCERTAIN if source.open else Kind.NO_COLUMN, source)
+                if source.name.lower() == column.table.lower():
+                    return _column(source.columns.get(column.name.lower()))
             if level.open:
-                return Match(Kind.UNCERTAIN)
-        # A field of a column, such as address.street.
-        fields = self._query.dialect in ("duckdb", "postgres") and any(
-            table in source.columns or source.open for source in self.around(column)
-        )
-        return Match(Kind.UNCERTAIN if fields or column.args.get("db") else Kind.NO_SOURCE)
+                break
+        return _UNKNOWN
 
     def _unqualified(self, column: exp.Column) -> Match:
         name, ordered = column.name.lower(), column.parent
@@ -159,24 +119,18 @@ class Scopes:
         for level in self._levels(column):
             aliases = level.aliases or {}
             if sorts and name in aliases:
-                return Match(Kind.ALIAS, made=aliases[name])
+                return Match(made=aliases[name])
             sorts = False
-            hits = [source for source in level.sources if name in source.columns]
-            if hits:
-                return _column(hits[0].columns[name], hits[0] if len(hits) == 1 else None)
+            for source in level.sources:
+                if name in source.columns:
+                    return _column(source.columns[name])
             if name in aliases:
-                return Match(Kind.ALIAS, made=aliases[name])
-            if level.open or any(source.open or self._is_hidden(name, source) for source in level.sources):
-                return Match(Kind.UNCERTAIN)
-            if self._query.dialect in ("duckdb", "postgres") and any(one.name.lower() == name for one in level.sources):
-                return Match(Kind.UNCERTAIN)  # a whole row
-        start = _start(column)
-        if self._query.dialect == "sqlite" and start is not None and self._query.sql[start : start + 1] == '"':
-            return Match(Kind.TEXT)
-        return Match(Kind.UNCERTAIN if name in _WORDS else Kind.NO_COLUMN)
-
-    def _is_hidden(self, name: str, source: Source) -> bool:
-        return source.table is not None and name in _HIDDEN[self._query.dialect]
+                return Match(made=aliases[name])
+            if level.open or any(source.open or (source.table and name in _HIDDEN) for source in level.sources):
+                return _UNKNOWN
+        start = column.this.meta.get("start") if isinstance(column.this, exp.Expr) else None
+        quoted = start is not None and self._query.sql[start : start + 1] == '"'
+        return Match(text=self._query.dialect == "sqlite" and quoted)
 
     def _names_in(self, scope: Scope) -> _Names:
         select = scope.expression
@@ -250,8 +204,8 @@ def _columns_in(scope: Scope) -> Iterator[exp.Column]:
                 yield node
 
 
-def _column(output: Output, source: Source | None) -> Match:
-    return Match(Kind.COLUMN, source, output.origin, output.made)
+def _column(output: Output | None) -> Match:
+    return _UNKNOWN if output is None else Match(output.origin, output.made, column=True)
 
 
 def _cte(node: exp.Table, scope: Scope) -> Scope | None:
@@ -265,8 +219,3 @@ def _renamed(outputs: list[Output] | None, names: Sequence[str]) -> list[Output]
         return None
     renamed = [replace(output, name=name.lower()) for name, output in zip(names, outputs, strict=False)]
     return renamed + outputs[len(names) :]
-
-
-def _start(column: exp.Column) -> int | None:
-    start: int | None = column.this.meta.get("start") if isinstance(column.this, exp.Expr) else None
-    return start

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Hashable
 
 from sqlglot import exp
-from sqlglot.optimizer.qualify import qualify
 
 from rlfactory_nl2sql.checks.parsing import Query
 
@@ -24,25 +23,21 @@ def similarity(gold: Query, prediction: Query) -> float:
 
 def _parts(query: Query) -> Counter[Hashable]:
     tree = query.tree.copy()
-    try:  # names each column's table, where that is clear without a schema
-        tree = qualify(tree, dialect=query.dialect, validate_qualify_columns=False, quote_identifiers=False)
-    except Exception:  # noqa: BLE001 - sqlglot raises more than its own errors for what it does not understand
-        tree = query.tree.copy()
     _show_tables(tree)
     nodes = [node for node in tree.walk() if not isinstance(node, (exp.Identifier, exp.TableAlias))]
     return Counter([*map(hash, nodes), *((type(node), node.name.lower()) for node in nodes)])
 
 
 def _show_tables(tree: exp.Expr) -> None:
-    """Replace aliases: a column has its table's name, unless the table is joined with itself; outputs have none."""
+    """Replace aliases: columns of joins have their table's name, unless it is joined with itself."""
     for select in reversed(list(tree.find_all(exp.Select))):  # inner ones first, whose aliases hide outer ones
         sources = [part.this for part in [select.args.get("from_"), *(select.args.get("joins") or [])] if part]
         tables = [source for source in sources if isinstance(source, exp.Table)]
         tables = [table for table in tables if [one.name for one in tables].count(table.name) == 1]
-        names = {table.alias_or_name.lower(): table.name for table in tables}
+        names = {table.alias_or_name.lower(): table.name.lower() for table in tables}
         for column in select.find_all(exp.Column):
-            if column.table.lower() in names:
-                column.set("table", exp.to_identifier(names[column.table.lower()]))
+            if name := names.get(column.table.lower()):
+                column.set("table", exp.to_identifier(name) if len(sources) > 1 else None)
         for table in tables:
             table.set("alias", None)
         for item in select.expressions:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import groupby
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING
 
 from rlfactory_nl2sql.comparison.values import normal
 from rlfactory_nl2sql.connection import Row, Rows
@@ -15,15 +15,12 @@ from rlfactory_nl2sql.connection import Row, Rows
 if TYPE_CHECKING:
     from rlfactory_nl2sql.checks.ordering import Untied
 
-R = TypeVar("R")
-
 
 @dataclass(frozen=True, slots=True)
-class Tie(Generic[R]):
-    """Rows, or their numbers, that the query's ORDER BY does not distinguish. Any ``take`` of them in any order are
-    right."""
+class Tie:
+    """Rows that the query's ORDER BY does not distinguish. Any ``take`` of them in any order are right."""
 
-    rows: Sequence[R]
+    rows: Sequence[Row]
     take: int  # how many of them are in the answer; less than len(rows) if LIMIT or OFFSET cuts the tie
 
     @property
@@ -36,7 +33,7 @@ class Answer:
     """The ties in order. Without ORDER BY there is one tie; with a total order each holds one row."""
 
     columns: tuple[str, ...]
-    ties: tuple[Tie[Row], ...]
+    ties: tuple[Tie, ...]
     tied: bool = False  # whether another right answer exists, because a LIMIT cuts rows that an ORDER BY leaves tied
     certain: tuple[Row, ...] = ()  # if tied: rows that each right answer has
     fewest: int = 0  # if tied: the fewest rows of a right answer
@@ -61,30 +58,20 @@ class Answer:
         return sum(tie.take for tie in self.ties)
 
 
-Order = Literal["auto", "always", "never"]
-"""Whether the order of rows counts: if the gold query orders, always, or never."""
-
-
-def answer_of(rows: Rows, *, ordered: bool, untied: Untied | None, order: Order = "auto") -> Answer:
+def answer_of(rows: Rows, *, ordered: bool, untied: Untied | None) -> Answer:
     """The answer of a gold query.
 
     Args:
         rows: the result of ``untied.sql``; if ``untied`` is None, and its ties are not known, that of the query itself.
         ordered: whether the gold query's outermost SELECT orders.
-        order: "always": each row has its place; "never": no row has, and only LIMIT makes a choice among rows.
     """
     keys, limit, offset = (untied.keys, untied.limit, untied.offset) if untied else (0, None, 0)
     end = len(rows.rows) if limit is None else offset + limit
     plain = [row[: len(row) - keys] for row in rows.rows] if keys else rows.rows
-    columns = rows.columns[: len(rows.columns) - keys]
-    if order == "always":
-        return Answer(columns, tuple(Tie((row,), 1) for row in plain[offset:end]))
     if keys:
         stops = list(_ends(rows.rows, keys))
-    elif ordered and not untied and order == "auto":
-        stops = list(range(1, len(plain) + 1))
     else:
-        stops = [len(plain)]
+        stops = list(range(1, len(plain) + 1)) if ordered and not untied else [len(plain)]
     ties, start = [], 0
     for stop in stops:
         take = min(stop, end) - max(start, offset)
@@ -94,7 +81,7 @@ def answer_of(rows: Rows, *, ordered: bool, untied: Untied | None, order: Order 
     tied = keys > 0 and any(not tie.whole for tie in ties)
     certain = tuple(row for tie in ties if tie.whole for row in tie.rows) if tied else ()
     fewest = 0 if offset else sum(tie.take for tie in ties)  # all rows of the first ties may come before the OFFSET
-    return Answer(columns, _together(ties) if order == "never" else tuple(ties), tied, certain, fewest)
+    return Answer(rows.columns[: len(rows.columns) - keys], tuple(ties), tied, certain, fewest)
 
 
 def _ends(rows: Sequence[Row], keys: int) -> Iterator[int]:
@@ -103,13 +90,6 @@ def _ends(rows: Sequence[Row], keys: int) -> Iterator[int]:
     for _, run in groupby(rows, lambda row: [normal(value) for value in row[len(row) - keys :]]):
         end += sum(1 for _ in run)
         yield end
-
-
-def _together(ties: Sequence[Tie[Row]]) -> tuple[Tie[Row], ...]:
-    """All uncut ties as one tie, and the ties that LIMIT or OFFSET cuts."""
-    whole = tuple(row for tie in ties if tie.whole for row in tie.rows)
-    cut = tuple(tie for tie in ties if not tie.whole)
-    return (Tie(whole, len(whole)), *cut) if whole else cut
 
 
 def _loosely(row: Row) -> tuple[str, ...]:

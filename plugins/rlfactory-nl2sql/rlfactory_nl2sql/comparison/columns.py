@@ -1,139 +1,93 @@
 """Match the columns of a result with those of an answer when their order is free.
 
-The answer's columns get one of the result's each, those with the fewest candidates first. A candidate holds the same
-values equally often, in rows that agree in the columns before it. A match is always verified by comparing the rows. The
-number of values read is bounded, and a result that exceeds it ends in an error and never in a wrong answer.
+The answer's columns get one of the result's each, those with the fewest candidates first. After each the rows have to
+be equal in the columns so far. The number of values read is bounded, and a result that exceeds it ends in an error and
+never in a wrong answer.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from operator import add
+from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 from rlfactory_core.errors import VerifierError
 from rlfactory_nl2sql.comparison.answer import Tie
-from rlfactory_nl2sql.comparison.rows import Sides
-from rlfactory_nl2sql.comparison.values import clusters, coded, has_loose
+from rlfactory_nl2sql.comparison.rows import first_difference, with_rows
+from rlfactory_nl2sql.connection import Row
 
-_MOST_VALUES = 10_000_000  # values read in one search; they take some seconds
+_MOST_VALUES = 3_000_000  # values read in one search; they take some seconds
 _MOST_PASSES = 40  # over large tables, for which that would be too few
-_PROOF = 5  # comparing rows by value takes as long as about so many passes
 
-Columns = Sequence[Sequence[Any]]
-Colours = tuple[Sequence[int], Sequence[int]]
-"""A small integer for each row of the answer and of the result; rows of different colours do not correspond."""
+Numbers = Sequence[int]
+"""An integer for each row: rows with different ones are not equal."""
 
 
-class Arrangements:
+class ColumnSearch:
     """The search for the columns of a result that correspond to an answer's."""
 
-    def __init__(self, gold: Columns, found: Columns, ties: Sequence[Tie[int]], tolerance: float) -> None:
-        """``gold``, ``found``: columns of normal values, of all rows of the ties and of the result."""
+    def __init__(self, ties: Sequence[Tie], found: Sequence[Row]) -> None:
+        """The rows hold values that are equal if they are the same; there are some, as many as the answer has."""
         self._ties = ties
-        self._tolerance = tolerance
-        self._left = max(_MOST_VALUES, _MOST_PASSES * sum(map(len, (*gold, *found))))
-        everything = clusters((*gold, *found), tolerance)
-        numbers: dict[Any, int] = {}  # codes as small integers, which compare and sort fast
+        numbers: dict[Any, int] = {}  # small integers, which compare fast
         self._gold, self._found = (
-            [[numbers.setdefault(code, len(numbers)) for code in coded(column, everything)] for column in side]
-            for side in (gold, found)
+            [[numbers.setdefault(value, len(numbers)) for value in column] for column in zip(*rows, strict=True)]
+            for rows in (list(chain.from_iterable(tie.rows for tie in ties)), found)
         )
-        self._codes = len(numbers)
-        self._certain = [row for tie in ties if tie.whole for row in tie.rows]  # rows that have to be in the result
-        loose = {number for code, number in numbers.items() if has_loose(code, everything)}
-        self._values = (gold, found) if loose else (self._gold, self._found)
-        # Columns of the result that hold the same values in the same rows, by the first of them.
-        kinds: dict[Hashable, list[int]] = {}
-        for place, (codes, values) in enumerate(zip(self._found, self._values[1], strict=True)):
-            kinds.setdefault((tuple(codes), None if loose.isdisjoint(codes) else repr(values)), []).append(place)
-        self._equal = {places[0]: places for places in kinds.values()}
+        self._left = max(_MOST_VALUES, _MOST_PASSES * len(found) * 2 * len(self._found))
+        self._places: dict[tuple[int, ...], list[int]] = {}  # of the columns of the result, by what they hold
+        for place, column in enumerate(self._found):
+            self._places.setdefault(tuple(column), []).append(place)
+        if any(not tie.whole for tie in ties):
+            self._candidates = [[kind for kind in self._places if self._fit(column, kind)] for column in self._gold]
+        else:
+            kinds: dict[Any, list[tuple[int, ...]]] = {}
+            for kind in self._places:
+                kinds.setdefault(self._values(kind), []).append(kind)
+            self._candidates = [kinds.get(self._values(column), []) for column in self._gold]
 
-    def find(self, *, ordered: bool) -> list[int] | None:
-        """For each column of the answer, the corresponding column of the result; None if the result is not the answer.
+    @property
+    def missing(self) -> list[int]:
+        """The columns of the answer that no column of the result can be."""
+        return [column for column, kinds in enumerate(self._candidates) if not kinds]
+
+    def succeeds(self) -> bool:
+        """Whether the result is the answer, with its columns in some order.
 
         Raises:
             VerifierError: it could not be found out in bounded work.
         """
-        start = self._start(ordered=ordered)
-        candidates = self._candidates(range(len(self._gold)), self._equal, start)
-        order = sorted(candidates, key=lambda column: len(candidates[column]))
-        waiting: list[tuple[tuple[int, ...], Colours]] = [((), start)]
+        if self.missing:
+            return False
+        order = sorted(range(len(self._gold)), key=lambda column: len(self._candidates[column]))
+        rows = [0] * sum(len(tie.rows) for tie in self._ties), [0] * sum(tie.take for tie in self._ties)
+        waiting: list[tuple[tuple[tuple[int, ...], ...], Numbers, Numbers]] = [((), *rows)]
         while waiting:
-            chosen, colours = waiting.pop()
+            chosen, gold, found = waiting.pop()
             if len(chosen) == len(order):
-                arranged = self._arranged(dict(zip(order, chosen, strict=True)))
-                if self._proves(arranged, ordered=ordered):
-                    return arranged
-                continue
+                return True
             column, used = order[len(chosen)], Counter(chosen)
-            free = [kind for kind in candidates[column] if used[kind] < len(self._equal[kind])]
-            fitting = self._candidates([column], free, colours)[column]
-            waiting += [((*chosen, kind), self._finer(colours, column, kind)) for kind in reversed(fitting)]
-        return None
+            for kind in self._candidates[column]:
+                if used[kind] < len(self._places[kind]):
+                    numbers: dict[tuple[int, int], int] = {}
+                    mine, theirs = (
+                        [numbers.setdefault(pair, len(numbers)) for pair in zip(*side, strict=True)]
+                        for side in ((gold, self._gold[column]), (found, kind))
+                    )
+                    if self._fit(mine, theirs):
+                        waiting.append(((*chosen, kind), mine, theirs))
+        return False
 
-    def missing(self) -> list[int]:
-        """The columns of the answer whose values no column of the result has, in any order of rows."""
-        free = Counter({kind: len(places) for kind, places in self._equal.items()})
-        missing, start = [], self._start(ordered=False)
-        for column, kinds in self._candidates(range(len(self._gold)), self._equal, start).items():
-            kind = next((kind for kind in kinds if free[kind]), None)
-            if kind is None:
-                missing.append(column)
-            else:
-                free[kind] -= 1
-        return missing
+    def _values(self, column: Numbers) -> tuple[tuple[int, ...], ...]:
+        """What a column holds in each tie, whatever the order of rows."""
+        return tuple(tuple(sorted(tie.rows)) for tie in with_rows(self._ties, column))
 
-    def _start(self, *, ordered: bool) -> Colours:
-        """One colour for all rows, or if ties are ordered one for each of them."""
-        gold = [number * ordered for number, tie in enumerate(self._ties) for _ in tie.rows]
-        return gold, [number * ordered for number, tie in enumerate(self._ties) for _ in range(tie.take)]
-
-    def _candidates(self, columns: Iterable[int], kinds: Iterable[int], colours: Colours) -> dict[int, list[int]]:
-        """For each of these columns of the answer, the kinds of columns of the result that it may be."""
-        found = {kind: self._held(self._found[kind], colours[1]) for kind in kinds}
-        candidates = {}
-        for column in columns:
-            codes = self._gold[column]
-            most = self._held(codes, colours[0])
-            if len(self._certain) == len(codes):
-                candidates[column] = [kind for kind, held in found.items() if dict.__eq__(held, most)]
-            else:
-                least = self._held(*([side[row] for row in self._certain] for side in (codes, colours[0])))
-                candidates[column] = [kind for kind, held in found.items() if least <= held <= most]
-        return candidates
-
-    def _held(self, codes: Sequence[int], colours: Sequence[int]) -> Counter[int]:
-        """How often a column holds each value in rows of each colour."""
-        self._spend(len(codes))
-        return Counter(map(add, codes, [colour * self._codes for colour in colours]))
-
-    def _finer(self, colours: Colours, column: int, kind: int) -> Colours:
-        """Different colours for rows whose values in these columns differ."""
-        numbers: dict[Hashable, int] = {}
-        gold, found = (
-            [numbers.setdefault(row, len(numbers)) for row in zip(side, codes, strict=True)]
-            for side, codes in zip(colours, (self._gold[column], self._found[kind]), strict=True)
-        )
-        return gold, found
-
-    def _arranged(self, chosen: Mapping[int, int]) -> list[int]:
-        """One column of the result for each column of the answer, none twice."""
-        free = {kind: list(reversed(places)) for kind, places in self._equal.items()}
-        return [free[chosen[column]].pop() for column in range(len(self._gold))]
-
-    def _proves(self, arranged: Sequence[int], *, ordered: bool) -> bool:
-        """Whether the rows are equal with the columns in this order."""
-        gold, found = self._values
-        self._spend(_PROOF * 2 * len(gold) * len(gold[0]))
-        sides = Sides(gold, [found[column] for column in arranged], self._tolerance)
-        return sides.in_order(self._ties) if ordered else sides.fit(self._ties, range(len(sides.found)))
-
-    def _spend(self, values: int) -> None:
-        self._left -= values
+    def _fit(self, gold: Numbers, found: Numbers) -> bool:
+        self._left -= len(gold)
         if self._left < 0:
             raise VerifierError(
-                f"The results could not be compared: their {len(self._gold)} columns of {len(self._gold[0])} rows are "
-                "too much alike to find out which is which. Compare by position, with the semantics multiset."
+                f"The results could not be compared: their {len(self._gold)} columns of {len(gold)} rows are too much "
+                "alike to find out which is which. Compare by position, with the semantics multiset."
             )
+        return first_difference(with_rows(self._ties, gold), found) is None

@@ -4,15 +4,15 @@
 fractional decimals are equal within a relative tolerance. An integer, or a decimal without fraction, is exact: it
 equals no other whole number, also none that is a float. Midnight equals its date, as in SQL.
 
-Nearness is not transitive, so values cannot simply be rounded and hashed. `clusters` gives each number a code such
-that numbers with different codes are never equal; numbers with one code are equal except in `loose` clusters, in which
-`same` has to decide pair by pair.
+Nearness is not transitive, so values cannot simply be rounded and hashed. `codes` gives equal codes to numbers that lie
+together within the tolerance. Where numbers are so dense that each is near to many, only the closest count as equal.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -22,6 +22,7 @@ from uuid import UUID
 
 _NUMBERS = (int, float, Decimal)
 _PLAIN = frozenset({bool, int, str, bytes, type(None), datetime, time, timedelta, UUID})
+_CLOSE = 1e-3  # share of the tolerance within which numbers of a dense column count as equal
 _NEAR_ZERO = 1e-3  # share of the relative tolerance that is the absolute one, for sums that almost cancel out
 
 
@@ -41,14 +42,6 @@ class Nested:
     parts: tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Clusters:
-    """Codes of numbers that may be equal within the tolerance. A number without a code is its own code."""
-
-    code: dict[Any, Any]
-    loose: frozenset[Any]  # codes of clusters in which some numbers are not equal
-
-
 def normal_column(values: Sequence[Any]) -> Sequence[Any]:
     """Values of a column in a form that Python hashes and compares by value, tolerance aside."""
     kinds = set(map(type, values))
@@ -64,28 +57,7 @@ def normal(value: Any) -> Any:
     return Nested(_flat(value)) if isinstance(value, (list, tuple, dict, set, frozenset)) else _scalar(value)
 
 
-def same(left: Any, right: Any, tolerance: float) -> bool:
-    """Whether two normal values are equal."""
-    if left == right:
-        return True
-    if isinstance(left, Nested) and isinstance(right, Nested):
-        return len(left.parts) == len(right.parts) and all(
-            same(one, other, tolerance) for one, other in zip(left.parts, right.parts, strict=True)
-        )
-    if not (isinstance(left, _NUMBERS) and isinstance(right, _NUMBERS)):
-        return False
-    exact = is_whole(left) or is_whole(right)
-    return not (exact and _is_integral(left) and _is_integral(right)) and near(left, right, tolerance)
-
-
-def numbers_in(value: Any) -> Sequence[Any]:
-    """The numbers of a normal value: itself, or those within it."""
-    if isinstance(value, Nested):
-        return [part for part in value.parts if isinstance(part, _NUMBERS)]
-    return (value,) if isinstance(value, _NUMBERS) else ()
-
-
-def is_whole(value: Any) -> bool:
+def _is_whole(value: Any) -> bool:
     """Whether a normal value is a number that is exact: an integer, or a decimal without fraction."""
     return isinstance(value, int) or (
         isinstance(value, Decimal) and value.is_finite() and value == value.to_integral_value()
@@ -94,11 +66,11 @@ def is_whole(value: Any) -> bool:
 
 def _is_integral(number: Any) -> bool:
     """Whether a number has no fraction; a float may have none too, but is no exact number."""
-    return is_whole(number) or (isinstance(number, float) and number.is_integer())
+    return _is_whole(number) or (isinstance(number, float) and number.is_integer())
 
 
-def near(left: Any, right: Any, tolerance: float) -> bool:
-    """Whether two numbers, whole or not, are equal within the tolerance."""
+def _near(left: Any, right: Any, tolerance: float) -> bool:
+    """Whether two numbers are equal within the tolerance."""
     one, other = _as_float(left), _as_float(right)
     if math.isinf(one) or math.isinf(other):
         return bool(left == right)  # beyond the floats numbers are exact
@@ -113,37 +85,35 @@ def _as_float(number: Any) -> float:
         return math.inf if number > 0 else -math.inf
 
 
-def clusters(columns: Sequence[Sequence[Any]], tolerance: float) -> Clusters:
-    """Codes for all numbers in columns of normal values."""
-    if all(set(map(type, column)) <= _PLAIN for column in columns):
-        return Clusters({}, frozenset())
+def codes(columns: Iterable[Sequence[Any]], tolerance: float) -> Mapping[Any, Any]:
+    """A code for each number in columns of normal values; one without a code is its own."""
     whole: set[Any] = set()
     other: set[Any] = set()  # one column may have 1 and the other 1.0
     for column in columns:
         kinds = set(map(type, column))
+        if kinds <= _PLAIN and not other:
+            whole.update(value for value in column if type(value) is int)
+            continue
         if kinds == {float}:
             other.update(column)
             continue
         nested = [part for value in column if isinstance(value, Nested) for part in value.parts]
         for kind, value in {*zip(map(type, column), column, strict=True), *zip(map(type, nested), nested, strict=True)}:
             if issubclass(kind, _NUMBERS):
-                (whole if is_whole(value) else other).add(value)
+                (whole if _is_whole(value) else other).add(value)
+    if not other:
+        return {}
     code: dict[Any, Any] = {}
-    loose: set[Any] = set()
-    for chain in _chains(sorted(whole | other), tolerance):
-        if len(chain) == 1 or other.isdisjoint(chain):
+    for group in _groups(sorted(whole | other), tolerance):
+        if len(group) == 1 or other.isdisjoint(group):
             continue  # whole numbers are exact among themselves
-        first = chain[0]
-        code.update((number, first) for number in chain[1:])
-        exact = not whole.isdisjoint(chain) and sum(map(_is_integral, chain)) > 1
-        if exact or not near(first, chain[-1], tolerance):
-            loose.add(first)
-    return Clusters(code, frozenset(loose))
+        exact = [] if whole.isdisjoint(group) else [number for number in group if _is_integral(number)]
+        code.update((number, _nearest(number, exact or group[:1])) for number in group)
+    return code
 
 
-def coded(column: Sequence[Any], found: Clusters) -> Sequence[Any]:
+def coded(column: Sequence[Any], code: Mapping[Any, Any]) -> Sequence[Any]:
     """The codes of a column's normal values."""
-    code = found.code
     if not code:
         return column
     return [
@@ -154,14 +124,17 @@ def coded(column: Sequence[Any], found: Clusters) -> Sequence[Any]:
     ]
 
 
-def has_loose(value: Any, found: Clusters) -> bool:
-    """Whether a coded value has a number of a loose cluster."""
-    if isinstance(value, Nested):
-        return not found.loose.isdisjoint(value.parts)
-    return value in found.loose
+def _groups(numbers: list[Any], tolerance: float) -> Iterator[list[Any]]:
+    """Sorted numbers, in groups that lie within the tolerance."""
+    for chain in _chains(numbers, tolerance):
+        if _near(chain[0], chain[-1], tolerance):
+            yield chain
+        else:  # a number that the database computed in two ways differs by far less than the tolerance
+            for part in _chains(chain, tolerance * _CLOSE):
+                yield from [part] if _near(part[0], part[-1], tolerance) else ([number] for number in part)
 
 
-def _chains(numbers: list[Any], tolerance: float) -> Iterable[list[Any]]:
+def _chains(numbers: list[Any], tolerance: float) -> Iterator[list[Any]]:
     """Sorted numbers, divided where one is not near the next. So numbers of different chains are never near."""
     start, last = 0, math.nan
     for stop, number in enumerate(map(_as_float, numbers)):
@@ -169,8 +142,14 @@ def _chains(numbers: list[Any], tolerance: float) -> Iterable[list[Any]]:
             yield numbers[start:stop]
             start = stop
         last = number
-    if numbers:
-        yield numbers[start:]
+    yield numbers[start:]
+
+
+def _nearest(number: Any, known: list[Any]) -> Any:
+    """That of the known numbers, which are sorted, to which this one is nearest."""
+    at = bisect_left(known, number)
+    beside = known[max(at - 1, 0) : at + 1]
+    return number if number in beside else min(beside, key=lambda one: abs(_as_float(one) - _as_float(number)))
 
 
 def _scalar(value: Any) -> Any:

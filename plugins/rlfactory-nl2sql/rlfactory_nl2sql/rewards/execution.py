@@ -10,7 +10,6 @@ from rlfactory_core import Sample, Task, Verdict
 from rlfactory_core.config import Section
 from rlfactory_core.config.loading import validate_section
 from rlfactory_core.rewards import accepted_answers
-from rlfactory_nl2sql.comparison.answer import Order
 from rlfactory_nl2sql.comparison.compare import Comparison, Semantics
 from rlfactory_nl2sql.connection import limits_of
 from rlfactory_nl2sql.databases.reference import DatabaseRef
@@ -28,8 +27,6 @@ class ExecutionOptions(Section):
 
     semantics: Semantics = "multiset"
     """The definition of equal results."""
-    order: Order = "auto"
-    """Whether the order of rows counts; auto: it counts if the right query orders."""
     tolerance: float = 1e-9
     """Relative tolerance of numbers."""
     instances: int = 5
@@ -66,7 +63,7 @@ class ExecutionMatch(QueryVerdict):
         given = _checked(options)
         super().__init__(given.database)
         self._options = VerifyOptions(
-            Comparison(given.semantics, given.order, given.tolerance),
+            Comparison(given.semantics, given.tolerance),
             given.instances,
             given.seed,
             limits_of(given.seconds, given.max_rows),

@@ -23,7 +23,7 @@ from typing import ClassVar
 from rlfactory_core import Verdict
 from rlfactory_core.errors import BackendError, ConfigError, UsageError, VerifierError
 from rlfactory_nl2sql.comparison.answer import Tie
-from rlfactory_nl2sql.comparison.columns import Arrangements
+from rlfactory_nl2sql.comparison.columns import ColumnSearch
 from rlfactory_nl2sql.connection import Connection, QueryError, QueryLimits, Row
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.rewards.databases import QueryVerdict
@@ -202,12 +202,10 @@ def equal(gold: Sequence[Row], got: Sequence[Row], *, ordered: bool) -> bool:
     mine, theirs = ([_sorted_by_text(row) for row in rows] for rows in (gold, got))
     if mine != theirs if ordered else set(mine) != set(theirs):
         return False
-    columns, others = (list(zip(*rows, strict=True)) for rows in (gold, got))
     if ordered:
-        return Counter(columns) == Counter(others)
-    return (
-        Arrangements(columns, others, [Tie(range(len(gold)), len(gold))], tolerance=0).find(ordered=False) is not None
-    )
+        columns, others = (Counter(zip(*rows, strict=True)) for rows in (gold, got))
+        return columns == others
+    return ColumnSearch([Tie(gold, len(gold))], got).succeeds()
 
 
 def _sorted_by_text(row: Row) -> Row:

@@ -121,7 +121,7 @@ class Answers:
         self._schema = database.connection.schema()
         self._query = parse_query(job.gold, job.ref.kind)
         self._ordered = is_ordered(self._query)
-        self._untied = None if self._options.comparison.fixed else untie(self._query, self._schema)
+        self._untied = untie(self._query, self._schema)
         self._inner = [untie(inner, self._schema) for inner in inner_limits(self._query)]
         self._clock = Clock(self._options.gold_seconds)
         self._answers: list[Answer | None] = []
@@ -222,15 +222,15 @@ class Answers:
             yield subsample(self._schema, rows, share, seed + other)
 
     def _answer(self, connection: Connection) -> Answer:
-        order, ordered, untied = self._options.comparison.order, self._ordered, self._untied
+        ordered, untied = self._ordered, self._untied
         if untied is not None:
             try:
                 rows = self._run(connection, untied.sql, 2)
-                answer = answer_of(rows, ordered=ordered, untied=untied, order=order)
+                answer = answer_of(rows, ordered=ordered, untied=untied)
                 return answer if answer.tied else self._marked(answer, connection, outermost=False)
             except QueryError:  # for example too many rows without the LIMIT: use the query's own rows
                 pass
-        answer = answer_of(self._run(connection, self._query.sql, 1), ordered=ordered, untied=None, order=order)
+        answer = answer_of(self._run(connection, self._query.sql, 1), ordered=ordered, untied=None)
         return self._marked(answer, connection, outermost=untied is not None and ordered)
 
     def _marked(self, answer: Answer, connection: Connection, *, outermost: bool) -> Answer:
