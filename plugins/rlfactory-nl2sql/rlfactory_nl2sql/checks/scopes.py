@@ -1,7 +1,7 @@
 """Resolve each column name in a query to a table's column, through aliases, derived tables, CTEs and outer queries.
 
-sqlglot's `traverse_scope` finds the scopes. Its `qualify` gives up at the first name that it cannot resolve, and here each
-name has an answer: one that may come from an unknown source, such as a table function, has no origin.
+sqlglot's `traverse_scope` finds the scopes. Its `qualify` gives up at the first name that it cannot resolve. Here each
+name has an answer, and one that may come from an unknown source, such as a table function, has no origin.
 """
 
 from __future__ import annotations

@@ -49,8 +49,16 @@ class ColumnSearch:
 
     @property
     def missing(self) -> list[int]:
-        """The columns of the answer that no column of the result can be."""
-        return [column for column, kinds in enumerate(self._candidates) if not kinds]
+        """The columns of the answer that no column of the result can be, each of which is used once."""
+        free = Counter({kind: len(places) for kind, places in self._places.items()})
+        missing = []
+        for column, kinds in enumerate(self._candidates):
+            kind = next((kind for kind in kinds if free[kind]), None)
+            if kind is None:
+                missing.append(column)
+            else:
+                free[kind] -= 1
+        return missing
 
     def succeeds(self) -> bool:
         """Whether the result is the answer, with its columns in some order.
@@ -58,8 +66,6 @@ class ColumnSearch:
         Raises:
             VerifierError: it could not be found out in bounded work.
         """
-        if self.missing:
-            return False
         order = sorted(range(len(self._gold)), key=lambda column: len(self._candidates[column]))
         rows = [0] * sum(len(tie.rows) for tie in self._ties), [0] * sum(tie.take for tie in self._ties)
         waiting: list[tuple[tuple[tuple[int, ...], ...], Numbers, Numbers]] = [((), *rows)]
@@ -79,7 +85,7 @@ class ColumnSearch:
                         waiting.append(((*chosen, kind), mine, theirs))
         return False
 
-    def _values(self, column: Numbers) -> tuple[tuple[int, ...], ...]:
+    def _values(self, column: Numbers) -> tuple[Any, ...]:
         """What a column holds in each tie, whatever the order of rows."""
         return tuple(tuple(sorted(tie.rows)) for tie in with_rows(self._ties, column))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from itertools import combinations
+from typing import Any
 
 from rlfactory_nl2sql.comparison.answer import Answer, Tie
 from rlfactory_nl2sql.comparison.values import coded, codes, normal_column
@@ -31,8 +32,8 @@ def coded_rows(answer: Answer, rows: Rows, tolerance: float, *, together: bool) 
     return with_rows(answer.ties, gold), found
 
 
-def with_rows(ties: Sequence[Tie], rows: Sequence[Row]) -> list[Tie]:
-    """The same ties with other rows."""
+def with_rows(ties: Sequence[Tie], rows: Sequence[Any]) -> list[Tie]:
+    """The same ties with other rows, or with anything that stands for them."""
     made, start = [], 0
     for tie in ties:
         made.append(Tie(rows[start : start + len(tie.rows)], tie.take))
@@ -40,7 +41,7 @@ def with_rows(ties: Sequence[Tie], rows: Sequence[Row]) -> list[Tie]:
     return made
 
 
-def first_difference(ties: Sequence[Tie], found: Sequence[Row]) -> int | None:
+def first_difference(ties: Sequence[Tie], found: Sequence[Any]) -> int | None:
     """The number of the first tie whose place in the result holds other rows; None if there is none.
 
     The result has as many rows as the answer.

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -85,15 +85,14 @@ def _as_float(number: Any) -> float:
         return math.inf if number > 0 else -math.inf
 
 
-def codes(columns: Iterable[Sequence[Any]], tolerance: float) -> Mapping[Any, Any]:
+def codes(columns: Sequence[Sequence[Any]], tolerance: float) -> Mapping[Any, Any]:
     """A code for each number in columns of normal values; one without a code is its own."""
+    if all(set(map(type, column)) <= _PLAIN for column in columns):
+        return {}
     whole: set[Any] = set()
     other: set[Any] = set()  # one column may have 1 and the other 1.0
     for column in columns:
         kinds = set(map(type, column))
-        if kinds <= _PLAIN and not other:
-            whole.update(value for value in column if type(value) is int)
-            continue
         if kinds == {float}:
             other.update(column)
             continue
@@ -101,8 +100,6 @@ def codes(columns: Iterable[Sequence[Any]], tolerance: float) -> Mapping[Any, An
         for kind, value in {*zip(map(type, column), column, strict=True), *zip(map(type, nested), nested, strict=True)}:
             if issubclass(kind, _NUMBERS):
                 (whole if _is_whole(value) else other).add(value)
-    if not other:
-        return {}
     code: dict[Any, Any] = {}
     for group in _groups(sorted(whole | other), tolerance):
         if len(group) == 1 or other.isdisjoint(group):
@@ -142,7 +139,8 @@ def _chains(numbers: list[Any], tolerance: float) -> Iterator[list[Any]]:
             yield numbers[start:stop]
             start = stop
         last = number
-    yield numbers[start:]
+    if numbers:
+        yield numbers[start:]
 
 
 def _nearest(number: Any, known: list[Any]) -> Any:
