@@ -171,7 +171,8 @@ def test_a_demonstration_is_the_question_of_a_run_and_a_verdict_that_is_read_as_
         turn = Turn((), (), (), Message("assistant", f"<answer> {case.answer} </answer>"))
         asked = rubric.question(Trajectory(sample, 0, (turn,), StopReason.FINAL_ANSWER), form)
         if case.id != "broken":  # what has no closing tag is read as the whole message
-            assert asked == examiner.question(case)
+            expected = examiner.question(case)
+            assert (asked.system, asked.user) == (expected.system, expected.user)
         assert asked.system == ""
         assert form.read(verdict(right=bool(case.label))) == (float(case.label),)
 
