@@ -153,8 +153,15 @@ class Recorder:
         """Duration of the run, without the time between a stop and a resume."""
         return self.totals.get("seconds", 0.0) + time.perf_counter() - self._started
 
-    def summary(self, steps: int, ended: Ended | None = None) -> dict[str, Any]:
-        """The part of ``summary.json`` that all engines share; see also `run_facts`."""
+    def summary(self, steps: int | None = None, ended: Ended | None = None) -> dict[str, Any]:
+        """The part of ``summary.json`` that all engines share; see also `run_facts`.
+
+        Args:
+            steps: those that were done; None: the training has not ended, and only its metrics say how far it is.
+        """
+        results = {"success": self.success, "eval": {when: self.results.get(when, {}) for when in ("before", "after")}}
+        if steps is None:
+            return results
         totals = self.totals
         return {
             "steps": steps,
@@ -165,9 +172,8 @@ class Recorder:
             **{name: totals.get(name, 0) for name in ("sampled_tokens", "trained_tokens", "trajectories", "replays")},
             "faults": _under("faults/", totals),
             "masked": _under("masked/", totals),
-            "success": self.success,
             "warnings": self.warned,
-            "eval": {when: self.results.get(when, {}) for when in ("before", "after")},
+            **results,
         }
 
 

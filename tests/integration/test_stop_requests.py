@@ -71,6 +71,7 @@ def test_a_stop_requested_in_a_step_takes_effect_after_the_step(
     reason = "Tokens are spent in run (0)."
     assert f"Stopped after step 1, which is saved. {reason} Go on with: rlfactory run --resume {run}" in outcome.err
     assert checkpoints(run) == ["latest", "step-1"]
+    assert "steps" not in summary(run), "not 0: the metrics say how many"
     (row,) = metrics(run)
     assert row["masked"] == row["faults/verifier/spent"] == row["counts/spent.refused"] == 2
     assert (run / "report.html").exists()

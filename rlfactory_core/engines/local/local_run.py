@@ -95,7 +95,7 @@ class LocalRun:
         if not self.start.step:
             await self.evaluate("before")
             if self.recorder is not None:
-                self.run.folder.write_summary(self._summary(0))
+                self.run.folder.write_summary(self._summary())
         outcome = await self._train(self.start.step + 1, self.run.config.train.steps)
         await self.evaluate("after", measured=outcome.evaluation.groups)
         if self.recorder is not None:
@@ -222,7 +222,7 @@ class LocalRun:
         # Not probed again: a frozen model has no gradients to compare.
         return self.policy.of(model.requires_grad_(requires_grad=False))
 
-    def _summary(self, steps: int, ended: Ended | None = None) -> dict[str, Any]:
+    def _summary(self, steps: int | None = None, ended: Ended | None = None) -> dict[str, Any]:
         if self.recorder is None:
             return {}
         own = {"workers": self.compute.workers.size, "policy": self.policy.kind}

@@ -86,7 +86,7 @@ class RowRecorder(Recorder):
         self.step(step, groups, metrics, _stored(rows))
         return metrics
 
-    def summary(self, steps: int, ended: Ended | None = None) -> dict[str, Any]:
+    def summary(self, steps: int | None = None, ended: Ended | None = None) -> dict[str, Any]:
         return {**self._facts, **super().summary(steps, ended)}
 
     def state(self, step: int) -> RecorderState:

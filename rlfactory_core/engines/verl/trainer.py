@@ -111,7 +111,7 @@ class Watching(PPOTrainer):
         return self.ended is not None
 
     def on_train_begin(self) -> None:
-        self.recorder.folder.write_summary(self.recorder.summary(0))
+        self.recorder.folder.write_summary(self.recorder.summary())
         self.recorder.progress.stage("train", self.total_training_steps, "step")
         self.recorder.progress.advance(self.global_steps - 1)
         if self.stop.requested:
