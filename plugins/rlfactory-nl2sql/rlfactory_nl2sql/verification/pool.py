@@ -1,7 +1,7 @@
 """Worker processes for all work that may block, crash or never end: running queries and parsing SQL.
 
 There are as many workers as cores. While queries are slow, more workers are started, so that queries which hang until
-their deadline do not delay the others. Surplus workers end when no job waits.
+their deadline do not delay the others. Surplus workers end when they are idle.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from rlfactory_nl2sql.verification.worker import Access, Job
 _log = logging.getLogger(__name__)
 
 _MOMENT_S = 0.05  # a job that takes longer, without its preparations, is slow
+_IDLE_S = 5.0  # idle time after which a surplus worker ends
 _KNOWN = 128  # affinities that a worker is assumed to have cached: as many golds' databases as it keeps
 _LOOK = 64  # waiting jobs among which a free worker looks for a known affinity
 _OVERTAKEN = 16  # times that a waiting job may be overtaken
@@ -116,7 +117,7 @@ class _Running:
         self._usual, self._most, self._memory_mb = usual, most, memory_mb
         self.forkserver = ForkServer(memory_mb)
         self._workers: dict[Worker, dict[str, None]] = {}  # with their known affinities, least recently used first
-        self._idle: list[Worker] = []  # likewise
+        self._idle: dict[Worker, float] = {}  # with the time since when; least recently used first
         self._waiting: deque[_Waiting] = deque()
         self._growth: asyncio.TimerHandle | None = None
         self._access = Access()  # what all jobs so far need; a worker with less is replaced
@@ -125,7 +126,7 @@ class _Running:
         """Let workers reach this too. They cannot be allowed more once they run, so idle ones are replaced now."""
         self._access, before = self._access | access, self._access
         while self._access != before and self._idle:
-            self._end(self._idle[0])
+            self._end(next(iter(self._idle)))
 
     async def take(self, affinity: str) -> Worker:
         """A worker for one job."""
@@ -144,19 +145,19 @@ class _Running:
     def give(self, worker: Worker) -> None:
         """Take a worker back."""
         if worker.usable and worker.access == self._access and not self.closed:
-            self._idle.append(worker)
+            self._idle[worker] = self.loop.time()
+            if len(self._workers) > self._usual:
+                self.loop.call_later(_IDLE_S, self._end_surplus)
         else:
             self._end(worker)
         self._fill()
-        if len(self._workers) > self._usual and worker in self._idle:
-            self._end(worker)
 
     def end(self) -> None:
         """End all workers, except for the fork server. What runs or waits ends with an error."""
         self.closed = True
         if self._growth is not None:
             self._growth.cancel()
-        for worker in self._idle[:]:
+        for worker in list(self._idle):
             self._end(worker)
         for worker in self._workers:
             worker.disconnect()
@@ -195,7 +196,7 @@ class _Running:
         pairs = itertools.product(reversed(self._idle), near)
         worker, chosen = min(pairs, key=lambda pair: self._foreign(pair[0], pair[1].affinity))
         first.overtaken += chosen is not first
-        self._idle.remove(worker)
+        del self._idle[worker]
         self._waiting.remove(chosen)
         known = self._workers[worker]
         known.pop(chosen.affinity, None)
@@ -223,10 +224,15 @@ class _Running:
             self.forkserver = ForkServer(self._memory_mb)
         worker = self.forkserver.start(self._access)
         self._workers[worker] = {}
-        self._idle.append(worker)
+        self._idle[worker] = self.loop.time()
+
+    def _end_surplus(self) -> None:
+        before = self.loop.time() - _IDLE_S
+        for worker in [worker for worker, since in self._idle.items() if since <= before]:
+            if len(self._workers) > self._usual:
+                self._end(worker)
 
     def _end(self, worker: Worker) -> None:
-        if worker in self._idle:
-            self._idle.remove(worker)
+        self._idle.pop(worker, None)
         del self._workers[worker]
         worker.end()
