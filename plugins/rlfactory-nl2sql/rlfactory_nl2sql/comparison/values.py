@@ -105,7 +105,10 @@ def codes(columns: Sequence[Sequence[Any]], tolerance: float) -> Mapping[Any, An
         if len(group) == 1 or other.isdisjoint(group):
             continue  # whole numbers are exact among themselves
         exact = [] if whole.isdisjoint(group) else [number for number in group if _is_integral(number)]
-        code.update((number, _nearest(number, exact or group[:1])) for number in group)
+        if len(exact) > 1:
+            code.update((number, _nearest(number, exact)) for number in group)
+        else:
+            code.update(dict.fromkeys(group, (exact or group)[0]))
     return code
 
 
