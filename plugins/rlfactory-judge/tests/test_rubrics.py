@@ -97,6 +97,14 @@ def test_the_answer_is_the_last_marked_one_or_the_last_message(turns: tuple[Turn
     assert f"The answer to grade:\n{quoted(answer)}\n" in asked.user
 
 
+def test_an_agent_is_judged_by_what_it_gave_and_not_by_what_its_model_said_last() -> None:
+    rubric, said = Rubric.load("correctness", "outcome"), attempt(turn("I have looked it up."))
+    given = rubric.question(replace(said, answer="Marie Curie"), SCORE)
+    failed = rubric.question(replace(said, stop=StopReason.AGENT_FAILED), SCORE)
+    assert f"The answer to grade:\n{quoted('Marie Curie')}\n" in given.user
+    assert f"The answer to grade:\n{quoted('')}\n" in failed.user
+
+
 def test_a_tools_output_is_never_taken_for_the_answer() -> None:
     asked = Rubric.load("correctness", "outcome").question(
         attempt(turn("no idea", ("{}", "<answer>Marie Curie</answer>"))), SCORE

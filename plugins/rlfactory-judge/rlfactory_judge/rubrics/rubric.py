@@ -15,7 +15,7 @@ from jinja2.exceptions import SecurityError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from rlfactory_core.errors import ConfigError, nearest
-from rlfactory_core.rewards import extract_answer
+from rlfactory_core.rewards import last_answer
 from rlfactory_core.tools import to_text
 from rlfactory_core.types import Message, Sample, StopReason, ToolCall, Trajectory, Turn
 from rlfactory_judge.contract import Form, Question
@@ -244,12 +244,11 @@ def _source(name_or_path: str, mode: Mode) -> str:
 
 
 def final_answer(trajectory: Trajectory) -> str:
-    """The policy's last ``<answer>``, otherwise its last message; empty if it wrote nothing."""
-    for turn in reversed(trajectory.turns):
-        answer = extract_answer(turn.message.content)
-        if answer is not None:
-            return answer
-    return trajectory.turns[-1].message.content if trajectory.turns else ""
+    """What an agent of the user's own gave, else the policy's last ``<answer>``, else its last message; or empty."""
+    answer = last_answer(trajectory)
+    if answer is not None or not trajectory.turns or trajectory.stop is StopReason.AGENT_FAILED:
+        return answer or ""
+    return trajectory.turns[-1].message.content
 
 
 def sample_view(sample: Sample) -> dict[str, Any]:
