@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from unittest.mock import AsyncMock, patch
 
 import psutil
 import pytest
@@ -65,10 +64,9 @@ def test_vllm_enforces_the_form_and_a_kill_leaves_nothing(served: tuple[subproce
 
 async def ask(url: str) -> None:
     # A random model writes without an end, so `auto` takes it for one that reasons in its text.
-    with patch("rlfactory_judge.service.endpoint.enforces_schemas", AsyncMock(return_value=True)):
-        async with judging(url, model="judge", output="auto", max_tokens=64) as service:
-            replies = await asyncio.gather(*(service.ask(question(f"{number}")) for number in range(4)))
-        assert all(isinstance(reply, Reply) and 0.0 <= reply.values[0] <= 1.0 for reply in replies)
+    async with judging(url, model="judge", output="json", max_tokens=64) as service:
+        replies = await asyncio.gather(*(service.ask(question(f"{number}")) for number in range(4)))
+    assert all(isinstance(reply, Reply) and 0.0 <= reply.values[0] <= 1.0 for reply in replies)
     async with judging(url, model="judge", output="text") as service:
         with pytest.raises(RefusedError, match="Lower max_tokens"):  # 2048 of 512
             await service.ask(question())

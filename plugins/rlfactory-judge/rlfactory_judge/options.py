@@ -10,7 +10,7 @@ from rlfactory_core.config import CachePlace, File, Fraction, Natural, Positive,
 
 Mode = Literal["outcome", "process", "ranking", "pairwise"]
 SINGLE: tuple[Mode, ...] = ("outcome", "process")  # the modes that judge single attempts; the others compare
-Output = Literal["auto", "text"]
+Output = Literal["auto", "json", "text"]
 OnFailure = Literal["mask", "stop"]
 Seconds = Annotated[float, Field(gt=0.0)]
 
@@ -50,7 +50,7 @@ class JudgeOptions(Section):
     max_tokens: Positive = 2048
     """Tokens of one reply, its reasoning included."""
     output: Output = "auto"
-    """Whether the server enforces the form of a reply: with auto where it can, with text never."""
+    """Whether the server enforces the form of a reply: with auto where it can, with json always, with text never."""
     seed: int = 0
 
     # cost and speed

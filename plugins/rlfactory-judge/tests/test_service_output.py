@@ -58,8 +58,9 @@ def test_auto(held: Act, free: Act, auto: bool) -> None:
     assert is_constrained(probe(held, free), "auto") is auto
 
 
-def test_text_asks_for_nothing() -> None:
+def test_text_asks_for_nothing_and_json_always_for_the_form() -> None:
     assert not is_constrained(probe(CODE, said("Yes.")), "text")
+    assert is_constrained(probe(CODE, said("Okay, the user asks", finish="length")), "json")
 
 
 def test_a_form_that_the_server_cannot_hold_is_asked_for_in_words() -> None:

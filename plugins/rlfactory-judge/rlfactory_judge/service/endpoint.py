@@ -225,7 +225,7 @@ class Endpoint:
             completion = await self._client.complete(messages, (), params, extra)
         except BackendError as error:
             is_refused = error.status in (400, 422, 501) and any(word in str(error).lower() for word in _ABOUT_SCHEMAS)
-            if extra and is_refused:
+            if extra and self._options.output == "auto" and is_refused:
                 self._constrained = False  # at the start it enforced a simpler form
                 return await self._complete(messages, params, schema)
             if remedy(error) == "none" and any(word in str(error) for word in _ABOUT_LENGTH):
@@ -246,6 +246,7 @@ class Endpoint:
                 await self._client.open()
                 if self.expected not in (None, self.model):
                     raise BackendError(f"{self.url} serves {self.model}, and the judge is {self.expected}.")
+                self._constrained = self._options.output == "json"
                 if self._options.output == "auto":
                     self._constrained = await enforces_schemas(self._client, self._options.max_tokens)
         except BaseException as error:
