@@ -64,15 +64,12 @@ def policy_loss(
             d = reference - logprobs (Schulman's k3).
     """
     sequence = torch.zeros_like(behaviour, dtype=torch.long) if sequence is None else sequence
-    now, clip = logprobs.detach(), Clip(options.clip_low, options.clip_high)
-    if options.truncate is None:
-        weight = (now - behaviour).exp()
-        found = options.loss(Tokens(logprobs, behaviour, advantages, sequence), clip)
-        loss = found.loss
-    else:
-        old = now if old is None else old
-        weight = (old - behaviour).exp().clamp_max(options.truncate)
-        found = options.loss(Tokens(logprobs, old, advantages, sequence), clip)
+    now = logprobs.detach()
+    anchor = behaviour if options.truncate is None else now if old is None else old
+    found = options.loss(Tokens(logprobs, anchor, advantages, sequence), Clip(options.clip_low, options.clip_high))
+    weight, loss = (now - behaviour).exp(), found.loss
+    if options.truncate is not None:
+        weight = (anchor - behaviour).exp().clamp_max(options.truncate)
         loss = weight * found.loss
     kl = torch.zeros_like(behaviour)
     if reference is not None:
