@@ -190,7 +190,7 @@ def test_the_untied_query_cut_as_it_says_is_the_query(sql: str, chinook: sqlite3
     if untied.keys:
         ranks = [row[-1] for row in found]
         assert ranks == sorted(ranks)
-        places = {tuple(row[:-1]): row[-1] for row in found}
+        places = {tuple(row[: -untied.keys]): row[-1] for row in found}
         assert [row[-1] for row in kept] == [places[row] for row in answer]
     if len({row[-1] for row in found}) == len(found):
         assert [row[: len(row) - untied.keys] for row in kept] == answer

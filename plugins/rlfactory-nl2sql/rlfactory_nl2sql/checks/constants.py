@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from rlfactory_nl2sql.checks.parsing import Query
-from rlfactory_nl2sql.checks.scopes import Match, Origin, Scopes
+from rlfactory_nl2sql.checks.scopes import Origin, Scopes, bare
 from rlfactory_nl2sql.schema import Schema
 
 _COMPARISONS: dict[type[exp.Expr], str] = {
@@ -28,14 +28,7 @@ _COMPARISONS: dict[type[exp.Expr], str] = {
     exp.Glob: "glob",
 }
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "<>": "<>"}
-_AGGREGATES: dict[type[exp.Expr], str] = {
-    exp.Count: "count",
-    exp.Sum: "sum",
-    exp.AnonymousAggFunc: "sum",  # SQLite's TOTAL
-    exp.Avg: "avg",
-    exp.Min: "min",
-    exp.Max: "max",
-}
+_AGGREGATES = (exp.Count, exp.Sum, exp.Avg, exp.Min, exp.Max, exp.AnonymousAggFunc)  # the last is SQLite's TOTAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +55,8 @@ class Constant:
 
 def constants(query: Query, schema: Schema) -> tuple[Constant, ...]:
     """All distinct constants in the order of the tree, without literals that are only selected (SELECT 1)."""
-    return tuple(dict.fromkeys(_Reader(query, schema).read()))
+    reader = _Reader(query, schema)
+    return tuple(dict.fromkeys(constant for node in query.tree.walk() for constant in reader.read(node)))
 
 
 TableColumn = tuple[str, str]
@@ -71,104 +65,72 @@ TableColumn = tuple[str, str]
 
 def aggregated(query: Query, schema: Schema) -> frozenset[TableColumn]:
     """The columns in aggregates, which leave out NULLs."""
-    reader = _Reader(query, schema)
+    scopes = Scopes(query, schema)
     columns = (column for node in query.tree.find_all(exp.AggFunc) for column in node.find_all(exp.Column))
-    origins = [reader.origin(column) for column in columns]
-    return frozenset((origin.table.lower(), origin.column.lower()) for origin in origins if origin is not None)
+    origins = map(scopes.meaning, columns)
+    return frozenset((origin.table.lower(), origin.column.lower()) for origin in origins if isinstance(origin, Origin))
 
 
 class _Reader:
     """Reads the constants of one query."""
 
     def __init__(self, query: Query, schema: Schema) -> None:
-        self.tree = query.tree
-        self.scopes = Scopes(query, schema)
+        self._strings = query.dialect == "sqlite"  # a double-quoted name that SQLite does not know is a string
+        self._scopes = Scopes(query, schema)
 
-    def read(self) -> Iterator[Constant]:
-        for node in self.tree.walk():
-            if type(node) in _COMPARISONS:
-                yield from self._comparison(node.this, _COMPARISONS[type(node)], node.expression)
-            elif isinstance(node, exp.Between):
-                yield from self._compared(node.this, ">=", node.args["low"])
-                yield from self._compared(node.this, "<=", node.args["high"])
-            elif isinstance(node, exp.In):
-                for item in node.expressions:
-                    yield from self._compared(node.this, "=", item)
-            elif isinstance(node, exp.Is) and isinstance(node.expression, exp.Null):
-                if isinstance(_bare(node.this), exp.Column):
-                    yield from self._about(node.this, "not null" if _is_denied(node) else "null", "")
-            elif isinstance(node, exp.Case) and node.this is not None:
-                for branch in node.args["ifs"]:
-                    yield from self._compared(node.this, "=", branch.this)
-            elif isinstance(node, (exp.Limit, exp.Offset, exp.Fetch)):
-                value = self._value(node.args.get("count") if isinstance(node, exp.Fetch) else node.expression)
-                if isinstance(value, int):
-                    yield Constant(None, None, "offset" if isinstance(node, exp.Offset) else "limit", value)
-
-    def origin(self, column: exp.Column) -> Origin | None:
-        """The base table's column, where it is one."""
-        return self.scopes.find(column).origin
-
-    def _comparison(self, left: exp.Expr, operator: str, right: exp.Expr) -> Iterator[Constant]:
-        if self._value(left) is None:
-            yield from self._compared(left, operator, right)
-        elif operator in _MIRRORED:
-            yield from self._compared(right, _MIRRORED[operator], left)
-
-    def _compared(self, subject: exp.Expr, operator: str, other: exp.Expr) -> Iterator[Constant]:
-        """``subject operator other``, where ``other`` is a literal, or made of literals."""
-        value = self._value(other)
-        if value is None:
-            if other.find(exp.Query) or any(not self.scopes.find(column).text for column in other.find_all(exp.Column)):
-                return
-            for literal in other.find_all(exp.Literal):
-                part = self._value(literal)
-                if part is not None:
+    def read(self, node: exp.Expr) -> Iterator[Constant]:
+        """The constants of one comparison or LIMIT."""
+        if isinstance(node, (exp.Limit, exp.Offset, exp.Fetch)):
+            value = self._value(node.args.get("count") if isinstance(node, exp.Fetch) else node.expression)
+            if isinstance(value, int):
+                yield Constant(None, None, "offset" if isinstance(node, exp.Offset) else "limit", value)
+        elif isinstance(node, exp.Is) and isinstance(node.expression, exp.Null):
+            origin = self._scopes.meaning(node.this)
+            if isinstance(origin, Origin):
+                yield _constant(origin, "not null" if _is_denied(node) else "null", "")
+        for subject, operator, other in _comparisons(node):
+            value = self._value(other)
+            if value is not None:
+                yield from self._about(subject, operator, value)
+            elif not other.find(exp.Query) and all(map(self._is_string, other.find_all(exp.Column))):
+                parts = (self._value(literal) for literal in other.find_all(exp.Literal))
+                for part in (part for part in parts if part is not None):
                     yield from self._about(subject, "function", part)
-            return
-        yield from self._about(subject, operator, value)
 
-    def _about(self, subject: exp.Expr, operator: str, value: str | float, hops: int = 4) -> Iterator[Constant]:
-        """The constants that a subject is compared with. ``hops`` bounds the search, because columns can be
-        circular."""
-        subject = _bare(subject)
-        if isinstance(subject, exp.Column):
-            match = self.scopes.find(subject)
-            if match.made is None or not hops:
-                yield _constant(match, operator, value)
-            else:
-                yield from self._about(match.made, operator, value, hops - 1)
-            return
-        if type(subject) in _AGGREGATES and operator != "function":
-            operator = _AGGREGATES[type(subject)] + operator
-            inner = subject.expressions[0] if isinstance(subject, exp.AnonymousAggFunc) else subject.this
+    def _about(self, subject: exp.Expr, operator: str, value: str | float) -> Iterator[Constant]:
+        """The constants for what a value is compared with."""
+        meaning = self._scopes.meaning(subject)
+        if meaning is None or isinstance(meaning, Origin):
+            yield _constant(meaning, operator, value)
+        elif isinstance(meaning, _AGGREGATES) and operator != "function":
+            total = isinstance(meaning, exp.AnonymousAggFunc)
+            inner = meaning.expressions[0] if total else meaning.this
             inner = inner.expressions[0] if isinstance(inner, exp.Distinct) else inner
-            inner = None if inner is None else _bare(inner)
-            if isinstance(inner, exp.Column):
-                yield _constant(self.scopes.find(inner), operator, value)
+            operator = ("sum" if total else meaning.key) + operator
+            if inner is not None and isinstance(bare(inner), exp.Column):
+                yield _constant(self._scopes.meaning(inner), operator, value)
             else:
-                yield Constant(self._only_table(subject), None, operator, value)
-            return
-        columns = [column for column in subject.find_all(exp.Column) if self.scopes.find(column).column]
-        if not columns and not subject.find(exp.Query):
-            yield Constant(None, None, "function", value)
-        for column in columns:
-            yield _constant(self.scopes.find(column), "function", value)
+                yield Constant(self._scopes.only_table(meaning), None, operator, value)
+        else:
+            origins = [self._scopes.meaning(column) for column in meaning.find_all(exp.Column)]
+            known = [origin for origin in origins if isinstance(origin, Origin)]
+            if known or not meaning.find(exp.Query):
+                yield from (_constant(origin, "function", value) for origin in known or (None,))
 
-    def _only_table(self, aggregate: exp.Expr) -> str | None:
-        """The one base table of the SELECT that an aggregate is in."""
-        sources = self.scopes.sources(aggregate.find_ancestor(exp.Select))
-        return sources[0].table.name if len(sources) == 1 and sources[0].table else None
+    def _is_string(self, column: exp.Column) -> bool:
+        named = column.this
+        quoted = self._strings and isinstance(named, exp.Identifier) and named.quoted and not column.table
+        return quoted and self._scopes.meaning(column) is None
 
     def _value(self, node: exp.Expr | None) -> str | int | float | None:
         """The value of a literal; None for anything else."""
-        node = None if node is None else _bare(node)
+        node = None if node is None else bare(node)
         if isinstance(node, exp.Neg):
             value = self._value(node.this)
             return -value if isinstance(value, (int, float)) else None
         if isinstance(node, exp.Boolean):
             return bool(node.this)
-        if isinstance(node, exp.Column) and self.scopes.find(node).text:
+        if isinstance(node, exp.Column) and self._is_string(node):
             return node.name
         if not isinstance(node, exp.Literal):
             return None
@@ -180,11 +142,19 @@ class _Reader:
             return None
 
 
-def _bare(node: exp.Expr) -> exp.Expr:
-    """The expression without brackets, casts and collations."""
-    while isinstance(node, (exp.Paren, exp.Cast, exp.Collate)):
-        node = node.this
-    return node
+def _comparisons(node: exp.Expr) -> Iterator[tuple[exp.Expr, str, exp.Expr]]:
+    """A comparison as it is written and the other way round, or those that BETWEEN, IN and CASE stand for."""
+    if operator := _COMPARISONS.get(type(node)):
+        yield node.this, operator, node.expression
+        if operator in _MIRRORED:
+            yield node.expression, _MIRRORED[operator], node.this
+    elif isinstance(node, exp.Between):
+        yield node.this, ">=", node.args["low"]
+        yield node.this, "<=", node.args["high"]
+    elif isinstance(node, exp.In):
+        yield from ((node.this, "=", item) for item in node.expressions)
+    elif isinstance(node, exp.Case) and node.this is not None:
+        yield from ((node.this, "=", branch.this) for branch in node.args["ifs"])
 
 
 def _is_denied(node: exp.Expr) -> bool:
@@ -193,7 +163,7 @@ def _is_denied(node: exp.Expr) -> bool:
     return isinstance(around, (exp.Not, exp.Paren)) and _is_denied(around) != isinstance(around, exp.Not)
 
 
-def _constant(match: Match, operator: str, value: str | float) -> Constant:
-    if match.origin is None:
-        return Constant(None, None, operator, value)
-    return Constant(match.origin.table, match.origin.column, operator, value)
+def _constant(meaning: Origin | exp.Expr | None, operator: str, value: str | float) -> Constant:
+    if isinstance(meaning, Origin):
+        return Constant(meaning.table, meaning.column, operator, value)
+    return Constant(None, None, operator, value)

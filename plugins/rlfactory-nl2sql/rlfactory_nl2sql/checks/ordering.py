@@ -9,6 +9,7 @@ counts only if it is parsed back to the same tree. `tie_breaks` finds whether ti
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import takewhile
@@ -69,7 +70,7 @@ class Untied:
     """
 
     sql: str
-    keys: int  # number of extra columns at the end: 1, or 0 if the query has no order
+    keys: int  # number of extra columns at the end, of which the last is the rank; 0 if the query has no order
     limit: int | None
     offset: int
 
@@ -83,122 +84,98 @@ def untie(query: Query, schema: Schema) -> Untied | None:
     if not isinstance(tree, (exp.Select, exp.SetOperation)) or cut is None:
         return None
     limit, offset = cut
-    bare = tree.copy()
-    bare.set("limit", None)
-    bare.set("offset", None)
-    keys = _deciding(sort_keys(bare))
-    ranked: exp.Expr | None = bare
-    if keys and isinstance(bare, exp.Select) and not any(_sorts_by_window(key, bare) for key in keys):
-        ranked = _extended(bare, keys, query.dialect, schema)
-    elif keys:
-        ranked = _wrapped(bare, keys)
-    sql = None if ranked is None else written(ranked, query.dialect)
-    if sql is not None and keys and limit is not None and _can_be_table(tree, query.dialect):
-        sql = f"SELECT * FROM ({sql}) AS untied_all WHERE {_RANK} <= {limit + offset} ORDER BY {_RANK}"  # noqa: S608
-    return None if sql is None else Untied(sql, 1 if keys else 0, limit, offset)
-
-
-def _extended(select: exp.Select, keys: list[exp.Ordered], dialect: str, schema: Schema) -> exp.Expr | None:
-    """The query with the rank behind its own columns."""
-    if select.args.get("operation_modifiers") or not _allows_more_columns(select, keys):
+    tree = tree.copy()
+    tree.set("limit", None)
+    tree.set("offset", None)
+    keys = _deciding(sort_keys(tree))
+    known = {column.name.lower() for table in schema.tables for column in table.columns}
+    extra = _add_rank(tree, keys, known, query.dialect) if keys else 0
+    if extra is None:
         return None
-    resolved = [one for key in keys if (one := _resolved(key, select, dialect, schema))]
-    if len(resolved) < len(keys):
+    sql = written(tree.find_ancestor(exp.Select) or tree, query.dialect)
+    if sql is not None and keys:
+        most = "" if limit is None else f" WHERE {_RANK} <= {limit + offset}"
+        sql = f"SELECT * FROM ({sql}) AS untied_all{most} ORDER BY {_RANK}"  # noqa: S608
+    return None if sql is None else Untied(sql, extra, limit, offset)
+
+
+def _add_rank(tree: exp.Query, keys: list[exp.Ordered], known: Collection[str], dialect: str) -> int | None:
+    """Put the query into a derived table, ranked by its output columns; the number of columns that this adds.
+
+    A key that is no output column becomes one, where that changes no rows. None if it would, or if it is not certain
+    what a key means.
+    """
+    distinct = tree.args.get("distinct") if isinstance(tree, exp.Select) else None
+    if distinct is not None and distinct.args.get("on") is not None:
         return None
-    return select.select(_rank(resolved), copy=False)
-
-
-def _wrapped(tree: exp.Query, keys: list[exp.Ordered]) -> exp.Expr | None:
-    """The query as a derived table, ranked by its output columns. A set operation can be sorted only by these."""
-    names = [name.lower() for name in tree.named_selects]
-    ranked = [key.copy() for key in keys]
-    for key in ranked:
-        column = key.this.this if isinstance(key.this, exp.Collate) else key.this
-        name: exp.Expr | None = None
-        if column.is_int and not tree.is_star and 0 < int(column.name) <= len(names):
-            item = tree.selects[int(column.name) - 1]
-            name = item.args.get("alias") or item.this
-        elif isinstance(column, exp.Column) and not column.table and (tree.is_star or column.name.lower() in names):
-            name = column.this
-        if not isinstance(name, exp.Identifier) or names.count(name.name.lower()) > 1:
+    fixed = distinct is not None or not isinstance(tree, exp.Select)
+    _name_apart(tree)
+    keys = [key.copy() for key in keys]
+    added = 0
+    for key in keys:
+        node = key.this.this if isinstance(key.this, exp.Collate) else key.this
+        inner = {column.name.lower() for column in node.find_all(exp.Column) if not column.table}
+        named = inner & {item.alias.lower() for item in tree.selects if isinstance(item, exp.Alias)}
+        if name := node.this if fixed and tree.is_star and inner == {node.name.lower()} else _output(node, tree):
+            node.replace(exp.column(name.copy(), "untied"))
+        elif isinstance(node.unnest(), (exp.Var, exp.Literal)):
+            return None  # ORDER BY ALL; ORDER BY (1) is a place for some databases, and a constant for others
+        elif named and dialect != "postgres":  # PostgreSQL reads a name within an expression only as a column
+            if inner & {*known} or inner != named or node.find(exp.Query):
+                return None
+            for column in node.find_all(exp.Column):
+                column.set("table", exp.to_identifier("untied"))
+        elif fixed or (_aggregates(node, tree) and not _is_grouped(tree)):
             return None
-        column.replace(exp.column(name.copy(), "untied"))
+        else:
+            added += 1
+            tree.append("expressions", _named(node, f"untied_{added}"))
+            node.replace(exp.column(f"untied_{added}", "untied"))
     tree.set("order", None)
-    return exp.select("untied.*", _rank(ranked)).from_(tree.subquery("untied", copy=False)).order_by(_RANK)
+    rank = exp.Window(this=exp.DenseRank(), order=exp.Order(expressions=keys), over="OVER")
+    exp.select("untied.*", _named(rank, _RANK)).from_(tree.subquery("untied", copy=False), copy=False)
+    return added + 1
 
 
-def _rank(keys: list[exp.Ordered]) -> exp.Expr:
-    order = exp.Order(expressions=[key.copy() for key in keys])
-    return exp.alias_(exp.Window(this=exp.DenseRank(), order=order, over="OVER"), _RANK)
+def _name_apart(tree: exp.Query) -> None:
+    """Rename the later ones of output columns with equal names. A derived table needs different names."""
+    taken: set[str] = set()
+    for place, item in enumerate(tree.selects, 1):
+        name = item.alias_or_name.lower()
+        if name in taken and not item.is_star:
+            item.replace(_named(item.unalias(), f"{name}_{place}"))
+        taken.add(name)
 
 
-def _resolved(key: exp.Ordered, select: exp.Select, dialect: str, schema: Schema) -> exp.Ordered | None:
-    """A sort key with output columns replaced by their expressions, because only ORDER BY can use their names; None if
-    it is not certain what is meant."""
-    key = key.copy()
-    sorted_by = key.this
-    if isinstance(sorted_by, exp.Var):
-        return None  # ORDER BY ALL
-    if isinstance(sorted_by, exp.Paren) and isinstance(sorted_by.unnest(), exp.Literal):
-        return None  # ORDER BY (1) is a place for some databases, and a constant for others
-    if sorted_by.is_int:
-        before = select.expressions[: int(sorted_by.name)]
-        if len(before) != int(sorted_by.name) or not before or any(item.is_star for item in before):
-            return None
-        sorted_by.replace(_meaning(before[-1]))
-        return key
-    meanings = {item.alias.lower(): item for item in select.expressions if isinstance(item, exp.Alias)}
-    alone = isinstance(sorted_by, exp.Column)
-    for column in list(key.find_all(exp.Column)):
-        name = column.name.lower()
-        if column.table or name not in meanings or (dialect == "postgres" and not alone):
-            continue  # PostgreSQL reads a name within an expression only as a column
-        known = any(name == one.name.lower() for table in schema.tables for one in table.columns)
-        if not alone and (known or key.find(exp.Query)):
-            return None
-        column.replace(_meaning(meanings[name]))
-    return key
+def _output(node: exp.Expr, tree: exp.Query) -> exp.Identifier | None:
+    """The name of the output column that a sort key is; it gets one if it has none of its own."""
+    items: list[exp.Expr] = tree.selects
+    if node.is_int:
+        items = [] if tree.is_star else items[max(int(node.name) - 1, 0) : int(node.name)]
+    elif isinstance(node, exp.Column) and not node.table:
+        items = [item for item in items if item.alias_or_name.lower() == node.name.lower()]
+    else:
+        items = [item for item in items if item.unalias() == node]
+    if not items:
+        return None
+    name = items[0].args.get("alias") or items[0].this
+    if not isinstance(name, exp.Identifier):
+        name = exp.to_identifier(f"untied_column_{tree.selects.index(items[0])}")
+        items[0].replace(_named(items[0], name.name))
+    return name
 
 
-def _meaning(item: exp.Expr) -> exp.Expr:
-    """An output column's expression, without its name, as one operand."""
-    meaning = item.unalias().copy()
-    return meaning if isinstance(meaning, exp.Subquery) else exp.Paren(this=meaning)
+def _named(node: exp.Expr, name: str) -> exp.Alias:
+    return exp.Alias(this=node.copy(), alias=exp.to_identifier(name))
 
 
-def _allows_more_columns(tree: exp.Select, keys: list[exp.Ordered]) -> bool:
-    """Whether the rank can be added as a column without changing the rows."""
-    distinct = tree.args.get("distinct")
-    if distinct is not None:
-        outputs = [item.unalias() for item in tree.expressions]
-        names = {item.alias.lower() for item in tree.expressions if isinstance(item, exp.Alias)}
-        stars = any(isinstance(item, exp.Star) for item in outputs)
-        for key in keys:
-            column = key.this
-            named = isinstance(column, exp.Column) and (stars or (not column.table and column.name.lower() in names))
-            if not named and column not in outputs and not column.is_int:
-                return False
-        return distinct.args.get("on") is None
-    grouped = tree.args.get("group") is not None or any(_aggregates(item, tree) for item in tree.expressions)
-    return grouped or not any(_aggregates(key, tree) for key in keys)
+def _is_grouped(tree: exp.Query) -> bool:
+    return tree.args.get("group") is not None or any(_aggregates(item, tree) for item in tree.selects)
 
 
-def _aggregates(node: exp.Expr, tree: exp.Select) -> bool:
+def _aggregates(node: exp.Expr, tree: exp.Query) -> bool:
     """Whether an expression holds an aggregate of this SELECT, rather than of a SELECT inside it."""
-    return any(one.find_ancestor(exp.Select) is tree for one in node.find_all(exp.AggFunc))
-
-
-def _sorts_by_window(key: exp.Ordered, tree: exp.Query) -> bool:
-    """Whether a key is, or names, a window function. Another window function cannot sort by it."""
-    if key.find(exp.Window):
-        return True
-    names = {column.name.lower() for column in key.find_all(exp.Column) if not column.table}
-    ordinal = int(key.this.name) - 1 if key.this.is_int else -1
-    return any(
-        item.find(exp.Window) is not None
-        for number, item in enumerate(tree.selects)
-        if number == ordinal or item.alias_or_name.lower() in names
-    )
+    return any(one.find_ancestor(exp.Select) in {None, tree} for one in node.find_all(exp.AggFunc))
 
 
 def _deciding(keys: list[exp.Ordered]) -> list[exp.Ordered]:
@@ -225,12 +202,6 @@ def _cut(tree: exp.Expr) -> tuple[int | None, int] | None:
 def _number(expression: exp.Expr | None) -> int | None:
     plain = isinstance(expression, exp.Literal) and expression.is_int
     return int(expression.name) if expression is not None and plain else None
-
-
-def _can_be_table(tree: exp.Query, dialect: str) -> bool:
-    """Whether a SELECT can be used in FROM. MySQL requires different names of its columns."""
-    names = [name.lower() for name in tree.named_selects]
-    return dialect != "mysql" or not (tree.is_star or "" in names or len(set(names)) < len(names))
 
 
 def tie_breaks(query: Query, schema: Schema, *, outermost: bool) -> list[str]:

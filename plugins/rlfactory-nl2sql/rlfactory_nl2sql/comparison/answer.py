@@ -69,7 +69,7 @@ def answer_of(rows: Rows, *, ordered: bool, untied: Untied | None) -> Answer:
     end = len(rows.rows) if limit is None else offset + limit
     plain = [row[: len(row) - keys] for row in rows.rows] if keys else rows.rows
     if keys:
-        stops = list(_ends(rows.rows, keys))
+        stops = list(_ends(rows.rows))
     else:
         stops = list(range(1, len(plain) + 1)) if ordered and not untied else [len(plain)]
     ties, start = [], 0
@@ -84,10 +84,10 @@ def answer_of(rows: Rows, *, ordered: bool, untied: Untied | None) -> Answer:
     return Answer(rows.columns[: len(rows.columns) - keys], tuple(ties), tied, certain, fewest)
 
 
-def _ends(rows: Sequence[Row], keys: int) -> Iterator[int]:
-    """Where each run of rows with equal sort keys ends."""
+def _ends(rows: Sequence[Row]) -> Iterator[int]:
+    """Where each run of rows of equal rank ends."""
     end = 0
-    for _, run in groupby(rows, lambda row: [normal(value) for value in row[len(row) - keys :]]):
+    for _, run in groupby(rows, lambda row: normal(row[-1])):
         end += sum(1 for _ in run)
         yield end
 
