@@ -87,13 +87,16 @@ def test_a_lost_database_is_nobody_s_fault(shops: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_database_that_needs_something_of_the_user_is_not_the_model_s_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_database_that_needs_something_of_the_user_is_not_the_model_s_fault(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     pytest.importorskip("psycopg", reason="the extra postgresql is not installed")
     pytest.importorskip("sqlalchemy", reason="the extra postgresql is not installed")
     monkeypatch.delenv("SHOP_PASSWORD", raising=False)
     task = Nl2SqlTask({"db": "postgresql://me:${SHOP_PASSWORD}@127.0.0.1:1/shops"})
     results = invoke(task, call("list_tables"), call("run_query", sql="SELECT 1"))
     assert [result.fault for result in results] == [FaultKind.INFRA] * 2
+    assert all("SHOP_PASSWORD, which is not set" in record.message for record in caplog.records)
 
 
 def test_a_slow_query_holds_up_neither_the_event_loop_nor_another_query(shops: Path) -> None:

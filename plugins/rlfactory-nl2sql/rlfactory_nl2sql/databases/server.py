@@ -79,8 +79,9 @@ class ServerDatabase(Connection):
     @classmethod
     def open(cls, ref: DatabaseRef, limits: QueryLimits, driver: str, options: Mapping[str, Any], **more: Any) -> Self:
         """Connect to the server; ``options`` are for the driver's ``connect``, ``more`` for SQLAlchemy's engine."""
+        filled = connection_url(ref)
         try:
-            url = sqlalchemy.make_url(connection_url(ref)).set(drivername=driver)
+            url = sqlalchemy.make_url(filled).set(drivername=driver)
         except (exc.ArgumentError, ValueError):
             raise UsageError(
                 f"{ref.location!r} is no URL of a database. "

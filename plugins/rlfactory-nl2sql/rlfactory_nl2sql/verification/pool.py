@@ -22,7 +22,7 @@ from rlfactory_nl2sql.verification.worker import Access, Job
 
 _log = logging.getLogger(__name__)
 
-_MOMENT_S = 0.05  # a job that takes longer, without its preparations, is slow
+_GROW_S = 0.05  # while jobs wait, between two looks at which workers are slow
 _IDLE_S = 5.0  # idle time after which a surplus worker ends
 _KNOWN = 128  # affinities that a worker is assumed to have cached: as many golds' databases as it keeps
 _LOOK = 64  # waiting jobs among which a free worker looks for a known affinity
@@ -182,7 +182,7 @@ class _Running:
                     continue
             self._hand()
         if self._waiting and self._growth is None and not self.closed:
-            self._growth = self.loop.call_later(_MOMENT_S, self._grow)
+            self._growth = self.loop.call_later(_GROW_S, self._grow)
 
     def _grow(self) -> None:
         """While jobs wait, check shortly afterwards whether more workers are allowed."""
@@ -193,28 +193,27 @@ class _Running:
         """Give an idle worker to the first waiting job, or to one of the next with an affinity that it knows."""
         first = self._waiting[0]
         near = list(itertools.islice(self._waiting, _LOOK if first.overtaken < _OVERTAKEN else 1))
-        pairs = itertools.product(reversed(self._idle), near)
-        worker, chosen = min(pairs, key=lambda pair: self._foreign(pair[0], pair[1].affinity))
+        pairs = list(itertools.product(reversed(self._idle), near))
+        known = (pair for pair in pairs if pair[1].affinity in self._workers[pair[0]])
+        worker, chosen = next(known, None) or min(pairs, key=lambda pair: self._claims(pair[1].affinity))
         first.overtaken += chosen is not first
         del self._idle[worker]
         self._waiting.remove(chosen)
-        known = self._workers[worker]
-        known.pop(chosen.affinity, None)
-        known[chosen.affinity] = None
-        if len(known) > _KNOWN:
-            del known[next(iter(known))]
+        knows = self._workers[worker]
+        knows.pop(chosen.affinity, None)
+        knows[chosen.affinity] = None
+        if len(knows) > _KNOWN:
+            del knows[next(iter(knows))]
         chosen.worker.set_result(worker)
 
-    def _foreign(self, worker: Worker, affinity: str) -> int:
-        """0 if this worker knows an affinity, 1 if none does, 2 if another one does."""
-        if affinity in self._workers[worker]:
-            return 0
-        return 1 + any(affinity in known for known in self._workers.values())
+    def _claims(self, affinity: str) -> int:
+        """The number of workers that know an affinity."""
+        return sum(affinity in known for known in self._workers.values())
 
     def _allowed(self) -> int:
         """The number of workers allowed now: two more for each slow one, so that the others have half of the cores."""
-        before = self.loop.time() - _MOMENT_S
-        slow = sum(1 for worker in self._workers if worker.since is not None and worker.since < before)
+        now = self.loop.time()
+        slow = sum(worker.slow_from is not None and worker.slow_from < now for worker in self._workers)
         return min(self._usual + 2 * slow, self._most)
 
     def _start(self) -> None:

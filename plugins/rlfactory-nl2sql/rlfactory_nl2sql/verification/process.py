@@ -19,7 +19,7 @@ from typing import Any
 
 from rlfactory_core.errors import BackendError, RlfactoryError
 from rlfactory_nl2sql.connection import Failure, QueryError
-from rlfactory_nl2sql.databases.limiting import LATEST
+from rlfactory_nl2sql.databases.limiting import LATEST, SURE
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.verification.encoding import decode
 from rlfactory_nl2sql.verification.worker import (
@@ -42,11 +42,12 @@ _BOOT = (
     "main(int(sys.argv[1]), int(sys.argv[2]))"
 )
 _START_S = 60.0  # for a worker to take its job, including the fork server's start
+_MOMENT_S = 0.05  # a query with the shortest deadlines that takes longer is slow
 _GRACE_S = 0.03  # for an engine to notice the deadline
 _STOP_S = 10.0  # for the fork server to end
 _ERROR_S = 0.5  # for a failing fork server to write its error
 _ERROR_CHARS = 2000  # of its error output, shown in errors
-_AT_ONCE = 1 << 20  # bytes
+_AT_ONCE = 1 << 16  # bytes
 _MOST = 1 << 30  # bytes of one message; a worker cannot have more memory
 # The only variables of this process that a worker inherits. Others may hold secrets.
 _INHERITED = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TZ")
@@ -70,9 +71,10 @@ class Worker:
     def __init__(self, connection: socket.socket, kill: Callable[[], None], access: Access) -> None:
         self.access = access
         self.usable = True  # for another job; False while a job runs
-        self.since: float | None = None  # time of the event loop at which the running job started its clock
+        self.slow_from: float | None = None  # time of the event loop; None before the running job started its clock
         self._connection, self._kill = connection, kill
         self._late = self._confined = False
+        self._came = bytearray()  # of its messages
 
     async def run(self, job: Job, seconds: float) -> Any:
         """Run a job and return its result.
@@ -84,7 +86,7 @@ class Worker:
             RlfactoryError: what the job raised.
         """
         loop = asyncio.get_running_loop()
-        self.usable, self.since, most = False, None, seconds
+        self.usable, self.slow_from, most = False, None, seconds
         request = pickle.dumps(Request(job, seconds, _secrets(job), self.access), pickle.HIGHEST_PROTOCOL)
         timer = loop.call_later(seconds + _GRACE_S if self._confined else _START_S, self._give_up)
         try:
@@ -96,7 +98,8 @@ class Worker:
                     self._confined, wait = True, seconds
                     _warn(frozenset(answer.missing.items()))
                 else:
-                    self.since, seconds = loop.time(), min(most, answer.seconds)
+                    seconds = min(most, answer.seconds)
+                    self.slow_from = loop.time() + max(_MOMENT_S, SURE * seconds)
                     wait = LATEST * seconds  # the engine ends a query itself, on a busy machine later
                 timer = loop.call_later(wait + _GRACE_S, self._give_up)
         except (OSError, EOFError):
@@ -107,7 +110,7 @@ class Worker:
             raise QueryError(Failure.ERROR, f"The query damaged the database's engine: {error}.") from None
         finally:
             timer.cancel()
-        self.usable, self.since = not self._late, None
+        self.usable, self.slow_from = not self._late, None
         if isinstance(answer, RlfactoryError):
             raise answer
         if isinstance(answer, Bug):
@@ -132,22 +135,27 @@ class Worker:
 
     async def _next(self) -> Confined | Clock | Done | Bug | RlfactoryError:
         """The worker's next message; raises `OSError` or `EOFError` if it is gone, `ValueError` if it is no message."""
-        (size,) = SIZE.unpack(await self._read(SIZE.size))
-        if size > _MOST:
-            raise ValueError(f"an answer of {size} bytes")
-        found = decode(await self._read(size))
+        loop = asyncio.get_running_loop()
+        while len(self._came) < (end := self._end()):
+            more = await loop.sock_recv(self._connection, _AT_ONCE)
+            if not more:
+                raise EOFError
+            self._came += more
+        body = bytes(self._came[SIZE.size : end])
+        del self._came[:end]
+        found = decode(body)
         if not isinstance(found, Confined | Clock | Done | Bug | RlfactoryError):
             raise ValueError(f"{type(found).__name__} is no answer")
         return found
 
-    async def _read(self, size: int) -> bytes:
-        loop, came = asyncio.get_running_loop(), bytearray()
-        while len(came) < size:
-            more = await loop.sock_recv(self._connection, min(size - len(came), _AT_ONCE))
-            if not more:
-                raise EOFError
-            came += more
-        return bytes(came)
+    def _end(self) -> int:
+        """The end of the next message, or of its size, in what came."""
+        if len(self._came) < SIZE.size:
+            return SIZE.size
+        (size,) = SIZE.unpack_from(self._came)
+        if size > _MOST:
+            raise ValueError(f"an answer of {size} bytes")
+        return SIZE.size + int(size)
 
 
 def needed(job: Any) -> Access:
