@@ -16,11 +16,13 @@ import nox
 from nox.command import CommandFailed
 
 TORCH = "torch==2.13.0"  # the newest that is tested; pip takes a CPU wheel of it where one is offered
+TORCHVISION = "torchvision==0.28.0"  # of that torch
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 PLUGINS = sorted(str(path.parent) for path in Path("plugins").glob("*/pyproject.toml"))
 EXTRAS = {"plugins/rlfactory-search": "[dense]", "plugins/rlfactory-nl2sql": "[all]"}
 INTERPRETER, JUDGE, SEARCH = (f"plugins/rlfactory-{name}" for name in ("interpreter", "judge", "search"))
 GATEWAY, DEVKIT, MCP, OTHERS = (f"plugins/rlfactory-{name}" for name in ("agents", "devkit", "mcp", "environments"))
+VISION = "plugins/rlfactory-vision"
 
 ENVIRONMENTS = Path(".nox").resolve()
 TOOLS = ENVIRONMENTS / "tools"  # uv, and torch as a wheel
@@ -334,9 +336,11 @@ def browser(session: nox.Session) -> None:
 def make_verl(session: nox.Session) -> Path:
     """The environment of the verl engine on the CPU, installed by its doctor."""
     # The extra holds most of what the doctor installs below with pip, which takes minutes longer.
-    plugins = ("-e", SEARCH, "-e", JUDGE, "-e", GATEWAY, "-e", DEVKIT, "-e", MCP)
+    plugins = ("-e", SEARCH, "-e", JUDGE, "-e", GATEWAY, "-e", DEVKIT, "-e", MCP, "-e", VISION)
     graphs = [line for line in group("agents") if line.startswith("lang")]  # for an agent of LangGraph
-    place = made(session, VERL, TORCH, "-e", ".[local,verl-cpu]", *plugins, *group("test"), *graphs)
+    place = made(session, VERL, TORCH, "-e", ".[local,verl-cpu]", *plugins, *group("test", "templates"), *graphs)
+    made(session, VERL, "--no-deps", TORCHVISION)  # it would bring CUDA's libraries
+    run_in(session, place, "python", "tests/support/torchvision_operators.py")
     doctor = ("-m", "rlfactory_core", "doctor", "--engine", "verl", "--device", "cpu")
     run_in(session, place, "python", *doctor, "--install")
     run_in(session, place, "python", *doctor)
@@ -349,7 +353,7 @@ def verl(session: nox.Session) -> None:
     place = make_verl(session)
     # Two at once: most of a run's time, its processes import one after the other, each on one core. The second process
     # begins with the longest test and the next file, which it holds meanwhile and which is light.
-    order = ("nodes", "grpo", "config", "ppo", "agent", "mcp", "judge_serving")
+    order = ("nodes", "grpo", "config", "ppo", "agent", "mcp", "images", "judge_serving")
     first = [f"tests/integration/test_verl_{name}.py" for name in order]
     chosen = [*first, *sorted({*map(str, Path("tests").rglob("test_*verl*.py"))} - {*first})]
     in_order = (*IN_TWO, "--no-loadscope-reorder")

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from rlfactory_core.cache import cache_root
 from rlfactory_core.errors import MissingExtraError
@@ -46,6 +48,15 @@ def content_text(value: object) -> str:
 def image_text(file: bytes) -> str:
     """The name of an image, of any format; raises as `content_text`."""
     return str(_images().Image.of(file))
+
+
+def pictures(names: Iterable[str]) -> list[Any]:
+    """The images with these hashes as Pillow's, in RGB.
+
+    Raises:
+        ModelError: one is gone from the cache.
+    """
+    return [_images().picture(name) for name in names]
 
 
 def sees_images(config: object) -> bool:

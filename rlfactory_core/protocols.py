@@ -211,7 +211,7 @@ class ChatFormatTraits:
     """The text of an assistant message as a model of the family samples it, with the stop token.
 
     Needed for demonstrations with tool calls, from which a tiny model learns."""
-    vision: Vision | None = None  # of a model that sees images, with the embedded engine
+    vision: Vision | None = None  # of a model that sees images
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,35 +13,44 @@ from chat_tokenizers import make_tokenizer, published
 from rlfactory_core.engines.local.model.loading import quiet_transformers
 
 TOKENS = ("vision_start", "vision_end", "image_pad", "video_pad")
+_HEADS = 4
 _TEXT = {
-    **{"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4},
+    **{"intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": _HEADS},
     **{"num_key_value_heads": 2, "max_position_embeddings": 1024, "tie_word_embeddings": True},
     **{"pad_token_id": 0, "eos_token_id": None, "bos_token_id": None},
 }
 _VISION = {
-    **{"depth": 2, "hidden_size": 32, "intermediate_size": 64, "num_heads": 2, "out_hidden_size": 32},
+    **{"depth": 2, "hidden_size": 32, "intermediate_size": 64, "num_heads": 2},
     **{"patch_size": 4, "temporal_patch_size": 1, "spatial_merge_size": 2},
 }
-_ROPE = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 1, 1]}
+_ROPE = {"rope_type": "default", "rope_theta": 10000.0}
 KINDS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "qwen3_vl": (
         "Qwen3VL",
-        {"head_dim": 8, "rope_parameters": {**_ROPE, "mrope_interleaved": True}},
+        {"mrope_interleaved": True},
         {"num_position_embeddings": 64, "deepstack_visual_indexes": [0]},
     ),
-    "qwen2_5_vl": ("Qwen2_5_VL", {"rope_parameters": _ROPE}, {"window_size": 16, "fullatt_block_indexes": [1]}),
+    "qwen2_5_vl": ("Qwen2_5_VL", {}, {"window_size": 16, "fullatt_block_indexes": [1]}),
 }
 
 
-def make_vlm(folder: Path, kind: str, seed: int = 0) -> Path:
-    """Save a random model of the architecture, with its tokenizer, published template and image processor."""
-    name, text, vision = KINDS[kind]
+def make_vlm(folder: Path, kind: str, seed: int = 0, head: int = 8) -> Path:
+    """Save a random model of the architecture, with its tokenizer, published template and image processor.
+
+    Args:
+        head: size of the text model's attention heads; vLLM needs 32.
+    """
+    name, rope, vision = KINDS[kind]
+    text = {
+        **{"hidden_size": _HEADS * head, "head_dim": head},
+        "rope_parameters": {**_ROPE, **rope, "mrope_section": [head // 4, head // 8, head // 8]},
+    }
     tokenizer = copy.deepcopy(make_tokenizer(published(kind)))
     tokenizer.add_special_tokens({"additional_special_tokens": [f"<|{token}|>" for token in TOKENS]})
     ids = dict(zip(TOKENS, tokenizer.convert_tokens_to_ids([f"<|{token}|>" for token in TOKENS]), strict=True))
     config = getattr(transformers, f"{name}Config")(
         text_config={**_TEXT, **text, "vocab_size": len(tokenizer)},
-        vision_config={**_VISION, **vision},
+        vision_config={**_VISION, **vision, "out_hidden_size": _HEADS * head},
         tie_word_embeddings=True,
         image_token_id=ids["image_pad"],
         video_token_id=ids["video_pad"],

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 from configs import made_config
 
 from rlfactory_core.config import RunConfig
-from rlfactory_core.engines.verl.constraints import adapt_defaults, check_images, check_rules
+from rlfactory_core.engines.verl.constraints import adapt_defaults, check_rules
 from rlfactory_core.errors import ConfigError
 
 
@@ -25,33 +23,7 @@ def refusal(*overrides: str) -> list[str]:
     return str(raised.value).split("\n")
 
 
-@pytest.fixture
-def vlm(tmp_path: Path) -> Path:
-    """The configuration of a vision-language model."""
-    facts = {"model_type": "qwen3_vl", "vision_config": {"depth": 2}, "image_token_id": 7}
-    (tmp_path / "config.json").write_text(json.dumps(facts))
-    return tmp_path
-
-
-def test_a_model_that_sees_images_is_refused_until_a_text_format_is_named(vlm: Path) -> None:
-    pytest.importorskip("rlfactory_vision", reason="without it no tool returns an image")
-    pytest.importorskip("transformers")
-    with pytest.raises(ConfigError) as raised:
-        check_images(config(f"model={vlm}"))
-    for part in (f"'{vlm}' sees images", "chat.format=hermes", "--engine local"):
-        assert part in str(raised.value)
-    check_images(config(f"model={vlm}", "chat.format=hermes"))
-
-
-def test_a_text_model_and_one_that_cannot_be_read_are_not_refused_for_images(tmp_path: Path) -> None:
-    pytest.importorskip("transformers")
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen3"}))
-    for model in (tmp_path, tmp_path / "missing"):
-        check_images(config(f"model={model}"))
-
-
 REFUSED: list[tuple[list[str], list[str]]] = [
-    (["chat.format=vision"], ["chat.format=vision", "reads their names", "--engine local"]),
     (["train.muon_lr=0.02"], ["train.muon_lr=0.02", "Set it to 0", "--engine local"]),
     (["train.schedule=linear"], ["train.schedule=linear", "constant and cosine", "--engine local"]),
     (["train.prompts=difficulty"], ["train.prompts=difficulty", "train.prompts=uniform", "--engine local"]),

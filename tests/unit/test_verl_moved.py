@@ -45,6 +45,15 @@ def test_the_sampled_tokens_are_scored_in_their_order() -> None:
     assert servers.asked[0]["sampling_params"] == {"max_tokens": 1, "temperature": 1.0, "prompt_logprobs": 0}
 
 
+def test_servers_that_make_other_tokens_of_an_image_stop_the_run() -> None:
+    class Longer(Servers):
+        async def generate(self, **asked: Any) -> Any:
+            return SimpleNamespace(extra_fields={"prompt_logprobs": [[0.0]] * (len(asked["prompt_ids"]) + 3)})
+
+    with pytest.raises(TrainingError, match=r"vLLM sees 8 tokens .* the trainer 5"):
+        proof(Longer(float))
+
+
 def test_servers_with_the_new_weights_end_the_proof() -> None:
     made = proof(Servers({9: -0.5, 5: -2.5, 8: 0.0, 4: 0.0}.__getitem__))
     assert made.over

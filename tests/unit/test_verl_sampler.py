@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -61,6 +63,19 @@ def sample(servers: Servers, deadline_s: float = 60.0) -> SampledTokens:
     return asyncio.run(sampler.sample([1, 2, 3], PARAMS, session="s/0"))
 
 
+def test_a_turn_with_images_sends_them_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    images = pytest.importorskip("rlfactory_vision", reason="without it no tool returns an image")
+    pillow = pytest.importorskip("PIL.Image")
+    monkeypatch.setenv("RLFACTORY_CACHE", str(tmp_path))
+    names = [images.Image.of(pillow.new("RGBA", size, (9, 9, 9, 0))).digest for size in ((8, 4), (4, 8))]
+    servers = saying(output([7]))
+    params = replace(PARAMS, images=tuple(names))
+    asyncio.run(ServerSampler(servers, 60.0).sample([1, 2], params, session="s/0"))
+    sent = servers.asked[0]["image_data"]
+    assert [(image.mode, image.size) for image in sent] == [("RGB", (8, 4)), ("RGB", (4, 8))]
+    assert sent[0].getpixel((0, 0)) == (9, 9, 9)  # vLLM would show what is transparent as white
+
+
 def test_ids_go_in_and_ids_come_out() -> None:
     servers = saying(output([7, 8, 256], oldest=4, newest=5))
     assert sample(servers) == SampledTokens((7, 8, 256), (-0.5,) * 3, "stop", 4)
@@ -71,6 +86,7 @@ def test_ids_go_in_and_ids_come_out() -> None:
     assert (params["max_tokens"], params["temperature"], params["top_p"]) == (20, 0.7, 0.9)
     assert params["stop_token_ids"] == [256]
     assert "seed" not in params
+    assert "image_data" not in asked
 
 
 def test_a_turn_that_does_not_end_with_a_stop_token_was_cut() -> None:

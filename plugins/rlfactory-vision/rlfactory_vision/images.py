@@ -14,7 +14,7 @@ from typing import Any
 import PIL.Image
 
 from rlfactory_core.cache import digest, write_atomically
-from rlfactory_core.errors import DataError
+from rlfactory_core.errors import DataError, ModelError
 from rlfactory_core.images import NAME, PNG, image_path
 from rlfactory_core.utils.text import to_text
 
@@ -73,6 +73,18 @@ def parts(text: str) -> Iterator[str | Image]:
 def images_in(text: str) -> list[Image]:
     """The images that a text names, in its order."""
     return [part for part in parts(text) if isinstance(part, Image)]
+
+
+def picture(name: str) -> PIL.Image.Image:
+    """The image of the cache with this hash, in RGB, as a model's processor takes it.
+
+    Raises:
+        ModelError: it is gone.
+    """
+    try:
+        return PIL.Image.open(BytesIO(image_path(name).read_bytes())).convert("RGB")
+    except OSError as error:
+        raise ModelError(f"The image {name} is gone from the cache ({error}). Train with a new run.") from error
 
 
 def as_text(items: Sequence[Any]) -> str:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import PIL.Image
 import torch
 from torch import Tensor
 
 from rlfactory_core.errors import ChatFormatError, ModelError
-from rlfactory_core.images import image_path
 from rlfactory_core.types import Message
-from rlfactory_vision.images import Image, images_in
+from rlfactory_vision.images import Image, images_in, picture
 
 START, PAD, END = "<|vision_start|>", "<|image_pad|>", "<|vision_end|>"  # of the Qwen family
 _KEPT = 32  # images whose tensors are kept, because each turn and each update needs them again
@@ -102,11 +99,7 @@ class QwenVision:
 
     def _tensors(self, name: str) -> tuple[Tensor, Tensor]:
         """The patches [patches, values] of an image, and its number of them in time, height and width [3]."""
-        try:
-            with PIL.Image.open(BytesIO(image_path(name).read_bytes())) as image:
-                found = self.processor(images=[image.convert("RGB")], return_tensors="pt")
-        except OSError as error:
-            raise ModelError(f"The image {name} is gone from the cache ({error}). Train with a new run.") from error
+        found = self.processor(images=[picture(name)], return_tensors="pt")
         return found["pixel_values"], found["image_grid_thw"][0]
 
 
@@ -127,7 +120,7 @@ def processed_ids(tokenizer: Any, vision: QwenVision, text: str, images: Sequenc
     lenient = {"check_argument_for_proper_class": lambda _self, _name, _argument: None}
     kind_of_processor: Any = type(name, (getattr(transformers, name),), lenient)
     processor = kind_of_processor(vision.processor, tokenizer, None)
-    pixels = [PIL.Image.open(BytesIO(image.read())).convert("RGB") for image in images]
+    pixels = [picture(image.digest) for image in images]
     return tuple(processor(text=[text], images=pixels, add_special_tokens=False)["input_ids"][0])
 
 

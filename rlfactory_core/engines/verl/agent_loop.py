@@ -12,6 +12,7 @@ from rlfactory_core.engines.verl.pool import POOL_FIELD
 from rlfactory_core.engines.verl.rollout_request import FIELD
 from rlfactory_core.engines.verl.sampler import ServerSampler
 from rlfactory_core.engines.verl.worker_runtime import worker_runtime
+from rlfactory_core.protocols import Vision
 from rlfactory_core.reporting.trajectories import StoredTrajectory
 
 
@@ -25,7 +26,9 @@ class RolloutAgentLoop(AgentLoopBase):
         attempt = int(kwargs["session_id"])
         request, trajectory = await shared.play(kwargs[FIELD], attempt, sampler)
         chat = shared.chat
-        prompt = list(chat.initial_ids(request.sample.messages, trajectory.tools)) if not trajectory.turns else []
+        messages = request.sample.messages
+        prompt = list(chat.initial_ids(messages, trajectory.tools)) if not trajectory.turns else []
+        vision: Vision | None = getattr(chat, "vision", None)
         now = int(kwargs["global_steps"])  # the version for a trajectory that sampled nothing
         return agent_loop_outputs(
             StoredTrajectory.of(trajectory, chat.decode),
@@ -34,4 +37,5 @@ class RolloutAgentLoop(AgentLoopBase):
             pad_id=chat.stop_token_ids[0],
             oldest=now if sampler.oldest is None else sampler.oldest,
             newest=now if sampler.newest is None else sampler.newest,
+            images=None if vision is None else vision.images_in(messages),
         )

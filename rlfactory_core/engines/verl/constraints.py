@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from importlib.util import find_spec
 from typing import Any
 
 from rlfactory_core.algo.prompts import UNIFORM
@@ -13,7 +11,6 @@ from rlfactory_core.config.loading import merge
 from rlfactory_core.config.sections import TrainConfig
 from rlfactory_core.engines.verl.config import VerlConfig
 from rlfactory_core.errors import ConfigError
-from rlfactory_core.images import sees_images
 
 GAE = "gae"
 ESTIMATORS = {"dr_grpo": "grpo"}  # our name -> verl's, if they differ
@@ -52,37 +49,9 @@ def check_rules(config: RunConfig) -> None:
         raise ConfigError("\n".join(problems))
 
 
-def check_images(config: RunConfig) -> None:
-    """Refuse a model that sees images, unless a text format is named or no tool can return one.
-
-    A model whose files cannot be read is not judged: verl says what is wrong with it.
-
-    Raises:
-        ConfigError: the model would read the names of images without a word.
-    """
-    if config.chat.format != "auto" or config.model is None or find_spec("rlfactory_vision") is None:
-        return
-    from transformers import AutoConfig
-
-    found: object = None
-    with suppress(Exception):  # a damaged file can raise any error
-        found = AutoConfig.from_pretrained(config.model)
-    if sees_images(found):
-        raise ConfigError(
-            f"The model '{config.model}' sees images, and the verl engine gives it none of those that tools return. "
-            "Name the format of its text, such as chat.format=hermes, and it reads the names of images; or train with "
-            "--engine local, where it sees them."
-        )
-
-
 def _not_in_verl(config: RunConfig) -> Iterator[str]:
     train = config.train
     local = "or train with --engine local"
-    if config.chat.format == "vision":
-        yield (
-            "chat.format=vision: the verl engine gives the model no images of tools. Name the format of its text, such "
-            f"as chat.format=hermes, and it reads their names; {local}."
-        )
     if train.loss == SAPO and train.aggregation != "trajectory":
         yield f"train.loss={SAPO}: verl has it with train.aggregation=trajectory only. Set that, {local}."
     yield from _estimator(train.advantage)

@@ -19,12 +19,13 @@ from rlfactory_core.engines.memory import MemoryPhase, ModelSize
 from rlfactory_core.engines.verl.checkpoints import newest_whole
 from rlfactory_core.engines.verl.compose import compose, explain
 from rlfactory_core.engines.verl.config import VerlConfig
-from rlfactory_core.engines.verl.constraints import ESTIMATORS, check_images, check_rules
+from rlfactory_core.engines.verl.constraints import ESTIMATORS, check_rules
 from rlfactory_core.engines.verl.cpu.environment import HEAD_SIZES, cpu_environment
 from rlfactory_core.engines.verl.overrides import Place, compile_overrides
 from rlfactory_core.engines.verl.pool import Pool, check_gpus
 from rlfactory_core.engines.verl.rollout_request import FIELD
 from rlfactory_core.engines.verl.run_payload import Payload
+from rlfactory_core.engines.verl.vision import check_images
 from rlfactory_core.errors import MissingExtraError, ModelError, UsageError
 from rlfactory_core.plugins.loading import is_file
 from rlfactory_core.tasks.agents import has_agent
@@ -122,7 +123,6 @@ class VerlEngine:
         config, parts = run.config, run.parts
         environment = self._environment(config)
         os.environ.update(environment)  # before verl is imported
-        check_images(config)
         _check_scorers(parts)
         _check_estimator(parts)
         pool = Pool.of(parts.scorers.pools, config)
@@ -134,6 +134,7 @@ class VerlEngine:
         from rlfactory_core.engines.verl.prebuilt_model import prebuilt_model
 
         model = config.model or str(prebuilt_model(run))
+        check_images(config.chat, model, run.registry)
         if config.device == "cpu":
             for each in (model, pool.model) if pool else (model,):
                 _check_head_size(Path(each))
@@ -194,6 +195,7 @@ def _check_head_size(model: Path) -> None:
     if not (model / "config.json").is_file():  # a hub id: not downloaded yet
         return
     shape = json.loads((model / "config.json").read_text(encoding="utf-8"))
+    shape = shape.get("text_config", shape)  # of a model that sees images
     heads = shape.get("num_attention_heads") or 1
     size = shape.get("head_dim") or shape.get("hidden_size", 0) // heads
     if size and size not in HEAD_SIZES:

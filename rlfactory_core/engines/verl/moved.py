@@ -13,6 +13,10 @@ from verl.workers.utils.padding import response_from_nested
 
 from rlfactory_core.algo.policy_moved import Moved, noise
 from rlfactory_core.engines.verl.anchor import OLD
+from rlfactory_core.engines.verl.replay import extra_fields
+from rlfactory_core.engines.verl.rollout_request import IMAGES
+from rlfactory_core.errors import TrainingError
+from rlfactory_core.images import pictures
 
 ROWS = 8  # sequences that are compared
 UPDATES = 20  # after which a policy that has not moved measurably is left alone
@@ -27,6 +31,7 @@ class ScoredRow:
     sampled: list[float]  # by vLLM, when it sampled them
     old: list[float]  # by the trainer, before the update
     new: list[float]  # by the trainer, after it
+    images: Sequence[str] = ()  # the hashes of those that the ids show
 
 
 class PolicyMovedProof:
@@ -84,28 +89,42 @@ def scored_rows(batch: KVBatchMeta, length: int, before: str) -> list[ScoredRow]
     found = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=fields)
     found["log_probs"] = response_from_nested(found["log_probs"], found["response_mask"])
     rows = []
-    for number in range(len(keys)):
+    for number, extra in enumerate(extra_fields(keys, batch.partition_id)):
         prompt, response, mask, new, old, sampled = (found[name].unbind()[number].tolist() for name in fields)
         own = [place for place, kept in enumerate(mask[: max(0, length - len(prompt))]) if kept]
         places = [len(prompt) + place for place in own]
         ids = [*prompt, *response][:length]
-        rows.append(ScoredRow(ids, places, *([each[p] for p in own] for each in (sampled, old, new))))
+        values = ([each[p] for p in own] for each in (sampled, old, new))
+        rows.append(ScoredRow(ids, places, *values, images=extra[IMAGES]))
     return rows
 
 
 async def prompt_logprobs(client: Any, rows: Sequence[ScoredRow]) -> list[float] | None:
-    """vLLM's log-probs of the rows' sampled tokens, one row after the other; None if it gave an answer up."""
+    """vLLM's log-probs of the rows' sampled tokens, one row after the other; None if it gave an answer up.
+
+    Raises:
+        TrainingError: vLLM's processor makes more or fewer tokens of an image than the trainer has.
+    """
     asked = {"max_tokens": 1, "temperature": 1.0, "prompt_logprobs": 0}
     answers = await asyncio.gather(
         *(
-            client.generate(request_id=f"policy-moved-{number}", prompt_ids=row.ids, sampling_params=dict(asked))
+            client.generate(
+                request_id=f"policy-moved-{number}",
+                prompt_ids=row.ids,
+                sampling_params=dict(asked),
+                **({"image_data": pictures(row.images)} if row.images else {}),
+            )
             for number, row in enumerate(rows)
         )
     )
     if not all("prompt_logprobs" in answer.extra_fields for answer in answers):
         return None
-    return [
-        answer.extra_fields["prompt_logprobs"][place - 1][0]  # the first one belongs to the second token
-        for row, answer in zip(rows, answers, strict=True)
-        for place in row.places
-    ]
+    scored = [answer.extra_fields["prompt_logprobs"] for answer in answers]
+    for row, found in zip(rows, scored, strict=True):
+        if len(found) != len(row.ids):
+            raise TrainingError(
+                f"vLLM sees {len(found)} tokens in a sequence with {len(row.images)} images, and the trainer "
+                f"{len(row.ids)}: their image processors differ. Use a vLLM and a transformers that belong together."
+            )
+    # The first one belongs to the second token.
+    return [found[place - 1][0] for row, found in zip(rows, scored, strict=True) for place in row.places]

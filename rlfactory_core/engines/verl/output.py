@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics, AgentLoopOutput
 
-from rlfactory_core.engines.verl.rollout_request import FIELD, POSITION, Position
+from rlfactory_core.engines.verl.rollout_request import FIELD, IMAGES, POSITION, Position
+from rlfactory_core.engines.verl.vision import multi_modal
 from rlfactory_core.reporting.trajectories import StoredTrajectory
 from rlfactory_core.types import Row, Trajectory
 
@@ -74,6 +76,7 @@ def agent_loop_outputs(
     pad_id: int,
     oldest: int | None,
     newest: int | None,
+    images: Sequence[str] | None = None,
 ) -> list[TrajectoryOutput]:
     """The outputs of verl's worker for its trainer, one for each row.
 
@@ -86,9 +89,12 @@ def agent_loop_outputs(
         prompt: the prompt's ids, used only if the trajectory has no turn.
         oldest: the version of the weights that sampled the first turn.
         newest: the version that sampled the last turn.
+        images: the hashes of the prompt's images, used only if the trajectory has no turn; None if the model sees none.
     """
     trajectory = stored.trajectory
     *before, last = trajectory.rows or (Row(()),)
+    seen = [row.images for row in before] + [last.images if last.turns else tuple(images or ())]
+    shown: list[dict[str, Any]] = [{} if images is None else multi_modal(names) for names in seen]
     score = trajectory.score
     versions: dict[str, Any] = {"min_global_steps": oldest, "max_global_steps": newest}
     versions |= {"turn_scores": [], "tool_rewards": []}
@@ -97,12 +103,18 @@ def agent_loop_outputs(
     end = sum(len(turn.context_ids) + len(turn.sampled_ids) for turn in last.turns)
     start = len(last.turns[0].context_ids) if last.turns else 0
     return [
-        *(TrajectoryOutput(**_sequence(row), num_turns=0, extra_fields={**versions, FIELD: ""}) for row in before),
+        *(
+            TrajectoryOutput(
+                **_sequence(row), **fields, num_turns=0, extra_fields={**versions, IMAGES: list(names), FIELD: ""}
+            )
+            for row, fields, names in zip(before, shown, seen, strict=False)
+        ),
         TrajectoryOutput(
             **(_sequence(last, score.seconds if score else 0.0) if last.turns else _nothing(prompt, pad_id)),
+            **shown[-1],
             reward_score=trajectory.reward,
             num_turns=len(trajectory.sample.messages) + sum(1 + bool(turn.results) for turn in trajectory.turns),
-            extra_fields={**versions, **own},
+            extra_fields={**versions, **own, IMAGES: list(seen[-1])},
             rewards=[TokenReward(end - start - 1, trajectory.reward)] if before else token_rewards(trajectory),
         ),
     ]

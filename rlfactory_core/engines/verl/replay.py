@@ -158,10 +158,7 @@ def fetch_rows(batch: Any) -> list[Row]:
     """The trajectories of a batch's keys, in their order."""
     if not batch.keys:
         return []
-    fields = ["extra_fields"]
-    data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
-    found = data["extra_fields"]  # TransferQueue gives its own list type if a batch has no tensor
-    extras = found.tolist() if hasattr(found, "tolist") else list(found)
+    extras = extra_fields(batch.keys, batch.partition_id)
     keys: defaultdict[str, list[str]] = defaultdict(list)
     for key in batch.keys:  # {uid}_{attempt}_{number of the sequence}
         keys[key.rpartition("_")[0]].append(key)
@@ -170,3 +167,10 @@ def fetch_rows(batch: Any) -> list[Row]:
         for key, extra in zip(batch.keys, extras, strict=True)
         if extra[FIELD]
     ]
+
+
+def extra_fields(keys: Sequence[str], partition: str) -> list[dict[str, Any]]:
+    """verl's ``extra_fields`` of these keys, in their order, which have our entries, too."""
+    data = tq.kv_batch_get(keys=list(keys), partition_id=partition, select_fields=["extra_fields"])
+    found = data["extra_fields"]  # TransferQueue gives its own list type if a batch has no tensor
+    return list(found.tolist() if hasattr(found, "tolist") else found)

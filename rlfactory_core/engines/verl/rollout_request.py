@@ -9,7 +9,8 @@ from rlfactory_core.algo.evaluation import EvalPass
 from rlfactory_core.types import Sample
 
 FIELD = "rlfactory"  # the name of our column in verl's batches, and of our entry in its ``extra_fields``
-POSITION = "rlfactory_position"  # our other entry in ``extra_fields``
+POSITION = "rlfactory_position"  # our other entries in ``extra_fields``
+IMAGES = "rlfactory_images"
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlfactory_core.errors import BackendError
+from rlfactory_core.images import pictures
 from rlfactory_core.types import SampledTokens, SamplingParams
 
 
@@ -29,7 +30,9 @@ class ServerSampler:
 
         Raises:
             BackendError: no answer within the deadline, or the server failed.
+            ModelError: an image is gone from the cache.
         """
+        shown = {"image_data": pictures(params.images)} if params.images else {}
         asked = {
             "max_tokens": params.max_tokens,
             "temperature": params.temperature,
@@ -38,7 +41,7 @@ class ServerSampler:
             "stop_token_ids": list(params.stop_token_ids),
             "logprobs": True,
         }
-        generating = self._servers.generate(request_id=session, prompt_ids=list(ids), sampling_params=asked)
+        generating = self._servers.generate(request_id=session, prompt_ids=list(ids), sampling_params=asked, **shown)
         try:
             output = await asyncio.wait_for(generating, self._deadline_s)
         except TimeoutError:

@@ -15,6 +15,7 @@ from rlfactory_core.engines.verl.pool import Served
 from rlfactory_core.engines.verl.rollout_request import RolloutRequest
 from rlfactory_core.engines.verl.run_payload import Payload
 from rlfactory_core.engines.verl.sampler import ServerSampler
+from rlfactory_core.engines.verl.vision import shows_images
 from rlfactory_core.tasks.opening import task_parts, task_resources
 from rlfactory_core.tasks.runtime import TaskRuntime
 from rlfactory_core.types import Fault, FaultKind, StopReason, Trajectory
@@ -36,7 +37,8 @@ class WorkerRuntime:
         self.config, registry = payload.load_plugins()
         self.parts = task_parts(self.config, registry)
         self.resources = task_resources(self.parts, payload.folder)
-        self.chat = configured_format(self.config.chat, registry, tokenizer)
+        images = shows_images(self.config.chat, self.config.model)
+        self.chat = configured_format(self.config.chat, registry, tokenizer, images=images)
         self.chat.prove()
         folder = Path(payload.folder)
         self._run, self._pool = RunContext(folder, StopFile(folder).ask), pool
