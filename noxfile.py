@@ -338,7 +338,7 @@ def make_verl(session: nox.Session) -> Path:
     # The extra holds most of what the doctor installs below with pip, which takes minutes longer.
     plugins = ("-e", SEARCH, "-e", JUDGE, "-e", GATEWAY, "-e", DEVKIT, "-e", MCP, "-e", VISION)
     graphs = [line for line in group("agents") if line.startswith("lang")]  # for an agent of LangGraph
-    place = made(session, VERL, TORCH, "-e", ".[local,verl-cpu]", *plugins, *group("test", "templates"), *graphs)
+    place = made(session, VERL, TORCH, "-e", ".[local,verl-cpu]", *plugins, *group("test"), *graphs)
     made(session, VERL, "--no-deps", TORCHVISION)  # it would bring CUDA's libraries
     run_in(session, place, "python", "tests/support/torchvision_operators.py")
     doctor = ("-m", "rlfactory_core", "doctor", "--engine", "verl", "--device", "cpu")

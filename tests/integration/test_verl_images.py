@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from mcp_runs import trajectories
 from runs import metrics, summary
-from tiny_vision import make_vlm
+from tiny_vision import QWEN2_VL_TEMPLATE, make_vlm
 from verl_runs import VERL, rlfactory
 
 pytest.importorskip("verl", reason="the verl engine: rlfactory doctor --engine verl --install")
@@ -29,7 +29,7 @@ def test_verl_samples_and_trains_with_the_images_of_prompts_and_tools(
 ) -> None:
     """What vLLM sampled has the log-probs that transformers computes with the images, and not with others."""
     monkeypatch.setenv("RLFACTORY_CACHE", str(tmp_path / "cache"))
-    model, run = make_vlm(tmp_path / "vlm", "qwen2_5_vl", head=32), tmp_path / "run"
+    model, run = make_vlm(tmp_path / "vlm", "qwen2_5_vl", head=32, template=QWEN2_VL_TEMPLATE), tmp_path / "run"
     learn = ("train.prompts_per_step=4", "train.group_size=4", "train.lr=1e-2", "train.muon_lr=0", "eval.every=0")
     small = ("rollout.max_turn_tokens=3", "rollout.max_tokens=160", "eval.limit=2", "eval.sampled=false")
     given = ("--model", model, "dtype=float32", "--steps", "2", *learn, *small)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -21,7 +23,7 @@ from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
 from rlfactory_core.algo.aggregation import trajectory_weights
 from rlfactory_core.engines.verl.aggregation import scaled_advantages
 from rlfactory_core.engines.verl.output import TrajectoryOutput, agent_loop_outputs
-from rlfactory_core.engines.verl.rollout_request import FIELD, Position
+from rlfactory_core.engines.verl.rollout_request import FIELD, IMAGES, Position
 
 pytestmark = pytest.mark.slow
 
@@ -111,3 +113,27 @@ def test_with_the_weight_of_a_trajectory_both_engines_agree() -> None:
         sums[key.rsplit("_", 1)[0]] += float(row.sum())
     tokens = sum(trajectory.num_sampled for trajectory in GROUP.trajectories)
     assert sums == pytest.approx({name: value * tokens / 3 for name, value in values.items()})
+
+
+def test_a_row_has_the_images_that_its_own_ids_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    vision = pytest.importorskip("rlfactory_vision", reason="`nox -s verl` installs it")
+    monkeypatch.setenv("RLFACTORY_CACHE", str(tmp_path))
+    pillow = pytest.importorskip("PIL.Image")
+    asked, seen = (vision.Image.of(pillow.new("RGB", (size, 4))).digest for size in (4, 8))
+    first, second = replace(turn([1], [2]), images=(asked,)), replace(turn([3], [4], 1), images=(seen,))
+    played, nothing = attempt(0, 1.0, first, second), attempt(1, 0.0)
+    made = [
+        each
+        for trajectory in (played, nothing)
+        for each in agent_loop_outputs(
+            StoredTrajectory.of(trajectory, str),
+            [1],
+            Position("train", 1, 0),
+            pad_id=0,
+            oldest=0,
+            newest=0,
+            images=(asked,),
+        )
+    ]
+    assert [each.extra_fields[IMAGES] for each in made] == [[asked], [seen], [asked]]
+    assert [[image.width for image in (each.multi_modal_data or {})["images"]] for each in made] == [[4], [8], [4]]

@@ -13,6 +13,15 @@ from chat_tokenizers import make_tokenizer, published
 from rlfactory_core.engines.local.model.loading import quiet_transformers
 
 TOKENS = ("vision_start", "vision_end", "image_pad", "video_pad")
+QWEN2_VL_TEMPLATE = """{%- for message in messages %}<|im_start|>{{ message['role'] }}
+{% if message['content'] is string %}{{ message['content'] }}
+{%- else %}{% for part in message['content'] %}
+{%- if part['type'] == 'image' %}<|vision_start|><|image_pad|><|vision_end|>{% else %}{{ part['text'] }}{% endif %}
+{%- endfor %}{% endif %}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}"""
+"""Like the one that the authors of Qwen2-VL published, for environments without trl, with which verl fails."""
+
 _HEADS = 4
 _TEXT = {
     **{"intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": _HEADS},
@@ -34,18 +43,19 @@ KINDS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 }
 
 
-def make_vlm(folder: Path, kind: str, seed: int = 0, head: int = 8) -> Path:
-    """Save a random model of the architecture, with its tokenizer, published template and image processor.
+def make_vlm(folder: Path, kind: str, seed: int = 0, head: int = 8, template: str | None = None) -> Path:
+    """Save a random model of the architecture, with its tokenizer, template and image processor.
 
     Args:
         head: size of the text model's attention heads; vLLM needs 32.
+        template: by default the published one.
     """
     name, rope, vision = KINDS[kind]
     text = {
         **{"hidden_size": _HEADS * head, "head_dim": head},
         "rope_parameters": {**_ROPE, **rope, "mrope_section": [head // 4, head // 8, head // 8]},
     }
-    tokenizer = copy.deepcopy(make_tokenizer(published(kind)))
+    tokenizer = copy.deepcopy(make_tokenizer(template or published(kind)))
     tokenizer.add_special_tokens({"additional_special_tokens": [f"<|{token}|>" for token in TOKENS]})
     ids = dict(zip(TOKENS, tokenizer.convert_tokens_to_ids([f"<|{token}|>" for token in TOKENS]), strict=True))
     config = getattr(transformers, f"{name}Config")(

@@ -18,6 +18,7 @@ from rlfactory_core.engines.verl.config import VerlConfig
 from rlfactory_core.engines.verl.constraints import ESTIMATORS, GAE, LOSSES
 from rlfactory_core.engines.verl.cpu.environment import FILE_SYNC, cpu_overrides
 from rlfactory_core.engines.verl.pool import Pool
+from rlfactory_core.engines.verl.vision import shows_images
 
 ENGINE = "(engine)"  # the source of values that make verl do what the local engine does
 CPU = "device=cpu"
@@ -122,6 +123,8 @@ def _kernels(flash: bool) -> Iterator[Item]:
 def _model(config: RunConfig, place: Place) -> Iterator[Item]:
     source, offload = "model", VerlConfig.of(config).offload
     yield "actor_rollout_ref.model.path", place.model, source
+    if shows_images(config.chat, config.model):
+        yield "actor_rollout_ref.model.external_lib", "rlfactory_core.engines.verl.positions", ENGINE
     yield (
         "actor_rollout_ref.model.enable_gradient_checkpointing",
         config.train.gradient_checkpointing,
