@@ -28,7 +28,7 @@ def along_tokens(data: Any) -> None:
 
 
 def _repair() -> None:
-    workers = sys.modules.get("verl.workers.engine_workers")
+    workers: Any = sys.modules.get("verl.workers.engine_workers")
     if workers is None:  # a process that does not train
         return
     from verl.workers.engine.fsdp import transformer_impl
