@@ -94,8 +94,8 @@ def scored_rows(batch: KVBatchMeta, length: int, before: str) -> list[ScoredRow]
         own = [place for place, kept in enumerate(mask[: max(0, length - len(prompt))]) if kept]
         places = [len(prompt) + place for place in own]
         ids = [*prompt, *response][:length]
-        values = ([each[p] for p in own] for each in (sampled, old, new))
-        rows.append(ScoredRow(ids, places, *values, images=extra[IMAGES]))
+        sampled, old, new = ([each[p] for p in own] for each in (sampled, old, new))
+        rows.append(ScoredRow(ids, places, sampled, old, new, extra[IMAGES]))
     return rows
 
 
