@@ -1,7 +1,7 @@
 """A task for a random vision-language model: a picture in the prompt, and a larger one that a tool returns.
 
-After the model's first turn the environment calls the tool; the first id of the second turn has to be even for a red
-picture and odd for a blue one.
+After the model's first turn the environment calls the tool; the first id of each turn should be even for a red picture
+and odd for a blue one.
 """
 
 from __future__ import annotations
@@ -50,10 +50,11 @@ class LookEnv:
 
 
 class Parity:
-    """1 if the first id of the last turn is the picture's."""
+    """The share of turns whose first id is the picture's."""
 
     async def score(self, trajectory: Trajectory) -> Score:
-        return Score(float(trajectory.turns[-1].sampled_ids[0] % 2 == trajectory.sample.answer))
+        right = [turn.sampled_ids[0] % 2 == trajectory.sample.answer for turn in trajectory.turns]
+        return Score(sum(right) / len(right))
 
 
 class Look(Task):
@@ -64,7 +65,7 @@ class Look(Task):
         return LookEnv(sample, manager, context)
 
     def samples(self, split: str) -> Iterator[Sample]:
-        for number in range(16):
+        for number in range(16 if split == "train" else 0):
             seen = str(Image.of(picture(number, (16, 16))))
             yield Sample(f"{split}-{number}", seen, number % 2, {"number": number}, split=split)
 

@@ -43,12 +43,15 @@ KINDS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 }
 
 
-def make_vlm(folder: Path, kind: str, seed: int = 0, head: int = 8, template: str | None = None) -> Path:
+def make_vlm(
+    folder: Path, kind: str, seed: int = 0, head: int = 8, template: str | None = None, ends: bool = False
+) -> Path:
     """Save a random model of the architecture, with its tokenizer, template and image processor.
 
     Args:
         head: size of the text model's attention heads; vLLM needs 32.
         template: by default the published one.
+        ends: the model often ends its turn; how often depends on the image. Others of 600 tokens hardly ever do.
     """
     name, rope, vision = KINDS[kind]
     text = {
@@ -69,9 +72,19 @@ def make_vlm(folder: Path, kind: str, seed: int = 0, head: int = 8, template: st
     )
     torch.manual_seed(seed)
     with quiet_transformers():
-        getattr(transformers, f"{name}ForConditionalGeneration")(config).save_pretrained(folder)
+        model = getattr(transformers, f"{name}ForConditionalGeneration")(config)
+        if ends:
+            _make_end(model.get_input_embeddings().weight, tokenizer.convert_tokens_to_ids("<|im_end|>"))
+        model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     size = {"shortest_edge": 64, "longest_edge": 1024}
     processor = transformers.Qwen2VLImageProcessorPil(patch_size=4, merge_size=2, temporal_patch_size=1, size=size)
     processor.save_pretrained(folder)
     return folder
+
+
+@torch.no_grad()
+def _make_end(embeddings: torch.Tensor, end: int) -> None:
+    """Make one token likely: a dimension that all tokens share is larger in its row, which also scores it."""
+    embeddings[:, 0] = 0.1
+    embeddings[end, 0] = 3.6

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,17 @@ def test_the_policy_starts_from_the_model_and_the_run_has_its_folder() -> None:
 def test_a_run_without_held_out_samples_is_not_evaluated() -> None:
     found = compiled(held_out=0)
     assert (found["trainer.test_freq"], found["trainer.val_before_train"]) == ("-1", "false")
+    assert found["data.val_batch_size"] == "1"  # verl would take 0 and fail
+
+
+def test_vllm_loads_the_files_of_a_model_that_sees_images(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    pytest.importorskip("rlfactory_vision", reason="without it no tool returns an image")
+    facts = {"model_type": "qwen3_vl", "vision_config": {"depth": 2}, "image_token_id": 7}
+    (tmp_path / "config.json").write_text(json.dumps(facts))
+    load = f"{ROLLOUT}.load_format"
+    assert compiled(f"model={tmp_path}")[load] == "'auto'"
+    assert load not in compiled(f"model={tmp_path}", "chat.format=hermes")
 
 
 def test_a_resumed_run_is_not_evaluated_before() -> None:

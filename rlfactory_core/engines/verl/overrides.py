@@ -125,6 +125,9 @@ def _model(config: RunConfig, place: Place) -> Iterator[Item]:
     yield "actor_rollout_ref.model.path", place.model, source
     if shows_images(config.chat, config.model):
         yield "actor_rollout_ref.model.external_lib", "rlfactory_core.engines.verl.positions", ENGINE
+        # vLLM fills a model without weights with random numbers, also the mean and deviation of pixels (vLLM 0.28),
+        # which are no weights, so the trainer never sends them.
+        yield "actor_rollout_ref.rollout.load_format", "auto", ENGINE
     yield (
         "actor_rollout_ref.model.enable_gradient_checkpointing",
         config.train.gradient_checkpointing,
@@ -274,6 +277,8 @@ def _trainer(config: RunConfig, place: Place, held_out: int, resume: bool, only_
     yield "trainer.default_local_dir", str(place.run.resolve() / "checkpoints" / FOLDER), "out"
     yield "trainer.save_freq", config.checkpoint.every or steps, "checkpoint.every"
     yield "trainer.test_freq", (config.eval.every or steps) if held_out else -1, "eval.every"
+    if not held_out:
+        yield "data.val_batch_size", 1, ENGINE  # by default it is the number of samples, and 0 is refused
     yield "trainer.val_before_train", bool(held_out) and not resume, ENGINE
     yield "trainer.val_only", only_evaluate, ENGINE
     yield "trainer.resume_mode", "auto" if resume else "disable", ENGINE
