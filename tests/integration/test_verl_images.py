@@ -31,8 +31,8 @@ def test_verl_samples_and_trains_with_the_images_of_prompts_and_tools(
     monkeypatch.setenv("RLFACTORY_CACHE", str(tmp_path / "cache"))
     model = make_vlm(tmp_path / "vlm", "qwen2_5_vl", head=32, template=QWEN2_VL_TEMPLATE, ends=True)
     run = tmp_path / "run"
-    learn = ("train.prompts_per_step=4", "train.group_size=4", "train.lr=3e-5", "train.muon_lr=0", "checkpoint.every=1")
-    given = ("rollout.max_turn_tokens=16", "rollout.max_tokens=160", "dtype=float32", *learn)
+    learn = ("train.prompts_per_step=4", "train.group_size=4", "train.lr=1e-5", "train.muon_lr=0", "checkpoint.every=1")
+    given = ("rollout.max_turn_tokens=32", "rollout.max_tokens=160", "dtype=float32", *learn)
     rlfactory("run", "--plugin", TASK, *VERL, "--model", model, "--steps", "2", *given, "--out", run)
 
     rows = metrics(run)
@@ -45,7 +45,7 @@ def test_verl_samples_and_trains_with_the_images_of_prompts_and_tools(
     for step, sampler in ((1, model), (2, run / "checkpoints" / "step-1")):
         played = trajectories(run, f"step-{step:06d}")
         assert len(played) == 16
-        assert sum(len(each["turns"]) == 2 for each in played) >= 12  # the others were cut in their first turn
+        assert sum(len(each["turns"]) == 2 for each in played) >= 8  # the others were cut in their first turn
         assert_the_images_were_seen(sampler, played)
         names |= {digest for each in played for digest in images_of(each)}
     assert names <= {path.stem for path in (run / "trajectories" / "images").glob("*.png")}
