@@ -43,16 +43,10 @@ def judge() -> None:
     """Serve, measure and query a model judge."""
 
 
-@click.command("ask")
+@click.command("ask", context_settings={"show_default": True})
 @URL
 @MODEL
-@click.option(
-    "--rubric",
-    default="correctness",
-    metavar="NAME|FILE",
-    show_default=True,
-    help="One for mode outcome: correctness, helpfulness, or a Jinja file.",
-)
+@click.option("--rubric", default="correctness", metavar="NAME|FILE", help="One for mode outcome, or a Jinja file.")
 @click.option("--prompt", metavar="TEXT|@FILE", required=True, help="The prompt, as text or @FILE.")
 @click.option("--answer", metavar="TEXT|@FILE", required=True, help="The answer to judge, likewise.")
 @click.option("--truth", metavar="TEXT|@FILE", multiple=True, help="An accepted answer, likewise; may be repeated.")

@@ -10,8 +10,8 @@ from time import perf_counter
 
 import pytest
 from faulty_openai import Gate, hung, refused, said, serve_faults
-from judge_services import judging, question, run_alone
-from rlfactory_judge.contract import JudgePlace, Question, RefusedError
+from judge_services import Clock, judging, question, run_alone
+from rlfactory_judge.contract import JudgePlace, Question, RefusedError, UnavailableError
 from rlfactory_judge.forms.kinds import ScoreForm
 from rlfactory_judge.scoring.factory import make_judge
 from rlfactory_judge.trust.gate import kept_figures
@@ -149,6 +149,49 @@ def test_another_model_of_the_same_name_and_address_is_asked_anew(
         assert run_alone(lambda: ask(server.url)) == (True, (0.9,))
         server.probe, server.then = said("Good day"), said("1")
         assert run_alone(lambda: ask(server.url)) == (False, (0.1,))
+
+
+def test_another_model_behind_any_of_a_judges_endpoints_is_asked_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("RLFACTORY_CACHE", str(tmp_path))
+
+    async def ask(*urls: str) -> bool:
+        async with judging(*urls, cache="disk") as service:
+            return (await service.ask(question())).cached
+
+    with serve_faults() as first, serve_faults() as second:
+        assert not run_alone(lambda: ask(first.url, second.url))
+        assert run_alone(lambda: ask(second.url))
+        assert run_alone(lambda: ask(first.url, second.url))
+        assert not caplog.messages
+        second.probe = said("Good day")
+        assert not run_alone(lambda: ask(first.url, second.url))
+        assert any("answer the same questions differently" in message for message in caplog.messages)
+
+
+def test_a_model_replaced_while_its_server_was_away_is_asked_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("RLFACTORY_CACHE", str(tmp_path))
+    clock = Clock()
+    with serve_faults(then=said("9")) as server:
+
+        async def work() -> None:
+            more = {"cache": "disk", "breaker_failures": 1, "retries": 0}
+            async with judging(server.url, timing=clock.timing(), **more) as service:
+                assert (await service.ask(question("1"))).values == (0.9,)
+                server.go_down()
+                with pytest.raises(UnavailableError):
+                    await service.ask(question("2"))
+                server.probe, server.then = said("Good day"), said("1")
+                server.come_up()
+                clock.now += 10.1
+                assert (await service.ask(question("2"))).values == (0.1,)
+                assert (await service.ask(question("1"))).values == (0.1,)
+
+        run_alone(work)
+        assert any("is it the same model?" in message for message in caplog.messages)
 
 
 def test_another_model_of_a_tasks_own_judge_is_measured_anew_although_nothing_is_kept_on_disk(tmp_path: Path) -> None:

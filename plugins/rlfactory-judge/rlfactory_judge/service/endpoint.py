@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -19,6 +20,7 @@ from rlfactory_core.types import Message, SamplingParams
 from rlfactory_core.utils.backoff import backoff_s
 from rlfactory_judge.options import JudgeOptions
 
+_log = logging.getLogger(__name__)
 _CODE = {"code": 4711}  # no model answers this by itself
 _SCHEMA = {
     "type": "object",
@@ -112,6 +114,7 @@ class Endpoint:
         UsageError: the address is invalid, or its key is not set.
     """
 
+    known = ""  # its identity, once `identity` was asked for
     expected: str | None = None  # a server with another model is not the judge
     alive = False
     in_flight = 0
@@ -172,7 +175,8 @@ class Endpoint:
             for text in _CANARY:
                 said = await self._client.complete((Message("user", text),), (), _CANARY_PARAMS)
                 texts.append("" if said is None else said.message.reasoning + "\n" + said.message.content)
-        return digest([self.model, json.dumps(self._client.description, sort_keys=True, default=str), *texts])
+        self.known = digest([self.model, json.dumps(self._client.description, sort_keys=True, default=str), *texts])
+        return self.known
 
     async def revive(self) -> None:
         """Check the health of a dead endpoint if it is due: it has to write a token, not only to list its models."""
@@ -182,6 +186,10 @@ class Endpoint:
             if self._started:
                 await self._client.served(self._timing.health_s)
                 await asyncio.wait_for(self._client.complete(_PROBE, (), _PROBE_PARAMS), self._options.request_s)
+                if self.known and self.known != await self.identity():
+                    _log.warning(
+                        "the judge at %s is back with other answers than before: is it the same model?", self.url
+                    )
             else:
                 await self._start()
         except (TimeoutError, BackendError, ValueError):

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Any, NamedTuple
 
+from rlfactory_core.cache import digest
 from rlfactory_core.clients.base import Completion
 from rlfactory_core.errors import BackendError, UsageError, VerifierError
 from rlfactory_core.types import Message, SamplingParams
 from rlfactory_judge.contract import RefusedError, RejectedError, UnavailableError
 from rlfactory_judge.options import JudgeOptions
 from rlfactory_judge.service.endpoint import Endpoint, Timing, remedy
+
+_log = logging.getLogger(__name__)
 
 
 class Answered(NamedTuple):
@@ -72,15 +76,22 @@ class Endpoints:
             say(f"warning: {error} The judge goes on without it and asks for its health in the meantime.")
         return models[0]
 
-    async def identity(self) -> str:
-        """See `Endpoint.identity`, of the first that answers. Raises `BackendError` if none does."""
-        errors = []
-        for endpoint in filter(lambda one: one.alive, self._all):
-            try:
-                return await endpoint.identity()
-            except (BackendError, TimeoutError) as error:
-                errors.append(f"{endpoint.url}: {error or 'no answer in time'}")
-        raise BackendError(f"The judge lists its models, but answers no question. {' '.join(errors)}")
+    @property
+    def identity(self) -> str:
+        """A key of the models that `identify` found, by which a replaced one differs; empty before."""
+        found = sorted({endpoint.known for endpoint in self._all if endpoint.known})
+        return digest(found) if found else ""
+
+    async def identify(self) -> str:
+        """`identity`, for which each endpoint that answers is asked once. Raises `BackendError` if none says it."""
+        asked = [endpoint for endpoint in self._all if endpoint.alive and not endpoint.known]
+        ends = await asyncio.gather(*(endpoint.identity() for endpoint in asked), return_exceptions=True)
+        if not self.identity:
+            said = [f"{one.url}: {end or 'no answer in time'}" for one, end in zip(asked, ends, strict=True)]
+            raise BackendError(f"The judge lists its models, but answers no question. {' '.join(said)}")
+        if len({endpoint.known for endpoint in self._all} - {""}) > 1:
+            _log.warning("the judge's endpoints answer the same questions differently: %s", self.describe())
+        return self.identity
 
     async def complete(
         self, messages: tuple[Message, ...], params: SamplingParams, schema: Mapping[str, Any]

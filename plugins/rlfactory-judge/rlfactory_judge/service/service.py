@@ -104,7 +104,6 @@ class JudgeService:
         self._temperature = usual if options.temperature is None else options.temperature
         self._given: tuple[tuple[str, ...], str] | None = None
         self.model = options.model
-        self.identity = ""  # the model's name, until `identify` asks more
         self._cache: AnswerCache | None = None  # of replies
         self.budget = TokenBudget(options.token_budget, None)  # of the run, or of this process
         self._in_flight = InFlightRequests()
@@ -138,7 +137,7 @@ class JudgeService:
         self._endpoints = Endpoints(urls, model, self._options, self._timing)
         try:
             await self.budget.open()
-            self.model = self.identity = await self._endpoints.start(say or (lambda _: None))
+            self.model = await self._endpoints.start(say or (lambda _: None))
             if self._options.cache == "disk":
                 await self.identify()
         except BaseException:
@@ -153,9 +152,7 @@ class JudgeService:
     async def identify(self) -> str:
         """A key of the model that answers, by which a replaced one differs. Raises `BackendError`: no answer."""
         assert self._endpoints is not None
-        if self.identity == self.model:
-            self.identity = await self._endpoints.identity()
-        return self.identity
+        return await self._endpoints.identify()
 
     async def ask(self, question: Question, *, sample: int = 0) -> Reply:
         """The reply to one question. ``sample`` numbers independent replies (votes), which are cached separately.
@@ -223,10 +220,11 @@ class JudgeService:
 
     def _key(self, question: Question, params: SamplingParams, sample: int) -> str:
         """The key of everything that determines the judge's reply."""
+        assert self._endpoints is not None
         options, form = self._options, question.form
         settings = json.dumps([options.output, params.temperature, params.max_tokens, options.seed, sample])
         asked = (question.system, question.user, type(form).__qualname__, json.dumps(form.schema, sort_keys=True))
-        return digest([_CACHE_FORMAT, self.identity, *asked, settings])
+        return digest([_CACHE_FORMAT, self._endpoints.identity or self.model or "", *asked, settings])
 
     async def _remembered(self, question: Question, key: str) -> Reply | None:
         if question.measures or self._cache is None or (known := await self._cache.get(key)) is None:

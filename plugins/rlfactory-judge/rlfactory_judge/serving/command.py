@@ -32,30 +32,27 @@ _OPTIONS = (
 )
 
 
-@click.command()
+@click.command(context_settings={"show_default": True})
 @click.option("--model", required=True, metavar="FOLDER|NAME", help="A model's folder, or its name on the Hub.")
-@click.option("--replicas", default=1, show_default=True, type=click.IntRange(min=1), help="Copies of the model.")
-@click.option("--tp", default=1, show_default=True, type=click.IntRange(min=1), help="GPUs of each copy.")
+@click.option("--replicas", default=1, type=click.IntRange(min=1), help="Copies of the model.")
+@click.option("--tp", default=1, type=click.IntRange(min=1), help="GPUs of each copy.")
 @click.option(
     "--backend",
     default="auto",
-    show_default=True,
     type=click.Choice(["auto", "vllm", "transformers"]),
     help="auto: vLLM on GPUs where it is installed, else `transformers serve`, which is for small models.",
 )
 @click.option(
     "--device",
     default="auto",
-    show_default=True,
     type=click.Choice(["auto", "cuda", "cpu"]),
     help="auto: the GPUs in CUDA_VISIBLE_DEVICES, or the CPU where there are none.",
 )
-@click.option("--host", default=LOOPBACK, show_default=True, help="0.0.0.0: for other machines too.")
-@click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free one.")
+@click.option("--host", default=LOOPBACK, help="0.0.0.0: for other machines too.")
+@click.option("--port", default=8000, type=click.IntRange(0, 65535), help="0 takes a free one.")
 @click.option(
     "--ready-s",
     default=1800.0,
-    show_default=True,
     type=click.FloatRange(min=0, min_open=True),
     help="How long it may load before it counts as stuck.",
 )

@@ -27,6 +27,7 @@ from rlfactory_core.utils.display import printable
 from rlfactory_core.utils.listening import listener
 
 Backend = Literal["vllm", "transformers"]
+Wanted = Literal["auto", Backend]
 Device = Literal["cuda", "cpu"]
 
 LOOPBACK = "127.0.0.1"
@@ -139,15 +140,7 @@ def reasoning_parser(model: str) -> str | None:
 
 
 def server_here(
-    *,
-    model: str,
-    replicas: int,
-    tp: int,
-    backend: Literal["auto", "vllm", "transformers"],
-    device: str,
-    host: str,
-    port: int,
-    rest: tuple[str, ...],
+    *, model: str, replicas: int, tp: int, backend: Wanted, device: str, host: str, port: int, rest: tuple[str, ...]
 ) -> Server:
     """The server, if this machine can run it; raises `UsageError` or `MissingExtraError`. The port is not tried."""
     gpus = 0
@@ -174,7 +167,7 @@ def server_here(
     return server
 
 
-def choose_backend(wanted: Literal["auto", "vllm", "transformers"], device: Device) -> Backend:
+def choose_backend(wanted: Wanted, device: Device) -> Backend:
     """The wanted backend; auto is vLLM on GPUs if it is installed. Raises `MissingExtraError` if vLLM is missing."""
     has_vllm = find_spec("vllm") is not None
     if wanted == "auto":
