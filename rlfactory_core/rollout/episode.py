@@ -1,0 +1,53 @@
+"""An episode before it is played: the sample, its environment, and the limits and seeds of the attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rlfactory_core.config.sections import RolloutConfig
+from rlfactory_core.context import ToolContext
+from rlfactory_core.protocols import Env
+from rlfactory_core.rollout.history import KEEP, History
+from rlfactory_core.types import Sample, SamplingParams
+from rlfactory_core.utils.seeds import derive_seed
+
+MakeEnv = Callable[[Sample, ToolContext], Env]
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutLimits:
+    """The limits of one attempt; see `config.RolloutConfig`."""
+
+    max_turns: int
+    max_tool_calls: int  # over the trajectory
+    max_turn_tokens: int  # sampled in one turn
+    max_tokens: int  # context and sampled, over the trajectory
+
+    @classmethod
+    def of(cls, config: RolloutConfig) -> RolloutLimits:
+        return cls(config.max_turns, config.max_tool_calls, config.max_turn_tokens, config.max_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """One attempt at a sample, before it is played."""
+
+    sample: Sample
+    make_env: MakeEnv  # called once; the environment is always closed once
+    limits: RolloutLimits
+    session: str  # unique among the rollouts of a sampler; also the tool context's ``trajectory_id``
+    attempt: int = 0
+    temperature: float = 1.0
+    top_p: float = 1.0
+    seed: int = 0
+    history: History = KEEP
+
+    def sampling(self, turn: int, room: int, stop_token_ids: tuple[int, ...] = ()) -> SamplingParams:
+        """The parameters for a turn, with a seed derived from the episode's.
+
+        Args:
+            room: tokens left for the trajectory.
+        """
+        limit, seed = min(self.limits.max_turn_tokens, room), derive_seed(self.seed, turn)
+        return SamplingParams(limit, self.temperature, self.top_p, stop_token_ids, seed)
