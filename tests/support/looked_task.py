@@ -1,7 +1,7 @@
 """A task for a random vision-language model: a picture in the prompt, and a larger one that a tool returns.
 
-After the model's first turn the environment calls the tool; the first id of each turn should be even for a red picture
-and odd for a blue one.
+After the model's first turn the environment calls the tool. Sampled ids should be even for a red picture and odd for a
+blue one.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ class LookEnv:
 
 
 class Parity:
-    """The share of turns whose first id is the picture's."""
+    """The share of sampled ids that are the picture's."""
 
     async def score(self, trajectory: Trajectory) -> Score:
-        right = [turn.sampled_ids[0] % 2 == trajectory.sample.answer for turn in trajectory.turns]
+        right = [token % 2 == trajectory.sample.answer for turn in trajectory.turns for token in turn.sampled_ids]
         return Score(sum(right) / len(right))
 
 
