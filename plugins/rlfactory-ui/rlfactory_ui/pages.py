@@ -16,7 +16,7 @@ from rlfactory_core.reporting.progress import count_text, seconds_text
 from rlfactory_core.reporting.report import page_environment
 from rlfactory_ui.access import Access
 from rlfactory_ui.catalogue import Catalogue
-from rlfactory_ui.commands import Commands
+from rlfactory_ui.command_runner import Commands
 from rlfactory_ui.live import LiveRun
 from rlfactory_ui.players import Players
 

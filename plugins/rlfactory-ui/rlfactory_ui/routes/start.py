@@ -23,7 +23,7 @@ from rlfactory_core.config.sections import (
 )
 from rlfactory_core.errors import UsageError
 from rlfactory_ui import processes
-from rlfactory_ui.commands import Outcome
+from rlfactory_ui.command_runner import Outcome
 from rlfactory_ui.pages import page, part, site_of
 from rlfactory_ui.routes.draft import Draft, Field, described, words_of
 from rlfactory_ui.routes.forms import first, posted
