@@ -336,9 +336,12 @@ def browser(session: nox.Session) -> None:
 def make_verl(session: nox.Session) -> Path:
     """The environment of the verl engine on the CPU, installed by its doctor."""
     # The extra holds most of what the doctor installs below with pip, which takes minutes longer.
-    plugins = ("-e", SEARCH, "-e", JUDGE, "-e", GATEWAY, "-e", DEVKIT, "-e", MCP, "-e", VISION)
-    graphs = [line for line in group("agents") if line.startswith("lang")]  # for an agent of LangGraph
-    place = made(session, VERL, TORCH, "-e", ".[local,verl-cpu]", *plugins, *group("test"), *graphs)
+    own = (SEARCH, JUDGE, GATEWAY, DEVKIT, MCP, VISION, f"{OTHERS}[gymnasium,verifiers]")
+    plugins = [part for plugin in own for part in ("-e", plugin)]
+    # For an agent of LangGraph, and an environment of each kind.
+    others = ("langgraph", "langchain", "gymnasium", "verifiers", "staros-stardata", "openenv")
+    named = [line for line in group("agents", "environments") if line.startswith(others)]
+    place = made(session, VERL, TORCH, "-e", ".[local,verl-cpu]", *plugins, *group("test"), *named)
     made(session, VERL, "--no-deps", TORCHVISION)  # it would bring CUDA's libraries
     run_in(session, place, "python", "tests/support/torchvision_operators.py")
     doctor = ("-m", "rlfactory_core", "doctor", "--engine", "verl", "--device", "cpu")
@@ -353,7 +356,7 @@ def verl(session: nox.Session) -> None:
     place = make_verl(session)
     # Two at once: most of a run's time, its processes import one after the other, each on one core. The second process
     # begins with the longest test and the next file, which it holds meanwhile and which is light.
-    order = ("nodes", "grpo", "config", "ppo", "agent", "mcp", "images", "judge_serving")
+    order = ("nodes", "grpo", "config", "ppo", "mcp", "images", "judge_serving")
     first = [f"tests/integration/test_verl_{name}.py" for name in order]
     chosen = [*first, *sorted({*map(str, Path("tests").rglob("test_*verl*.py"))} - {*first})]
     in_order = (*IN_TWO, "--no-loadscope-reorder")

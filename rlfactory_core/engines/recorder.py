@@ -159,14 +159,17 @@ class Recorder:
         Args:
             steps: those that were done; None: the training has not ended, and only its metrics say how far it is.
         """
-        results = {"success": self.success, "eval": {when: self.results.get(when, {}) for when in ("before", "after")}}
+        results = {
+            **({"policy_moved": asdict(self.moved)} if self.moved else {}),
+            "success": self.success,
+            "eval": {when: self.results.get(when, {}) for when in ("before", "after")},
+        }
         if steps is None:
             return results
         totals = self.totals
         return {
             "steps": steps,
             **({"ended": asdict(ended)} if ended else {}),
-            **({"policy_moved": asdict(self.moved)} if self.moved else {}),
             "seconds": round(self.seconds(), 3),
             "train_seconds": round(totals.get("train_s", 0), 3),
             **{name: totals.get(name, 0) for name in ("sampled_tokens", "trained_tokens", "trajectories", "replays")},

@@ -1,33 +1,97 @@
-"""GRPO with the verl engine for real, on the CPU: verl's trainer, vLLM and Ray, with a limit and nothing left."""
+"""GRPO with the verl engine for real, on the CPU: several tasks, an agent and others' environments, with a limit."""
 
 from __future__ import annotations
 
 import json
 import signal
+from collections import Counter
+from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
-from runs import finish, metrics, start, summary, wait_until
-from verl_runs import LIMIT_S, VERL, rlfactory
+from mcp_runs import trajectories
+from runs import TINY_TASK, finish, metrics, start, summary, wait_until
+from verl_runs import LIMIT_S, VERL, own_model, rlfactory
 
 pytest.importorskip("verl", reason="the verl engine: rlfactory doctor --engine verl --install")
 pytest.importorskip("vllm", reason="the verl engine: rlfactory doctor --engine verl --install")
+from openenv_echo import ECHO, make_echo, serving
+
+OTHERS = ("langgraph", "openenv", "gymnasium", "verifiers", "stardata")
 pytest_plugins = ("verl_runs",)
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("nothing_of_verl_left")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.usefixtures("nothing_of_verl_left"),
+    pytest.mark.skipif(not all(map(find_spec, OTHERS)), reason=f"`nox -s verl` installs {', '.join(OTHERS)}"),
+]
+LANGGRAPH = Path(__file__).parents[1] / "support" / "agent_examples" / "search_in_langgraph.py"
+STEPS, PROMPTS, ATTEMPTS = 5, 16, 8
+SHARES = {"search": 6, "agent": 4, "looks": 1, "echo": 2, "cards": 2, "poems": 1}
+QUESTION = "Which country was Jedai Zitrajan born in?"  # of the kind on which the policy ends its turns
 
 
-def test_grpo_learns_and_survives_a_kill(tmp_path: Path) -> None:
-    """The search task from its warm-started policy, with evaluations before, during and after."""
-    run = tmp_path / "run"
-    options = ("--steps", "6", "train.schedule=constant", "checkpoint.every=2", "eval.every=4", "eval.limit=40")
-    process = start("run", "--plugin", "search", *VERL, "--out", run, *options, "eval.attempts=1")
-    wait_until(lambda: len(metrics(run)) >= 3, process, LIMIT_S)
-    process.kill()
-    assert finish(process).code == -signal.SIGKILL
-    assert len(metrics(run)) < 6
-    before = summary(run)["eval"]["before"]
-    assert before["exact_match/two_hop"] < 0.2
+def tasks(url: str) -> dict[str, Any]:
+    """The search task, by itself and as an agent's; a task of one turn; a task of each kind of others' environments."""
+    long = {"rollout": {"max_turn_tokens": 96}}  # it rarely ends a turn on a text of another kind
+    given: Mapping[str, dict[str, Any]] = {
+        "search": {},
+        "agent": {"plugin": str(LANGGRAPH)},
+        "looks": {"plugin": TINY_TASK, "rewards": {"looked": 1.0}, "rollout": {"max_turns": 1}},
+        "echo": {
+            "plugin": "openenv",
+            "task": {
+                "url": url,
+                "introduction": QUESTION,
+                "observation": "message_length",
+                "max_steps": 2,
+                "eval_samples": 2,
+            },
+            **long,
+        },
+        "cards": {
+            "plugin": "gymnasium",
+            "task": {"environment": "Blackjack-v1", "rules": QUESTION, "illegal_reward": -0.5, "eval_seeds": 2},
+            **long,
+        },
+        "poems": {
+            "plugin": "verifiers",
+            "task": {"environment": "stardata.envs.constraint_gym", "train_samples": 8, "eval_samples": 2},
+        },
+    }
+    return {name: {"weight": SHARES[name], **each} for name, each in given.items()}
 
+
+def test_six_tasks_are_trained_and_survive_a_kill(tmp_path: Path) -> None:
+    """From the search task's warm-started policy, with evaluations before, during and after."""
+    run, config, model = tmp_path / "run", tmp_path / "run.yaml", own_model("search")
+    train = {"prompts_per_step": PROMPTS, "group_size": ATTEMPTS, "updates_per_step": 4, "lr": 1e-3}
+    train |= {"schedule": "constant", "aggregation": "trajectory"}
+    limits = {"max_turn_tokens": 48, "max_tokens": 512}
+    evaluated = {"limit": 20, "every": 4, "attempts": 1}
+    given = {"model": str(model), "train": train, "rollout": limits, "eval": evaluated, "checkpoint": {"every": 2}}
+    with serving("-c", ECHO, "0", place=make_echo(tmp_path, sessions=ATTEMPTS)) as url:
+        config.write_text(json.dumps({**given, "tasks": tasks(url)}))
+        process = start("run", "--config", config, *VERL, "--steps", STEPS, "--out", run)
+        wait_until(lambda: len(metrics(run)) >= 3, process, LIMIT_S)
+        process.kill()
+        assert finish(process).code == -signal.SIGKILL
+        assert len(metrics(run)) < STEPS
+        before = summary(run)["eval"]["before"]
+        refuses_changed_plugins(run)
+        rlfactory("run", "--resume", run)
+    learnt(run, before)
+    all_tasks_were_trained_on_what_was_sampled(run)
+    assert_contract(run, model)
+    out, options = tmp_path / "eval", ("engine=verl", "device=cpu", "eval.limit=10", "eval.sampled=false")
+    measured = rlfactory("eval", "--plugin", "search", "--model", run, "--out", out, *options, f"rollout={limits}").out
+    assert "exact match" in measured
+    assert summary(out)["engine"] == "verl"
+    assert summary(out)["eval"]["after"]["control/no_results/exact_match"] <= 0.05
+
+
+def refuses_changed_plugins(run: Path) -> None:
     changed = (run / "plugins.lock.json").read_text()
     other = json.loads(changed)
     print_ = next(item for item in other.values() if item["distribution"] == "rlfactory-search")
@@ -39,32 +103,60 @@ def test_grpo_learns_and_survives_a_kill(tmp_path: Path) -> None:
     assert "Traceback" not in refused.out
     (run / "plugins.lock.json").write_text(changed)
 
-    rlfactory("run", "--resume", run)
+
+def learnt(run: Path, before: dict[str, float]) -> None:
+    assert before["exact_match/search/two_hop"] < 0.2
     rows = metrics(run)
-    assert [row["step"] for row in rows] == list(range(1, 7))
-    assert max(row["rollout_probs_diff_max"] for row in rows) < 1e-4  # verl's own figure, vLLM against the trainer
-    assert "eval/exact_match" in rows[3]
+    assert [row["step"] for row in rows] == list(range(1, STEPS + 1))
+    assert "eval/exact_match/search" in rows[3]
     found = summary(run)
-    assert found["engine"] == "verl"
-    assert found["eval"]["before"] == before
-    assert found["eval"]["after"]["exact_match"] > before["exact_match"] + 0.05
-    assert found["eval"]["after"]["control/no_results/exact_match"] <= 0.05
-    assert found["steps"] == 6
-    assert_contract(run, steps=6)
-    measured = rlfactory("eval", "--plugin", "search", "--model", run, "eval.limit=10", "eval.sampled=false").out
-    assert "exact match" in measured
+    after = found["eval"]["after"]
+    assert (found["engine"], found["steps"], found["eval"]["before"]) == ("verl", STEPS, before)
+    assert after["exact_match/search"] > before["exact_match/search"] + 0.05
+    assert {f"success/{name}" for name in SHARES} <= set(after)
+    proof = found["policy_moved"]
+    assert proof["moved"] > 3 * proof["noise"]
+    assert proof["to_new"] < proof["moved"] / 3 < proof["to_old"]
 
 
-def assert_contract(run: Path, steps: int) -> None:
+def all_tasks_were_trained_on_what_was_sampled(run: Path) -> None:
+    """verl's figures are of the batch that it trains on: vLLM's log-probs beside the trainer's, and the rewards."""
+    rows = metrics(run)
+    assert max(row["rollout_probs_diff_max"] for row in rows) < 1e-4
+    assert all(row["grad_norm"] > 0 for row in rows)
+    assert all(row["masked"] == row["faults/agent"] == 0 for row in rows)
+    steps = [trajectories(run, f"step-{row['step']:06d}") for row in rows]
+    for row, played in zip(rows, steps, strict=True):
+        mean = sum(each["reward"] for each in played) / len(played)
+        assert row["verl/critic/score/mean"] == pytest.approx(mean, abs=1e-4)
+        counts = Counter(each["sample"]["task"] for each in played)
+        assert counts == {name: share * ATTEMPTS for name, share in SHARES.items()}
+    by_task: dict[str, list[Any]] = {name: [] for name in SHARES}
+    for each in (each for played in steps for each in played):
+        by_task[each["sample"]["task"]].append(each)
+    for each in (*by_task["echo"], *by_task["cards"]):  # rewarded by turns
+        assert each["reward"] == pytest.approx(sum(turn["reward"] for turn in each["turns"]))
+    for each in by_task["poems"]:
+        assert each["reward"] == each["score"]["components"]["verifiers_rubric"]
+    for name in ("echo", "cards", "poems"):
+        assert any(each["reward"] for each in by_task[name]), name
+    agents = by_task["agent"]
+    assert sum(len(each["turns"]) > 1 for each in agents) > len(agents) / 2  # searched, and read what came
+    assert "No problems found" in rlfactory("trace", run, "--verify").out
+
+
+def assert_contract(run: Path, model: Path) -> None:
     """The folder is the local engine's, and the policy a Hugging Face folder."""
     from transformers import AutoModelForCausalLM
 
     names = {path.name for path in run.iterdir() if not path.name.startswith(".")}
     assert names >= {"config.yaml", "plugins.lock.json", "metrics.jsonl", "summary.json", "report.html"}
-    last = run / "trajectories" / f"step-{steps:06d}.jsonl"
-    assert len(last.read_text().splitlines()) == 128
-    assert {"eval-before.jsonl", "eval-after.jsonl"} <= {path.name for path in last.parent.iterdir()}
+    saved = {path.name for path in (run / "trajectories").iterdir()}
+    assert {"eval-before.jsonl", "eval-after.jsonl"} <= saved
     latest = run / "checkpoints" / "latest"
-    assert latest.resolve() == (run / "checkpoints" / f"step-{steps}").resolve()
-    assert sum(p.numel() for p in AutoModelForCausalLM.from_pretrained(latest).parameters()) == 323_840
+    assert latest.resolve() == (run / "checkpoints" / f"step-{STEPS}").resolve()
+    sizes = [
+        sum(p.numel() for p in AutoModelForCausalLM.from_pretrained(each).parameters()) for each in (model, latest)
+    ]
+    assert sizes[0] == sizes[1]
     assert not (run / ".events.jsonl").exists()

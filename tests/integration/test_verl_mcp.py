@@ -10,7 +10,7 @@ import pytest
 from colour_server import COLOURS
 from mcp_runs import Servers, results, trajectories
 from runs import TINY_TASK, finish, metrics, start, summary, wait_until
-from verl_runs import LIMIT_S, VERL, rlfactory
+from verl_runs import LIMIT_S, VERL, own_model
 
 pytest.importorskip("verl", reason="the verl engine: rlfactory doctor --engine verl --install")
 pytest.importorskip("vllm", reason="the verl engine: rlfactory doctor --engine verl --install")
@@ -22,11 +22,9 @@ STOPPED = 130
 
 
 def test_the_trajectories_have_the_servers_results_until_ctrl_c(servers: Servers, data: Path, tmp_path: Path) -> None:
-    warm, run = tmp_path / "warm", tmp_path / "run"
-    still = ("train.workers=1", "train.group_size=2", "train.lr=1e-12", "train.muon_lr=0", "eval.limit=2")
-    rlfactory("run", "--plugin", TINY_TASK, "task.head_dim=32", "--steps", "1", "--out", warm, *still)
+    run = tmp_path / "run"
     process = start(
-        "run", *VERL, "--model", warm / "checkpoints" / "latest", "--mcp", servers.config, "--system", "",
+        "run", *VERL, "--model", own_model(TINY_TASK, head_dim=32), "--mcp", servers.config, "--system", "",
         "--steps", "50", "--data", data, "--eval-data", data, "data.columns.answer=answer", "--reward", "exact_match",
         "--out", run, "verl.mode=separate_async", "train.updates_per_step=2", "train.staleness=1",
         "train.schedule=constant", "rollout.max_turns=3", "rollout.max_turn_tokens=40", "rollout.max_tokens=320",

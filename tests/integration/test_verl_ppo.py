@@ -1,4 +1,4 @@
-"""PPO with verl for real, on the CPU: a critic, rewards of turns, masked outages, and a judge beside the policy."""
+"""PPO with verl for real, on the CPU: a critic, adapters, turn rewards, outages, and a judge beside the policy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from mcp_runs import trajectories
 from runs import TINY_TASK, finish, metrics, start, summary
-from verl_runs import LIMIT_S, VERL, rlfactory
+from verl_runs import LIMIT_S, VERL, own_model, rlfactory
 
 pytest.importorskip("verl", reason="the verl engine: rlfactory doctor --engine verl --install")
 pytest.importorskip("vllm", reason="the verl engine: rlfactory doctor --engine verl --install")
@@ -22,10 +22,10 @@ STOPPED = 130
 
 
 def test_ppo_with_a_judge_in_verls_pool_until_its_budget_is_spent(tmp_path: Path) -> None:
-    """A critic; an environment that rewards turns; a tool that is down for one attempt of each group; four rewards.
+    """A critic; adapters; an environment that rewards turns; a tool that is down for one attempt of each group.
 
-    The judge and a reward of the test's own share the model that verl serves in a pool; a rule and a verifier score
-    beside them. What the model says is held to its form by vLLM, so that every attempt can be scored.
+    Of the four rewards, the judge and one of the test's own share the model that verl serves in a pool; a rule and a
+    verifier score beside them. What the model says is held to its form by vLLM, so that every attempt can be scored.
     """
     run, config, judge = tmp_path / "run", tmp_path / "run.yaml", tiny_judge(tmp_path / "judge")
     served = {"model": str(judge), "placement": "pool", "output": "json", "cache": "off", "max_tokens": 64}
@@ -42,6 +42,7 @@ def test_ppo_with_a_judge_in_verls_pool_until_its_budget_is_spent(tmp_path: Path
     command = (
         "run", "--config", config, *VERL, "--out", run, "--steps", "9", "train.advantage=gae", "train.critic_lr=1e-3",
         "train.prompts_per_step=8", "eval.limit=2", "eval.sampled=false", "checkpoint.every=1",
+        "train.lora.rank=4", "train.lora.alpha=8", "train.lr=1e-2",
     )  # fmt: skip
     shown = rlfactory(*command, "--dry-run").out.splitlines()
     told = [line.split() for line in shown if line.startswith("# rewards.judge, rewards.asked")]
@@ -56,6 +57,12 @@ def test_ppo_with_a_judge_in_verls_pool_until_its_budget_is_spent(tmp_path: Path
     assert 2 <= len(rows) < 9
     assert (run / "checkpoints" / f"step-{len(rows)}").exists()
     assert names <= set(summary(run)["eval"]["before"])
+
+    assert max(row["rollout_probs_diff_max"] for row in rows) < 0.05  # verl rounds the merged weights to bfloat16
+    proof = summary(run)["policy_moved"]
+    assert proof["moved"] > 3 * proof["noise"]
+    assert proof["to_new"] < proof["moved"] / 3 < proof["to_old"]
+    assert_the_adapter_is_what_was_merged(own_model(TINY_TASK, **task), run / "checkpoints" / "latest")
 
     rows = rows[:2]  # of the others, some may not have been judged
     assert all(row["verl/critic/vf_loss"] > 0 for row in rows)
@@ -72,3 +79,18 @@ def test_ppo_with_a_judge_in_verls_pool_until_its_budget_is_spent(tmp_path: Path
         assert score["seconds"] < sum(score["latency_s"].values())  # all at once
     trained = [each["reward"] for each in first]
     assert rows[0]["verl/critic/score/mean"] == pytest.approx(sum(trained) / len(trained), abs=1e-4)
+
+
+def assert_the_adapter_is_what_was_merged(base: Path, checkpoint: Path) -> None:
+    """The start model with the adapters computes what the merged model does, and not what it did itself."""
+    import torch
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    ids = torch.arange(1, 40)[None]
+    with torch.no_grad():
+        merged = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)(ids).logits
+        model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+        start = model(ids).logits
+        adapted = PeftModel.from_pretrained(model, str(checkpoint / "adapter"))(ids).logits
+    assert float((adapted - merged).abs().max()) < 1e-4 < float((start - merged).abs().max())

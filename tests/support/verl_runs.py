@@ -4,9 +4,8 @@ Starting verl takes most of a test's time, so proofs share a start where they ca
 
 | test | starts | what needs them |
 |---|---|---|
-| test_verl_grpo | verl, twice | it learns the search task; after a SIGKILL another process resumes the run |
-| test_verl_ppo | verl, once | a critic, turn rewards, masked outages; a pool's judge, whose spent budget stops it |
-| test_verl_agent | verl, once | adapters; a second task beside a LangGraph agent, which the gateway serves |
+| test_verl_grpo | verl, three times | an agent and others' environments beside search; a resume after SIGKILL; `eval` |
+| test_verl_ppo | verl, once | a critic, adapters, turn rewards, outages; a pool's judge, whose budget stops it |
 | test_verl_mcp | verl, once | `separate_async` with a staleness; MCP servers that processes share; Ctrl-C |
 | test_verl_images | verl, once | a model that sees images, of a prompt and of a tool |
 | test_verl_nodes | Ray, once | a cluster of two machines is checked; all of its tests share it |
@@ -22,6 +21,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from runs import Outcome, finish, start
@@ -37,6 +37,19 @@ def rlfactory(*arguments: object) -> Outcome:
     outcome = finish(start(*arguments), LIMIT_S)
     assert outcome.code == 0, outcome.out
     return outcome
+
+
+def own_model(plugin: str, **task: Any) -> Path:
+    """The folder of a task's own model, warm-started where it is not in the cache: for runs that have to name one."""
+    from rlfactory_core.engines.base import EngineRun
+    from rlfactory_core.engines.verl.prebuilt_model import prebuilt_model
+    from rlfactory_core.reporting.folder import RunFolder
+    from rlfactory_core.reporting.progress import NullProgress
+    from rlfactory_core.runner import prepare
+
+    ready = prepare(None, [{"plugin": plugin, "task": task}])
+    unused = RunFolder(Path(tempfile.gettempdir()))
+    return prebuilt_model(EngineRun(ready.config, ready.registry, unused, NullProgress(), made=ready.parts))
 
 
 @pytest.fixture

@@ -77,6 +77,10 @@ layer = torch.nn.Linear(32, 32)
 weight = layer.weight.detach().clone()
 utils.dispatch_cpu_unquantized_gemm(layer, remove_weight=True)
 assert torch.equal(layer.weight, weight)
+
+from vllm.config import ParallelConfig, VllmConfig
+config = VllmConfig(parallel_config=ParallelConfig(distributed_executor_backend="uni"))
+assert config.parallel_config.distributed_executor_backend == "uni"
 """
 WITHOUT = {name: value for name, value in os.environ.items() if not name.startswith(("VERL_", "RAY_"))}
 
@@ -128,5 +132,5 @@ def test_a_worker_joins_its_group_and_loads_a_critic(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed")
-def test_vllm_keeps_the_weights_that_it_packs() -> None:
+def test_vllm_keeps_the_weights_that_it_packs_and_its_worker_in_the_engines_process() -> None:
     _run(SERVER, cpu_environment(threads=1, kv_cache_gib=1))

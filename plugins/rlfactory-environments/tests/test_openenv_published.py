@@ -9,10 +9,7 @@ import os
 import queue
 import re
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +21,7 @@ pytest.importorskip("torch")
 
 from openenv.core import GenericEnvClient
 from openenv.core.mcp_client import MCPToolClient
+from openenv_echo import ECHO, make_echo, openenv, running, serving
 from process_tree import children
 from rlfactory_devkit import TaskBench, constant, oracle, script
 from rlfactory_devkit.policies import Policy
@@ -34,52 +32,15 @@ from rlfactory_core.types import FaultKind, Message, Sample, StopReason, Traject
 
 pytestmark = pytest.mark.slow
 GUIDE = Path(__file__).parents[3] / "docs" / "environments.md"
-ECHO = """
-import sys
-from rlfactory_core.utils.listening import listener
-import uvicorn
-from server.app import app
-sock = listener("127.0.0.1", int(sys.argv[1]))
-print(f"at http://127.0.0.1:{sock.getsockname()[1]} now", flush=True)
-uvicorn.Server(uvicorn.Config(app, log_level="critical")).run(sockets=[sock])
-"""
-
-
-@contextmanager
-def serving(*command: str, place: Path) -> Iterator[str]:
-    """The address that a server's first line names; the server ends with the block."""
-    with running(*command, place=place) as (_, url):
-        yield url
-
-
-@contextmanager
-def running(*command: str, place: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """As `serving`, with the server's process."""
-    with subprocess.Popen([sys.executable, *command], cwd=place, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            line = process.stdout.readline()
-            yield process, next(word for word in line.split() if word.startswith("http://"))
-        finally:
-            process.kill()
-
-
-def openenv(*arguments: str, place: Path) -> str:
-    """What OpenEnv's own command writes, which has to end well."""
-    command = [str(Path(sys.executable).with_name("openenv")), *arguments]
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def test_a_model_trains_on_the_echo_environment(tmp_path: Path) -> None:
-    openenv("init", "echo_world", place=tmp_path)
+    place = make_echo(tmp_path)
     model = blank_model.write(tmp_path / "model", ["Echo World environment ready! Your whole reply is the action."] * 8)
     run = tmp_path / "run"
     sizes = ["train.prompts_per_step=2", "train.group_size=4", "eval.every=0", "eval.limit=2", "checkpoint.every=0"]
     limits = ["rollout.max_turn_tokens=128", "rollout.max_turns=2"]  # it ends about one turn of three by itself
-    with serving("-c", ECHO, "0", place=tmp_path / "echo_world") as url:
+    with serving("-c", ECHO, "0", place=place) as url:
         command = ["run", "--plugin", "openenv", "--url", url, "--model", str(model), "--steps", "3"]
         assert invoke([*command, "--out", str(run), *sizes, *limits]) == 0
     steps = [json.loads(line) for line in (run / "metrics.jsonl").open()]
@@ -95,7 +56,7 @@ def test_a_model_trains_on_the_echo_environment(tmp_path: Path) -> None:
 
 
 def test_openenvs_own_client_gets_the_rewards_that_ours_gets(tmp_path: Path) -> None:
-    openenv("init", "echo_world", place=tmp_path)
+    place = make_echo(tmp_path)
     texts = ["ah", "a longer text", "again"]
 
     async def play(url: str) -> list[float]:
@@ -103,7 +64,7 @@ def test_openenvs_own_client_gets_the_rewards_that_ours_gets(tmp_path: Path) -> 
             await env.reset(seed=1)
             return [float((await env.step({"message": text})).reward or 0.0) for text in texts]
 
-    with serving("-c", ECHO, "0", place=tmp_path / "echo_world") as url:
+    with serving("-c", ECHO, "0", place=place) as url:
         with TaskBench("openenv", [f"task.url={url}", "task.max_steps=3"]) as bench:
             (played,) = bench.play(script(*(Message("assistant", text) for text in texts)), bench.samples(limit=1))
         own = asyncio.run(play(url))
@@ -112,8 +73,7 @@ def test_openenvs_own_client_gets_the_rewards_that_ours_gets(tmp_path: Path) -> 
 
 
 def test_a_server_that_is_full_hung_killed_and_restarted_scores_nothing_0_and_leaves_no_process(tmp_path: Path) -> None:
-    openenv("init", "echo_world", place=tmp_path)  # it allows one session
-    place, before = tmp_path / "echo_world", children(os.getpid())
+    place, before = make_echo(tmp_path, sessions=1), children(os.getpid())
 
     def play(policy: Policy, url: str, limit: int = 1, wait_s: float = 60.0) -> list[Trajectory]:
         waits = [f"task.{name}_s={wait_s}" for name in ("request", "connect", "queue")]

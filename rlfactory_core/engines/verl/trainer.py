@@ -136,6 +136,8 @@ class Watching(PPOTrainer):
             servers = getattr(self, "standalone_server_manager", None) or self.llm_server_manager
             self._proof.synced(servers.get_client(), self.global_steps)
             self.recorder.moved = self._proof.found
+            if self._proof.found:  # now, for a run that will be stopped
+                self.recorder.folder.write_summary(self.recorder.summary())
 
     def _save_step(self) -> None:
         """Save the step that has just ended, if verl has not."""

@@ -48,8 +48,11 @@ def cpu_environment(threads: int, kv_cache_gib: float) -> dict[str, str]:
         "VLLM_CPU_KVCACHE_SPACE": str(max(1, round(kv_cache_gib))),
         # It would bind each of its threads to a core; here it shares the cores with the trainer.
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        # Every process would start a thread for each core, and there are about 25 processes.
+        # Every process would start a thread for each core, and there are more than 20 processes.
         "OMP_NUM_THREADS": str(threads),
+        # With 1, its default, vLLM's CPU platform turns the executor `uni` (below) into `mp`, so that the worker could
+        # bind its threads: a process more, which imports for ten seconds. Threads are not bound here.
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         # A thread that waits for the next parallel region would spin on a core that another process could use.
         "OMP_WAIT_POLICY": "passive",
         # vLLM compiles its sampler even with `enforce_eager`, which takes longer than a small model's whole evaluation.
@@ -110,14 +113,15 @@ def cpu_overrides(sync_folder: str, num_cpus: int, num_gpus: int = 1) -> list[tu
         (f"{rollout}.tensor_model_parallel_size", "1"),  # verl's default is 2
         # The only worker is in the engine's process: one process less, and neither spins while it waits for the other.
         (f"+{rollout}.engine_kwargs.vllm.distributed_executor_backend", "uni"),
+        ("+reward.reward_model.rollout.engine_kwargs.vllm.distributed_executor_backend", "uni"),
         # Weights go to vLLM through a shared-memory buffer of this size; the default is 2 GB.
         (f"{sync}.update_weights_bucket_megabytes", "64"),
         # Read only when `checkpoint_engine.backend` names it, which `separate_async` must.
         (f"{sync}.custom_backend_module", f"{__package__}.file_sync"),
         (f"+{sync}.engine_kwargs.{FILE_SYNC}.folder", sync_folder),
-        # verl starts 8 of each; a process that has imported verl takes half a gigabyte.
+        # verl starts 8 of each; a process that has imported verl takes half a gigabyte, and as long as ten seconds.
         (f"{rollout}.agent.num_workers", "1"),
-        ("reward.num_workers", "1"),
+        ("reward.num_workers", "0"),  # our rollout workers score
         ("transfer_queue.backend.SimpleStorage.num_data_storage_units", "1"),
         ("data.dataloader_num_workers", "0"),
     ]
