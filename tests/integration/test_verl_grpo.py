@@ -28,7 +28,7 @@ pytestmark = [
 ]
 LANGGRAPH = Path(__file__).parents[1] / "support" / "agent_examples" / "search_in_langgraph.py"
 STEPS, PROMPTS, ATTEMPTS = 5, 16, 8
-SHARES = {"search": 6, "agent": 4, "looks": 1, "echo": 2, "cards": 2, "poems": 1}
+SHARES = {"search": 5, "agent": 3, "looks": 1, "echo": 4, "cards": 2, "poems": 1}
 QUESTION = "Which country was Jedai Zitrajan born in?"  # of the kind on which the policy ends its turns
 
 
