@@ -116,7 +116,8 @@ def _add_rank(tree: exp.Query, keys: list[exp.Ordered], known: Collection[str], 
         node = key.this.this if isinstance(key.this, exp.Collate) else key.this
         inner = {column.name.lower() for column in node.find_all(exp.Column) if not column.table}
         named = inner & {item.alias.lower() for item in tree.selects if isinstance(item, exp.Alias)}
-        if name := node.this if fixed and tree.is_star and inner == {node.name.lower()} else _output(node, tree):
+        outside = isinstance(node, exp.Column) and not node.table and fixed and tree.is_star
+        if name := node.this if outside else _output(node, tree):
             node.replace(exp.column(name.copy(), "untied"))
         elif isinstance(node.unnest(), (exp.Var, exp.Literal)):
             return None  # ORDER BY ALL; ORDER BY (1) is a place for some databases, and a constant for others
@@ -236,9 +237,7 @@ def _broken(tree: exp.Expr, schema: Schema, *, outermost: bool, descending: bool
     for select in list(tree.find_all(exp.Query)):
         if not (select.args.get("limit") or select.args.get("offset")) or (select is top and not outermost):
             continue
-        width = _width(select, schema)
-        if width:
-            keys: list[exp.Expr] = [exp.Literal.number(place) for place in range(1, width + 1)]
+        if keys := _outputs(select, schema):
             _add_keys(select, keys, descending=descending)
             changed = True
     for window in list(tree.find_all(exp.Window)):
@@ -256,9 +255,11 @@ def _add_keys(holder: exp.Expr, keys: list[exp.Expr], *, descending: bool) -> No
     holder.set("order", exp.Order(expressions=[*(key.copy() for key in order.expressions), *added]))
 
 
-def _width(select: exp.Query, schema: Schema) -> int:
-    """The number of output columns; 0 if a star over something else than tables hides it."""
-    return len(_columns(select, schema)) if select.is_star else len(select.selects)
+def _outputs(select: exp.Query, schema: Schema) -> list[exp.Expr]:
+    """The output columns as sort keys; none if a star over something else than tables hides them."""
+    if select.is_star:
+        return _columns(select, schema)
+    return [exp.Literal.number(place) for place in range(1, len(select.selects) + 1)]
 
 
 def _columns(select: exp.Query, schema: Schema) -> list[exp.Expr]:

@@ -38,8 +38,6 @@ TIED = Character(rows=8, growth=1, values=1, nulls=0.5, barren=0, unmet=1)
 
 # Most of the mistakes that are hard to see are seen in the first two kinds only.
 CHARACTERS: Sequence[Character] = (REPEATED, DIVERSE, SPARSE, TIED, REPEATED, DIVERSE, REPEATED, DIVERSE)
-DOMINATED = frozenset({2, 4, 6, 10})
-"""The numbers of the databases in which, if a query aggregates columns, single rows' numbers dominate them."""
 
 
 def character(number: int) -> Character:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from fnmatch import fnmatchcase
 from itertools import cycle, pairwise, product
 from typing import Any
@@ -31,7 +32,7 @@ _ORDERS: Mapping[str, Callable[[Any, Any], Any]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-_YEAR, _YEAR_MONTH, _PART = re.compile(r"\d{4}"), re.compile(r"\d{4}-\d{2}"), re.compile(r"\d{2}")
+_YEAR, _PART = re.compile(r"\d{4}(-\d{2})?$"), re.compile(r"\d{2}")
 
 Groups = Sequence[Sequence[Any]]
 
@@ -42,7 +43,6 @@ class Boundary:
 
     inside: Groups  # meet as many of the conditions as one value can; empty if no row may meet them
     beside: Groups  # meet fewer conditions; most are close to meeting one more
-    of_nulls: bool = False  # whether the condition is IS NULL or IS NOT NULL; otherwise some values become NULL later
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,16 +95,14 @@ def conditions_of(
     )
 
 
-def _origin(named: tuple[str, int], links: Mapping[str, Sequence[Link]]) -> tuple[str, int]:
+def _origin(at: tuple[str, int], links: Mapping[str, Sequence[Link]]) -> tuple[str, int]:
     """The column at the end of a column's links, from which its values come."""
     seen: list[tuple[str, int]] = []
-    steps = [named]
-    while steps:
-        seen.append(steps[0])
-        table, place = steps[0]
-        pairs = ((link.target, to, of) for link in links[table] for of, to in link.pairs)
-        steps = [(target, to) for target, to, of in pairs if of == place and (target, to) not in seen]
-    return seen[-1]
+    while at not in seen:
+        seen.append(at)
+        ends = [(link.target, to) for link in links[at[0]] for of, to in link.pairs if of == at[1]]
+        at = next((end for end in ends if end not in seen), at)
+    return at
 
 
 def _groups(constants: Sequence[Constant]) -> tuple[int, ...]:
@@ -125,23 +123,26 @@ def boundary(domain: Domain, constants: Sequence[Constant]) -> Boundary | None:
         if len(nulls) != 1 or not domain.nulls or not domain.known:
             return None
         null, known = ((None,),), (domain.known[:_GIVEN],)
-        return Boundary(null, known, of_nulls=True) if "null" in nulls else Boundary(known, null, of_nulls=True)
+        return Boundary(null, known) if "null" in nulls else Boundary(known, null)
     given = [value for value in domain.known[:_GIVEN] if value not in made]
     met = [frozenset(at for at, one in enumerate(constants) if _meets(value, one)) for value in (*made, *given)]
     # With OR, perhaps no value meets all. A value is inside unless another meets the same conditions and more.
     good = [bool(mine) and not any(mine < other for other in met) for mine in met]
-    edge = _edge(domain, made, good, {_plain(constant.value) for constant in constants})
-    sides: dict[bool, tuple[list[Any], ...]] = {True: ([], [], []), False: ([], [], [])}
-    for at, (value, side) in enumerate(zip((*made, *given), good, strict=True)):
-        sides[side][2 if at >= len(made) else value not in edge].append(value)
-    inside, beside = (tuple(tuple(group) for group in sides[side] if group) for side in (True, False))
-    return Boundary(inside or beside, beside or inside)
+    edge = _edge(domain, made, good, {str(constant.value) for constant in constants})
+
+    sides: dict[bool, Groups] = {}
+    for wanted in (True, False):
+        these = [value for value, its in zip(made, good, strict=False) if its is wanted]
+        others = [value for value, its in zip(given, good[len(made) :], strict=True) if its is wanted]
+        groups = [value for value in these if value in edge], [value for value in these if value not in edge], others
+        sides[wanted] = tuple(group for group in groups if group)
+    return Boundary(sides[True] or sides[False], sides[False] or sides[True])
 
 
-def _edge(domain: Domain, made: Sequence[Any], good: Sequence[bool], exact: set[Any]) -> list[Any]:
+def _edge(domain: Domain, made: Sequence[Any], good: Sequence[bool], exact: set[str]) -> list[Any]:
     """The values next to one of the other side; of kinds without an order the constants themselves."""
     if domain.closed or domain.kind is Kind.TEXT:
-        return [value for value in made if _plain(value) in exact]
+        return [value for value in made if str(value) in exact]
     ranked = sorted(zip(made, good, strict=False), key=lambda pair: pair[0])
     return [value for one, other in pairwise(ranked) if one[1] is not other[1] for value in (one[0], other[0])]
 
@@ -157,28 +158,15 @@ def _shuffled(values: Sequence[Any], rng: random.Random) -> Iterator[Any]:
         yield from rng.sample(values, len(values))
 
 
-def _plain(value: Any) -> Any:
-    """A form that is equal for equal values of different types."""
-    number = _number(value)
-    return str(value) if math.isnan(number) else number
-
-
-def _number(value: Any) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return math.nan
-
-
 def around(domain: Domain, constant: Constant) -> Iterator[Any]:
     """Values of the column's kind, at and beside a constant."""
     value, text = constant.value, str(constant.value)
     if domain.closed:
         yield from (known for known in domain.known if known == value)
     elif domain.kind is Kind.NUMBER:
-        yield from _numbers_around(domain, value)
-        if constant.operator.startswith("sum"):
-            yield from _numbers_around(domain, _number(value) / 2)
+        for part in (1, 2) if constant.operator.startswith("sum") else (1,):
+            with suppress(ArithmeticError):  # it is no number
+                yield from _numbers_around(domain, Decimal(str(value)) / part)
     elif domain.kind is Kind.DATE:
         yield from _dates_around(domain, text.strip("%"))
     elif domain.kind is Kind.TEXT and constant.operator == "like":
@@ -194,25 +182,20 @@ def around(domain: Domain, constant: Constant) -> Iterator[Any]:
         yield from (text[:-1], text[1:], text + text[-1:])
 
 
-def _numbers_around(domain: Domain, value: Any) -> Iterator[Any]:
-    if not math.isfinite(_number(value)):
-        return
-    make, digits = type(domain.step), max(domain.decimals, 1)
-    for beside in (0, domain.step, make("0.5") if make is not int else 1, 1):
-        for sign in (-1, 1):
-            if make is int:
-                yield from (
-                    number + sign * beside for number in (math.floor(_number(value)), math.ceil(_number(value)))
-                )
+def _numbers_around(domain: Domain, exact: Decimal) -> Iterator[Any]:
+    for beside in ("0", str(domain.step), "0.5", "1") if exact.is_finite() else ():
+        for number in (exact - Decimal(beside), exact + Decimal(beside)):
+            if isinstance(domain.step, int):
+                yield from (math.floor(number), math.ceil(number))
             else:
-                yield round(make(str(value)) + sign * make(beside), digits)
+                yield round(type(domain.step)(number), max(domain.decimals, 1))
 
 
 def _dates_around(domain: Domain, text: str) -> Iterator[Any]:
     """Dates at and beside a date, a year, a year's month, or a part that may be a month or a day."""
-    known = [(value, match) for value in domain.known[:_GIVEN] if (match := ISO_DATE.match(str(value)))]
-    for value, match in known:
-        for made in _parts_around(text, *match.groups()):
+    for value in domain.known[:_GIVEN]:
+        found = ISO_DATE.match(str(value))
+        for made in _parts_around(text, *found.groups()) if found else ():
             with suppress(ValueError):  # there may be no such date, for example 2023-02-30
                 dt.date.fromisoformat(made[:10])
                 yield as_date(made, value)
@@ -222,20 +205,14 @@ def _parts_around(text: str, year: str, month: str, day: str, tail: str) -> Iter
     """Texts of dates: what ``text`` leaves open has these parts."""
     day = f"{min(int(day), 28):02}"
     if date := ISO_DATE.match(text):
-        yield text if date[4] else text + tail
         with suppress(ValueError, OverflowError):
             exact = dt.date.fromisoformat(text[:10])
-            yield from ((exact + dt.timedelta(days=days)).isoformat() + tail for days in (-1, 1, -365, 365))
-    elif _YEAR.fullmatch(text):
-        yield from (f"{int(text) + more:04}-{month}-{day}{tail}" for more in (-1, 0, 1))
-        yield from (f"{text}-01-01{tail}", f"{text}-12-31{tail}")
-    elif _YEAR_MONTH.fullmatch(text):
-        yield from (
-            f"{text}-01{tail}",
-            f"{text}-28{tail}",
-            f"{text[:4]}-{month}-01{tail}",
-            f"{year}{text[4:]}-01{tail}",
-        )
+            yield from ((exact + dt.timedelta(days)).isoformat() + (date[4] or tail) for days in (0, -1, 1, -365, 365))
+    elif _YEAR.match(text):
+        rest = f"-{month}-{day}"[len(text) - 4 :]
+        yield from (f"{int(text[:4]) + more:04}{text[4:]}{rest}{tail}" for more in (-1, 0, 1))
+        yield from (f"{text}{end[len(text) :]}{tail}" for end in ("0000-01-01", "0000-12-28", "0000-12-31"))
+        yield f"{text[:4]}-{month}-{day}{tail}"
     elif _PART.fullmatch(text):
         yield from (f"{year}-{text}-{day}{tail}", f"{year}-{month}-{text}{tail}")
 

@@ -1,6 +1,6 @@
 """The kind and format of a column's values, and new values like them.
 
-New values are made from given ones: dates combine years, months and days, texts get a word of another text or another
+New values are made from given ones: dates move by a day, a month or a year, texts get a word of another text or another
 letter or digit, numbers change by one in the last digit. Except for keys, numbers stay in the given range.
 """
 
@@ -11,6 +11,7 @@ import random
 import re
 import string
 import uuid
+import zlib
 from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ _FREE_TEXT = re.compile(r"char|text|clob|string", re.IGNORECASE)
 _CLOSED_TYPE = re.compile(r"enum|set\b|bool|tinyint\(1\)", re.IGNORECASE)
 _LENGTH = re.compile(r"char\w*(?: varying)?\s*\((\d+)\)", re.IGNORECASE)
 _DECIMALS = 6  # most digits after the point of a new number; more are noise of binary fractions
+_DAYS = (-31, -1, 1, 31)  # from one date to a new one
+_MOST_CHANGES = 4  # of a text
 _TRIES = 20  # to make a value that is not taken
 
 
@@ -58,50 +61,44 @@ class Domain:
         short = self.longest is None or not isinstance(value, str) or len(value) <= self.longest
         return short and self.allows(value)
 
-    def invent(self, rng: random.Random, known: Sequence[Any] = ()) -> Any:
-        """A possible value, new or given, made from ``known`` ones."""
-        one, other, third = (rng.choice(known or self.known) for _ in range(3))
-        value = one
-        if not self.closed and all(kind_of(each) is self.kind for each in (one, other, third)):
-            value = self._invented(one, other, third, rng)
-        return value if self.accepts(value) else one
+    def invent(self, rng: random.Random, known: Sequence[Any] = (), taken: Container[Any] | None = None) -> Any:
+        """A possible value, new or given, made from ``known`` ones.
 
-    def fresh(self, taken: Container[Any], rng: random.Random) -> Any:
-        """A value for a unique column that is not in ``taken`` (see `comparable`); None if none can be made."""
-        for attempt in range(_TRIES if self.known else 0):
-            with suppress(ValueError, OverflowError):  # no such date
-                value = self._candidate(attempt, rng)
-                if value is not None and comparable(value) not in taken and self.accepts(value):
-                    return value
-        return None
+        With ``taken`` (see `comparable`), for a unique column, one that is not among these, or None.
+        """
+        known = known or self.known
+        for attempt in range(_TRIES if known else 0):
+            one, other = rng.choice(known), rng.choice(known)
+            value = one
+            if self.kind is Kind.UUID and taken is not None:
+                value = uuid.UUID(int=rng.getrandbits(128), version=4)
+            elif kind_of(one) is kind_of(other) is self.kind and not (
+                self.closed and (self.kind is not Kind.NUMBER or taken is None)
+            ):
+                reach = 1 if taken is None else rng.randint(1, 5 * (attempt + 1) ** 2 + len(known))  # ever wider
+                with suppress(ValueError, OverflowError):  # no such date
+                    value = self._varied(one, other, reach, rng)
+            if self.accepts(value) and (taken is None or comparable(value) not in taken):
+                return value
+        return None if taken is not None else rng.choice(known)
 
-    def rounded(self, number: Any) -> Any:
-        """The number with no more digits after the point than the given ones."""
-        return number // 1 if isinstance(self.step, int) else round(number, self.decimals)
-
-    def _invented(self, one: Any, other: Any, third: Any, rng: random.Random) -> Any:
+    def _varied(self, one: Any, other: Any, reach: int, rng: random.Random) -> Any:
         if self.kind is Kind.NUMBER:
-            middle = self.rounded((one + other) // 2 if isinstance(self.step, int) else (one + other) / 2)
-            value = rng.choice((self.rounded(one - self.step), self.rounded(one + self.step), middle))
-            return min(max(value, self.ends[0]), self.ends[1])
+            number = one + rng.choice((-1, 1)) * reach * self.step
+            number = round(number, self.decimals) if self.decimals else number
+            return max(number if reach > 1 else min(number, self.ends[1]), self.ends[0])
         if self.kind is Kind.DATE:
-            return _combined(one, other, third)
-        return vary_text(one, other, rng) if self.kind is Kind.TEXT else one
+            return _moved(one, reach * rng.choice(_DAYS))
+        for _ in range(min(reach, _MOST_CHANGES) if self.kind is Kind.TEXT else 0):
+            one = vary_text(one, other, rng)
+        return one
 
-    def _candidate(self, attempt: int, rng: random.Random) -> Any:
-        reach = rng.randint(1, 5 * (attempt + 1) ** 2 + len(self.known))  # wider with each attempt
-        if self.kind is Kind.NUMBER:
-            return self.ends[1] + reach
-        if self.closed:
-            return None
-        if self.kind is Kind.UUID:
-            return uuid.UUID(int=rng.getrandbits(128), version=4)
-        value = rng.choice(self.known)
-        if self.kind is Kind.DATE and kind_of(value) is Kind.DATE:
-            return _moved(value, reach)
-        for _ in range(1 + attempt):
-            value = vary_text(str(value), str(rng.choice(self.known)), rng)
-        return value
+    def pool(self, size: int, salt: int, rng: random.Random) -> list[Any]:
+        """Values to draw from, half of them new. Columns with equal given values keep the same, so joins find rows."""
+        known = sorted(self.known, key=lambda value: zlib.crc32(f"{value!r} {salt}".encode("utf-8", "replace")))
+        kept = known[: max(size // 2, 1)]
+        values = list(distinct([*kept, *(self.invent(rng, kept) for _ in range(size - len(kept)))]))
+        return values if len(values) > 2 else list(distinct([*values, *known]))[:size]
 
 
 def learn(
@@ -185,14 +182,6 @@ def _vary_character(piece: str, rng: random.Random) -> str:
     old = piece[at]
     letters = string.digits if old.isdigit() else string.ascii_uppercase if old.isupper() else string.ascii_lowercase
     return piece[:at] + rng.choice(letters) + piece[at + 1 :]
-
-
-def _combined(one: Any, other: Any, third: Any) -> Any:
-    """The year of one date, the month of another, the day of a third (at most 28), and the first one's time."""
-    (year, _, _, time), (_, month, *_), (_, _, day, _) = (
-        ISO_DATE.findall(str(each))[0] for each in (one, other, third)
-    )
-    return as_date(f"{year}-{month}-{min(int(day), 28):02}{time}", one)
 
 
 def _moved(date: Any, days: int) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -26,6 +26,10 @@ class Link:
         """Each place, with the place in the target table that it refers to."""
         return tuple(zip(self.places, self.target_places, strict=True))
 
+    def at(self, row: Sequence[Any]) -> tuple[Any, ...]:
+        """A row's values at the places."""
+        return tuple(row[place] for place in self.places)
+
 
 def places_of(table: Table, columns: Sequence[str]) -> tuple[int, ...]:
     """The places of columns in a row."""
@@ -33,9 +37,10 @@ def places_of(table: Table, columns: Sequence[str]) -> tuple[int, ...]:
     return tuple(names[column.lower()] for column in columns)
 
 
-def places_in(table: Table, columns: Collection[TableColumn]) -> list[int]:
+def places_in(table: Table, columns: Iterable[TableColumn]) -> list[int]:
     """The places of those columns that are the table's."""
-    return [at for at, column in enumerate(table.columns) if (table.name.lower(), column.name.lower()) in columns]
+    named = {column.lower() for name, column in columns if name.lower() == table.name.lower()}
+    return [place for place, column in enumerate(table.columns) if column.name.lower() in named]
 
 
 def links_of(schema: Schema) -> Mapping[str, tuple[Link, ...]]:
@@ -67,89 +72,54 @@ def in_order(links: Mapping[str, Sequence[Link]]) -> tuple[str, ...]:
     return tuple(ordered)
 
 
-def _declared(table: Table, schema: Schema) -> list[Link]:
-    found = []
+def _declared(table: Table, schema: Schema) -> Iterator[Link]:
     for key in table.foreign_keys:
         target = schema.table(key.target)
         if target is None or target.view:
             continue  # SQLite allows references to missing tables
         columns = key.target_columns or target.primary_key
         if len(columns) == len(key.columns):
-            found.append(Link(places_of(table, key.columns), target.name, places_of(target, columns), declared=True))
-    return found
+            yield Link(places_of(table, key.columns), target.name, places_of(target, columns), declared=True)
 
 
-def _meant(table: Table, owners: Mapping[str, Table]) -> list[Link]:
+def _meant(table: Table, owners: Mapping[str, Table]) -> Iterator[Link]:
     taken = {column.lower() for key in table.foreign_keys for column in key.columns}
-    found = []
     for place, column in enumerate(table.columns):
         owner = owners.get(column.name.lower())
         if owner is not None and owner.name != table.name and column.name.lower() not in taken:
-            found.append(Link((place,), owner.name, places_of(owner, owner.primary_key), declared=False))
-    return found
+            yield Link((place,), owner.name, places_of(owner, owner.primary_key), declared=False)
 
 
 class Keys:
-    """The unique columns of one table, and the values of its rows so far."""
+    """The unique columns of a table, and those that take no NULL."""
 
     def __init__(self, table: Table) -> None:
         declared = [columns for columns in (table.primary_key, *table.unique) if columns]
         self.unique = tuple(dict.fromkeys(places_of(table, columns) for columns in declared))
-        self.filled = frozenset(places_of(table, table.primary_key)) | {
-            place for place, column in enumerate(table.columns) if not column.nullable
-        }  # places that take no NULL
         self.places = {place for places in self.unique for place in places}
-        self._taken: dict[tuple[int, ...], set[tuple[Any, ...]]] = {places: set() for places in self.unique}
+        self.filled = {place for place, column in enumerate(table.columns) if not column.nullable}
+        self.filled.update(places_of(table, table.primary_key))
 
-    def clash(self, row: Sequence[Any]) -> tuple[int, ...]:
-        """The places where the row violates a constraint; empty if it violates none."""
-        missing = tuple(place for place in self.filled if row[place] is None)
-        if missing:
-            return missing
-        return next((places for places in self.unique if _value(row, places) in self._taken[places]), ())
-
-    def take(self, row: Sequence[Any]) -> None:
-        """Remember the row's values."""
-        for places, taken in self._taken.items():
-            value = _value(row, places)
-            if value is not None:
-                taken.add(value)
+    def kept(self, rows: Iterable[Sequence[Any]]) -> Iterator[Sequence[Any]]:
+        """The rows without those that violate a key, or lack a value."""
+        taken: set[Any] = set()
+        for row in rows:
+            held = [(places, [comparable(row[place]) for place in places]) for places in self.unique]
+            mine = {(places, *values) for places, values in held if all(row[place] is not None for place in places)}
+            if taken.isdisjoint(mine) and all(row[place] is not None for place in self.filled):
+                taken |= mine
+                yield row
 
 
 def sound(
     rows: Mapping[str, Iterable[Sequence[Any]]], tables: Mapping[str, Table], links: Mapping[str, Sequence[Link]]
 ) -> dict[str, list[Sequence[Any]]]:
     """The rows without those that violate a key or refer to a missing row."""
-    kept = {name: _keyed(Keys(tables[name]), given) for name, given in rows.items()}
-    dropped = True
-    while dropped:
-        dropped = False
-        for name in tuple(kept):
-            for link in links[name]:
-                if not link.declared:
-                    continue
-                there = {tuple(row[place] for place in link.target_places) for row in kept.get(link.target, ())}
-                left = [row for row in kept[name] if _refers(row, link, there)]
-                dropped = dropped or len(left) < len(kept[name])
-                kept[name] = left
+    kept = {name: list(Keys(tables[name]).kept(given)) for name, given in rows.items()}
+    before = None
+    while before != (left := sum(map(len, kept.values()))):
+        before = left
+        for name, link in [(table, link) for table in kept for link in links[table] if link.declared]:
+            there = {tuple(row[place] for place in link.target_places) for row in kept.get(link.target, ())}
+            kept[name] = [row for row in kept[name] if link.at(row) in there or None in link.at(row)]
     return kept
-
-
-def _keyed(keys: Keys, rows: Iterable[Sequence[Any]]) -> list[Sequence[Any]]:
-    kept = []
-    for row in rows:
-        if not keys.clash(row):
-            keys.take(row)
-            kept.append(row)
-    return kept
-
-
-def _refers(row: Sequence[Any], link: Link, there: set[tuple[Any, ...]]) -> bool:
-    value = tuple(row[place] for place in link.places)
-    return None in value or value in there
-
-
-def _value(row: Sequence[Any], places: Sequence[int]) -> tuple[Any, ...] | None:
-    """The values at some places; None if one is NULL, because such a row equals no other."""
-    value = tuple(None if row[place] is None else comparable(row[place]) for place in places)
-    return None if None in value else value

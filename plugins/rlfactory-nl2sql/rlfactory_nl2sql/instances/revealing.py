@@ -13,7 +13,7 @@ from rlfactory_nl2sql.checks.constants import Constant
 from rlfactory_nl2sql.instances.characters import Role
 from rlfactory_nl2sql.instances.conditions import Boundary, around
 from rlfactory_nl2sql.instances.domains import Domain, Kind, comparable
-from rlfactory_nl2sql.instances.filling import Made, Missed
+from rlfactory_nl2sql.instances.rows import Made, Missed
 
 _TOGETHER = 0.3  # the share of rows in which two columns have neighbouring values
 
@@ -29,17 +29,18 @@ class Revealing:
 
     def bring_together(self) -> None:
         """Give some rows, in one of two columns of a kind, a value at or beside the other's."""
-        kinds = {place: self.domains[place].kind for place in self.free if not self.domains[place].closed}
-        able = [place for place, kind in kinds.items() if kind in {Kind.NUMBER, Kind.DATE}]
-        pairs = [(one, other) for one, other in permutations(able, 2) if kinds[one] is kinds[other]]
+        open_ = [place for place in self.free if not self.domains[place].closed]
+        pairs = [
+            (one, other)
+            for one, other in permutations(open_, 2)
+            if self.domains[one].kind is self.domains[other].kind in {Kind.NUMBER, Kind.DATE}
+        ]
         for row in (made.values for made in self.made):
             if pairs and self.rng.random() < _TOGETHER:
                 one, other = self.rng.choice(pairs)
                 domain, near = self.domains[other], Constant(None, None, "=", row[one])
-                values = (
-                    [value for value in around(domain, near) if domain.accepts(value)] if row[one] is not None else []
-                )
-                row[other] = self.rng.choice(values or [row[other]])
+                beside = [value for value in around(domain, near) if domain.accepts(value)]
+                row[other] = self.rng.choice(beside or [row[other]])
 
     def lead(self, bound: Mapping[int, Boundary], asked: Collection[int], number: int) -> None:
         """Give two rows of a group the greatest and the least value of a column, which no other row then has.
@@ -51,7 +52,7 @@ class Revealing:
             bound: the columns with conditions, which keep their values.
             asked: the columns in which NULLs matter.
         """
-        groups = [group for group in self._groups(bound, asked) if group]
+        groups = [kinds for group in self._groups(bound, asked) if (kinds := [rows for rows in group if rows])]
         for place in self.free if groups else ():
             rows = [made.values for made in self.made if made.values[place] is not None]
             values = sorted({comparable(row[place]): row[place] for row in rows}.values(), key=_order)
@@ -61,9 +62,13 @@ class Revealing:
             for row in rows:
                 if row[place] in (least, greatest):
                     row[place] = self.rng.choice(middle)
-            group = groups[(number + place) % len(groups)]
-            for row, value in zip(self.rng.sample(group, min(len(group), 2)), (greatest, least), strict=False):
-                row[place] = value
+            turn, at = divmod(number + place, len(groups))
+            kinds = groups[at]
+            first = self.rng.choice(kinds[turn % len(kinds)])
+            others = [row for row in kinds[(turn + 1) % len(kinds)] if row is not first]
+            first[place] = greatest
+            for row in self.rng.sample(others, min(len(others), 1)):
+                row[place] = least
 
     def dominate(self, places: Sequence[int], joined: Sequence[Made]) -> None:
         """In each column make one row's number as much as all others together, and another row's half of it in all.
@@ -71,31 +76,27 @@ class Revealing:
         So one group has the greatest sum and average of a column, and perhaps another one those of a product of
         columns. The rows are among those that are ``joined``, since a join leaves others out.
         """
-        numbers = [
-            place
-            for place in places
-            if all(isinstance(made.values[place], int | float | Decimal | None) for made in self.made)
-        ]
-        rows = [made.values for made in joined or self.made]
-        if not rows:
-            return
+        rows = [made.values for made in joined]
+        numbers = [place for place in places if self.domains[place].kind is Kind.NUMBER]
         common, *leaders = self.rng.sample(rows, min(len(rows), 1 + len(numbers)))
         for place, leader in zip(numbers, leaders, strict=False):
-            total = sum(abs(made.values[place] or 0) for made in self.made)
-            leader[place] = total
+            values = (made.values[place] for made in self.made)
+            leader[place] = total = sum(abs(one) for one in values if isinstance(one, type(self.domains[place].step)))
             if len(numbers) > 1:
                 common[place] = total // 2 if isinstance(total, int) else total / 2
 
-    def _groups(self, bound: Mapping[int, Boundary], asked: Collection[int]) -> Iterator[list[list[Any]]]:
-        """Rows that mistakes include or leave out: at an edge, missing the same condition, and with NULLs."""
-        for place, edge in ((place, boundary.inside[0]) for place, boundary in bound.items() if boundary.inside):
-            yield [one.values for one in self.made if one.role is Role.SATISFIES_ALL and one.values[place] in edge]
+    def _groups(self, bound: Mapping[int, Boundary], asked: Collection[int]) -> Iterator[list[list[list[Any]]]]:
+        """Rows that mistakes include or leave out, by kinds: at an edge, missing the same condition, and with NULLs."""
+        for place, boundary in bound.items():
+            for role, side in ((Role.SATISFIES_ALL, boundary.inside), (Role.MISSES_ONE, boundary.beside)):
+                rows = [one.values for one in self.made if one.role is role]
+                yield [[row for row in rows if row[place] == value] for value in side[0]] if side else []
         missing: dict[Missed, list[list[Any]]] = {}
         for one in self.made:
             if one.role is Role.MISSES_ONE:
                 missing.setdefault(one.missed, []).append(one.values)
-        yield from missing.values()
-        yield [one.values for one in self.made if any(one.values[place] is None for place in asked)]
+        yield from ([rows] for rows in missing.values())
+        yield [[one.values for one in self.made if any(one.values[place] is None for place in asked)]]
 
 
 def _order(value: Any) -> tuple[int, Any]:

@@ -28,7 +28,6 @@ from rlfactory_nl2sql.connection import Connection, QueryError, QueryLimits, Row
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.rewards.databases import QueryVerdict
 from rlfactory_nl2sql.verification.connections import Connections
-from rlfactory_nl2sql.verification.worker import Job
 
 # The programs themselves have no limits but time.
 LIMITS = QueryLimits(rows=2_000_000, bytes=256 << 20)
@@ -39,6 +38,41 @@ _REMOVED = re.compile(
     r"""('(?:''|\\'|[^'])*'|"(?:""|\\"|[^"])*"|`[^`]*`|--[^\n]*|/\*.*?\*/)|\bdistinct\b|;.*""",
     re.IGNORECASE | re.DOTALL,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedJob:
+    """Run two queries on one database, and compare their rows as a program does."""
+
+    ref: DatabaseRef
+    gold: str
+    prediction: str
+    seconds: float
+    together: bool  # whether both queries share these seconds
+    broken: bool | None  # the verdict if the right query fails
+    equal: Callable[[Sequence[Row], Sequence[Row]], bool]
+
+    def run(self, connections: Connections) -> Verdict:
+        return connections.use(self.ref, LIMITS, lambda found: self._compare(found.connection, connections.clock))
+
+    def _compare(self, connection: Connection, clock: Callable[[float], None]) -> Verdict:
+        where, ends = Path(self.ref.location).name, time.monotonic() + self.seconds
+        clock(self.seconds)
+        results = []
+        for name, sql, failed in (("right query", self.gold, self.broken), ("prediction", self.prediction, False)):
+            if not self.together:
+                clock(self.seconds)
+                ends = time.monotonic() + self.seconds
+            try:
+                limits = replace(LIMITS, seconds=max(ends - time.monotonic(), 0.0))
+                results.append(connection.query(sql, limits).rows)
+            except QueryError as error:
+                return Verdict(failed, (f"the {name} fails on {where}: {error}",))
+        try:
+            same = self.equal(*results)
+        except VerifierError as error:
+            return Verdict(None, (str(error),))
+        return Verdict(same, () if same else (f"other rows on {where}",))
 
 
 class PublishedMetric(QueryVerdict):
@@ -52,31 +86,15 @@ class PublishedMetric(QueryVerdict):
         super().__init__(database)
         self._seconds = seconds
 
-    async def _run(self, job: Job, seconds: float) -> Verdict:
+    async def _run(self, job: PublishedJob) -> Verdict:
         """The verdict that a job returns; a prediction that ends its worker does not pass."""
         try:
-            verdict: Verdict = await self.pool.run(job, seconds)
+            verdict: Verdict = await self.pool.run(job, 3 * self._seconds)
         except QueryError as error:
             return Verdict(passed=False, reasons=(str(error),))
         except BackendError as error:
             return Verdict(None, (str(error),))
         return verdict
-
-
-@dataclass(frozen=True, slots=True)
-class PublishedJob:
-    """Compare two queries on one database."""
-
-    ref: DatabaseRef
-    gold: str
-    prediction: str
-    seconds: float
-
-    def run(self, connections: Connections) -> Verdict:
-        return connections.use(self.ref, LIMITS, lambda found: self._compare(found.connection, connections.clock))
-
-    def _compare(self, connection: Connection, clock: Callable[[float], None]) -> Verdict:
-        raise NotImplementedError
 
 
 class BirdExecution(PublishedMetric):
@@ -94,26 +112,7 @@ class BirdExecution(PublishedMetric):
         super().__init__(seconds, database)
 
     async def _judge(self, ref: DatabaseRef, gold: str, sql: str) -> Verdict:
-        return await self._run(BirdJob(ref, gold, sql, self._seconds), 2 * self._seconds)
-
-
-class BirdJob(PublishedJob):
-    """Compare two queries as BIRD does."""
-
-    def _compare(self, connection: Connection, clock: Callable[[float], None]) -> Verdict:
-        clock(self.seconds)
-        ends = time.monotonic() + self.seconds
-        results = []
-        for name, sql in (("prediction", self.prediction), ("right query", self.gold)):
-            try:
-                rows = connection.query(sql, replace(LIMITS, seconds=max(ends - time.monotonic(), 0.0))).rows
-                for text in (value for row in rows for value in row if isinstance(value, str)):
-                    text.encode()
-                results.append(set(rows))
-            except (QueryError, TypeError, UnicodeEncodeError) as error:  # an array in a row; text that is not UTF-8
-                return Verdict(passed=False, reasons=(f"the {name} fails: {error}",))
-        same = results[0] == results[1]
-        return Verdict(same, () if same else ("another set of rows",))
+        return await self._run(PublishedJob(ref, gold, sql, self._seconds, True, False, same_set))  # noqa: FBT003
 
 
 class SpiderTestSuite(PublishedMetric):
@@ -138,11 +137,10 @@ class SpiderTestSuite(PublishedMetric):
         self._keep_distinct = keep_distinct
 
     async def _judge(self, ref: DatabaseRef, gold: str, sql: str) -> Verdict:
-        prepared = partial(prepare, keep_distinct=self._keep_distinct)
-        ordered = "order by" in gold.lower()
+        same = partial(equal, ordered="order by" in gold.lower())
+        gold, sql = (prepare(one, self._keep_distinct) for one in (gold, sql.replace("value", "1")))
         for database in suite(ref):
-            job = SuiteJob(database, prepared(gold), prepared(sql.replace("value", "1")), self._seconds, ordered)
-            verdict = await self._run(job, 3 * self._seconds)
+            verdict = await self._run(PublishedJob(database, gold, sql, self._seconds, False, None, same))  # noqa: FBT003
             if not verdict.passed:
                 return verdict
         return Verdict(passed=True)
@@ -164,26 +162,14 @@ def prepare(sql: str, keep_distinct: bool) -> str:
     return _THIS_YEAR.sub("2020", sql)
 
 
-@dataclass(frozen=True, slots=True)
-class SuiteJob(PublishedJob):
-    """Compare two queries as Spider does."""
-
-    ordered: bool
-
-    def _compare(self, connection: Connection, clock: Callable[[float], None]) -> Verdict:
-        where = Path(self.ref.location).name
-        results = []
-        for name, sql, failed in (("right query", self.gold, None), ("prediction", self.prediction, False)):
-            clock(self.seconds)
-            try:
-                results.append(_readable(connection.query(sql, replace(LIMITS, seconds=self.seconds)).rows))
-            except QueryError as error:
-                return Verdict(failed, (f"the {name} fails on {where}: {error}",))
-        try:
-            same = equal(*results, ordered=self.ordered)
-        except VerifierError as error:
-            return Verdict(None, (str(error),))
-        return Verdict(same, () if same else (f"other rows on {where}",))
+def same_set(gold: Sequence[Row], got: Sequence[Row]) -> bool:
+    """Whether both have the same rows, which BIRD's program can read."""
+    try:
+        for text in (value for row in (*gold, *got) for value in row if isinstance(value, str)):
+            text.encode()
+        return set(gold) == set(got)
+    except (TypeError, UnicodeEncodeError):  # an array in a row; text that is not UTF-8
+        return False
 
 
 def equal(gold: Sequence[Row], got: Sequence[Row], *, ordered: bool) -> bool:
@@ -195,6 +181,7 @@ def equal(gold: Sequence[Row], got: Sequence[Row], *, ordered: bool) -> bool:
     Raises:
         VerifierError: their columns are so much alike that it could not be found out.
     """
+    gold, got = _readable(gold), _readable(got)
     if not gold or not got:
         return not gold and not got
     if len(gold) != len(got) or len(gold[0]) != len(got[0]):

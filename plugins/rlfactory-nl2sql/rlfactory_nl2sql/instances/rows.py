@@ -1,0 +1,237 @@
+"""Draw the rows of an instance, of which some satisfy all conditions of the gold query, and refer to each other."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count, pairwise, repeat
+from typing import Any
+
+from rlfactory_nl2sql.instances.characters import Character, Role
+from rlfactory_nl2sql.instances.conditions import Boundary, Conditions, dealt
+from rlfactory_nl2sql.instances.domains import Domain, comparable
+from rlfactory_nl2sql.instances.links import Keys, Link
+from rlfactory_nl2sql.schema import Table
+
+_MOST = 300  # rows of a table
+_WEIGHTS = {Role.SATISFIES_ALL: 0.4, Role.MISSES_ONE: 0.4, Role.RANDOM: 0.2}
+_SOME = 0.3  # the share of rows that miss all conditions, or that refer to nothing where only names say that they refer
+
+Missed = tuple["int | Link", ...]
+"""The conditions that a row nearly meets: on one of its columns, or on the row to which a link leads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """One row of a table."""
+
+    values: list[Any]
+    role: Role
+    missed: Missed = ()
+
+
+@dataclass(slots=True)
+class Source:
+    """What a table's rows have in one column or for one link: values, or rows of the table to which it leads."""
+
+    satisfying: Iterator[Any]
+    missing: Iterator[Any]
+    anything: Iterator[Any]
+    conditional: bool  # whether the query has a condition on it
+    nulls: float
+    planned: list[Any] = field(default_factory=list)  # for the first rows that satisfy all
+
+    def draw(self, role: Role, *, missed: bool, rng: random.Random) -> Any:
+        planned = self.planned.pop() if role is Role.SATISFIES_ALL and self.planned else None
+        firm = self.conditional and role is not Role.RANDOM and not missed
+        if not firm and rng.random() < self.nulls:
+            return None
+        return (
+            planned
+            if planned is not None
+            else next(self.anything if role is Role.RANDOM else self.missing if missed else self.satisfying)
+        )
+
+
+class Filling:
+    """Builds one instance: `fill` for each table, in the order of `links.in_order`, then `close_circles`."""
+
+    def __init__(
+        self,
+        tables: Mapping[str, Table],
+        domains: Mapping[str, Sequence[Domain]],
+        links: Mapping[str, Sequence[Link]],
+        conditions: Conditions,
+        character: Character,
+        rng: random.Random,
+    ) -> None:
+        self.rows: dict[str, list[Made]] = {}
+        self.joined: dict[str, list[Made]] = {}  # those from which all links lead to rows, and from these likewise
+        self._depths: dict[str, int] = {}  # the longest chain of links from a table
+        self._keys = {name: Keys(table) for name, table in tables.items()}
+        self._domains, self._links = domains, links
+        self._conditions, self._character, self._rng = conditions, character, rng
+        self._salt = rng.getrandbits(32)
+        self._open: list[tuple[str, Link]] = []
+
+    def fill(self, name: str) -> None:
+        """Make the rows of a table. The tables that it refers to are filled before, except for circles."""
+        rng, keys, domains = self._rng, self._keys[name], self._domains[name]
+        ready = [link for link in self._links[name] if self.rows.get(link.target)]
+        circles = [link for link in self._links[name] if link.declared and link not in ready]
+        self._open += [(name, link) for link in circles]
+        needed = keys.filled.difference(place for link in circles for place in link.places)
+        self._depths[name] = max((1 + self._depths[link.target] for link in ready), default=0)
+        number = self._count(name)
+        roles = [Role.SATISFIES_ALL, *rng.choices(list(_WEIGHTS), list(_WEIGHTS.values()), k=number - 1)]
+        linked = {place for link in ready if link.declared for place in link.places}
+        bound = self._conditions.bound(name)
+        sources: dict[int | Link, Source] = {}
+        for place in (place for place in range(len(domains)) if place not in linked):
+            if (place,) in keys.unique:
+                different = iter(self._different(domains[place], bound.get(place), roles))
+                sources[place] = Source(different, different, different, conditional=False, nulls=0)
+            else:
+                nulls = 0 if place in keys.filled or not domains[place].nulls else self._character.nulls
+                sources[place] = self._column(domains[place], bound.get(place), nulls)
+        for link in ready:
+            sources[link] = self._parents(link, nulls=self._character.nulls if self._free(name, link) else 0)
+        able = [key for key, source in sources.items() if source.conditional]
+        if not able and not any((place,) in keys.unique for place in bound):  # there is nothing to miss
+            roles = [Role.RANDOM if role is Role.MISSES_ONE else role for role in roles]
+        self.rows[name] = []
+        for role in roles:
+            missed = self._miss(able) if role is Role.MISSES_ONE else ()
+            drawn = {key: one.draw(role, missed=key in missed, rng=rng) for key, one in sources.items()}
+            row = [drawn.get(place) for place in range(len(domains))]
+            for link in ready:
+                self._refer(row, name, link, drawn[link])
+            if all(row[place] is not None for place in needed):
+                self.rows[name].append(Made(row, role, missed))
+        self.joined[name] = self.rows[name]
+        for link in ready:
+            there = {tuple(made.values[place] for place in link.target_places) for made in self.joined[link.target]}
+            self.joined[name] = [made for made in self.joined[name] if link.at(made.values) in there]
+        free = [
+            place for place in sources if isinstance(place, int) and place not in bound and (place,) not in keys.unique
+        ]
+        if self.rows[name] and not self._conditions.groups:
+            for place in free:
+                self._share(place, self.rows[name])
+
+    def close_circles(self) -> None:
+        """Set references within a table, each to an earlier row, and references to tables that were filled later."""
+        for name, link in self._open:
+            free = self._free(name, link)
+            targets = [made.values for made in self.rows.get(link.target, ())]
+            others = dealt((targets,), self._rng)  # each once before one comes again: the reference may be unique
+            for at, made in enumerate(self.rows[name]):
+                earlier = targets[: at or (0 if free else 1)]  # if the column takes no NULL, the first refers to itself
+                among = earlier if link.target == name else targets
+                none = not among or (free and self._rng.random() < self._character.nulls)
+                chosen = None if none else self._rng.choice(among) if among is earlier else next(others)
+                self._refer(made.values, name, link, chosen)
+
+    def _count(self, name: str) -> int:
+        referred = any(link.target == name for links in self._links.values() for link in links)
+        depth = min(self._depths[name], 2) if referred or self._depths[name] else 1
+        rows = self._character.rows * self._character.growth**depth
+        grouped = sum(self._conditions.groups) / _WEIGHTS[Role.SATISFIES_ALL]
+        return min(round(max(rows, 3 * self._conditions.least, grouped) * self._rng.uniform(0.9, 1.2)), _MOST)
+
+    def _miss(self, able: Sequence[int | Link]) -> Missed:
+        """One condition, which reveals mistakes with AND, or all conditions, which reveals mistakes with OR."""
+        if len(able) > 1 and self._rng.random() < _SOME:
+            return tuple(able)
+        return (self._rng.choice(able),) if able else ()
+
+    def _refer(self, row: list[Any], name: str, link: Link, target: Sequence[Any] | None) -> None:
+        """Make a row refer to another; None: to nothing, if it may."""
+        if target is not None and (link.declared or self._rng.random() >= _SOME):
+            for of, to in link.pairs:
+                row[of] = target[to]
+        elif target is None:
+            for place in self._free(name, link):
+                row[place] = None
+
+    def _free(self, name: str, link: Link) -> list[int]:
+        """The places of a link that may be NULL. If one is NULL, the row refers to nothing."""
+        keys = self._keys[name]
+        return [place for place in link.places if place not in keys.filled and self._domains[name][place].nulls]
+
+    def _column(self, domain: Domain, boundary: Boundary | None, nulls: float) -> Source:
+        """The values of a column, beside the boundary where it is missed."""
+        rng, groups, least = self._rng, self._conditions.groups, self._conditions.least
+        if not domain.known:
+            return Source(repeat(None), repeat(None), repeat(None), conditional=False, nulls=0)
+        values = domain.pool(max(self._character.values, least + 2 if least > 1 else 0), self._salt, rng)
+        if boundary is not None:
+            free = weighted(values, rng)
+            beside = dealt(boundary.beside, rng)
+            inside = dealt(boundary.inside, rng) if boundary.inside else beside
+            mixed = (next(rng.choice((free, inside, beside))) for _ in count())
+            return Source(inside, beside, mixed, conditional=True, nulls=nulls)
+        planned = list(zip(values[:-1], groups, strict=False))
+        free = weighted(values[len(planned) :], rng)
+        equal = [value for value, size in planned for _ in range(size)]
+        return Source(free, free, free, conditional=False, nulls=nulls, planned=rng.sample(equal, len(equal)))
+
+    def _share(self, place: int, rows: Sequence[Made]) -> None:
+        """Give the first row a value of its own, and the next two an equal one.
+
+        Many rows refer to these (see `_parents`), so that the largest group by a key is not the largest by a name that
+        several keys share.
+        """
+        rare = rows[0].values[place]
+        others = [made.values[place] for made in rows[1:] if made.values[place] not in (None, rare)]
+        if rare is not None and len(set(map(comparable, others))) > 1:
+            for made in rows[1:]:
+                if made.values[place] == rare:
+                    made.values[place] = self._rng.choice(others)
+            for first, second in pairwise(rows[1:3]):
+                second.values[place] = first.values[place]
+
+    def _parents(self, link: Link, nulls: float) -> Source:
+        """The rows of the table to which a link leads."""
+        rng, rows = self._rng, self.rows[link.target]
+        order = [*range(min(3, len(rows))), *rng.sample(range(3, len(rows)), max(len(rows) - 3, 0))]
+        referred = order[: max(round(len(order) * (1 - self._character.barren)), 1)]
+        often = {at: (5, 3, 3)[at] if at < 3 else rng.choice((2, 3)) for at in referred}
+        conditional = any(made.role is Role.MISSES_ONE for made in rows)  # otherwise the rows are alike
+        satisfying = [at for at in referred if rows[at].role is Role.SATISFIES_ALL or not conditional] or referred
+        missing = [at for at in referred if rows[at].role is Role.MISSES_ONE or not conditional] or referred
+        planned = dict(zip(satisfying, self._conditions.groups, strict=False))
+
+        def deck(some: Sequence[int]) -> Iterator[Any]:
+            some = [at for at in some if at not in planned] or some  # a group of a planned size gets no further rows
+            return dealt(([rows[at].values for at in some for _ in range(often[at])],), rng)
+
+        equal = [rows[at].values for at, size in planned.items() for _ in range(size)]
+        rng.shuffle(equal)
+        return Source(deck(satisfying), deck(missing), deck(referred), conditional, 0 if equal else nulls, equal)
+
+    def _different(self, domain: Domain, boundary: Boundary | None, roles: list[Role]) -> list[Any]:
+        """A different value for each row, None if there are no more; a row for which none is inside misses one."""
+        rng = self._rng
+        near = {Role.SATISFIES_ALL: boundary.inside, Role.MISSES_ONE: boundary.beside} if boundary else {}
+        sides = {role: [value for group in groups for value in group] for role, groups in near.items()}
+        known = iter(rng.sample(domain.known, len(domain.known))[: len(roles) // 2 or 1])
+        sources = {role: iter(rng.sample(side, len(side))) for role, side in sides.items()}
+        taken: set[Any] = set()
+        drawn: list[Any] = [None] * len(roles)
+        for at in sorted(range(len(roles)), key=lambda at: roles[at] is Role.RANDOM):
+            options = (value for source in (sources.get(roles[at], ()), known) for value in source)
+            value = next((value for value in options if comparable(value) not in taken), None)
+            drawn[at] = domain.invent(rng, taken=taken) if value is None else value
+            taken.add(comparable(drawn[at]))
+            if boundary and drawn[at] not in sides[Role.SATISFIES_ALL]:
+                roles[at] = Role.MISSES_ONE if drawn[at] in sides[Role.MISSES_ONE] else Role.RANDOM
+        return drawn
+
+
+def weighted(values: Sequence[Any], rng: random.Random) -> Iterator[Any]:
+    """Values without end, of which the first are more frequent."""
+    weights = range(len(values), 0, -1)
+    while True:
+        yield from rng.choices(values, weights, k=32)
