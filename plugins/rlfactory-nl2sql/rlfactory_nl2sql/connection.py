@@ -30,6 +30,7 @@ class QueryLimits:
     rows: int = 10_000
     bytes: int = 16 << 20  # of all values of the result
     memory_mb: int = 512  # of the database engine, if it runs in this process or can be configured
+    cpu_share: float = 0.05  # of its seconds that a query in this process has had in CPU time before it is late
 
 
 def limits_of(seconds: float, rows: int) -> QueryLimits:

@@ -376,13 +376,13 @@ def test_a_query_is_late_only_once_it_has_had_some_of_its_seconds_in_cpu_time(mo
     """As on a machine that does other things for most of the time."""
     wall, cpu = 0.0, 0.0
     monkeypatch.setattr(limiting, "time", SimpleNamespace(monotonic=lambda: wall, thread_time=lambda: cpu))
-    deadline = limiting.Deadline(1.0)
+    deadline = limiting.Deadline(QueryLimits(seconds=1.0))
     wall, cpu = 1.5, 0.01
     assert not deadline.over()
-    assert deadline.used == pytest.approx(0.01 / limiting.SURE)
+    assert deadline.used == pytest.approx(0.01 / LIMITS.cpu_share)
     wall, cpu = 1.7, 0.06
     assert deadline.over()
     assert deadline.used == pytest.approx(1.2)
-    waits = limiting.Deadline(1.0)
+    waits = limiting.Deadline(QueryLimits(seconds=1.0))
     wall = 1.7 + limiting.LATEST
     assert waits.over()

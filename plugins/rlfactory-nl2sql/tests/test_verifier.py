@@ -61,11 +61,11 @@ class CountingPool(WorkerPool):
         self.jobs: list[str] = []
         self.judging = asyncio.Event()
 
-    async def run(self, job: Job, deadline_s: float, affinity: str = "") -> Any:
-        self.jobs.append(type(job).__name__)
+    async def run(self, job: Job, deadline_s: float, affinity: str = "", *, slow: bool = False) -> Any:
+        self.jobs.append(f"{'slow ' if slow else ''}{type(job).__name__}")
         if isinstance(job, PredictionJob):
             self.judging.set()
-        return await super().run(job, deadline_s, affinity)
+        return await super().run(job, deadline_s, affinity, slow=slow)
 
 
 def test_attempts_of_the_same_text_are_judged_once(shops: Path) -> None:
@@ -100,7 +100,7 @@ def test_a_prediction_that_was_late_is_judged_again(shops: Path) -> None:
                 assert verdict.data["failure"] == "deadline"
         finally:
             await pool.close()
-        assert pool.jobs == ["GoldJob", "PredictionJob", "PredictionJob"]
+        assert pool.jobs == ["GoldJob", *["PredictionJob", "slow PredictionJob"] * 2]
 
     asyncio.run(twice())
 

@@ -14,7 +14,7 @@ from rlfactory_nl2sql.connection import Failure, QueryError, QueryLimits, Row, R
 _NUMBER_BYTES = 8
 _TEXTS, _NUMBERS = frozenset({str, bytes}), frozenset({int, float, bool, type(None)})
 _FIRST_ROWS, _MOST_ROWS = 16, 256  # rows that are read before the limits are checked again
-SURE = 0.05  # share of a query's seconds that it has in CPU time before it is late
+SLOW = 0.05  # share of its seconds after which a query is slow
 LATEST = 3.0  # times its seconds after which it is late all the same
 _PATIENCE = 5.0  # seconds: a busy machine takes long to stop a query, and a connection that is aborted must be reopened
 
@@ -26,8 +26,9 @@ class Deadline:
     query that needs little of its time; one that waits for something else than the CPU ends after `LATEST` times them.
     """
 
-    def __init__(self, seconds: float) -> None:
-        self._sure, self._cpu = SURE * seconds, time.thread_time()
+    def __init__(self, limits: QueryLimits) -> None:
+        self._share, seconds = limits.cpu_share, limits.seconds
+        self._sure, self._cpu = self._share * seconds, time.thread_time()
         self._began = time.monotonic()
         self._seconds = seconds
         self._look = self._began + self._sure  # it cannot have had more CPU time than time
@@ -47,7 +48,7 @@ class Deadline:
     @property
     def used(self) -> float:
         """The seconds that count."""
-        return min(time.monotonic() - self._began, (time.thread_time() - self._cpu) / SURE)
+        return min(time.monotonic() - self._began, (time.thread_time() - self._cpu) / self._share)
 
 
 @contextlib.contextmanager

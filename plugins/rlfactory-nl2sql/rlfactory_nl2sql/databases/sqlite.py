@@ -50,7 +50,7 @@ class SqliteDatabase(Connection):
     def query(self, sql: str, limits: QueryLimits) -> Rows:
         check_characters(sql, MAX_SQL)
         self._guard.reason = ""
-        self._connection.set_progress_handler(Deadline(limits.seconds).over, _STEP)
+        self._connection.set_progress_handler(Deadline(limits).over, _STEP)
         try:
             try:
                 self._connection.text_factory = str  # much faster than `lossless`

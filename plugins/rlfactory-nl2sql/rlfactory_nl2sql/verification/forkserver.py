@@ -25,8 +25,12 @@ from rlfactory_nl2sql.verification.worker import NUMBER, serve
 _LOOK_S = 1.0  # between checks that the client lives: its forks may keep the connection open
 
 
-def main(descriptor: int, memory_mb: int) -> None:
-    """Follow the orders that arrive on the connection ``descriptor``, until it is closed."""
+def main(descriptor: int, memory_mb: int, nice: int) -> None:
+    """Follow the orders that arrive on the connection ``descriptor``, until it is closed.
+
+    ``nice`` is by how much the workers' priority is lower than this process's.
+    """
+    os.nice(nice)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the client handles Ctrl-C
     parse_one("SELECT 1", dialect="sqlite")  # sqlglot imports a dialect at its first use
     gc.freeze()  # otherwise the workers' first garbage collection would copy the shared memory

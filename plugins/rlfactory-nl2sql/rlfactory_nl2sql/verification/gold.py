@@ -267,8 +267,9 @@ class Answers:
 class Clock:
     """A time budget shared by several queries."""
 
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
+    def __init__(self, seconds: float, of: float = 0.0) -> None:
+        """``of``: the seconds that an error names, if these are a part of them."""
+        self._seconds, self._of = seconds, of or seconds
         self.used = 0.0
 
     @property
@@ -276,14 +277,15 @@ class Clock:
         return self._seconds - self.used
 
     def query(self, connection: Connection, sql: str, limits: QueryLimits, seconds: float) -> Rows:
-        began, clock = time.perf_counter(), Deadline(seconds)
+        limits = replace(limits, seconds=seconds)
+        began, clock = time.perf_counter(), Deadline(limits)
         try:
             if seconds <= 0:
                 raise QueryError(Failure.DEADLINE, "")
-            return connection.query(sql, replace(limits, seconds=seconds))
+            return connection.query(sql, limits)
         except QueryError as error:
             if error.failure is Failure.DEADLINE:
-                raise late(self._seconds) from None
+                raise late(self._of) from None
             raise
         finally:
             wall = time.perf_counter() - began

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import Literal
 
 from rlfactory_nl2sql.checks.parsing import parse_query, same_form
 from rlfactory_nl2sql.comparison.answer import Answer
 from rlfactory_nl2sql.comparison.compare import compare, number_of
-from rlfactory_nl2sql.connection import Connection, Failure, QueryError, Row, Rows
+from rlfactory_nl2sql.connection import Connection, Failure, QueryError, QueryLimits, Row, Rows
+from rlfactory_nl2sql.databases.limiting import SLOW
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.verification.connections import Connections, Database
 from rlfactory_nl2sql.verification.gold import (
@@ -54,6 +56,15 @@ class PredictionJob:
     found: Gold
     prediction: str
     options: VerifyOptions
+    part: Literal["all", "begin", "rest"] = "all"  # of the prediction's seconds
+
+    @property
+    def limits(self) -> QueryLimits:
+        """Of the prediction. The beginning is CPU time, so that a busy machine does not make a query slow."""
+        limits = self.options.limits
+        if self.part == "begin":
+            return replace(limits, seconds=SLOW * limits.seconds, cpu_share=1.0)
+        return replace(limits, seconds=(1 - SLOW) * limits.seconds) if self.part == "rest" else limits
 
     def run(self, connections: Connections) -> Outcome:
         return connections.use(self.ref, self.options.limits, lambda database: self._judge(database, connections))
@@ -114,7 +125,9 @@ class _Judging:
 
     def __init__(self, job: PredictionJob, connections: Connections) -> None:
         self._job, self._connections = job, connections
-        self._clock = Clock(job.options.limits.seconds)
+        self._limits, of = job.limits, job.options.limits.seconds
+        self._clock = Clock(self._limits.seconds, of)
+        self._patience = of / self._limits.seconds  # of the client, for a query that does not notice its deadline
         self._compared = 0
         self._firm = False  # equal to an answer that is evidence, and that does not hang on ties
         self._tied = False  # equal to one of the answers where several are right
@@ -140,9 +153,9 @@ class _Judging:
     def wrong(self, number: int, answer: Answer, connection: Connection) -> Outcome | None:
         """The outcome if the prediction fails, or differs from the answer."""
         job, clock = self._job, self._clock
-        self._connections.clock(clock.left)
+        self._connections.clock(clock.left * self._patience)
         try:
-            rows = clock.query(connection, job.prediction, job.options.limits, clock.left)
+            rows = clock.query(connection, job.prediction, self._limits, clock.left)
         except QueryError as error:
             return failed(f" on {instance_name(number)}", error, clock.used, self._compared)
         self._compared += 1

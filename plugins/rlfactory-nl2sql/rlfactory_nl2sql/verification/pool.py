@@ -1,7 +1,8 @@
 """Worker processes for all work that may block, crash or never end: running queries and parsing SQL.
 
 There are as many workers as cores. While queries are slow, more workers are started, so that queries which hang until
-their deadline do not delay the others. Surplus workers end when they are idle.
+their deadline do not delay the others. Surplus workers end when they are idle. Jobs that are known to be slow have
+workers of their own, of lower priority: the others keep their databases, and most of the cores.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ _KNOWN = 128  # affinities that a worker is assumed to have cached: as many gold
 _LOOK = 64  # waiting jobs among which a free worker looks for a known affinity
 _OVERTAKEN = 16  # times that a waiting job may be overtaken
 _MOST_AT_LEAST = 32
+_NICE = 10  # by how much the priority of workers for slow jobs is lower
 _CLOSED = "nl2sql: the pool of workers has been closed."
 
 
@@ -44,14 +46,15 @@ class WorkerPool:
         self._workers = workers or usable_cores()
         self._most = max(most or max(4 * self._workers, _MOST_AT_LEAST), self._workers)
         self._memory_mb = memory_mb
-        self._running: _Running | None = None
+        self._running: dict[int, _Running] = {}  # by how much lower the priority of its workers is
 
-    async def run(self, job: Job, deadline_s: float, affinity: str = "") -> Any:
+    async def run(self, job: Job, deadline_s: float, affinity: str = "", *, slow: bool = False) -> Any:
         """Run a job and return its result.
 
         Args:
             deadline_s: seconds from the moment when a worker takes the job.
             affinity: jobs with the same affinity go to the same worker where that saves time.
+            slow: it goes to workers of lower priority, so that the others are free for jobs that end soon.
 
         Raises:
             QueryError: the job raised it; `Failure.DEADLINE` if it does not end in time, and `Failure.ERROR` if it ends
@@ -59,7 +62,7 @@ class WorkerPool:
             BackendError: the job raised it, no process can be started, or the pool has been closed.
             WorkerBug: the job failed because of a bug in this plugin; the log has the traceback.
         """
-        running = self._started()
+        running = self._started(_NICE if slow else 0)
         running.widen(needed(job))
         for last in (False, True):  # other workers may end the first one, if memory is short
             worker = await running.take(affinity)
@@ -79,23 +82,24 @@ class WorkerPool:
 
     async def close(self) -> None:
         """End all workers. Running and waiting jobs raise `BackendError`."""
-        running, self._running = self._running, None
-        if running is not None and running.process != os.getpid():
-            running.drop()
-        elif running is not None:
-            running.end()
-            await asyncio.to_thread(running.forkserver.close)
+        ended, self._running = self._running, {}
+        for running in ended.values():
+            if running.process != os.getpid():
+                running.drop()
+            else:
+                running.end()
+                await asyncio.to_thread(running.forkserver.close)
 
-    def _started(self) -> _Running:
-        running = self._running
+    def _started(self, nice: int) -> _Running:
+        running = self._running.get(nice)
         if running is not None and running.process == os.getpid() and not running.loop.is_closed():
             if running.loop is not asyncio.get_running_loop():
                 raise RuntimeError("This WorkerPool is in use on another event loop: close it there, or make another.")
             return running
         if running is not None:  # its event loop has ended, or this is a fork, and the workers are its parent's
             running.drop()
-        self._running = _Running(self._workers, self._most, self._memory_mb)
-        return self._running
+        running = self._running[nice] = _Running(self._workers, self._most, self._memory_mb, nice)
+        return running
 
 
 @dataclass(slots=True, eq=False)
@@ -110,12 +114,12 @@ class _Waiting:
 class _Running:
     """The workers of a pool in use, and who gets them. It belongs to one process and one event loop."""
 
-    def __init__(self, usual: int, most: int, memory_mb: int) -> None:
+    def __init__(self, usual: int, most: int, memory_mb: int, nice: int) -> None:
         self.loop = asyncio.get_running_loop()
         self.process = os.getpid()
         self.closed = False
-        self._usual, self._most, self._memory_mb = usual, most, memory_mb
-        self.forkserver = ForkServer(memory_mb)
+        self._usual, self._most, self._memory_mb, self._nice = usual, most, memory_mb, nice
+        self.forkserver = ForkServer(memory_mb, nice)
         self._workers: dict[Worker, dict[str, None]] = {}  # with their known affinities, least recently used first
         self._idle: dict[Worker, float] = {}  # with the time since when; least recently used first
         self._waiting: deque[_Waiting] = deque()
@@ -220,7 +224,7 @@ class _Running:
         if not self.forkserver.alive:
             _log.warning("the fork server of the nl2sql workers was lost; a new one is started")
             self.forkserver.close()
-            self.forkserver = ForkServer(self._memory_mb)
+            self.forkserver = ForkServer(self._memory_mb, self._nice)
         worker = self.forkserver.start(self._access)
         self._workers[worker] = {}
         self._idle[worker] = self.loop.time()

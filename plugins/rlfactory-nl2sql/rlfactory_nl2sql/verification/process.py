@@ -19,7 +19,7 @@ from typing import Any
 
 from rlfactory_core.errors import BackendError, RlfactoryError
 from rlfactory_nl2sql.connection import Failure, QueryError
-from rlfactory_nl2sql.databases.limiting import LATEST, SURE
+from rlfactory_nl2sql.databases.limiting import LATEST, SLOW
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.verification.encoding import decode
 from rlfactory_nl2sql.verification.worker import (
@@ -38,11 +38,11 @@ from rlfactory_nl2sql.verification.worker import (
 _log = logging.getLogger(__name__)
 
 _BOOT = (
-    "import sys; sys.path[:] = sys.argv[3:]; from rlfactory_nl2sql.verification.forkserver import main; "
-    "main(int(sys.argv[1]), int(sys.argv[2]))"
+    "import sys; sys.path[:] = sys.argv[4:]; from rlfactory_nl2sql.verification.forkserver import main; "
+    "main(*map(int, sys.argv[1:4]))"
 )
 _START_S = 60.0  # for a worker to take its job, including the fork server's start
-_MOMENT_S = 0.05  # a query with the shortest deadlines that takes longer is slow
+_MOMENT_S = 0.05  # a query is not slow before
 _GRACE_S = 0.03  # for an engine to notice the deadline
 _STOP_S = 10.0  # for the fork server to end
 _ERROR_S = 0.5  # for a failing fork server to write its error
@@ -99,7 +99,7 @@ class Worker:
                     _warn(frozenset(answer.missing.items()))
                 else:
                     seconds = min(most, answer.seconds)
-                    self.slow_from = loop.time() + max(_MOMENT_S, SURE * seconds)
+                    self.slow_from = loop.time() + max(_MOMENT_S, SLOW * seconds)
                     wait = LATEST * seconds  # the engine ends a query itself, on a busy machine later
                 timer = loop.call_later(wait + _GRACE_S, self._give_up)
         except (OSError, EOFError):
@@ -183,14 +183,14 @@ def _warn(missing: frozenset[tuple[str, str]]) -> None:
 class ForkServer:
     """A running fork server, whose program is `verification.forkserver`. It ends with this object."""
 
-    def __init__(self, memory_mb: int) -> None:
+    def __init__(self, memory_mb: int, nice: int) -> None:
         self._folder = tempfile.mkdtemp(prefix="rlfactory-sql-")
         self._client = os.getpid()
         self._numbers = itertools.count()
         self._control, other = socket.socketpair()
         self._control.settimeout(0.0)
         with other:
-            arguments = (str(other.fileno()), str(memory_mb), *map(os.path.abspath, sys.path))
+            arguments = (str(other.fileno()), str(memory_mb), str(nice), *map(os.path.abspath, sys.path))
             self._process = subprocess.Popen(  # noqa: S603
                 (sys.executable, "-c", _BOOT, *arguments),
                 stdin=subprocess.DEVNULL,
