@@ -59,10 +59,14 @@ class PredictionJob:
     part: Literal["all", "begin", "rest"] = "all"  # of the prediction's seconds
 
     @property
+    def ends_soon(self) -> bool:
+        return self.part == "begin"
+
+    @property
     def limits(self) -> QueryLimits:
         """Of the prediction. The beginning is CPU time, so that a busy machine does not make a query slow."""
         limits = self.options.limits
-        if self.part == "begin":
+        if self.ends_soon:
             return replace(limits, seconds=SLOW * limits.seconds, cpu_share=1.0)
         return replace(limits, seconds=(1 - SLOW) * limits.seconds) if self.part == "rest" else limits
 

@@ -99,7 +99,8 @@ class Worker:
                     _warn(frozenset(answer.missing.items()))
                 else:
                     seconds = min(most, answer.seconds)
-                    self.slow_from = loop.time() + max(_MOMENT_S, SLOW * seconds)
+                    if not getattr(job, "ends_soon", False):
+                        self.slow_from = loop.time() + max(_MOMENT_S, SLOW * seconds)
                     wait = LATEST * seconds  # the engine ends a query itself, on a busy machine later
                 timer = loop.call_later(wait + _GRACE_S, self._give_up)
         except (OSError, EOFError):

@@ -33,7 +33,7 @@ _MOMENT_S = 0.01  # a shift of the deadline that is not worth a message
 class Job(Protocol):
     """Work for a worker. The job is pickled; its result is of types that `encoding.encode` knows.
 
-    If it has a ``ref``, the worker can reach that database.
+    If it has a ``ref``, the worker can reach that database. If its ``ends_soon`` is true, it never counts as slow.
     """
 
     def run(self, connections: Connections) -> Any: ...
