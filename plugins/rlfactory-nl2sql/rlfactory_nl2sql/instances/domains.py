@@ -17,8 +17,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
+from functools import lru_cache
 from typing import Any
 
+from rlfactory_nl2sql.connection import Row
 from rlfactory_nl2sql.schema import Column
 
 ISO_DATE = re.compile(r"(\d{4})-(\d{2})-(\d{2})(.*)", re.DOTALL)
@@ -30,6 +32,7 @@ _DECIMALS = 6  # most digits after the point of a new number; more are noise of 
 _DAYS = (-31, -1, 1, 31)  # from one date to a new one
 _MOST_CHANGES = 4  # of a text
 _TRIES = 20  # to make a value that is not taken
+_LEARNT = 1024  # domains that are kept
 
 
 class Kind(Enum):
@@ -101,11 +104,23 @@ class Domain:
         return values if len(values) > 2 else list(distinct([*values, *known]))[:size]
 
 
-def learn(
-    column: Column, values: Iterable[Any], allows: Callable[[Any], bool], *, nulls_matter: bool = False
-) -> Domain:
-    """The domain of a column with these values, NULLs included; ``nulls_matter``: it should have some."""
-    values = list(values)
+class Sample:
+    """Rows of a table, as a key: the same ones, since it would take long to compare them."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.rows = rows
+
+    def __hash__(self) -> int:
+        return id(self.rows)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sample) and self.rows is other.rows
+
+
+@lru_cache(_LEARNT)
+def learn(column: Column, sample: Sample, place: int) -> Domain:
+    """The domain of the column at this place of the rows, without its CHECKs."""
+    values = [row[place] for row in sample.rows]
     known = distinct(value for value in values if value is not None)
     kinds = [kind_of(value) for value in known]
     kind = max(Kind, key=kinds.count) if kinds else Kind.OTHER
@@ -121,13 +136,13 @@ def learn(
     return Domain(
         kind=kind,
         known=known,
-        nulls=any(value is None for value in values) or (nulls_matter and column.nullable),
+        nulls=None in values,
         longest=int(length[1]) if length else None,
         closed=kind is Kind.OTHER
         or _CLOSED_TYPE.match(column.type) is not None
         or (kind is Kind.NUMBER and set(known) <= {0, 1})
         or (kind is Kind.TEXT and not free_text),
-        allows=allows,
+        allows=lambda _: True,
         ends=(min(numbers), max(numbers)),
         step=type(numbers[0])(Decimal(1).scaleb(-decimals)),
         decimals=decimals,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from functools import partial
 
 from rlfactory_nl2sql.checks.constants import Constant, TableColumn
@@ -17,7 +18,7 @@ from rlfactory_nl2sql.connection import TableRows
 from rlfactory_nl2sql.instances.characters import character
 from rlfactory_nl2sql.instances.checks import Checks
 from rlfactory_nl2sql.instances.conditions import NULL_TESTS, conditions_of
-from rlfactory_nl2sql.instances.domains import learn
+from rlfactory_nl2sql.instances.domains import Sample, learn
 from rlfactory_nl2sql.instances.links import Keys, in_order, links_of, places_in, sound
 from rlfactory_nl2sql.instances.revealing import Revealing
 from rlfactory_nl2sql.instances.rows import Filling
@@ -60,14 +61,15 @@ def vary(
         checks[name] = Checks(table)
         free[name] = [at for at in range(len(table.columns)) if at not in references | Keys(table).places]
         nulls_matter[name] = {*places_in(table, tested)} | {*places_in(table, aggregated or ())} - references
+        sample = Sample(given.get(name.lower(), ()))
+        learnt = [learn(column, sample, place) for place, column in enumerate(table.columns)]
         domains[name] = [
-            learn(
-                column,
-                [row[place] for row in given.get(name.lower(), ())],
-                partial(checks[name].allows, place),
-                nulls_matter=place in nulls_matter[name],
+            replace(
+                domain,
+                allows=partial(checks[name].allows, place),
+                nulls=domain.nulls or (place in nulls_matter[name] and table.columns[place].nullable),
             )
-            for place, column in enumerate(table.columns)
+            for place, domain in enumerate(learnt)
         ]
     conditions = conditions_of(tables, domains, links, constants).without(kind.unmet, seed)
     filling = Filling(tables, domains, links, conditions, kind, rng)
