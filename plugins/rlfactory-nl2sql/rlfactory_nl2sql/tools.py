@@ -15,6 +15,7 @@ from rlfactory_core.tools import FunctionTool
 from rlfactory_nl2sql.connection import QueryError, QueryLimits
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.formatting import rows_text, table_line, tables_text
+from rlfactory_nl2sql.verification.gold import PREPARE_S
 from rlfactory_nl2sql.verification.jobs import QueryJob, Schemas
 from rlfactory_nl2sql.verification.pool import WorkerPool
 
@@ -74,7 +75,7 @@ class DatabaseTools:
         ref = self._reference(context.sample)
         job = QueryJob(ref, sql, self._limits)
         try:
-            rows = await _available(self._pool.run(job, self._limits.seconds, affinity=ref.location))
+            rows = await _available(self._pool.run(job, PREPARE_S + self._limits.seconds, ref.location))
         except QueryError as error:
             raise ToolError(str(error)) from error
         return rows_text(rows, self._shown)

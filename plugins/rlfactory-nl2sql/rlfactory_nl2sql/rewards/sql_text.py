@@ -12,7 +12,8 @@ from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.rewards.answers import predicted_sql
 from rlfactory_nl2sql.rewards.databases import Databases, QueryVerdict
 from rlfactory_nl2sql.verification.connections import Connections
-from rlfactory_nl2sql.verification.jobs import nearest_similarity
+from rlfactory_nl2sql.verification.gold import PREPARE_S
+from rlfactory_nl2sql.verification.jobs import QueryJob, nearest_similarity
 
 _LIMITS = QueryLimits()
 
@@ -28,8 +29,7 @@ class ValidJob:
         parse_query(self.sql, self.ref.kind)
         sql = self.sql[: statement(self.sql, self.ref.kind)[-1].end + 1]  # without a semicolon
         unneeded = f"SELECT 1 FROM (SELECT 1) AS one WHERE 1 = 0 AND EXISTS ({sql}\n)"  # noqa: S608 - any query may be asked
-        connections.clock(_LIMITS.seconds)
-        connections.use(self.ref, _LIMITS, lambda found: found.connection.query(unneeded, _LIMITS))
+        QueryJob(self.ref, unneeded, _LIMITS).run(connections)
 
 
 class ValidSql(QueryVerdict):
@@ -43,7 +43,7 @@ class ValidSql(QueryVerdict):
 
     async def _judge_sample(self, sample: Sample, sql: str) -> Verdict:
         try:
-            await self.run(ValidJob(self.reference(sample), sql), _LIMITS.seconds)
+            await self.run(ValidJob(self.reference(sample), sql), PREPARE_S + _LIMITS.seconds)
         except QueryError as error:
             return Verdict(passed=False, reasons=(str(error),))
         return Verdict(passed=True)
