@@ -32,12 +32,13 @@ async def order(request: Request) -> Response:
         return part("play_now.jinja", **_conversation(folder, kept(folder.path)))
     words = [word for name in ("api", "model") if (value := first(form, name)) for word in (f"--{name}", value)]
     found = await site.players.order(folder.path, words, given)
-    folder.keep_images(json.dumps(found))  # the run keeps those that a conversation names, as those of its trajectories
     return part("play_now.jinja", **_conversation(folder, found), saved=given["do"] == "save")
 
 
 def _conversation(folder: RunFolder, play: dict[str, Any] | None) -> dict[str, Any]:
-    """What the page shows of it."""
+    """What the page shows of it; the run keeps the images that it names, as those of its trajectories."""
+    if play:
+        folder.keep_images(json.dumps(play))
     return {"run": folder.name, "play": play, "images": kept_images(folder)}
 
 
