@@ -12,17 +12,18 @@ import random
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from rlfactory_nl2sql.checks.constants import Constant, TableColumn
-from rlfactory_nl2sql.connection import TableRows
+from rlfactory_nl2sql.connection import Row, TableRows
 from rlfactory_nl2sql.instances.characters import character
 from rlfactory_nl2sql.instances.checks import Checks
 from rlfactory_nl2sql.instances.conditions import NULL_TESTS, conditions_of
-from rlfactory_nl2sql.instances.domains import Sample, learn
+from rlfactory_nl2sql.instances.domains import Domain, Sample, learn
 from rlfactory_nl2sql.instances.links import Keys, in_order, links_of, places_in, sound
 from rlfactory_nl2sql.instances.revealing import Revealing
 from rlfactory_nl2sql.instances.rows import Filling
-from rlfactory_nl2sql.schema import Schema
+from rlfactory_nl2sql.schema import Schema, Table
 
 
 def vary(
@@ -61,16 +62,7 @@ def vary(
         checks[name] = Checks(table)
         free[name] = [at for at in range(len(table.columns)) if at not in references | Keys(table).places]
         nulls_matter[name] = {*places_in(table, tested)} | {*places_in(table, aggregated or ())} - references
-        sample = Sample(given.get(name.lower(), ()))
-        learnt = [learn(column, sample, place) for place, column in enumerate(table.columns)]
-        domains[name] = [
-            replace(
-                domain,
-                allows=partial(checks[name].allows, place),
-                nulls=domain.nulls or (place in nulls_matter[name] and table.columns[place].nullable),
-            )
-            for place, domain in enumerate(learnt)
-        ]
+        domains[name] = _domains(table, given.get(name.lower(), ()), checks[name], nulls_matter[name])
     conditions = conditions_of(tables, domains, links, constants).without(kind.unmet, seed)
     filling = Filling(tables, domains, links, conditions, kind, rng)
     for name in in_order(links):
@@ -84,11 +76,7 @@ def vary(
             if aggregated and filling.rows[name] and number % 2 == 0:  # not always: a small type cannot hold a sum
                 places = [place for place in places_in(tables[name], aggregated) if place in free[name]]
                 revealing.dominate(places, filling.joined[name] or filling.rows[name])
-            for row in (made.values for made in filling.rows[name]):
-                if not checks[name].hold(row):  # the values of one given row hold together
-                    model = rng.choice(given[name.lower()])
-                    for place in checks[name].places.intersection(free[name]):
-                        row[place] = model[place]
+            _mend([made.values for made in filling.rows[name]], given[name.lower()], checks[name], free[name], rng)
     filling.close_circles()
     held = {
         name: [one.values for one in filling.rows.get(name, ()) if checks[name].hold(one.values)] for name in tables
@@ -99,3 +87,28 @@ def vary(
     for left in kept.values():
         rng.shuffle(left)  # the order of rows must not depend on their roles
     return {name: [tuple(row) for row in rows] for name, rows in kept.items()}
+
+
+def _domains(table: Table, rows: Sequence[Row], checks: Checks, nulls_matter: Collection[int]) -> list[Domain]:
+    """What the rows say of each column, with its CHECKs, and with NULLs where these matter."""
+    sample = Sample(rows)
+    learnt = [learn(column, sample, place) for place, column in enumerate(table.columns)]
+    return [
+        replace(
+            domain,
+            allows=partial(checks.allows, place),
+            nulls=domain.nulls or (place in nulls_matter and table.columns[place].nullable),
+        )
+        for place, domain in enumerate(learnt)
+    ]
+
+
+def _mend(
+    rows: Sequence[list[Any]], given: Sequence[Row], checks: Checks, free: Collection[int], rng: random.Random
+) -> None:
+    """Where a CHECK does not hold, give the free columns of CHECKs the values of one given row, which hold together."""
+    for row in rows:
+        if not checks.hold(row):
+            model = rng.choice(given)
+            for place in checks.places.intersection(free):
+                row[place] = model[place]
