@@ -32,19 +32,12 @@ STATEMENTS = (
 )
 
 
-def make_file(kind: str, path: Path) -> DatabaseRef:
-    """A SQLite or DuckDB file."""
-    if kind == "sqlite":
-        with closing(sqlite3.connect(path)) as connection:
-            for statement in STATEMENTS:
-                connection.execute(statement)
-            connection.commit()
-    else:
-        import duckdb
-
-        with duckdb.connect(str(path)) as connection:
-            for statement in STATEMENTS:
-                connection.execute(statement)
+def make_file(path: Path) -> DatabaseRef:
+    """A SQLite file."""
+    with closing(sqlite3.connect(path)) as connection:
+        for statement in STATEMENTS:
+            connection.execute(statement)
+        connection.commit()
     return parse_reference(path)
 
 

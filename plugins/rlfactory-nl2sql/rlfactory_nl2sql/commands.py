@@ -32,9 +32,7 @@ def nl2sql() -> None:
 
 
 @nl2sql.command()
-@click.option(
-    "--db", required=True, help="A SQLite or DuckDB file, or a URL: postgresql://user:${PGPASSWORD}@host/name."
-)
+@click.option("--db", required=True, help="A SQLite file, or a URL: postgresql://user:${PGPASSWORD}@host/name.")
 @click.option("--gold", required=True, help="The right query: SQL, @FILE, or - for standard input.")
 @click.option("--pred", required=True, help="The query to judge, likewise.")
 @click.option("--semantics", default="multiset", show_default=True, type=click.Choice(get_args(Semantics)))

@@ -82,7 +82,7 @@ class SessionLostError(BackendError):
 class Connection(ABC):
     """A read-only connection to one database, whose name messages may show."""
 
-    dialect: str  # as sqlglot calls it: sqlite, duckdb, postgres, mysql
+    dialect: str  # as sqlglot calls it: sqlite, postgres, mysql
     counts_cpu_time = False  # whether a query's seconds are counted as `databases.limiting.Deadline` does
     _quote = '"'
 

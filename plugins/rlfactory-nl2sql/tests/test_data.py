@@ -130,7 +130,7 @@ def test_a_row_s_url_is_refused_unless_the_user_wrote_it(tmp_path: Path) -> None
 
 
 def test_a_file_s_url_in_a_row_is_refused_too(shops: Path, tmp_path: Path) -> None:
-    row = {"question": "How many?", "query": "SELECT 1", "database": f"sqlite:///{shops}"}
+    row = {"question": "How many?", "query": "SELECT 1", "database": f"file://{shops}"}
     with pytest.raises(UsageError, match="only if you have allowed it"):
         load(write(tmp_path / "own.jsonl", [row]), None)
 

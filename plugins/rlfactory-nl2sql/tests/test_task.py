@@ -154,20 +154,6 @@ def test_every_reward_is_seen_in_the_metrics_and_in_the_trajectory(shops: Path) 
     assert verdicts["execution"]["data"]["semantics"] == "multiset"
 
 
-def test_another_kind_of_database_is_looked_up_and_verified_likewise(tmp_path: Path) -> None:
-    duckdb = pytest.importorskip("duckdb", reason="the extra duckdb is not installed")
-    file = tmp_path / "shops.duckdb"
-    with duckdb.connect(str(file)) as connection:
-        connection.execute("CREATE TABLE shop (id INTEGER PRIMARY KEY, name VARCHAR, city_id INTEGER)")
-        connection.execute("INSERT INTO shop VALUES (1, 'Fjord', 1), (2, 'Nord', 1), (3, 'Soie', 2)")
-    looks = ("list_tables", {}), ("describe", {"table": "shop"}), ("run_query", {"sql": "FROM shop SELECT name"})
-    answer = "<answer>SELECT s.name FROM shop AS s WHERE s.city_id IN (1)</answer>"
-    (trajectory,) = play(QUESTION, *looks, answer, task={"db": str(file)}).trajectories
-    assert not trajectory.faults
-    assert "Soie" in trajectory.turns[2].results[0].content
-    assert trajectory.reward == pytest.approx(1.2)
-
-
 def test_a_right_answer_earns_the_default_rewards_whole(shops: Path) -> None:
     answer = "<answer>SELECT name FROM shop WHERE 1 = city_id</answer>"
     (trajectory,) = play(QUESTION, answer, task={"db": str(shops)}).trajectories
@@ -207,7 +193,6 @@ def test_a_server_that_does_not_answer_ends_the_run_before_it_begins(monkeypatch
 def test_paths_are_found_again_from_another_folder(shops: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(shops.parent)
     assert Nl2SqlTask({"db": "shops.sqlite"}).config.db == str(shops)
-    assert Nl2SqlTask({"db": f"sqlite:///{shops}"}).reference(QUESTION).location == str(shops)
 
 
 @pytest.mark.parametrize(

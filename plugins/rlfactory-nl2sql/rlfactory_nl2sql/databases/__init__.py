@@ -1,1 +1,1 @@
-"""Databases: SQLite, DuckDB, PostgreSQL and MySQL with one interface, `connection.Connection`."""
+"""Databases: SQLite, PostgreSQL and MySQL with one interface, `connection.Connection`."""

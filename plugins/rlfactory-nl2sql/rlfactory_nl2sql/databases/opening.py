@@ -8,8 +8,8 @@ from rlfactory_core.errors import MissingExtraError
 from rlfactory_nl2sql.connection import Connection, QueryLimits
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 
-_MODULES = {"sqlite": "sqlite", "duckdb": "duck", "postgres": "postgres", "mysql": "mysql"}
-_EXTRAS = {"duckdb": "duckdb", "postgres": "postgresql", "mysql": "mysql"}
+_MODULES = {"sqlite": "sqlite", "postgres": "postgres", "mysql": "mysql"}
+_EXTRAS = {"postgres": "postgresql", "mysql": "mysql"}
 
 
 def connect(ref: DatabaseRef, limits: QueryLimits) -> Connection:

@@ -12,21 +12,13 @@ from urllib.parse import parse_qsl, quote, urlsplit
 
 from rlfactory_core.errors import UsageError, nearest
 
-Kind = Literal["sqlite", "duckdb", "postgres", "mysql"]
+Kind = Literal["sqlite", "postgres", "mysql"]
 
-_SCHEMES: dict[str, Kind] = {
-    "sqlite": "sqlite",
-    "duckdb": "duckdb",
-    "postgresql": "postgres",
-    "postgres": "postgres",
-    "mysql": "mysql",
-    "mariadb": "mysql",
-}
-_FILES: tuple[Kind, ...] = ("sqlite", "duckdb")
+_SCHEMES: dict[str, Kind] = {"postgresql": "postgres", "postgres": "postgres", "mysql": "mysql", "mariadb": "mysql"}
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _SECRET_OPTIONS = ("password", "passwd", "sslpassword", "ssl_key_password")
-_FORMS = "a SQLite or DuckDB file, or a URL such as postgresql://user:${PGPASSWORD}@host/name"
+_FORMS = "the path of a SQLite file, or a URL such as postgresql://user:${PGPASSWORD}@host/name"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +30,7 @@ class DatabaseRef:
 
     @property
     def is_file(self) -> bool:
-        return self.kind in _FILES
+        return self.kind == "sqlite"
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -49,8 +41,7 @@ class DatabaseRef:
 def parse_reference(text: str | Path) -> DatabaseRef:
     """The database that ``--db PATH|URL`` or a sample's ``metadata["database"]`` names.
 
-    A file's kind is recognised by its first bytes. In a server's URL, ``${NAME}`` stands for an environment variable,
-    which is read when a connection is opened.
+    In a server's URL, ``${NAME}`` stands for an environment variable, which is read when a connection is opened.
 
     Raises:
         UsageError: there is no such file, it is not a database, or the URL cannot be used; the message says what to do.
@@ -65,10 +56,7 @@ def parse_reference(text: str | Path) -> DatabaseRef:
             f"{_without_password(given)!r} starts with {match[1]!r}, which is no kind of database known here. "
             f"{nearest(scheme, _SCHEMES)} Expected {_FORMS}."
         )
-    kind = _SCHEMES[scheme]
-    if kind in _FILES:
-        return _file_url(given, kind)
-    return _server(given, kind)
+    return _server(given, _SCHEMES[scheme])
 
 
 def reference_in_data(name: str, allowed: Sequence[str] = ()) -> DatabaseRef:
@@ -130,25 +118,8 @@ def _file(path: Path) -> DatabaseRef:
         raise UsageError(f"The database {path} cannot be read ({error.strerror}). Expected {_FORMS}.") from error
     if start == b"SQLite format 3\0":
         return DatabaseRef("sqlite", str(path.resolve()))
-    if start[8:12] == b"DUCK":
-        return DatabaseRef("duckdb", str(path.resolve()))
-    found = "it is empty" if not start else f"it starts with {start[:12]!r}"
-    raise UsageError(f"{path} is neither a SQLite nor a DuckDB file: {found}. Expected {_FORMS}.")
-
-
-def _file_url(url: str, kind: Kind) -> DatabaseRef:
-    """``sqlite:///relative``, ``sqlite:////absolute``, as SQLAlchemy has it."""
-    host, slash, path = url.partition("://")[2].partition("/")
-    if host or not slash or not path or path == ":memory:":
-        raise UsageError(
-            f"{url!r} names no file. Expected {kind}:///PATH, a fourth slash for an absolute path, or the path alone."
-        )
-    if "?" in path and not Path(path).exists():
-        raise UsageError(f"{url!r} has options after '?'. A {kind} file is always opened to read only; leave them out.")
-    ref = _file(Path(path).expanduser())
-    if ref.kind != kind:
-        raise UsageError(f"{url!r} names a {ref.kind} file. Give it as {ref.kind}:///{path}, or the path alone.")
-    return ref
+    found = f"it starts with {start[:12]!r}" if start else "it is empty"
+    raise UsageError(f"{path} is no SQLite file: {found}. Expected {_FORMS}.")
 
 
 def _server(url: str, kind: Kind) -> DatabaseRef:

@@ -14,7 +14,6 @@ _STARTS = ("select", "with", "values", "table", "from", "(")
 # tokens, so that no difference between its lexer and the server's can hide it.
 _ESCAPED_NAME = re.compile(r'u&"', re.IGNORECASE)
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_WITH_ESCAPED_NAMES = ("postgres", "duckdb")
 _TEXTS = {
     TokenType.STRING, TokenType.NATIONAL_STRING, TokenType.RAW_STRING, TokenType.HEREDOC_STRING, TokenType.BYTE_STRING,
     TokenType.HEX_STRING, TokenType.BIT_STRING, TokenType.NUMBER,
@@ -64,7 +63,7 @@ def check_characters(sql: str, most: int) -> None:
 
 def _check_names(sql: str, dialect: str, forbidden: Forbidden) -> None:
     check_characters(sql, MAX_CHARACTERS)
-    if dialect in _WITH_ESCAPED_NAMES and _ESCAPED_NAME.search(sql):
+    if dialect == "postgres" and _ESCAPED_NAME.search(sql):
         raise QueryError(Failure.REFUSED, 'Refused: names with escapes (U&"...") cannot be used; write plain "...".')
     tokens = statement(sql, dialect)
     for token, following in zip(tokens, [*tokens[1:], None], strict=True):

@@ -262,5 +262,4 @@ def _environment(folder: str) -> dict[str, str]:
         "TMPDIR": folder,
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONHASHSEED": "0",  # all workers make the same varied databases
-        "MALLOC_ARENA_MAX": "1",  # DuckDB's threads do not take 64 MB of address space each
     }
