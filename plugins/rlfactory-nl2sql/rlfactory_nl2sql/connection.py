@@ -9,7 +9,7 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
+from enum import Enum
 from typing import Any
 
 from rlfactory_core.errors import BackendError, ConfigError, RlfactoryError
@@ -53,7 +53,7 @@ class Rows:
     rows: tuple[Row, ...]
 
 
-class Failure(StrEnum):
+class Failure(Enum):
     """Why a query has no result. All of these are the query's fault; a lost database raises `BackendError`."""
 
     ERROR = "error"  # an error of the database: syntax, unknown names, types

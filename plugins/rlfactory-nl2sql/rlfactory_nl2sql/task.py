@@ -102,7 +102,7 @@ class Nl2SqlTask(Task):
 
     async def open(self) -> None:
         if self._only is not None:
-            await self._tools.schemas.get(self._only)  # fail early if the server does not answer
+            await self._tools.schema(self._only)  # fail early if the server does not answer
 
     async def close(self) -> None:
         await self.pool.close()

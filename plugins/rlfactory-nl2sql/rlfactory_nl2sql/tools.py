@@ -15,14 +15,18 @@ from rlfactory_core.tools import FunctionTool
 from rlfactory_nl2sql.connection import QueryError, QueryLimits
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.formatting import rows_text, table_line, tables_text
+from rlfactory_nl2sql.schema import Schema
 from rlfactory_nl2sql.verification.gold import PREPARE_S
-from rlfactory_nl2sql.verification.jobs import QueryJob, Schemas
+from rlfactory_nl2sql.verification.jobs import QueryJob, SchemaJob
 from rlfactory_nl2sql.verification.pool import WorkerPool
+from rlfactory_nl2sql.verification.shared import Shared
 
 LIST_TABLES, DESCRIBE, RUN_QUERY = "list_tables", "describe", "run_query"
 
 T = TypeVar("T")
 _WAITING_S = 20.0  # that a call may wait for a free worker, in addition to twice its query's time
+_SCHEMA_S = 20.0  # reading a server's catalogue of many tables takes time
+_SCHEMAS = 10_000  # kept
 _QUOTED = 64  # characters of an unknown name that a message quotes
 
 
@@ -33,7 +37,7 @@ class DatabaseTools:
         self, pool: WorkerPool, reference: Callable[[Sample], DatabaseRef], limits: QueryLimits, shown: int
     ) -> None:
         self._pool = pool
-        self.schemas = Schemas(pool)
+        self._schemas: Shared[DatabaseRef, Schema] = Shared(_SCHEMAS)  # assumed not to change during a run
         self._reference = reference
         self._limits = limits
         self._shown = shown
@@ -49,9 +53,20 @@ class DatabaseTools:
         }
         return [tool(method, name=name, idempotent=True, deadline_s=deadline_s) for name, method in methods.items()]
 
+    async def schema(self, ref: DatabaseRef) -> Schema:
+        """The schema of a database, for which concurrent callers share one request; raises `BackendError`."""
+        return await self._schemas.get(ref, lambda: self._read_schema(ref))
+
+    async def _read_schema(self, ref: DatabaseRef) -> Schema:
+        try:
+            schema: Schema = await self._pool.run(SchemaJob(ref), _SCHEMA_S, affinity=ref.location)
+        except QueryError as error:  # not a model's query: the worker process ended
+            raise BackendError(f"The database {ref.location} does not tell its schema: {error}") from error
+        return schema
+
     async def list_tables(self, context: ToolContext) -> str:
         """List the tables of the database."""
-        return tables_text(await _available(self.schemas.get(self._reference(context.sample))))
+        return tables_text(await _available(self.schema(self._reference(context.sample))))
 
     async def describe(self, table: str, context: ToolContext) -> str:
         """Show the columns of a table.
@@ -59,7 +74,7 @@ class DatabaseTools:
         Args:
             table: its name.
         """
-        schema = await _available(self.schemas.get(self._reference(context.sample)))
+        schema = await _available(self.schema(self._reference(context.sample)))
         found = schema.table(table_name(table))
         if found is None:
             names = [item.name for item in schema.tables]

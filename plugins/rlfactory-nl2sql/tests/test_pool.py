@@ -21,7 +21,6 @@ from rlfactory_nl2sql.connection import Failure, QueryError
 from rlfactory_nl2sql.verification.encoding import encode
 from rlfactory_nl2sql.verification.pool import WorkerPool
 from rlfactory_nl2sql.verification.process import WorkerBug
-from rlfactory_nl2sql.verification.worker import message
 
 from rlfactory_core.errors import BackendError
 
@@ -233,7 +232,7 @@ def test_memory_beyond_the_limit_is_a_fault_of_the_query(jobs: Any) -> None:
         with pytest.raises(QueryError) as caught:
             await pool.run(jobs.Hoard(), 30)
         assert caught.value.failure is Failure.MEMORY
-        assert await pool.run(jobs.Large(100 << 20), 30) == bytes(100 << 20)
+        assert await pool.run(jobs.Large(30 << 20), 30) == bytes(30 << 20)
         with pytest.raises(QueryError):
             await pool.run(jobs.Large(300 << 20), 30)
         assert await pool.run(jobs.Who(), 30) == before
@@ -266,9 +265,15 @@ def test_an_answer_that_is_not_one_is_the_querys_fault_and_runs_nothing(jobs: An
     assert pickletools.dis(command, out=io.StringIO()) is None
 
     async def work(pool: WorkerPool) -> None:
-        for answer in (command, encode(5)):
+        for answer in (
+            command,
+            encode(5),
+            encode(("failed", 5)),
+            encode(("nothing", 5)),
+            encode(("started", {"a": {}})),
+        ):
             with pytest.raises(QueryError, match="damaged the database's engine"):
-                await pool.run(jobs.Forge(message(answer)), 30)
+                await pool.run(jobs.Forge(answer + b"\n"), 30)
         assert await pool.run(jobs.Who(), 30)
 
     in_pool(work, workers=1)

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 from process_tree import is_gone, parent
-from rlfactory_nl2sql.verification.encoding import encode
 from rlfactory_nl2sql.verification.process import Worker
-from rlfactory_nl2sql.verification.worker import Access, Confined, Done, message
+from rlfactory_nl2sql.verification.worker import Access, message
 
 pytestmark = pytest.mark.slow
 
@@ -74,14 +73,13 @@ def test_missing_guards_are_warned_of_once(caplog: pytest.LogCaptureFixture) -> 
 
     async def play() -> None:
         for _ in range(2):
-            ours, its = socket.socketpair()
+            (ours, its), (lifeline, end) = socket.socketpair(), socket.socketpair()
             ours.settimeout(0.0)
-            with its:
-                confined = Confined({"files": "this kernel has no Landlock"})
-                its.sendall(message(encode(confined)) + message(encode(Done(5))))
-                worker = Worker(ours, lambda: None, Access())
+            with its, end:
+                its.sendall(message("started", {"files": "this kernel has no Landlock"}) + message("done", 5))
+                worker = Worker(ours, lifeline, Access(), lambda: None)
                 assert await worker.run(None, 60.0) == 5  # type: ignore[arg-type]
-                worker.end()
+                worker.close()
 
     with caplog.at_level(logging.WARNING):
         asyncio.run(play())

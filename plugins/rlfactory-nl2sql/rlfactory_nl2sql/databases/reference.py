@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
-from urllib.parse import parse_qsl, quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from rlfactory_core.errors import UsageError, nearest
 
@@ -17,7 +17,7 @@ Kind = Literal["sqlite", "postgres", "mysql"]
 _SCHEMES: dict[str, Kind] = {"postgresql": "postgres", "postgres": "postgres", "mysql": "mysql", "mariadb": "mysql"}
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-_SECRET_OPTIONS = ("password", "passwd", "sslpassword", "ssl_key_password")
+_SECRETS = re.compile(r"(?i)(://[^:@]*:)(.*)(?=@)|(\b(?:password|passwd|sslpassword|ssl_key_password)=)([^&]*)")
 _FORMS = "the path of a SQLite file, or a URL such as postgresql://user:${PGPASSWORD}@host/name"
 
 
@@ -124,13 +124,11 @@ def _file(path: Path) -> DatabaseRef:
 
 def _server(url: str, kind: Kind) -> DatabaseRef:
     shown = _without_password(url)
-    before, at, _ = url.partition("://")[2].rpartition("@")
-    password = before.partition(":")[2] if at else ""
     try:
-        options = parse_qsl(urlsplit(url).query, keep_blank_values=True)
+        urlsplit(url)
     except ValueError as error:
         raise UsageError(f"{shown!r} is no URL ({error}). Expected {_FORMS}.") from None
-    secrets = [password, *(value for name, value in options if name.lower() in _SECRET_OPTIONS)]
+    secrets = (match[2] or match[4] for match in _SECRETS.finditer(unquote(url)))
     if any(secret and not _VARIABLE.fullmatch(secret) for secret in secrets):
         raise UsageError(
             f"The URL {shown!r} holds a password, which would end up in logs and on disk. Put the password into an "
@@ -140,11 +138,7 @@ def _server(url: str, kind: Kind) -> DatabaseRef:
 
 
 def _without_password(url: str) -> str:
-    scheme, separator, rest = url.partition("://")
-    login, at, place = rest.rpartition("@")
-    user, colon, _ = login.partition(":")
-    hidden = f"{scheme}{separator}{user}{colon}{'***' if colon else ''}{at}{place}"
-    return re.sub(rf"(?i)\b({'|'.join(_SECRET_OPTIONS)})=[^&]*", r"\1=***", hidden)
+    return _SECRETS.sub(lambda match: f"{match[1] or match[3]}***", url)
 
 
 def _filled(text: str, *, encode: bool) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from itertools import zip_longest
 
-from sqlglot import Token, TokenType, exp
+from sqlglot import TokenType, exp
 
 from rlfactory_nl2sql.checks.parsing import MAX_CHARACTERS, NotUnderstoodError, Query, parse_query, statement
 from rlfactory_nl2sql.connection import Failure, QueryError
@@ -27,11 +28,10 @@ class Forbidden:
     """
 
     def __init__(self, functions: str = "", relations: str = "") -> None:
-        self.function, self.relation = _any_of(functions), _any_of(relations)
-
-
-def _any_of(names: str) -> re.Pattern[str]:
-    return re.compile("|".join(re.escape(name).replace(r"\*", ".*") for name in names.split()) or "(?!)", re.DOTALL)
+        self.function, self.relation = (
+            re.compile("|".join(re.escape(name).replace(r"\*", ".*") for name in names.split()) or "(?!)", re.DOTALL)
+            for names in (functions, relations)
+        )
 
 
 def check(sql: str, dialect: str, forbidden: Forbidden) -> Query:
@@ -40,7 +40,18 @@ def check(sql: str, dialect: str, forbidden: Forbidden) -> Query:
     Raises:
         QueryError: as `parse_query`, and ``REFUSED`` for what is forbidden.
     """
-    _check_names(sql, dialect, forbidden)
+    check_characters(sql, MAX_CHARACTERS)
+    if dialect == "postgres" and _ESCAPED_NAME.search(sql):
+        raise QueryError(Failure.REFUSED, 'Refused: names with escapes (U&"...") cannot be used; write plain "...".')
+    tokens = statement(sql, dialect)
+    for token, following in zip_longest(tokens, tokens[1:]):
+        if token.token_type in _TEXTS:
+            continue
+        name, called = token.text.lower(), following is not None and following.token_type is TokenType.L_PAREN
+        if called and forbidden.function.fullmatch(name):
+            raise QueryError(Failure.REFUSED, f"Refused: the function {name} is not allowed here.")
+        if forbidden.relation.fullmatch(name):
+            raise QueryError(Failure.REFUSED, f"Refused: {name} is not part of the data.")
     return parse_query(sql, dialect)
 
 
@@ -59,25 +70,6 @@ def check_characters(sql: str, most: int) -> None:
         raise QueryError(Failure.ERROR, f"The query has {len(sql)} characters; {most} is the most.")
     if "\0" in sql or _SURROGATE.search(sql):
         raise QueryError(Failure.ERROR, "The query holds a NUL character or half of a character (a lone surrogate).")
-
-
-def _check_names(sql: str, dialect: str, forbidden: Forbidden) -> None:
-    check_characters(sql, MAX_CHARACTERS)
-    if dialect == "postgres" and _ESCAPED_NAME.search(sql):
-        raise QueryError(Failure.REFUSED, 'Refused: names with escapes (U&"...") cannot be used; write plain "...".')
-    tokens = statement(sql, dialect)
-    for token, following in zip(tokens, [*tokens[1:], None], strict=True):
-        _check_name(token, following, forbidden)
-
-
-def _check_name(token: Token, following: Token | None, forbidden: Forbidden) -> None:
-    if token.token_type in _TEXTS:
-        return
-    name = token.text.lower()
-    if following is not None and following.token_type is TokenType.L_PAREN and forbidden.function.fullmatch(name):
-        raise QueryError(Failure.REFUSED, f"Refused: the function {name} is not allowed here.")
-    if forbidden.relation.fullmatch(name):
-        raise QueryError(Failure.REFUSED, f"Refused: {name} is not part of the data.")
 
 
 def without_schema(query: Query, schemas: frozenset[str]) -> str:

@@ -131,25 +131,21 @@ class Answers:
 
     def find(self) -> Gold:
         """Raises `QueryError` if the query fails on the given database."""
-        varied: list[Connection] = []
         literals = constants(self._query, self._schema)
-        try:
-            for number in range(1, self._options.instances):
-                rows = vary(self._schema, self._database.rows(), literals, self._options.seed, number)
-                self._packed.append(pickle.dumps(rows))
-                varied.append(self._database.varied(instance_key(self._options, self._job.gold), self._packed[-1]))
-        except BackendError as error:
-            self._packed = self._packed[: len(varied)]
-            self._notes.append(f"only {len(varied) + 1} of {self._options.instances} instances are compared: {error}")
-        self._connections.clock(self._clock.left)
-        self._answers.append(self._answer(self._database.connection))
-        for number, connection in enumerate(varied, 1):
+        self._answers.append(self._timed_answer(self._database.connection))
+        for number in range(1, self._options.instances):
             try:
-                self._answers.append(self._answer(connection))
+                rows, varied = self._vary(self._database.rows(), literals, self._options.seed, number)
+            except BackendError as error:
+                self._notes.append(f"only {number} of {self._options.instances} instances are compared: {error}")
+                break
+            self._packed.append(rows)
+            try:
+                self._answers.append(self._timed_answer(varied))
             except QueryError as error:
                 self._answers.append(None)
                 self._notes.append(f"{instance_name(number)} is left out, where the gold query fails: {error}")
-        if varied and _read(self._query, self._schema) and not self._suffices():
+        if self._packed and _read(self._query, self._schema) and not self._suffices():
             self._extend(literals)
         answers = pickle.dumps(tuple(self._answers), pickle.HIGHEST_PROTOCOL)
         compared = self._answers[1:] if self._options.instances > 1 else self._answers
@@ -161,20 +157,30 @@ class Answers:
 
         Raises `QueryError` with `Failure.DEADLINE` when the query's time is over.
         """
+        data = {name: rows for name, rows in self._database.rows().items() if name in about.tables}
         for number in range(1, self._options.confirmed + 1 if about.tables else 0):
-            self._connections.clock(PREPARE_S)  # to vary as well; each query has its own deadline within
-            seed = self._options.seed + _CONFIRMING
-            data = {name: rows for name, rows in self._database.rows().items() if name in about.tables}
-            made = vary(self._schema, data, about.literals, seed, number, aggregated=about.aggregated)
-            rows = pickle.dumps(made)
             try:
-                connection = self._database.varied(instance_key(self._options, self._job.gold), rows)
-                yield rows, self._answer(connection)
+                seed = self._options.seed + _CONFIRMING
+                rows, varied = self._vary(data, about.literals, seed, number, about.aggregated)
+                yield rows, self._answer(varied)  # each of its queries has its own deadline
             except BackendError:
                 continue
             except QueryError as error:
                 if error.failure is Failure.DEADLINE:
                     raise
+
+    def _vary(
+        self,
+        data: TableRows,
+        literals: Sequence[Constant],
+        seed: int,
+        number: int,
+        aggregated: frozenset[TableColumn] | None = None,
+    ) -> tuple[bytes, Connection]:
+        """A varied database's pickled rows, and itself."""
+        self._connections.clock(PREPARE_S)
+        rows = pickle.dumps(vary(self._schema, data, literals, seed, number, aggregated=aggregated))
+        return rows, self._database.varied(self._job.gold, rows)
 
     def _suffices(self) -> bool:
         """Whether the varied databases tell a right prediction from others."""
@@ -197,9 +203,8 @@ class Answers:
                 made = self._database.connection.instance(rows)
             except BackendError:
                 return
-            self._connections.clock(self._clock.left)
             try:
-                answer = self._answer(made)
+                answer = self._timed_answer(made)
             except QueryError:
                 continue
             finally:
@@ -220,6 +225,10 @@ class Answers:
         rows = {table.name: read(table.name, _SAMPLED) for table in self._schema.tables if not table.view}
         for other, share in product((0, *_OTHER_SEEDS), SHARES):
             yield subsample(self._schema, rows, share, seed + other)
+
+    def _timed_answer(self, connection: Connection) -> Answer:
+        self._connections.clock(self._clock.left)
+        return self._answer(connection)
 
     def _answer(self, connection: Connection) -> Answer:
         ordered, untied = self._ordered, self._untied
@@ -294,11 +303,6 @@ class Clock:
 
 def late(seconds: float) -> QueryError:
     return QueryError(Failure.DEADLINE, f"it took longer than {seconds:g} s.")
-
-
-def instance_key(options: VerifyOptions, gold: str) -> str:
-    """What the varied databases of a gold query are kept under."""
-    return f"{options.seed} {gold}"
 
 
 def instance_name(number: int) -> str:

@@ -6,18 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlfactory_core.errors import BackendError, VerifierError
+from rlfactory_core.errors import VerifierError
 from rlfactory_nl2sql.checks.parsing import Query, parse_query
 from rlfactory_nl2sql.checks.similarity import similarity
 from rlfactory_nl2sql.connection import QueryError, QueryLimits, Rows
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.schema import Schema
 from rlfactory_nl2sql.verification.connections import Connections, Database
-from rlfactory_nl2sql.verification.pool import WorkerPool
-from rlfactory_nl2sql.verification.shared import Shared
-
-DEADLINE_S = 20.0  # reading a server's catalogue of many tables takes time
-_SCHEMAS = 10_000  # kept in all
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,25 +39,6 @@ class SchemaJob:
 
     def run(self, connections: Connections) -> Schema:
         return connections.use(self.ref, QueryLimits(), lambda found: found.connection.schema())
-
-
-class Schemas:
-    """Reads schemas through the pool's workers. They are assumed not to change during a run."""
-
-    def __init__(self, pool: WorkerPool) -> None:
-        self._pool = pool
-        self._schemas: Shared[DatabaseRef, Schema] = Shared(_SCHEMAS)
-
-    async def get(self, ref: DatabaseRef) -> Schema:
-        """The schema of a database, for which concurrent callers share one request; raises `BackendError`."""
-        return await self._schemas.get(ref, lambda: self._read(ref))
-
-    async def _read(self, ref: DatabaseRef) -> Schema:
-        try:
-            schema: Schema = await self._pool.run(SchemaJob(ref), DEADLINE_S, affinity=ref.location)
-        except QueryError as error:  # not a model's query: the worker process ended
-            raise BackendError(f"The database {ref.location} does not tell its schema: {error}") from error
-        return schema
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,25 +7,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Literal
 
 from rlfactory_nl2sql.checks.parsing import parse_query, same_form
 from rlfactory_nl2sql.comparison.answer import Answer
 from rlfactory_nl2sql.comparison.compare import compare, number_of
-from rlfactory_nl2sql.connection import Connection, Failure, QueryError, QueryLimits, Row, Rows
-from rlfactory_nl2sql.databases.limiting import SLOW
+from rlfactory_nl2sql.connection import Failure, QueryError, QueryLimits, Row, Rows
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.verification.connections import Connections, Database
-from rlfactory_nl2sql.verification.gold import (
-    About,
-    Answers,
-    Clock,
-    Gold,
-    GoldJob,
-    VerifyOptions,
-    instance_key,
-    instance_name,
-)
+from rlfactory_nl2sql.verification.gold import About, Answers, Clock, Gold, GoldJob, VerifyOptions, instance_name
 
 _CELL = 60  # most characters shown of a value
 _COLUMNS = 12  # shown of a row
@@ -56,80 +45,22 @@ class PredictionJob:
     found: Gold
     prediction: str
     options: VerifyOptions
-    part: Literal["all", "begin", "rest"] = "all"  # of the prediction's seconds
-
-    @property
-    def ends_soon(self) -> bool:
-        return self.part == "begin"
-
-    @property
-    def limits(self) -> QueryLimits:
-        """Of the prediction. The beginning is CPU time, so that a busy machine does not make a query slow."""
-        limits = self.options.limits
-        if self.ends_soon:
-            return replace(limits, seconds=SLOW * limits.seconds, cpu_share=1.0)
-        return replace(limits, seconds=(1 - SLOW) * limits.seconds) if self.part == "rest" else limits
+    limits: QueryLimits | None = None  # of the prediction, if not those of the options
+    ends_soon: bool = False
 
     def run(self, connections: Connections) -> Outcome:
-        return connections.use(self.ref, self.options.limits, lambda database: self._judge(database, connections))
+        def judge(database: Database) -> Outcome:
+            return _Judging(self, database, connections).judge()
 
-    def _judge(self, database: Database, connections: Connections) -> Outcome:
-        judging = _Judging(self, connections)
-        answers: tuple[Answer | None, ...] = connections.decoded(self.found.answers)
-        for number, answer in enumerate(answers):
-            if answer is not None:
-                varied = self.found.varied[number - 1] if number else None
-                wrong = judging.wrong(number, answer, self._instance(database, varied))
-                if wrong is not None:
-                    return wrong
-        if not judging.evidence:
-            same = self._same_form()
-            return judging.outcome(passed=True if same else None, reason="" if same else judging.why_unknown)
-        if self.options.instances == 1 or not self.options.confirmed:
-            return judging.outcome(passed=True)
-        try:
-            confirming = self._confirming(database, connections)
-        except QueryError as error:  # without them, a machine under load would accept more than another
-            reason = f"the right query, on the databases that confirm a verdict: {error}"
-            return judging.outcome(passed=None, reason=reason)
-        for number, (rows, answer) in enumerate(confirming, len(answers)):
-            wrong = judging.wrong(number, answer, self._instance(database, rows))
-            if wrong is not None:
-                return wrong
-        return judging.outcome(passed=True)
-
-    def _instance(self, database: Database, varied: bytes | None) -> Connection:
-        return database.connection if varied is None else database.varied(instance_key(self.options, self.gold), varied)
-
-    def _confirming(self, database: Database, connections: Connections) -> Sequence[tuple[bytes, Answer]]:
-        """Varied databases around the constants of both queries, and the gold query's answers there.
-
-        Raises `QueryError` if these take the gold query longer than it may.
-        """
-        about = self._about(self.gold, database)
-        if len(self.prediction) <= _LONGEST:
-            with suppress(QueryError):  # the database knows more SQL than our parser
-                about |= self._about(self.prediction, database)
-        job = GoldJob(self.ref, self.gold, self.options)
-        return database.once((job, about), lambda: list(Answers(job, database, connections).confirm(about)))
-
-    def _about(self, sql: str, database: Database) -> About:
-        schema = database.connection.schema()
-        return database.once((About, sql), lambda: About.of(parse_query(sql, self.ref.kind), schema))
-
-    def _same_form(self) -> bool:
-        try:
-            return same_form(self.gold, self.prediction, self.ref.kind)
-        except QueryError:
-            return False
+        return connections.use(self.ref, self.options.limits, judge)
 
 
 class _Judging:
     """A prediction on one database after the other, and what these say of it."""
 
-    def __init__(self, job: PredictionJob, connections: Connections) -> None:
-        self._job, self._connections = job, connections
-        self._limits, of = job.limits, job.options.limits.seconds
+    def __init__(self, job: PredictionJob, database: Database, connections: Connections) -> None:
+        self._job, self._options, self._database, self._connections = job, job.options, database, connections
+        self._limits, of = job.limits or job.options.limits, job.options.limits.seconds
         self._clock = Clock(self._limits.seconds, of)
         self._patience = of / self._limits.seconds  # of the client, for a query that does not notice its deadline
         self._compared = 0
@@ -137,15 +68,54 @@ class _Judging:
         self._tied = False  # equal to one of the answers where several are right
         self._unequal = False  # to none of these; perhaps it only treats ties in another way
 
-    def outcome(self, *, passed: bool | None, reason: str = "") -> Outcome:
+    def judge(self) -> Outcome:
+        answers: tuple[Answer | None, ...] = self._connections.decoded(self._job.found.answers)
+        for number, (rows, answer) in enumerate(zip((None, *self._job.found.varied), answers, strict=True)):
+            if answer is not None and (wrong := self._wrong(number, rows, answer)):
+                return wrong
+        if not self._firm and not (self._tied and not self._unequal):
+            same = self._same_form()
+            return self._outcome(passed=True if same else None, reason="" if same else self._why_unknown())
+        if self._options.instances == 1 or not self._options.confirmed:
+            return self._outcome(passed=True)
+        try:
+            confirming = self._confirming()
+        except QueryError as error:  # without them, a machine under load would accept more than another
+            reason = f"the right query, on the databases that confirm a verdict: {error}"
+            return self._outcome(passed=None, reason=reason)
+        for number, (rows, answer) in enumerate(confirming, len(answers)):
+            if wrong := self._wrong(number, rows, answer):
+                return wrong
+        return self._outcome(passed=True)
+
+    def _confirming(self) -> Sequence[tuple[bytes, Answer]]:
+        """Varied databases around the constants of both queries, and the gold query's answers there.
+
+        Raises `QueryError` if these take the gold query longer than it may.
+        """
+        about = self._about(self._job.gold)
+        if len(self._job.prediction) <= _LONGEST:
+            with suppress(QueryError):  # the database knows more SQL than our parser
+                about |= self._about(self._job.prediction)
+        job = GoldJob(self._job.ref, self._job.gold, self._options)
+        return self._database.once(
+            (job, about), lambda: list(Answers(job, self._database, self._connections).confirm(about))
+        )
+
+    def _about(self, sql: str) -> About:
+        schema = self._database.connection.schema()
+        return self._database.once((About, sql), lambda: About.of(parse_query(sql, self._job.ref.kind), schema))
+
+    def _same_form(self) -> bool:
+        try:
+            return same_form(self._job.gold, self._job.prediction, self._job.ref.kind)
+        except QueryError:
+            return False
+
+    def _outcome(self, *, passed: bool | None, reason: str = "") -> Outcome:
         return Outcome(passed, reason, self._clock.used, self._compared)
 
-    @property
-    def evidence(self) -> bool:
-        return self._firm or (self._tied and not self._unequal)
-
-    @property
-    def why_unknown(self) -> str:
+    def _why_unknown(self) -> str:
         """Why a prediction without evidence cannot be verified."""
         if self._tied or self._unequal:
             return "no evidence: the right query's answer depends on how the database breaks ties"
@@ -154,9 +124,10 @@ class _Judging:
             "or only 0 and NULL, wherever its data are not the given ones"
         )
 
-    def wrong(self, number: int, answer: Answer, connection: Connection) -> Outcome | None:
-        """The outcome if the prediction fails, or differs from the answer."""
-        job, clock = self._job, self._clock
+    def _wrong(self, number: int, varied: bytes | None, answer: Answer) -> Outcome | None:
+        """The outcome if the prediction fails, or differs from the answer, on a database with these pickled rows."""
+        job, clock, database = self._job, self._clock, self._database
+        connection = database.connection if varied is None else database.varied(job.gold, varied)
         self._connections.clock(clock.left * self._patience)
         try:
             rows = clock.query(connection, job.prediction, self._limits, clock.left)
@@ -175,7 +146,7 @@ class _Judging:
         return None
 
     def _differing(self, answer: Answer, rows: Rows, reason: str) -> Outcome:
-        found, shown = self.outcome(passed=False, reason=reason), self._job.options.shown
+        found, shown = self._outcome(passed=False, reason=reason), self._job.options.shown
         if not shown:
             return found
         gold = [_cells(row) for row in islice((row for tie in answer.ties for row in tie.rows), _LOOKED_AT)]

@@ -13,6 +13,7 @@ from typing import Any
 from rlfactory_core.errors import BackendError, VerifierError
 from rlfactory_core.types import Verdict
 from rlfactory_nl2sql.connection import Failure, QueryError
+from rlfactory_nl2sql.databases.limiting import SLOW
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.verification.connections import Content, content
 from rlfactory_nl2sql.verification.gold import PREPARE_S, Gold, GoldJob, VerifyOptions, late
@@ -81,18 +82,21 @@ class SqlVerifier:
         return isinstance(answers, Gold) and answers.evidence
 
     async def _judge(self, key: Key, answers: Gold, prediction: str) -> Outcome:
-        ref, _, gold = key
+        (ref, _, gold), limits = key, self._options.limits
         job = PredictionJob(ref, gold, answers, prediction, self._options)
-        seconds = self._options.limits.seconds
+        parts = [job]
+        if ref.is_file:  # servers have the others' queries; the beginning is CPU time, as a busy machine slows a query
+            soon = replace(limits, seconds=SLOW * limits.seconds, cpu_share=1.0)
+            rest = replace(limits, seconds=(1 - SLOW) * limits.seconds)
+            parts = [replace(job, limits=soon, ends_soon=True), replace(job, limits=rest)]
         try:
-            if ref.kind == "sqlite":  # the others' queries wait for servers, or have threads of their own
-                begun: Outcome = await self._pool.run(replace(job, part="begin"), PREPARE_S + seconds, gold)
-                if begun.failure is not Failure.DEADLINE:
-                    return begun
-                job = replace(job, part="rest")
-            outcome: Outcome = await self._pool.run(job, PREPARE_S + seconds, gold, slow=ref.kind == "sqlite")
+            for slow, part in enumerate(parts):
+                outcome: Outcome = await self._pool.run(part, PREPARE_S + limits.seconds, gold, slow=bool(slow))
+                if outcome.failure is not Failure.DEADLINE:
+                    break
         except QueryError as error:  # it ended its process, or was killed with it
-            return failed("", late(seconds) if error.failure is Failure.DEADLINE else error, seconds, 0)
+            late_too = error.failure is Failure.DEADLINE
+            return failed("", late(limits.seconds) if late_too else error, limits.seconds, 0)
         return outcome
 
     async def _gold(self, key: Key) -> Gold | QueryError:

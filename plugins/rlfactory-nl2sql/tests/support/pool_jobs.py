@@ -175,7 +175,7 @@ class Forge:
 
     @staticmethod
     def _connection() -> int:
-        opened = [number for number in range(3, 64) if _is_socket(number)]
+        opened = [number for number in range(64) if _is_socket(number)]
         return opened[-1]
 
 
