@@ -16,6 +16,9 @@ settings.load_profile("any machine")
 # Tests run in several processes, and their models are tiny: more threads for a multiplication only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# A model of the hub that is not here is missed at once, not after five attempts to reach the hub.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
 # A shell's background job ignores Ctrl-C, and what it starts does, too: tests send it to processes of their own.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -53,7 +53,7 @@ TEST_BY_TEST = ("-n", "4", "--dist", "worksteal")  # for few files, whose tests 
 # Each line is finished before the next. Lists in a line run beside each other, since they often wait or use one core;
 # what the first one prints is shown at once, what the others print at their end.
 FULL = (
-    (("wheels",), ("minimums",)),
+    (("wheels",), ("minimums", "verl_environment")),
     (("slow",),),
     (("verl",), ("mcp", "agents", "environments", "browser")),
     (("benchmarks",),),
@@ -351,12 +351,18 @@ def make_verl(session: nox.Session) -> Path:
 
 
 @nox.session
+def verl_environment(session: nox.Session) -> None:
+    """Only what `verl` installs, which takes minutes."""
+    make_verl(session)
+
+
+@nox.session
 def verl(session: nox.Session) -> None:
     """The verl engine on the CPU, for real: whole runs."""
     place = make_verl(session)
     # Two at once: most of a run's time, its processes import one after the other, each on one core. The second process
     # begins with the longest test and the next file, which it holds meanwhile and which is light.
-    order = ("nodes", "grpo", "config", "ppo", "mcp", "images", "judge_serving")
+    order = ("nodes", "grpo", "config", "ppo", "mcp", "images", "eval", "judge_serving")
     first = [f"tests/integration/test_verl_{name}.py" for name in order]
     chosen = [*first, *sorted({*map(str, Path("tests").rglob("test_*verl*.py"))} - {*first})]
     in_order = (*IN_TWO, "--no-loadscope-reorder")

