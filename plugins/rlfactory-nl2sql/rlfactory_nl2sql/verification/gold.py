@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from itertools import product
 
 from sqlglot import exp
@@ -53,12 +54,15 @@ class VerifyOptions:
             raise ConfigError(f"A query needs more than 0 seconds. Got {given}.")
 
 
+Instances = Sequence[tuple[bytes | None, Answer | None]]
+"""A database's pickled rows, or None for the given database, with the answer there, or None if the query fails."""
+
+
 @dataclass(frozen=True, slots=True)
 class Gold:
     """The gold query's answers."""
 
-    answers: bytes  # pickled: an `Answer` for each instance, or None if the query fails there
-    varied: tuple[bytes, ...]  # the rows of each varied instance, pickled
+    instances: bytes  # pickled `Instances`
     notes: tuple[str, ...]  # about instances that are left out
     seconds: float
     evidence: bool  # whether an answer other than the given database's can tell a right prediction from others
@@ -122,35 +126,33 @@ class Answers:
         self._query = parse_query(job.gold, job.ref.kind)
         self._ordered = is_ordered(self._query)
         self._untied = untie(self._query, self._schema)
-        self._inner = [untie(inner, self._schema) for inner in inner_limits(self._query)]
+        self._inner = [untied for inner in inner_limits(self._query) if (untied := untie(inner, self._schema))]
+        self._tie_breaks = cache(partial(tie_breaks, self._query, self._schema))
         self._clock = Clock(self._options.gold_seconds)
-        self._answers: list[Answer | None] = []
-        self._packed: list[bytes] = []
+        self._instances: list[tuple[bytes | None, Answer | None]] = []
         self._notes: list[str] = []
-        self._readings: dict[bool, list[str]] = {}  # see `tie_breaks`
 
     def find(self) -> Gold:
         """Raises `QueryError` if the query fails on the given database."""
         literals = constants(self._query, self._schema)
-        self._answers.append(self._timed_answer(self._database.connection))
+        self._instances.append((None, self._timed_answer(self._database.connection)))
         for number in range(1, self._options.instances):
             try:
                 rows, varied = self._vary(self._database.rows(), literals, self._options.seed, number)
             except BackendError as error:
                 self._notes.append(f"only {number} of {self._options.instances} instances are compared: {error}")
                 break
-            self._packed.append(rows)
             try:
-                self._answers.append(self._timed_answer(varied))
+                self._instances.append((rows, self._timed_answer(varied)))
             except QueryError as error:
-                self._answers.append(None)
+                self._instances.append((rows, None))
                 self._notes.append(f"{instance_name(number)} is left out, where the gold query fails: {error}")
-        if self._packed and _read(self._query, self._schema) and not self._suffices():
+        if len(self._instances) > 1 and _read(self._query, self._schema) and not self._suffices():
             self._extend(literals)
-        answers = pickle.dumps(tuple(self._answers), pickle.HIGHEST_PROTOCOL)
-        compared = self._answers[1:] if self._options.instances > 1 else self._answers
-        evidence = any(answer is not None and answer.is_evidence for answer in compared)
-        return Gold(answers, tuple(self._packed), tuple(self._notes), self._clock.used, evidence)
+        compared = self._instances[1:] if self._options.instances > 1 else self._instances
+        evidence = any(answer is not None and answer.is_evidence for _, answer in compared)
+        instances = pickle.dumps(self._instances, pickle.HIGHEST_PROTOCOL)
+        return Gold(instances, tuple(self._notes), self._clock.used, evidence)
 
     def confirm(self, about: About) -> Iterator[tuple[bytes, Answer]]:
         """Further varied databases, pickled, with the query's answers; without those where it fails.
@@ -187,12 +189,12 @@ class Answers:
         return self._has_evidence() and len(self._different()) > 1  # a constant has answers that are all equal
 
     def _has_evidence(self) -> bool:
-        varied = [answer for answer in self._answers[1:] if answer is not None]
+        varied = [answer for _, answer in self._instances[1:] if answer is not None]
         firm = sum(answer.is_evidence and not answer.tied for answer in varied)
         return firm >= (2 if any(answer.tied for answer in varied) else 1)  # what hangs on ties is replaced
 
     def _different(self) -> set[bytes]:
-        return {pickle.dumps(answer) for answer in self._answers if answer is not None and not answer.tied}
+        return {pickle.dumps(answer) for _, answer in self._instances if answer is not None and not answer.tied}
 
     def _extend(self, literals: Sequence[Constant]) -> None:
         """Add databases on which the query has an answer, until they suffice or none is left to try."""
@@ -211,8 +213,7 @@ class Answers:
                 made.close()
             helps = not self._has_evidence() or pickle.dumps(answer) not in self._different()
             if answer.is_evidence and not answer.tied and helps:
-                self._answers.append(answer)
-                self._packed.append(pickle.dumps(rows))
+                self._instances.append((pickle.dumps(rows), answer))
                 if self._suffices():
                     return
 
@@ -248,10 +249,8 @@ class Answers:
         tied = tied or self._varies(connection, outermost=outermost)
         return replace(answer, tied=tied, certain=(), fewest=0)
 
-    def _cuts(self, inner: Untied | None, connection: Connection) -> bool:
+    def _cuts(self, inner: Untied, connection: Connection) -> bool:
         """Whether a SELECT within the query cuts a tie; False if it is no query of its own."""
-        if inner is None:
-            return False
         try:
             rows = self._run(connection, inner.sql, 4)
         except QueryError:  # it may need columns of the query around it
@@ -259,10 +258,8 @@ class Answers:
         return answer_of(rows, ordered=True, untied=inner).tied
 
     def _varies(self, connection: Connection, *, outermost: bool) -> bool:
-        readings = self._readings.get(outermost)
-        if readings is None:
-            readings = self._readings[outermost] = tie_breaks(self._query, self._schema, outermost=outermost)
         try:
+            readings = self._tie_breaks(outermost=outermost)
             found = [Counter(map(repr, self._run(connection, sql, 4).rows)) for sql in readings]
         except QueryError:  # no database needs to accept what is not the user's text
             return False

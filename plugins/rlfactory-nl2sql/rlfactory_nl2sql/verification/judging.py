@@ -14,7 +14,16 @@ from rlfactory_nl2sql.comparison.compare import compare, number_of
 from rlfactory_nl2sql.connection import Failure, QueryError, QueryLimits, Row, Rows
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.verification.connections import Connections, Database
-from rlfactory_nl2sql.verification.gold import About, Answers, Clock, Gold, GoldJob, VerifyOptions, instance_name
+from rlfactory_nl2sql.verification.gold import (
+    About,
+    Answers,
+    Clock,
+    Gold,
+    GoldJob,
+    Instances,
+    VerifyOptions,
+    instance_name,
+)
 
 _CELL = 60  # most characters shown of a value
 _COLUMNS = 12  # shown of a row
@@ -69,8 +78,8 @@ class _Judging:
         self._unequal = False  # to none of these; perhaps it only treats ties in another way
 
     def judge(self) -> Outcome:
-        answers: tuple[Answer | None, ...] = self._connections.decoded(self._job.found.answers)
-        for number, (rows, answer) in enumerate(zip((None, *self._job.found.varied), answers, strict=True)):
+        instances: Instances = self._connections.decoded(self._job.found.instances)
+        for number, (rows, answer) in enumerate(instances):
             if answer is not None and (wrong := self._wrong(number, rows, answer)):
                 return wrong
         if not self._firm and not (self._tied and not self._unequal):
@@ -83,7 +92,7 @@ class _Judging:
         except QueryError as error:  # without them, a machine under load would accept more than another
             reason = f"the right query, on the databases that confirm a verdict: {error}"
             return self._outcome(passed=None, reason=reason)
-        for number, (rows, answer) in enumerate(confirming, len(answers)):
+        for number, (rows, answer) in enumerate(confirming, len(instances)):
             if wrong := self._wrong(number, rows, answer):
                 return wrong
         return self._outcome(passed=True)

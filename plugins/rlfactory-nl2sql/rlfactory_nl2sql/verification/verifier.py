@@ -118,7 +118,7 @@ def _bare(sql: str) -> str:
 
 
 def _bytes(found: Gold | QueryError) -> int:
-    return 1024 + (len(found.answers) + sum(map(len, found.varied)) if isinstance(found, Gold) else 0)
+    return 1024 + (len(found.instances) if isinstance(found, Gold) else 0)
 
 
 def _once(outcome: Outcome) -> int | None:
