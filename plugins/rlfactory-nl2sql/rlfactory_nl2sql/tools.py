@@ -46,12 +46,8 @@ class DatabaseTools:
     def tools(self) -> Sequence[FunctionTool[..., Awaitable[str]]]:
         """The tools for a task. They only read, so calls may be repeated."""
         deadline_s = 2 * self._limits.seconds + _WAITING_S
-        methods: dict[str, Callable[..., Awaitable[str]]] = {
-            LIST_TABLES: self.list_tables,
-            DESCRIBE: self.describe,
-            RUN_QUERY: self.run_query,
-        }
-        return [tool(method, name=name, idempotent=True, deadline_s=deadline_s) for name, method in methods.items()]
+        methods: tuple[Callable[..., Awaitable[str]], ...] = (self.list_tables, self.describe, self.run_query)
+        return [tool(method, idempotent=True, deadline_s=deadline_s) for method in methods]
 
     async def schema(self, ref: DatabaseRef) -> Schema:
         """The schema of a database, for which concurrent callers share one request; raises `BackendError`."""

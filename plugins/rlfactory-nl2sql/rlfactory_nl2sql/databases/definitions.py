@@ -1,15 +1,12 @@
-"""What a database stores as SQL: the conditions of CHECKs, and views, which are made again in copies."""
+"""The conditions of CHECKs, which a database stores as SQL."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
-from typing import TypeVar
 
 from sqlglot import exp, parse_one
 from sqlglot.errors import SqlglotError
-
-View = TypeVar("View")
 
 
 def checks_of(conditions: Iterable[str], dialect: str) -> tuple[str, ...]:
@@ -30,19 +27,3 @@ def _listed(node: exp.Expr) -> exp.Expr:
         node.expression.find(exp.Array) if isinstance(node, exp.EQ) and isinstance(node.expression, exp.Any) else None
     )
     return exp.In(this=node.this, expressions=array.expressions) if array is not None else node
-
-
-def create_in_turn(
-    views: Sequence[View], create: Callable[[View], object], missing: type[Exception] | tuple[type[Exception], ...]
-) -> None:
-    """Create each view after those that it reads; ``missing``: the error for one that reads what is not there yet."""
-    while views:
-        failed: list[tuple[View, Exception]] = []
-        for view in views:
-            try:
-                create(view)
-            except missing as error:
-                failed.append((view, error))
-        if len(failed) == len(views):
-            raise failed[0][1]
-        views = [view for view, _ in failed]

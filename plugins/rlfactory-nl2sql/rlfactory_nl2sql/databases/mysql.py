@@ -17,6 +17,7 @@ import re
 import secrets
 import socket
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 
 import pymysql  # type: ignore[import-untyped]
 from pymysql.constants import CR, ER, FIELD_TYPE  # type: ignore[import-untyped]
@@ -26,7 +27,6 @@ from sqlglot import exp
 
 from rlfactory_core.errors import BackendError
 from rlfactory_nl2sql.connection import Failure, QueryError, QueryLimits, Row, SessionLostError, TableRows
-from rlfactory_nl2sql.databases.definitions import create_in_turn
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.databases.server import ServerDatabase
 from rlfactory_nl2sql.databases.statement_guard import Forbidden, check, without_schema
@@ -66,7 +66,6 @@ _COPIES = r"rlfactory\_%"
 _BUILD_MODE = "NO_AUTO_VALUE_ON_ZERO,STRICT_ALL_TABLES,ALLOW_INVALID_DATES"
 _PRIVILEGES = frozenset({"ALL", "ALL PRIVILEGES", "FILE", "SUPER", "SHUTDOWN", "SYSTEM_USER", "SYSTEM_VARIABLES_ADMIN"})
 _GLOBAL_GRANT = re.compile(r"GRANT (.+?) ON \*\.\* TO ")
-_LITERAL_OR_NAME = r"'(?:[^'\\]|\\.|'')*'|{name}\."
 
 
 class MysqlDatabase(ServerDatabase):
@@ -124,7 +123,7 @@ class MysqlDatabase(ServerDatabase):
                 place = self._quoted(table.name).replace("%", "%%")
                 with self._driver.cursor() as cursor:
                     cursor.executemany(f"INSERT INTO {place} ({names}) VALUES ({marks})", rows)  # noqa: S608
-        create_in_turn(original._views(), self._create_view, pymysql.ProgrammingError)
+        self._create_views(original._views())
         self._execute(f"SET SESSION sql_mode = '{self._modes}'")
 
     def _drop_orphans(self) -> None:
@@ -154,16 +153,27 @@ class MysqlDatabase(ServerDatabase):
 
     def _views(self) -> list[tuple[str, str]]:
         """The name and definition of each view, without the database's name."""
-        place = re.compile(_LITERAL_OR_NAME.format(name=re.escape(self._quoted(self._database))), re.DOTALL)
+        text_or_name = rf"('(?:[^'\\]|\\.|'')*')|{re.escape(self._quoted(self._database))}\."
         known = {table.name for table in self.schema().tables if table.view}
         found = self._execute(
             "SELECT table_name, view_definition FROM information_schema.views WHERE table_schema = DATABASE()"
         )
-        return [(name, place.sub(_without_name, sql)) for name, sql in found if name in known]
+        shorten = partial(re.sub, text_or_name, lambda match: match[1] or "", flags=re.DOTALL)
+        return [(name, shorten(sql)) for name, sql in found if name in known]
 
-    def _create_view(self, view: tuple[str, str]) -> None:
-        name, sql = view
-        self._execute(f"CREATE SQL SECURITY INVOKER VIEW {self._quoted(name)} AS {sql}")
+    def _create_views(self, views: Sequence[tuple[str, str]]) -> None:
+        """Create each view after those that it reads."""
+        left, missing = [], None
+        for name, sql in views:
+            try:
+                self._execute(f"CREATE SQL SECURITY INVOKER VIEW {self._quoted(name)} AS {sql}")
+            except pymysql.ProgrammingError as error:
+                left.append((name, sql))
+                missing = error
+        if missing is not None:
+            if len(left) == len(views):
+                raise missing
+            self._create_views(left)
 
     def _grant(self, error: Exception) -> str:
         if _code(error) not in _DENIED:
@@ -268,7 +278,3 @@ def open_database(ref: DatabaseRef, limits: QueryLimits) -> MysqlDatabase:
 def _code(error: Exception) -> int | None:
     code = error.args[0] if isinstance(error, pymysql.Error) and error.args else None
     return code if isinstance(code, int) else None
-
-
-def _without_name(match: re.Match[str]) -> str:
-    return match[0] if match[0].startswith("'") else ""

@@ -8,7 +8,6 @@ from rlfactory_core.errors import MissingExtraError
 from rlfactory_nl2sql.connection import Connection, QueryLimits
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 
-_MODULES = {"sqlite": "sqlite", "postgres": "postgres", "mysql": "mysql"}
 _EXTRAS = {"postgres": "postgresql", "mysql": "mysql"}
 
 
@@ -21,7 +20,7 @@ def connect(ref: DatabaseRef, limits: QueryLimits) -> Connection:
         UsageError: its URL needs an environment variable that is not set.
     """
     try:
-        module = import_module(f"rlfactory_nl2sql.databases.{_MODULES[ref.kind]}")
+        module = import_module(f"rlfactory_nl2sql.databases.{ref.kind}")
     except ModuleNotFoundError as error:
         extra = _EXTRAS.get(ref.kind)
         if extra is None or (error.name or "").startswith("rlfactory"):

@@ -28,8 +28,8 @@ _MARK = "!"  # before the name of a type that JSON lacks
 _MICROSECOND = timedelta(microseconds=1)
 # How values of each type are written and read; a type stands before its bases.
 _VALUES: dict[type, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
-    bytes: (lambda value: b64encode(value).decode(), b64decode),
-    frozenset: (list, lambda items: frozenset(_tuples(items))),
+    **dict.fromkeys((bytes, bytearray, memoryview), (lambda value: b64encode(value).decode(), b64decode)),
+    **dict.fromkeys((frozenset, set), (list, lambda items: frozenset(_tuples(items)))),
     Decimal: (str, Decimal),
     datetime: (datetime.isoformat, datetime.fromisoformat),
     date: (date.isoformat, date.fromisoformat),
@@ -67,8 +67,6 @@ def decode(data: bytes | bytearray) -> Any:
 
 def _marked(value: Any) -> Any:
     name = type(value).__name__
-    if isinstance(value, bytearray | memoryview | set):
-        return frozenset(value) if isinstance(value, set) else bytes(value)
     if isinstance(value, errors.RlfactoryError):
         reduced: Any = value.__reduce__()
         return {_MARK + name: reduced[1]}
