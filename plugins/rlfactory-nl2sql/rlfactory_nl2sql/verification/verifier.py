@@ -85,7 +85,7 @@ class SqlVerifier:
         (ref, _, gold), limits = key, self._options.limits
         job = PredictionJob(ref, gold, answers, prediction, self._options)
         parts = [job]
-        if ref.is_file:  # a server runs its queries itself; the beginning is CPU time: any query is slow on a busy machine
+        if ref.is_file:  # the beginning is CPU time, since on a busy machine any query is slow
             soon = replace(limits, seconds=SLOW * limits.seconds, cpu_share=1.0)
             rest = replace(limits, seconds=(1 - SLOW) * limits.seconds)
             parts = [replace(job, limits=soon, ends_soon=True), replace(job, limits=rest)]
