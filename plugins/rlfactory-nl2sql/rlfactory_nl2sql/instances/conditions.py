@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fnmatch import fnmatchcase
-from itertools import cycle, pairwise, product
+from itertools import cycle, product
 from typing import Any
 
 from rlfactory_nl2sql.checks.constants import Constant
@@ -22,7 +22,6 @@ from rlfactory_nl2sql.schema import Table
 
 NULL_TESTS = frozenset({"null", "not null"})
 _MOST_SHOWN = 60  # for a larger LIMIT no rows are added, since a database has to stay small
-_MOST_GROUPED = 140  # limit of the rows in all groups together, likewise
 _GIVEN = 12  # given values that are sorted into inside and beside: enough to have some of each
 _ORDERS: Mapping[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq,
@@ -39,40 +38,23 @@ Groups = Sequence[Sequence[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """Values of one column, sorted by the conditions on it: those at the edge, other made ones, and given ones."""
+    """Values of one column, sorted by the conditions on it: those made from its constants, and given ones."""
 
     inside: Groups  # meet as many of the conditions as one value can; empty if no row may meet them
     beside: Groups  # meet fewer conditions; most are close to meeting one more
 
 
-@dataclass(frozen=True, slots=True)
-class Conditions:
-    """Requirements of the rows."""
-
-    boundaries: Mapping[tuple[str, int], Boundary]  # by table and place of the column
-    groups: tuple[int, ...]  # at and beside the sizes in the query's conditions on COUNT
-    least: int  # the sum of OFFSET and LIMIT; the answer should have more rows. 0: no requirement
-
-    def bound(self, table: str) -> Mapping[int, Boundary]:
-        """The boundaries of a table's columns, by their places."""
-        return {place: one for (name, place), one in self.boundaries.items() if name == table}
-
-    def without(self, unmet: int | None, seed: int) -> Conditions:
-        """In an order by ``seed``, no row meets the condition of this number, and sizes are free; None: no change."""
-        if unmet is None:
-            return self
-        places = random.Random(seed).sample(list(self.boundaries), len(self.boundaries))
-        hidden = {at: replace(self.boundaries[at], inside=()) for at in places[unmet : unmet + 1]}
-        return Conditions({**self.boundaries, **hidden}, (), 0)
+Boundaries = Mapping[str, Mapping[int, Boundary]]
+"""By table, and by the place of the column."""
 
 
-def conditions_of(
+def boundaries_of(
     tables: Mapping[str, Table],
     domains: Mapping[str, Sequence[Domain]],
     links: Mapping[str, Sequence[Link]],
     constants: Sequence[Constant],
-) -> Conditions:
-    """The requirements that follow from the constants.
+) -> Boundaries:
+    """The boundaries that follow from the constants.
 
     A condition on a column that refers to another column applies to that one, because the values come from it.
     """
@@ -86,13 +68,27 @@ def conditions_of(
         named = places.get(((constant.table or "").lower(), (constant.column or "").lower()))
         if named is not None:
             asked.setdefault(_origin(named, links), []).append(constant)
-    found = {at: boundary(domains[at[0]][at[1]], mine) for at, mine in asked.items()}
+    found: dict[str, dict[int, Boundary]] = {name: {} for name in tables}
+    for (name, place), mine in asked.items():
+        if (one := boundary(domains[name][place], mine)) is not None:
+            found[name][place] = one
+    return found
+
+
+def unmet(boundaries: Boundaries, number: int, seed: int) -> Boundaries:
+    """In an order by ``seed``, no row meets the condition of this number."""
+    places = [(name, place) for name, mine in boundaries.items() for place in mine]
+    hidden = random.Random(seed).sample(places, len(places))[number : number + 1]
+    return {
+        name: {place: replace(one, inside=()) if (name, place) in hidden else one for place, one in mine.items()}
+        for name, mine in boundaries.items()
+    }
+
+
+def rows_shown(constants: Sequence[Constant]) -> int:
+    """The sum of LIMITs and OFFSETs; tables should have more rows. 0 if there is none, or it is too large."""
     shown = sum(int(one.value) for one in constants if one.operator in {"limit", "offset"})
-    return Conditions(
-        {at: one for at, one in found.items() if one is not None},
-        _groups(constants),
-        shown if shown <= _MOST_SHOWN else 0,
-    )
+    return shown if shown <= _MOST_SHOWN else 0
 
 
 def _origin(at: tuple[str, int], links: Mapping[str, Sequence[Link]]) -> tuple[str, int]:
@@ -103,15 +99,6 @@ def _origin(at: tuple[str, int], links: Mapping[str, Sequence[Link]]) -> tuple[s
         ends = [(link.target, to) for link in links[at[0]] for of, to in link.pairs if of == at[1]]
         at = next((end for end in ends if end not in seen), at)
     return at
-
-
-def _groups(constants: Sequence[Constant]) -> tuple[int, ...]:
-    asked = [int(one.value) for one in constants if one.operator.startswith("count")]
-    kept: list[int] = []
-    for size in dict.fromkeys(max(count + more, 1) for count in asked for more in (1, 0, 2, -1)):
-        if sum(kept) + size <= _MOST_GROUPED:
-            kept.append(size)
-    return tuple(kept)
 
 
 def boundary(domain: Domain, constants: Sequence[Constant]) -> Boundary | None:
@@ -128,23 +115,12 @@ def boundary(domain: Domain, constants: Sequence[Constant]) -> Boundary | None:
     met = [frozenset(at for at, one in enumerate(constants) if _meets(value, one)) for value in (*made, *given)]
     # With OR, perhaps no value meets all. A value is inside unless another meets the same conditions and more.
     good = [bool(mine) and not any(mine < other for other in met) for mine in met]
-    edge = _edge(domain, made, good, {str(constant.value) for constant in constants})
-
     sides: dict[bool, Groups] = {}
     for wanted in (True, False):
         these = [value for value, its in zip(made, good, strict=False) if its is wanted]
         others = [value for value, its in zip(given, good[len(made) :], strict=True) if its is wanted]
-        groups = [value for value in these if value in edge], [value for value in these if value not in edge], others
-        sides[wanted] = tuple(group for group in groups if group)
+        sides[wanted] = tuple(group for group in (these, others) if group)
     return Boundary(sides[True] or sides[False], sides[False] or sides[True])
-
-
-def _edge(domain: Domain, made: Sequence[Any], good: Sequence[bool], exact: set[str]) -> list[Any]:
-    """The values next to one of the other side; of kinds without an order the constants themselves."""
-    if domain.closed or domain.kind is Kind.TEXT:
-        return [value for value in made if str(value) in exact]
-    ranked = sorted(zip(made, good, strict=False), key=lambda pair: pair[0])
-    return [value for one, other in pairwise(ranked) if one[1] is not other[1] for value in (one[0], other[0])]
 
 
 def dealt(groups: Groups, rng: random.Random) -> Iterator[Any]:
