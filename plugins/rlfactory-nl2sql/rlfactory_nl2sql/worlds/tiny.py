@@ -21,7 +21,6 @@ from rlfactory_core.tiny import Demonstration, TinyModelRecipe, WarmStartStage, 
 from rlfactory_core.types import ToolSpec
 from rlfactory_nl2sql import formatting
 from rlfactory_nl2sql.formatting import table_line, tables_text
-from rlfactory_nl2sql.tools import DESCRIBE, LIST_TABLES, RUN_QUERY
 from rlfactory_nl2sql.worlds import world
 from rlfactory_nl2sql.worlds.names import NAMES, NUMBERS, guess_names, meaning, plural
 from rlfactory_nl2sql.worlds.questions import FUNCTIONS, Question
@@ -95,7 +94,7 @@ def _order(world: World, question: Question, rng: random.Random) -> Demonstratio
 
 
 def _call(table: str, sql: str, rng: random.Random) -> tuple[str, dict[str, str]]:
-    return rng.choice([*[(LIST_TABLES, {})] * 2, (DESCRIBE, {"table": table}), (RUN_QUERY, {"sql": sql})])
+    return rng.choice([*[("list_tables", {})] * 2, ("describe", {"table": table}), ("run_query", {"sql": sql})])
 
 
 CLEAN: Shares = {_open_book: 0.9, _order: 0.1}
