@@ -48,7 +48,7 @@ def cases(url: str) -> dict[str, Case]:
         "OpenEnv, its echo environment": Case("openenv", "sampled/env_reward", (*echo, *SHARED)),
         "Gymnasium, FrozenLake-v1": Case("gymnasium", "sampled/env_reward", (*lake, *SHARED)),
         "verifiers, ReasoningGymEnv with chain_sum of two digits": Case(
-            "verifiers", "sampled/verifiers_rubric", (*sums, *SHARED)
+            "verifiers", "sampled/verifiers_rubric", (*sums, *SHARED, "train.steps=40")
         ),
     }
 
@@ -61,8 +61,8 @@ if __name__ == "__main__":
             cases(url),
             title="Environments of others, learnt by a tiny model",
             what="The reward that the environment gives on 64 held-out samples, sampled at temperature 1, before and "
-            "after 20 steps. OpenEnv's echo environment gives 0.1 for each character of a reply, at most 1, "
-            "in three steps; in the demonstrations only the last reply is long.",
+            "after 20 steps, or 40 of verifiers' environment. OpenEnv's echo environment gives 0.1 for each character "
+            "of a reply, at most 1, in three steps; in the demonstrations only the last reply is long.",
             figure="reward",
             bar=Bar(("", f"≥ {RISE:g} more"), lambda before, after: after - before >= RISE),
             libraries=("openenv", "gymnasium", "verifiers", "reasoning-gym"),
