@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fnmatch import fnmatchcase
-from itertools import cycle, product
+from itertools import cycle, pairwise, product
 from typing import Any
 
 from rlfactory_nl2sql.checks.constants import Constant
@@ -38,7 +38,7 @@ Groups = Sequence[Sequence[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """Values of one column, sorted by the conditions on it: those made from its constants, and given ones."""
+    """Values of one column, sorted by the conditions on it: those at the edge, other made ones, and given ones."""
 
     inside: Groups  # meet as many of the conditions as one value can; empty if no row may meet them
     beside: Groups  # meet fewer conditions; most are close to meeting one more
@@ -115,12 +115,22 @@ def boundary(domain: Domain, constants: Sequence[Constant]) -> Boundary | None:
     met = [frozenset(at for at, one in enumerate(constants) if _meets(value, one)) for value in (*made, *given)]
     # With OR, perhaps no value meets all. A value is inside unless another meets the same conditions and more.
     good = [bool(mine) and not any(mine < other for other in met) for mine in met]
+    edge = _edge(domain, made, good, {str(constant.value) for constant in constants})
     sides: dict[bool, Groups] = {}
     for wanted in (True, False):
         these = [value for value, its in zip(made, good, strict=False) if its is wanted]
         others = [value for value, its in zip(given, good[len(made) :], strict=True) if its is wanted]
-        sides[wanted] = tuple(group for group in (these, others) if group)
+        groups = [value for value in these if value in edge], [value for value in these if value not in edge], others
+        sides[wanted] = tuple(group for group in groups if group)
     return Boundary(sides[True] or sides[False], sides[False] or sides[True])
+
+
+def _edge(domain: Domain, made: Sequence[Any], good: Sequence[bool], exact: set[str]) -> list[Any]:
+    """The values next to one of the other side; of kinds without an order the constants themselves."""
+    if domain.closed or domain.kind is Kind.TEXT:
+        return [value for value in made if str(value) in exact]
+    ranked = sorted(zip(made, good, strict=False), key=lambda pair: pair[0])
+    return [value for one, other in pairwise(ranked) if one[1] is not other[1] for value in (one[0], other[0])]
 
 
 def dealt(groups: Groups, rng: random.Random) -> Iterator[Any]:

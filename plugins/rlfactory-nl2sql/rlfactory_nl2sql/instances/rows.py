@@ -16,7 +16,9 @@ from rlfactory_nl2sql.schema import Table
 
 _MOST = 300  # rows of a table
 _WEIGHTS = {Role.SATISFIES_ALL: 0.4, Role.MISSES_ONE: 0.4, Role.RANDOM: 0.2}
-_UNLINKED = 0.3  # the share of rows that refer to nothing, where only names say that they refer
+_SOME = 0.3  # the share of rows that miss all conditions, or that refer to nothing where only names say that they refer
+Missed = tuple["int | Link", ...]
+"""The conditions that a row nearly meets: on one of its columns, or on the row to which a link leads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,7 @@ class Made:
 
     values: list[Any]
     role: Role
-    missed: int | Link | None = None  # the condition that it nearly meets: on a column, or on the row a link leads to
+    missed: Missed = ()
 
 
 @dataclass(slots=True)
@@ -94,8 +96,8 @@ class Filling:
             roles = [Role.RANDOM if role is Role.MISSES_ONE else role for role in roles]
         self.rows[name] = []
         for role in roles:
-            missed = rng.choice(able) if able and role is Role.MISSES_ONE else None
-            drawn = {key: one.draw(role, missed=key == missed, rng=rng) for key, one in sources.items()}
+            missed = self._miss(able) if role is Role.MISSES_ONE else ()
+            drawn = {key: one.draw(role, missed=key in missed, rng=rng) for key, one in sources.items()}
             row = [drawn.get(place) for place in range(len(domains))]
             for link in ready:
                 self._refer(row, name, link, drawn[link])
@@ -125,9 +127,15 @@ class Filling:
         rows = self._character.rows * self._character.growth**depth
         return min(round(max(rows, 3 * self._shown) * self._rng.uniform(0.9, 1.2)), _MOST)
 
+    def _miss(self, able: Sequence[int | Link]) -> Missed:
+        """One condition, which reveals mistakes with AND, or all conditions, which reveals mistakes with OR."""
+        if len(able) > 1 and self._rng.random() < _SOME:
+            return tuple(able)
+        return (self._rng.choice(able),) if able else ()
+
     def _refer(self, row: list[Any], name: str, link: Link, target: Sequence[Any] | None) -> None:
         """Make a row refer to another; None: to nothing, if it may."""
-        if target is not None and (link.declared or self._rng.random() >= _UNLINKED):
+        if target is not None and (link.declared or self._rng.random() >= _SOME):
             for of, to in link.pairs:
                 row[of] = target[to]
         elif target is None:

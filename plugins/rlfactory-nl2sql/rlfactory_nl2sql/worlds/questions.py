@@ -36,8 +36,8 @@ _TEMPLATES = {
         SELECT {title} FROM {one} WHERE {conditions}
         Give the {title} and {number} of each {one} with {conditions}.
         SELECT {title}, {number} FROM {one} WHERE {conditions}
-        Give each different {category} of a {one} with {conditions}.
-        SELECT DISTINCT {category} FROM {one} WHERE {conditions}""",
+        Give each different {category} of a {one} with {condition}.
+        SELECT DISTINCT {category} FROM {one} WHERE {condition}""",
     "count": """
         How many {many} have {conditions}?
         SELECT COUNT(*) FROM {one} WHERE {conditions}""",
