@@ -143,8 +143,6 @@ def test_in_doubt_it_is_left_alone(sql: str) -> None:
     [
         ("SELECT name FROM singer ORDER BY age FETCH FIRST 3 ROWS WITH TIES", "postgres"),
         ("SELECT DISTINCT ON (age) name, age FROM singer ORDER BY age LIMIT 3", "postgres"),
-        ("SELECT name FROM singer ORDER BY age LIMIT 10%", "duckdb"),
-        ("SELECT name FROM singer ORDER BY ALL LIMIT 3", "duckdb"),
     ],
 )
 def test_nor_what_only_one_dialect_has(sql: str, dialect: str) -> None:
@@ -170,12 +168,6 @@ def test_fetch_first_is_a_limit() -> None:
         untied = of(f"SELECT name FROM singer ORDER BY age {sql}", "postgres")
         assert untied is not None
         assert untied.limit == limit
-
-
-def test_duckdbs_from_first_has_a_rank_too() -> None:
-    untied = of("FROM singer ORDER BY age", "duckdb")
-    assert untied is not None
-    assert "(SELECT *, age AS untied_1 FROM singer) AS untied" in untied.sql
 
 
 def test_mysql_needs_different_names_in_a_derived_table() -> None:

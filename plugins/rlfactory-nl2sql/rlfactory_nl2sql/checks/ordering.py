@@ -119,8 +119,8 @@ def _add_rank(tree: exp.Query, keys: list[exp.Ordered], known: Collection[str], 
         outside = isinstance(node, exp.Column) and not node.table and fixed and tree.is_star
         if name := node.this if outside else _output(node, tree):
             node.replace(exp.column(name.copy(), "untied"))
-        elif isinstance(node.unnest(), (exp.Var, exp.Literal)):
-            return None  # ORDER BY ALL; ORDER BY (1) is a place for some databases, and a constant for others
+        elif isinstance(node.unnest(), exp.Literal):
+            return None  # ORDER BY (1) is a place for some databases, and a constant for others
         elif named and dialect != "postgres":  # PostgreSQL reads a name within an expression only as a column
             if inner & {*known} or inner != named or node.find(exp.Query):
                 return None
@@ -190,7 +190,7 @@ def _cut(tree: exp.Expr) -> tuple[int | None, int] | None:
     most: int | None = None
     if limit is not None:
         options = limit.args.get("limit_options")
-        if options is not None and (options.args.get("with_ties") or options.args.get("percent")):
+        if options is not None and options.args.get("with_ties"):
             return None
         count = limit.args.get("count") if isinstance(limit, exp.Fetch) else limit.expression
         most = 1 if count is None and isinstance(limit, exp.Fetch) else _number(count)

@@ -19,19 +19,19 @@ MAX_CHARACTERS = 16_384  # the longest gold query of the public sets has some th
 MAX_TOKENS = 4_000  # some of sqlglot's steps are quadratic; this many take 0.1 s
 MAX_NESTING = 32  # sqlglot needs some 20 Python frames a level, of 1,000; SQLite's own parser ends at 100 levels
 MAX_DEPTH = 200  # of the tree, where a chain such as 1+1+1+... grows without brackets; SQLite allows 1,000
-NAMES = {"sqlite": "SQLite", "duckdb": "DuckDB", "postgres": "PostgreSQL", "mysql": "MySQL"}
+NAMES = {"sqlite": "SQLite", "postgres": "PostgreSQL", "mysql": "MySQL"}
 """The dialects: sqlglot's names, and those for people."""
 
 _OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE}
 _CLOSING = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END}
 _PREFIXES = {TokenType.NOT, TokenType.DASH, TokenType.PLUS, TokenType.TILDE}
-_STARTS = {TokenType.SELECT, TokenType.WITH, TokenType.VALUES, TokenType.L_PAREN, TokenType.FROM, TokenType.TABLE}
+_STARTS = {TokenType.SELECT, TokenType.WITH, TokenType.VALUES, TokenType.L_PAREN, TokenType.TABLE}
 # sqlglot knows only some of these as keywords.
 _STATEMENT = re.compile(
     "alter|analyze|attach|begin|call|checkpoint|comment|commit|copy|create|deallocate|declare|delete|desc|describe|"
     "detach|do|drop|end|execute|explain|export|fetch|grant|handler|import|insert|install|kill|listen|load|lock|merge|notify|"
-    "optimize|pivot|pragma|prepare|refresh|reindex|release|rename|repair|replace|reset|revoke|rollback|savepoint|set|"
-    "show|start|summarize|truncate|unlock|unpivot|update|use|vacuum",
+    "optimize|pragma|prepare|refresh|reindex|release|rename|repair|replace|reset|revoke|rollback|savepoint|set|"
+    "show|start|truncate|unlock|update|use|vacuum",
     re.IGNORECASE,
 )
 _WORD = re.compile(r"\w+")
@@ -44,7 +44,7 @@ class Query:
     """One statement that only reads. ``tree`` is shared: copy it before changing it."""
 
     sql: str
-    dialect: str  # as sqlglot calls it: sqlite, duckdb, postgres, mysql
+    dialect: str  # as sqlglot calls it: sqlite, postgres, mysql
     tree: exp.Expr = field(compare=False, repr=False)
 
     @property
