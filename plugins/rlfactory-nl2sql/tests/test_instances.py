@@ -7,6 +7,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
 from decimal import Decimal
@@ -282,7 +283,11 @@ def test_a_condition_on_null_is_met_and_missed_and_in_one_instance_met_by_none(s
     assert False in met
 
 
-def test_groups_of_a_size_that_is_asked_about(shop: Path) -> None:
+def test_groups_of_the_sizes_that_are_asked_about(shop: Path) -> None:
+    gold = "SELECT category FROM product GROUP BY category HAVING COUNT(*) > 6"
+    with closing(varied(shop, gold, 2)) as connection:
+        sizes = Counter(size for (size,) in connection.execute("SELECT COUNT(*) FROM product GROUP BY category"))
+    assert {6, 7} & set(sizes)
     gold = "SELECT seller_id FROM sale GROUP BY seller_id HAVING COUNT(*) = 3"
     with closing(varied(shop, gold, 1)) as connection:
         assert connection.execute(gold).fetchall()

@@ -3,7 +3,7 @@
 ``SELECT name FROM singer ORDER BY age LIMIT 3`` has several right answers if singers have the same age. `untie` makes a
 query that returns all rows in order, each with the database's own rank of its age (``DENSE_RANK``) as an extra column.
 Collations, NULLs and signed zeros then tie exactly as they do in ORDER BY. sqlglot writes the new tree as text, which
-counts only if it is parsed back to the same tree. With `inner_limits` and `ranked`, ties within the query are found.
+counts only if it is parsed back to the same tree. `tie_breaks` finds whether ties within the query matter.
 """
 
 from __future__ import annotations
@@ -205,11 +205,18 @@ def _number(expression: exp.Expr | None) -> int | None:
     return int(expression.name) if expression is not None and plain else None
 
 
-def ranked(query: Query) -> str | None:
-    """The query with ROW_NUMBER read as RANK, which gives tied rows one number; None if it numbers no rows."""
-    if not query.tree.find(exp.RowNumber):
-        return None
-    return query.tree.transform(lambda node: exp.Rank() if isinstance(node, exp.RowNumber) else node).sql(query.dialect)
+def tie_breaks(query: Query, schema: Schema, *, outermost: bool) -> list[str]:
+    """Readings of the query that treat ties differently; none if nothing in it chooses among ties.
+
+    A SELECT with LIMIT or OFFSET (the outermost only if asked) gets its output columns as further sort keys, ascending
+    and descending: only these can differ between tied rows in a way that the rest of the query sees. ROW_NUMBER gets
+    those of its SELECT that are no windows, and is read as RANK, which gives tied rows one number.
+    """
+    readings = [_broken(query.tree, schema, outermost=outermost, descending=side) for side in (False, True)]
+    if not any(readings):
+        return []
+    ranked = query.tree.transform(lambda node: exp.Rank() if isinstance(node, exp.RowNumber) else node)
+    return [tree.sql(query.dialect) for tree in (*readings, ranked) if tree is not None]
 
 
 def inner_limits(query: Query) -> list[Query]:
@@ -220,4 +227,50 @@ def inner_limits(query: Query) -> list[Query]:
         if select is not top and (select.args.get("limit") or select.args.get("offset")):
             with suppress(QueryError):
                 found.append(parse_query(select.sql(query.dialect), query.dialect))
+    return found
+
+
+def _broken(tree: exp.Expr, schema: Schema, *, outermost: bool, descending: bool) -> exp.Expr | None:
+    tree = tree.copy()
+    top = tree.unnest()
+    changed = False
+    for select in list(tree.find_all(exp.Query)):
+        if not (select.args.get("limit") or select.args.get("offset")) or (select is top and not outermost):
+            continue
+        if keys := _outputs(select, schema):
+            _add_keys(select, keys, descending=descending)
+            changed = True
+    for window in list(tree.find_all(exp.Window)):
+        around = window.find_ancestor(exp.Select)
+        if isinstance(window.this, exp.RowNumber) and isinstance(around, exp.Select):
+            plain = [item.unalias().copy() for item in around.expressions if not item.find(exp.Window, exp.Star)]
+            _add_keys(window, plain or _columns(around, schema), descending=descending)
+            changed = True
+    return tree if changed else None
+
+
+def _add_keys(holder: exp.Expr, keys: list[exp.Expr], *, descending: bool) -> None:
+    order = holder.args.get("order") or exp.Order(expressions=[])
+    added = [exp.Ordered(this=key, desc=descending, nulls_first=not descending) for key in keys]
+    holder.set("order", exp.Order(expressions=[*(key.copy() for key in order.expressions), *added]))
+
+
+def _outputs(select: exp.Query, schema: Schema) -> list[exp.Expr]:
+    """The output columns as sort keys; none if a star over something else than tables hides them."""
+    if select.is_star:
+        return _columns(select, schema)
+    return [exp.Literal.number(place) for place in range(1, len(select.selects) + 1)]
+
+
+def _columns(select: exp.Query, schema: Schema) -> list[exp.Expr]:
+    """The columns of all tables in FROM, if SELECT * is all that the query selects; otherwise none."""
+    if not isinstance(select, exp.Select) or not select.args.get("from_"):
+        return []
+    sources = [select.args["from_"].this, *(join.this for join in select.args.get("joins") or ())]
+    found: list[exp.Expr] = []
+    for source in sources:
+        table = schema.table(source.name) if isinstance(source, exp.Table) else None
+        if table is None:
+            return []
+        found += [exp.column(column.name, source.alias_or_name, quoted=True) for column in table.columns]
     return found

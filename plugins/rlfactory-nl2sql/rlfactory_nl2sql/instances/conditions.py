@@ -22,6 +22,7 @@ from rlfactory_nl2sql.schema import Table
 
 NULL_TESTS = frozenset({"null", "not null"})
 _MOST_SHOWN = 60  # for a larger LIMIT no rows are added, since a database has to stay small
+_MOST_GROUPED = 140  # limit of the rows in all groups together, likewise
 _GIVEN = 12  # given values that are sorted into inside and beside: enough to have some of each
 _ORDERS: Mapping[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq,
@@ -44,17 +45,34 @@ class Boundary:
     beside: Groups  # meet fewer conditions; most are close to meeting one more
 
 
-Boundaries = Mapping[str, Mapping[int, Boundary]]
-"""By table, and by the place of the column."""
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """Requirements of the rows."""
+
+    boundaries: Mapping[tuple[str, int], Boundary]  # by table and place of the column
+    groups: tuple[int, ...]  # at and beside the sizes in the query's conditions on COUNT
+    least: int  # the sum of OFFSET and LIMIT; the answer should have more rows. 0: no requirement
+
+    def bound(self, table: str) -> Mapping[int, Boundary]:
+        """The boundaries of a table's columns, by their places."""
+        return {place: one for (name, place), one in self.boundaries.items() if name == table}
+
+    def without(self, unmet: int | None, seed: int) -> Conditions:
+        """In an order by ``seed``, no row meets the condition of this number, and sizes are free; None: no change."""
+        if unmet is None:
+            return self
+        places = random.Random(seed).sample(list(self.boundaries), len(self.boundaries))
+        hidden = {at: replace(self.boundaries[at], inside=()) for at in places[unmet : unmet + 1]}
+        return Conditions({**self.boundaries, **hidden}, (), 0)
 
 
-def boundaries_of(
+def conditions_of(
     tables: Mapping[str, Table],
     domains: Mapping[str, Sequence[Domain]],
     links: Mapping[str, Sequence[Link]],
     constants: Sequence[Constant],
-) -> Boundaries:
-    """The boundaries that follow from the constants.
+) -> Conditions:
+    """The requirements that follow from the constants.
 
     A condition on a column that refers to another column applies to that one, because the values come from it.
     """
@@ -68,27 +86,13 @@ def boundaries_of(
         named = places.get(((constant.table or "").lower(), (constant.column or "").lower()))
         if named is not None:
             asked.setdefault(_origin(named, links), []).append(constant)
-    found: dict[str, dict[int, Boundary]] = {name: {} for name in tables}
-    for (name, place), mine in asked.items():
-        if (one := boundary(domains[name][place], mine)) is not None:
-            found[name][place] = one
-    return found
-
-
-def unmet(boundaries: Boundaries, number: int, seed: int) -> Boundaries:
-    """In an order by ``seed``, no row meets the condition of this number."""
-    places = [(name, place) for name, mine in boundaries.items() for place in mine]
-    hidden = random.Random(seed).sample(places, len(places))[number : number + 1]
-    return {
-        name: {place: replace(one, inside=()) if (name, place) in hidden else one for place, one in mine.items()}
-        for name, mine in boundaries.items()
-    }
-
-
-def rows_shown(constants: Sequence[Constant]) -> int:
-    """The sum of LIMITs and OFFSETs; tables should have more rows. 0 if there is none, or it is too large."""
+    found = {at: boundary(domains[at[0]][at[1]], mine) for at, mine in asked.items()}
     shown = sum(int(one.value) for one in constants if one.operator in {"limit", "offset"})
-    return shown if shown <= _MOST_SHOWN else 0
+    return Conditions(
+        {at: one for at, one in found.items() if one is not None},
+        _groups(constants),
+        shown if shown <= _MOST_SHOWN else 0,
+    )
 
 
 def _origin(at: tuple[str, int], links: Mapping[str, Sequence[Link]]) -> tuple[str, int]:
@@ -99,6 +103,15 @@ def _origin(at: tuple[str, int], links: Mapping[str, Sequence[Link]]) -> tuple[s
         ends = [(link.target, to) for link in links[at[0]] for of, to in link.pairs if of == at[1]]
         at = next((end for end in ends if end not in seen), at)
     return at
+
+
+def _groups(constants: Sequence[Constant]) -> tuple[int, ...]:
+    asked = [int(one.value) for one in constants if one.operator.startswith("count")]
+    kept: list[int] = []
+    for size in dict.fromkeys(max(count + more, 1) for count in asked for more in (1, 0, 2, -1)):
+        if sum(kept) + size <= _MOST_GROUPED:
+            kept.append(size)
+    return tuple(kept)
 
 
 def boundary(domain: Domain, constants: Sequence[Constant]) -> Boundary | None:
@@ -116,6 +129,7 @@ def boundary(domain: Domain, constants: Sequence[Constant]) -> Boundary | None:
     # With OR, perhaps no value meets all. A value is inside unless another meets the same conditions and more.
     good = [bool(mine) and not any(mine < other for other in met) for mine in met]
     edge = _edge(domain, made, good, {str(constant.value) for constant in constants})
+
     sides: dict[bool, Groups] = {}
     for wanted in (True, False):
         these = [value for value, its in zip(made, good, strict=False) if its is wanted]

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from itertools import chain, permutations
+from itertools import permutations
 from typing import Any
 
 from rlfactory_nl2sql.checks.constants import Constant
 from rlfactory_nl2sql.instances.characters import Role
 from rlfactory_nl2sql.instances.conditions import Boundary, around
 from rlfactory_nl2sql.instances.domains import Domain, Kind, comparable
-from rlfactory_nl2sql.instances.rows import Made
+from rlfactory_nl2sql.instances.rows import Made, Missed
 
 _TOGETHER = 0.3  # the share of rows in which two columns have neighbouring values
 
@@ -42,19 +42,6 @@ class Revealing:
                 beside = [value for value in around(domain, near) if domain.accepts(value)]
                 row[other] = self.rng.choice(beside or [row[other]])
 
-    def pair(self, bound: Collection[int]) -> None:
-        """Give the first row a value of its own, and the next two an equal one, in each column without conditions.
-
-        Many rows refer to these three, so that the largest group by a key is not the largest by a name.
-        """
-        rows = [made.values for made in self.made]
-        for place in [place for place in self.free if place not in bound] if len(rows) > 2 else ():
-            first = rows[0][place]
-            others = [row[place] for row in rows if row[place] not in (None, first)]
-            for row in rows[1:] if others else ():
-                row[place] = self.rng.choice(others) if row[place] == first else row[place]
-            rows[2][place] = rows[1][place]
-
     def lead(self, bound: Mapping[int, Boundary], asked: Collection[int], number: int) -> None:
         """Give two rows of a group the greatest and the least value of a column, which no other row then has.
 
@@ -65,7 +52,7 @@ class Revealing:
             bound: the columns with conditions, which keep their values.
             asked: the columns in which NULLs matter.
         """
-        groups = self._groups(bound, asked)
+        groups = [kinds for group in self._groups(bound, asked) if (kinds := [rows for rows in group if rows])]
         for place in self.free if groups else ():
             rows = [made.values for made in self.made if made.values[place] is not None]
             values = sorted({comparable(row[place]): row[place] for row in rows}.values(), key=_order)
@@ -75,40 +62,41 @@ class Revealing:
             for row in rows:
                 if row[place] in (least, greatest):
                     row[place] = self.rng.choice(middle)
-            group = groups[(number + place) % len(groups)]
-            for row, value in zip(self.rng.sample(group, min(len(group), 2)), (greatest, least), strict=False):
-                row[place] = value
+            turn, at = divmod(number + place, len(groups))
+            kinds = groups[at]
+            first = self.rng.choice(kinds[turn % len(kinds)])
+            others = [row for row in kinds[(turn + 1) % len(kinds)] if row is not first]
+            first[place] = greatest
+            for row in self.rng.sample(others, min(len(others), 1)):
+                row[place] = least
 
     def dominate(self, places: Sequence[int], joined: Sequence[Made]) -> None:
         """In each column make one row's number as much as all others together, and another row's half of it in all.
 
         So one group has the greatest sum and average of a column, and perhaps another one those of a product of
-        columns. The rows refer to different ones, all of which are ``joined``, since a join leaves out others.
+        columns. The rows are among those that are ``joined``, since a join leaves others out.
         """
-        keys = set(range(len(self.domains))).difference(self.free)
-        rows = [made.values for made in self.rng.sample(joined, len(joined))]
-        apart = [row for at, row in enumerate(rows) if all(row[key] != one[key] for one in rows[:at] for key in keys)]
+        rows = [made.values for made in joined]
         numbers = [place for place in places if self.domains[place].kind is Kind.NUMBER]
-        common, *leaders = apart[: 1 + len(numbers)]
+        common, *leaders = self.rng.sample(rows, min(len(rows), 1 + len(numbers)))
         for place, leader in zip(numbers, leaders, strict=False):
             values = (made.values[place] for made in self.made)
             leader[place] = total = sum(abs(one) for one in values if isinstance(one, type(self.domains[place].step)))
             if len(numbers) > 1:
                 common[place] = total // 2 if isinstance(total, int) else total / 2
 
-    def _groups(self, bound: Mapping[int, Boundary], asked: Collection[int]) -> list[list[list[Any]]]:
-        """Rows that mistakes include or leave out together: with NULLs, near a constant, missing one condition."""
-        near = {place: [*chain(*one.inside[:1], *one.beside[:1])] for place, one in bound.items()}
-        groups: dict[Any, list[list[Any]]] = {}
-        for made in self.made:
-            kinds: list[Any] = [
-                (place, made.values[place]) for place, values in near.items() if made.values[place] in values
-            ]
-            kinds += [(None, made.missed)] * (made.role is Role.MISSES_ONE)
-            kinds += [(None, None)] * any(made.values[place] is None for place in asked)
-            for kind in kinds:
-                groups.setdefault(kind, []).append(made.values)
-        return list(groups.values())
+    def _groups(self, bound: Mapping[int, Boundary], asked: Collection[int]) -> Iterator[list[list[list[Any]]]]:
+        """Rows that mistakes include or leave out, by kinds: at an edge, missing the same condition, and with NULLs."""
+        for place, boundary in bound.items():
+            for role, side in ((Role.SATISFIES_ALL, boundary.inside), (Role.MISSES_ONE, boundary.beside)):
+                rows = [one.values for one in self.made if one.role is role]
+                yield [[row for row in rows if row[place] == value] for value in side[0]] if side else []
+        missing: dict[Missed, list[list[Any]]] = {}
+        for one in self.made:
+            if one.role is Role.MISSES_ONE:
+                missing.setdefault(one.missed, []).append(one.values)
+        yield from ([rows] for rows in missing.values())
+        yield [[one.values for one in self.made if any(one.values[place] is None for place in asked)]]
 
 
 def _order(value: Any) -> tuple[int, Any]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import count, repeat
+from dataclasses import dataclass, field
+from itertools import count, pairwise, repeat
 from typing import Any
 
 from rlfactory_nl2sql.instances.characters import Character, Role
-from rlfactory_nl2sql.instances.conditions import Boundaries, Boundary, dealt
+from rlfactory_nl2sql.instances.conditions import Boundary, Conditions, dealt
 from rlfactory_nl2sql.instances.domains import Domain, comparable
 from rlfactory_nl2sql.instances.links import Keys, Link
 from rlfactory_nl2sql.schema import Table
@@ -17,6 +17,7 @@ from rlfactory_nl2sql.schema import Table
 _MOST = 300  # rows of a table
 _WEIGHTS = {Role.SATISFIES_ALL: 0.4, Role.MISSES_ONE: 0.4, Role.RANDOM: 0.2}
 _SOME = 0.3  # the share of rows that miss all conditions, or that refer to nothing where only names say that they refer
+
 Missed = tuple["int | Link", ...]
 """The conditions that a row nearly meets: on one of its columns, or on the row to which a link leads."""
 
@@ -39,12 +40,18 @@ class Source:
     anything: Iterator[Any]
     conditional: bool  # whether the query has a condition on it
     nulls: float
+    planned: list[Any] = field(default_factory=list)  # for the first rows that satisfy all
 
     def draw(self, role: Role, *, missed: bool, rng: random.Random) -> Any:
+        planned = self.planned.pop() if role is Role.SATISFIES_ALL and self.planned else None
         firm = self.conditional and role is not Role.RANDOM and not missed
         if not firm and rng.random() < self.nulls:
             return None
-        return next(self.anything if role is Role.RANDOM else self.missing if missed else self.satisfying)
+        return (
+            planned
+            if planned is not None
+            else next(self.anything if role is Role.RANDOM else self.missing if missed else self.satisfying)
+        )
 
 
 class Filling:
@@ -55,8 +62,7 @@ class Filling:
         tables: Mapping[str, Table],
         domains: Mapping[str, Sequence[Domain]],
         links: Mapping[str, Sequence[Link]],
-        boundaries: Boundaries,
-        shown: int,
+        conditions: Conditions,
         character: Character,
         rng: random.Random,
     ) -> None:
@@ -65,7 +71,7 @@ class Filling:
         self._depths: dict[str, int] = {}  # the longest chain of links from a table
         self._keys = {name: Keys(table) for name, table in tables.items()}
         self._domains, self._links = domains, links
-        self._boundaries, self._shown, self._character, self._rng = boundaries, shown, character, rng
+        self._conditions, self._character, self._rng = conditions, character, rng
         self._salt = rng.getrandbits(32)
         self._open: list[tuple[str, Link]] = []
 
@@ -80,7 +86,7 @@ class Filling:
         number = self._count(name)
         roles = [Role.SATISFIES_ALL, *rng.choices(list(_WEIGHTS), list(_WEIGHTS.values()), k=number - 1)]
         linked = {place for link in ready if link.declared for place in link.places}
-        bound = self._boundaries[name]
+        bound = self._conditions.bound(name)
         sources: dict[int | Link, Source] = {}
         for place in (place for place in range(len(domains)) if place not in linked):
             if (place,) in keys.unique:
@@ -107,6 +113,12 @@ class Filling:
         for link in ready:
             there = {tuple(made.values[place] for place in link.target_places) for made in self.joined[link.target]}
             self.joined[name] = [made for made in self.joined[name] if link.at(made.values) in there]
+        free = [
+            place for place in sources if isinstance(place, int) and place not in bound and (place,) not in keys.unique
+        ]
+        if self.rows[name] and not self._conditions.groups:
+            for place in free:
+                self._share(place, self.rows[name])
 
     def close_circles(self) -> None:
         """Set references within a table, each to an earlier row, and references to tables that were filled later."""
@@ -125,7 +137,8 @@ class Filling:
         referred = any(link.target == name for links in self._links.values() for link in links)
         depth = min(self._depths[name], 2) if referred or self._depths[name] else 1
         rows = self._character.rows * self._character.growth**depth
-        return min(round(max(rows, 3 * self._shown) * self._rng.uniform(0.9, 1.2)), _MOST)
+        grouped = sum(self._conditions.groups) / _WEIGHTS[Role.SATISFIES_ALL]
+        return min(round(max(rows, 3 * self._conditions.least, grouped) * self._rng.uniform(0.9, 1.2)), _MOST)
 
     def _miss(self, able: Sequence[int | Link]) -> Missed:
         """One condition, which reveals mistakes with AND, or all conditions, which reveals mistakes with OR."""
@@ -149,17 +162,35 @@ class Filling:
 
     def _column(self, domain: Domain, boundary: Boundary | None, nulls: float) -> Source:
         """The values of a column, beside the boundary where it is missed."""
-        rng, shown = self._rng, self._shown
+        rng, groups, least = self._rng, self._conditions.groups, self._conditions.least
         if not domain.known:
             return Source(repeat(None), repeat(None), repeat(None), conditional=False, nulls=0)
-        values = domain.pool(max(self._character.values, shown + 2 if shown > 1 else 0), self._salt, rng)
-        free = weighted(values, rng)
-        if boundary is None:
-            return Source(free, free, free, conditional=False, nulls=nulls)
-        beside = dealt(boundary.beside, rng)
-        inside = dealt(boundary.inside, rng) if boundary.inside else beside
-        mixed = (next(rng.choice((free, inside, beside))) for _ in count())
-        return Source(inside, beside, mixed, conditional=True, nulls=nulls)
+        values = domain.pool(max(self._character.values, least + 2 if least > 1 else 0), self._salt, rng)
+        if boundary is not None:
+            free = weighted(values, rng)
+            beside = dealt(boundary.beside, rng)
+            inside = dealt(boundary.inside, rng) if boundary.inside else beside
+            mixed = (next(rng.choice((free, inside, beside))) for _ in count())
+            return Source(inside, beside, mixed, conditional=True, nulls=nulls)
+        planned = list(zip(values[:-1], groups, strict=False))
+        free = weighted(values[len(planned) :], rng)
+        equal = [value for value, size in planned for _ in range(size)]
+        return Source(free, free, free, conditional=False, nulls=nulls, planned=rng.sample(equal, len(equal)))
+
+    def _share(self, place: int, rows: Sequence[Made]) -> None:
+        """Give the first row a value of its own, and the next two an equal one.
+
+        Many rows refer to these (see `_parents`), so that the largest group by a key is not the largest by a name that
+        several keys share.
+        """
+        rare = rows[0].values[place]
+        others = [made.values[place] for made in rows[1:] if made.values[place] not in (None, rare)]
+        if rare is not None and len(set(map(comparable, others))) > 1:
+            for made in rows[1:]:
+                if made.values[place] == rare:
+                    made.values[place] = self._rng.choice(others)
+            for first, second in pairwise(rows[1:3]):
+                second.values[place] = first.values[place]
 
     def _parents(self, link: Link, nulls: float) -> Source:
         """The rows of the table to which a link leads."""
@@ -170,11 +201,15 @@ class Filling:
         conditional = any(made.role is Role.MISSES_ONE for made in rows)  # otherwise the rows are alike
         satisfying = [at for at in referred if rows[at].role is Role.SATISFIES_ALL or not conditional] or referred
         missing = [at for at in referred if rows[at].role is Role.MISSES_ONE or not conditional] or referred
+        planned = dict(zip(satisfying, self._conditions.groups, strict=False))
 
         def deck(some: Sequence[int]) -> Iterator[Any]:
+            some = [at for at in some if at not in planned] or some  # a group of a planned size gets no further rows
             return dealt(([rows[at].values for at in some for _ in range(often[at])],), rng)
 
-        return Source(deck(satisfying), deck(missing), deck(referred), conditional, nulls)
+        equal = [rows[at].values for at, size in planned.items() for _ in range(size)]
+        rng.shuffle(equal)
+        return Source(deck(satisfying), deck(missing), deck(referred), conditional, 0 if equal else nulls, equal)
 
     def _different(self, domain: Domain, boundary: Boundary | None, roles: list[Role]) -> list[Any]:
         """A different value for each row, None if there are no more; a row for which none is inside misses one."""

@@ -18,7 +18,7 @@ from rlfactory_nl2sql.checks.constants import Constant, TableColumn
 from rlfactory_nl2sql.connection import Row, TableRows
 from rlfactory_nl2sql.instances.characters import character
 from rlfactory_nl2sql.instances.checks import Checks
-from rlfactory_nl2sql.instances.conditions import NULL_TESTS, boundaries_of, rows_shown, unmet
+from rlfactory_nl2sql.instances.conditions import NULL_TESTS, conditions_of
 from rlfactory_nl2sql.instances.domains import Domain, Sample, learn
 from rlfactory_nl2sql.instances.links import Keys, in_order, links_of, places_in, sound
 from rlfactory_nl2sql.instances.revealing import Revealing
@@ -63,18 +63,16 @@ def vary(
         free[name] = [at for at in range(len(table.columns)) if at not in references | Keys(table).places]
         nulls_matter[name] = {*places_in(table, tested)} | {*places_in(table, aggregated or ())} - references
         domains[name] = _domains(table, given.get(name.lower(), ()), checks[name], nulls_matter[name])
-    boundaries, shown = boundaries_of(tables, domains, links, constants), rows_shown(constants)
-    if kind.unmet is not None:
-        boundaries, shown = unmet(boundaries, kind.unmet, seed), 0
-    filling = Filling(tables, domains, links, boundaries, shown, kind, rng)
+    conditions = conditions_of(tables, domains, links, constants).without(kind.unmet, seed)
+    filling = Filling(tables, domains, links, conditions, kind, rng)
     for name in in_order(links):
         if given.get(name.lower()):
             filling.fill(name)
             revealing = Revealing(filling.rows[name], domains[name], free[name], rng)
             if aggregated is not None:
                 revealing.bring_together()
-            revealing.pair(boundaries[name])
-            revealing.lead(boundaries[name], nulls_matter[name], number)
+            if not conditions.groups:
+                revealing.lead(conditions.bound(name), nulls_matter[name], number)
             if aggregated and filling.rows[name] and number % 2 == 0:  # not always: a small type cannot hold a sum
                 places = [place for place in places_in(tables[name], aggregated) if place in free[name]]
                 revealing.dominate(places, filling.joined[name] or filling.rows[name])
@@ -108,9 +106,9 @@ def _domains(table: Table, rows: Sequence[Row], checks: Checks, nulls_matter: Co
 def _mend(
     rows: Sequence[list[Any]], given: Sequence[Row], checks: Checks, free: Collection[int], rng: random.Random
 ) -> None:
-    """Where a CHECK does not hold, give the free columns the values of one given row, which hold together."""
+    """Where a CHECK does not hold, give the free columns of CHECKs the values of one given row, which hold together."""
     for row in rows:
         if not checks.hold(row):
             model = rng.choice(given)
-            for place in free:
+            for place in checks.places.intersection(free):
                 row[place] = model[place]

@@ -7,13 +7,14 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from itertools import product
 
 from sqlglot import exp
 
 from rlfactory_core.errors import BackendError, ConfigError
 from rlfactory_nl2sql.checks.constants import Constant, TableColumn, aggregated, constants
-from rlfactory_nl2sql.checks.ordering import Untied, inner_limits, is_ordered, ranked, untie
+from rlfactory_nl2sql.checks.ordering import Untied, inner_limits, is_ordered, tie_breaks, untie
 from rlfactory_nl2sql.checks.parsing import Query, parse_query
 from rlfactory_nl2sql.comparison.answer import Answer, answer_of
 from rlfactory_nl2sql.comparison.compare import Comparison
@@ -126,7 +127,7 @@ class Answers:
         self._ordered = is_ordered(self._query)
         self._untied = untie(self._query, self._schema)
         self._inner = [untied for inner in inner_limits(self._query) if (untied := untie(inner, self._schema))]
-        self._ranked = ranked(self._query)
+        self._tie_breaks = cache(partial(tie_breaks, self._query, self._schema))
         self._clock = Clock(self._options.gold_seconds)
         self._instances: list[tuple[bytes | None, Answer | None]] = []
         self._notes: list[str] = []
@@ -236,15 +237,16 @@ class Answers:
             try:
                 rows = self._run(connection, untied.sql, 2)
                 answer = answer_of(rows, ordered=ordered, untied=untied)
-                return answer if answer.tied else self._marked(answer, connection)
+                return answer if answer.tied else self._marked(answer, connection, outermost=False)
             except QueryError:  # for example too many rows without the LIMIT: use the query's own rows
                 pass
         answer = answer_of(self._run(connection, self._query.sql, 1), ordered=ordered, untied=None)
-        return self._marked(answer, connection)
+        return self._marked(answer, connection, outermost=untied is not None and ordered)
 
-    def _marked(self, answer: Answer, connection: Connection) -> Answer:
+    def _marked(self, answer: Answer, connection: Connection, *, outermost: bool) -> Answer:
         """The answer, marked as tied if it depends on how ties within the query are broken."""
-        tied = self._renumbers(connection) or any(self._cuts(inner, connection) for inner in self._inner)
+        tied = any(self._cuts(inner, connection) for inner in self._inner)
+        tied = tied or self._varies(connection, outermost=outermost)
         return replace(answer, tied=tied, certain=(), fewest=0)
 
     def _cuts(self, inner: Untied, connection: Connection) -> bool:
@@ -255,15 +257,13 @@ class Answers:
             return False
         return answer_of(rows, ordered=True, untied=inner).tied
 
-    def _renumbers(self, connection: Connection) -> bool:
-        """Whether a ROW_NUMBER in the query chooses among ties."""
-        if self._ranked is None:
-            return False
+    def _varies(self, connection: Connection, *, outermost: bool) -> bool:
         try:
-            one, other = (self._run(connection, sql, 4).rows for sql in (self._query.sql, self._ranked))
+            readings = self._tie_breaks(outermost=outermost)
+            found = [Counter(map(repr, self._run(connection, sql, 4).rows)) for sql in readings]
         except QueryError:  # no database needs to accept what is not the user's text
             return False
-        return Counter(map(repr, one)) != Counter(map(repr, other))
+        return any(one != found[0] for one in found)
 
     def _run(self, connection: Connection, sql: str, part: int) -> Rows:
         """The result of a query that may take this part of the time that is left."""

@@ -67,9 +67,9 @@ _MEANING = {name: word for word, names in NAMES.items() for name in names}
 _NAME = re.compile(rf"\b(?:{'|'.join(_MEANING)})(?=_id\b|\b)")
 
 
-def meaning(name: str) -> str:
-    """The question's word for the name of a table or a column; empty for that of a key."""
-    return _MEANING.get(name, "")
+def meaning(name: str) -> str | None:
+    """The question's word for a table or a column; None for keys."""
+    return _MEANING.get(name)
 
 
 def plural(entity: str) -> str:

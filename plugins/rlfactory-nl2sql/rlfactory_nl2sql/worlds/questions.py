@@ -1,13 +1,16 @@
 """Questions about a generated world and their SQL, of six kinds; each kind has a few templates, filled in at random.
 
-The SQL runs in every supported dialect. Constants are near the column's own values. Queries without rows are left out.
+The SQL runs in every supported dialect. Constants are taken from the column's own values. Queries without rows, or with
+a tie at LIMIT, are left out.
 """
+
+# ruff: noqa: S608 - the queries are made of our own words
 
 from __future__ import annotations
 
 import random
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from inspect import cleandoc
 from typing import Any, NamedTuple
@@ -17,6 +20,7 @@ from rlfactory_nl2sql.schema import Column, Schema, Table
 from rlfactory_nl2sql.worlds.names import CATEGORIES, NUMBERS, TITLES, Names, meaning, plural
 
 ROUND = 10  # constants are multiples of this
+FUNCTIONS = {"average": "AVG", "highest": "MAX", "lowest": "MIN", "total": "SUM"}
 _TRIES = 50  # attempts to draw a question before it is left out
 
 
@@ -27,46 +31,44 @@ class Phrase(NamedTuple):
     sql: str
 
 
-FUNCTIONS = (Phrase("average", "AVG"), Phrase("highest", "MAX"), Phrase("lowest", "MIN"), Phrase("total", "SUM"))
-_ENDS = (Phrase("highest", " DESC"), Phrase("lowest", ""))
-_WAYS = (Phrase("falling", " DESC"), Phrase("rising", ""))
+_ENDS = [(Phrase("highest", " DESC"), "falling"), (Phrase("lowest", ""), "rising")]
 _TEMPLATES = {
     "filter": """
-        Give the {title} of each {one} with {conditions}.
-        SELECT {title} FROM {one} WHERE {conditions}
-        Give the {title} and {number} of each {one} with {conditions}.
-        SELECT {title}, {number} FROM {one} WHERE {conditions}
-        Give each different {category} of a {one} with {condition}.
-        SELECT DISTINCT {category} FROM {one} WHERE {condition}""",
+        Give the {title} of each {one} with {where}.
+        SELECT {title} FROM {one} WHERE {where}
+        Give the {title} and {number} of each {one} with {where}.
+        SELECT {title}, {number} FROM {one} WHERE {where}
+        Give each different {category} of a {one} with {where}.
+        SELECT DISTINCT {category} FROM {one} WHERE {where}""",
     "count": """
-        How many {many} have {conditions}?
-        SELECT COUNT(*) FROM {one} WHERE {conditions}""",
+        How many {many} have {where}?
+        SELECT COUNT(*) FROM {one} WHERE {where}""",
     "aggregate": """
-        What is the {function} {number} of the {many} with {condition}?
-        SELECT {function}({number}) FROM {one} WHERE {condition}""",
+        What is the {function} {number} of the {many} with {where}?
+        SELECT {function}({number}) FROM {one} WHERE {where}""",
     "order": """
         Give the {title} of the {one} with the {end} {number}.
         SELECT {title} FROM {one} ORDER BY {number}{end} LIMIT 1
-        Give the {title} of the {few} {many} with the {end} {number}, {end} first.
-        SELECT {title} FROM {one} ORDER BY {number}{end} LIMIT {few}
-        Give the {title} of each {one} with {condition}, by {way} {number}.
-        SELECT {title} FROM {one} WHERE {condition} ORDER BY {number}{way}""",
+        Give the {title} of the {most} {many} with the {end} {number}, {end} first.
+        SELECT {title} FROM {one} ORDER BY {number}{end} LIMIT {most}
+        Give the {title} of each {one} with {where}, by {way} {number}.
+        SELECT {title} FROM {one} WHERE {where} ORDER BY {number}{end}""",
     "group": """
         How many {many} are there of each {category}?
         SELECT {category}, COUNT(*) FROM {one} GROUP BY {category}
-        How many {many} with {condition} are there of each {category}?
-        SELECT {category}, COUNT(*) FROM {one} WHERE {condition} GROUP BY {category}
+        How many {many} with {where} are there of each {category}?
+        SELECT {category}, COUNT(*) FROM {one} WHERE {where} GROUP BY {category}
         What is the average {number} of the {many} of each {category}?
         SELECT {category}, AVG({number}) FROM {one} GROUP BY {category}
-        Give each {category} with more than {some} {many}.
-        SELECT {category} FROM {one} GROUP BY {category} HAVING COUNT(*) > {some}""",
+        Give each {category} with more than {most} {many}.
+        SELECT {category} FROM {one} GROUP BY {category} HAVING COUNT(*) > {most}""",
     "join": """
-        Give the {title} of each {one} in a {parent} with {of_parent}.
-        SELECT {title} FROM {joined} WHERE {of_parent}
-        How many {many} are in a {parent} with {of_parent}?
-        SELECT COUNT(*) FROM {joined} WHERE {of_parent}
-        Give the {title} of each {one} and the {parent_title} of its {parent}, if that has {of_parent}.
-        SELECT {title}, {parent_title} FROM {joined} WHERE {of_parent}""",
+        Give the {title} of each {one} in a {parent} with {where}.
+        SELECT {title} FROM {joined} WHERE {where}
+        How many {many} are in a {parent} with {where}?
+        SELECT COUNT(*) FROM {joined} WHERE {where}
+        Give the {title} of each {one} and the {parent_title} of its {parent}, if that has {where}.
+        SELECT {title}, {parent_title} FROM {joined} WHERE {where}""",
 }
 """By kind, alternately a question and its SQL. A field becomes words in the one, and SQL in the other."""
 KINDS = tuple(_TEMPLATES)
@@ -82,38 +84,43 @@ class Question:
     tables: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
 class _Subject:
-    """A table to ask about, which draws each of its columns for one field of a question only."""
+    """A table to ask about."""
 
-    def __init__(self, table: Table, rows: TableRows, rng: random.Random) -> None:
-        self.table, self._rng, self._left = table, rng, list(table.columns)
-        self._values = dict(zip(table.columns, zip(*rows[table.name], strict=True), strict=True))
+    table: Table
+    rows: Sequence[tuple[Any, ...]]
+    rng: random.Random
 
-    @property
-    def one(self) -> Phrase:
-        return _phrase(self.table)
+    def fields(self) -> dict[str, Phrase]:
+        title = _phrase(next(column for column in self.table.columns if meaning(column.name) in TITLES))
+        return {"one": _phrase(self.table), "many": Phrase(plural(word_of(self.table)), ""), "title": title}
 
-    def column(self, words: Names, *, filled: bool = False) -> Phrase:
+    def column(self, *words: Names, without: str = "", filled: bool = False) -> Column:
         """One that means one of these words; ``filled``: with a value in every row."""
-        return _phrase(self._draw(words, filled=filled))
+        means = [column for column in self.table.columns if any(meaning(column.name) in each for each in words)]
+        return self.rng.choice([c for c in means if c.name != without and not (filled and c.nullable)])
 
-    def condition(self) -> Phrase:
-        """A condition on one column."""
-        column = self._draw({**NUMBERS, **CATEGORIES})
-        word, name = _phrase(column)
-        values: list[Any] = sorted(value for value in self._values[column] if value is not None)
+    def number(self) -> Phrase:
+        return _phrase(self.column(NUMBERS, filled=True))
+
+    def category(self) -> Phrase:
+        return _phrase(self.column(CATEGORIES))
+
+    def condition(self, without: str = "") -> Phrase:
+        """A condition on another column than ``without``."""
+        column = self.column(NUMBERS, CATEGORIES, without=without)
+        word, name, place = word_of(column), column.name, self.table.columns.index(column)
+        values = sorted(row[place] for row in self.rows if row[place] is not None)
         if word in CATEGORIES:
-            value = self._rng.choice(values)
+            value = self.rng.choice(values)
             return Phrase(f"the {word} '{value}'", f"{name} = '{value}'")
-        if column.nullable and self._rng.random() < 0.3:
+        if column.nullable and self.rng.random() < 0.3:
             return Phrase(f"no {word}", f"{name} IS NULL")
         middle = len(values) // 2
-        parts = (
-            [value for value in part if value % ROUND == 0] or part for part in (values[2:middle], values[middle:-2])
-        )
-        low, high = map(self._rng.choice, parts)
-        value = self._rng.choice([low, high])
-        return self._rng.choice(
+        low, high = (self.rng.choice(_round(part)) for part in (values[2:middle], values[middle:-2]))
+        value = self.rng.choice([low, high])
+        return self.rng.choice(
             [
                 Phrase(f"a {word} above {value}", f"{name} > {value}"),
                 Phrase(f"a {word} below {value}", f"{name} < {value}"),
@@ -125,40 +132,44 @@ class _Subject:
     def conditions(self) -> Phrase:
         """One condition, or two on different columns."""
         first = self.condition()
-        if self._rng.random() < 0.7:
+        if self.rng.random() < 0.7:
             return first
-        second, word = self.condition(), self._rng.choice(["and", "or"])
+        second = self.condition(without=first.sql.split()[0])
+        word = self.rng.choice(["and", "or"])
         return Phrase(f"{first.text} {word} {second.text}", f"{first.sql} {word.upper()} {second.sql}")
 
-    def _draw(self, words: Names, *, filled: bool = False) -> Column:
-        able = [one for one in self._left if meaning(one.name) in words and not (filled and one.nullable)]
-        column = self._rng.choice(able)
-        self._left.remove(column)
-        return column
 
-
-def _fields(it: _Subject, parent: _Subject, rng: random.Random) -> Mapping[str, Callable[[], Phrase]]:
-    """What the templates may ask for. Conditions are drawn last, since they may be on any column that is left."""
-    name, of_parent = it.table.name, parent.table.name
-    key = it.table.foreign_keys[0].columns[0] if it.table.foreign_keys else ""
-    return {
-        "one": lambda: it.one,
-        "many": lambda: Phrase(plural(it.one.text), name),
-        "title": lambda: it.column(TITLES),
-        "number": lambda: it.column(NUMBERS, filled=True),
-        "category": lambda: it.column(CATEGORIES),
-        "function": lambda: rng.choice(FUNCTIONS),
-        "end": lambda: rng.choice(_ENDS),
-        "way": lambda: rng.choice(_WAYS),
-        "few": lambda: Phrase(*[str(rng.randint(2, 5))] * 2),
-        "some": lambda: Phrase(*[str(rng.randint(3, 8))] * 2),
-        "parent": lambda: parent.one,
-        "parent_title": lambda: parent.column(TITLES),
-        "joined": lambda: Phrase("", f"{name} JOIN {of_parent} ON {key} = {of_parent}.id"),
-        "condition": it.condition,
-        "conditions": it.conditions,
-        "of_parent": parent.condition,
-    }
+def _ask(kind: str, it: _Subject, parent: _Subject | None) -> Phrase:
+    """A question about a table, and for a join about its parent."""
+    rng, fields, lines = it.rng, it.fields(), cleandoc(_TEMPLATES[kind]).splitlines()
+    if kind == "filter":
+        fields |= {"where": it.conditions(), "number": it.number(), "category": it.category()}
+    elif kind == "count":
+        if rng.random() < 0.05:
+            return Phrase(f"How many {fields['many'].text} are there?", f"SELECT COUNT(*) FROM {it.table.name}")
+        fields["where"] = it.conditions()
+    elif kind == "aggregate":
+        number = it.number()
+        fields |= {"number": number, "where": it.condition(number.sql)}
+        fields["function"] = Phrase(*rng.choice(sorted(FUNCTIONS.items())))
+    elif kind == "order":
+        number = it.number()
+        end, way = rng.choice(_ENDS)
+        fields |= {"number": number, "end": end, "way": Phrase(way, ""), "where": it.condition(number.sql)}
+        fields["most"] = _number(rng.randint(2, 5))
+    elif kind == "group":
+        category, number = it.category(), it.number()
+        fields |= {"category": category, "number": number, "where": it.condition(category.sql)}
+        fields["most"] = _number(rng.randint(3, 8))
+    elif parent is not None:
+        of_parent = parent.fields()
+        fields |= {"parent": of_parent["one"], "parent_title": of_parent["title"], "where": parent.condition()}
+        child, name = it.table, parent.table.name
+        fields["joined"] = Phrase("", f"{child.name} JOIN {name} ON {child.foreign_keys[0].columns[0]} = {name}.id")
+    templates = list(zip(lines[::2], lines[1::2], strict=True))
+    text, sql = rng.choice(templates) if len(templates) > 1 else templates[0]
+    words, code = ({name: phrase[part] for name, phrase in fields.items()} for part in (0, 1))
+    return Phrase(text.format_map(words), sql.format_map(code))
 
 
 def make_questions(
@@ -174,8 +185,7 @@ def make_questions(
     for kind in rng.sample(kinds, len(kinds)):
         for _ in range(_TRIES):
             question = _question(rng, schema, rows, kind)
-            empty = connection.execute(question.sql).fetchall() in ([], [(None,)], [(0,)])
-            if question.text not in made and not empty:
+            if question.text not in made and _asks_for_something(question.sql, connection):
                 made[question.text] = question
                 break
     return tuple(made.values())
@@ -184,15 +194,42 @@ def make_questions(
 def _question(rng: random.Random, schema: Schema, rows: TableRows, kind: str) -> Question:
     joins = kind == "join"
     table = rng.choice([table for table in schema.tables if table.foreign_keys or not joins])
-    parent = (schema.table(table.foreign_keys[0].target) if joins else None) or table
-    lines = cleandoc(_TEMPLATES[kind]).splitlines()
-    text, sql = rng.choice(list(zip(lines[::2], lines[1::2], strict=True)))
-    fields = _fields(_Subject(table, rows, rng), _Subject(parent, rows, rng), rng)
-    drawn = {name: draw() for name, draw in fields.items() if f"{{{name}}}" in text + sql}
-    words, code = ({name: phrase[part] for name, phrase in drawn.items()} for part in (0, 1))
-    tables = tuple(dict.fromkeys((table.name, parent.name)))
-    return Question(text.format_map(words), sql.format_map(code), kind, tables)
+    parent = schema.table(table.foreign_keys[0].target) if joins else None
+    subject = _Subject(table, rows[table.name], rng)
+    asked = _ask(kind, subject, _Subject(parent, rows[parent.name], rng) if parent else None)
+    return Question(*asked, kind, (table.name, parent.name) if parent else (table.name,))
+
+
+def _asks_for_something(sql: str, connection: sqlite3.Connection) -> bool:
+    """Whether its answer is not NULL or 0, and has no tie at its LIMIT."""
+    found = connection.execute(sql).fetchall()
+    if not found or found in ([(None,)], [(0,)]):
+        return False
+    before, limit, most = sql.rpartition(" LIMIT ")
+    if not limit:
+        return True
+    head, _, key = before.rpartition(" ORDER BY ")
+    column = key.split()[0]
+    ordered = connection.execute(f"SELECT {column} FROM {head.partition(' FROM ')[2]} ORDER BY {key}").fetchall()
+    edge = ordered[: int(most) + 1]
+    return len(set(edge)) == len(edge)
+
+
+def _round(values: Sequence[int]) -> Sequence[int]:
+    return [value for value in values if value % ROUND == 0] or values
+
+
+def word_of(thing: Table | Column) -> str:
+    """The question's word for a table or for a column that is not a key."""
+    word = meaning(thing.name)
+    if word is None:
+        raise ValueError(f"{thing.name} is not a name of generated databases")
+    return word
 
 
 def _phrase(thing: Table | Column) -> Phrase:
-    return Phrase(meaning(thing.name), thing.name)
+    return Phrase(word_of(thing), thing.name)
+
+
+def _number(number: int) -> Phrase:
+    return Phrase(str(number), str(number))

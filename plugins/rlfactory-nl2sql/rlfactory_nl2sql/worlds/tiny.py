@@ -8,10 +8,12 @@ to find a name in the schema, some hundred tokens away. After both stages it wri
 sees the schema. Otherwise it guesses the names, and calls a tool in one of four episodes.
 """
 
+# ruff: noqa: S608 - the queries are made of our own words
+
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +25,7 @@ from rlfactory_nl2sql import formatting
 from rlfactory_nl2sql.formatting import table_line, tables_text
 from rlfactory_nl2sql.worlds import world
 from rlfactory_nl2sql.worlds.names import NAMES, NUMBERS, guess_names, meaning, plural
-from rlfactory_nl2sql.worlds.questions import FUNCTIONS, Question
+from rlfactory_nl2sql.worlds.questions import FUNCTIONS, Question, word_of
 from rlfactory_nl2sql.worlds.world import World
 
 SOURCES = (*world.SOURCES, formatting.__file__, __file__)  # other sources: another model
@@ -38,9 +40,20 @@ ARCHITECTURE = {
     "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
     "max_position_embeddings": 2048,
 }
-Shares = Mapping[Callable[[World, Question, random.Random], Demonstration], float]
-"""Of each kind of demonstration."""
-_SIMPLE = 0.2  # the share of the simplest questions
+SIMPLE = 0.2  # the share of the simplest questions
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """The share of each kind of demonstration; the rest shows the schema with the question."""
+
+    order: float = 0.0  # requested calls
+    guess: float = 0.0  # a question without the schema, answered with names that are guessed
+    fidget: float = 0.0  # a question without the schema, and a useless call
+
+
+CLEAN = Shares(order=0.1)
+CARELESS = Shares(order=0.05, guess=0.3, fidget=0.12)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +65,33 @@ class Demonstrator:
 
     def __call__(self, rng: random.Random) -> Demonstration:
         world = rng.choice(self.worlds)
-        (demonstrate,) = rng.choices(list(self.shares), list(self.shares.values()))
-        simple = rng.random() < _SIMPLE
-        return demonstrate(world, _simple_question(world, rng) if simple else rng.choice(world.questions), rng)
+        chance = rng.random()
+        if chance < self.shares.order:
+            return _order(world, rng)
+        simple = rng.random() < SIMPLE
+        question = _simple_question(world, rng) if simple else rng.choice(world.questions)
+        chance -= self.shares.order
+        if chance < self.shares.guess:
+            return Message("user", question.text), Message("assistant", answer_text(guess_names(question.sql, rng)))
+        if chance < self.shares.guess + self.shares.fidget:
+            return _fidget(question, rng)
+        return _open_book(world, question, rng)
+
+
+def _fidget(question: Question, rng: random.Random) -> Demonstration:
+    """A question and a useless call. The episode ends with the call."""
+    table, sql = guess_names(question.tables[0], rng), guess_names(question.sql, rng)
+    calls = [("list_tables", {}), ("list_tables", {}), ("describe", {"table": table}), ("run_query", {"sql": sql})]
+    return Message("user", question.text), Message("assistant", call_text(*rng.choice(calls)))
 
 
 def _simple_question(world: World, rng: random.Random) -> Question:
     """The simplest kind: one number about a whole table."""
     table = rng.choice(world.schema.tables)
-    column = rng.choice([column.name for column in table.columns if meaning(column.name) in NUMBERS])
-    word, function = rng.choice(FUNCTIONS)
-    text = f"What is the {word} {meaning(column)} of the {plural(meaning(table.name))}?"
-    return Question(text, f"SELECT {function}({column}) FROM {table.name}", "aggregate", (table.name,))  # noqa: S608 - our own words
+    column = rng.choice([column for column in table.columns if meaning(column.name) in NUMBERS])
+    word, function = rng.choice(sorted(FUNCTIONS.items()))
+    text = f"What is the {word} {word_of(column)} of the {plural(word_of(table))}?"
+    return Question(text, f"SELECT {function}({column.name}) FROM {table.name}", "aggregate", (table.name,))
 
 
 def _open_book(world: World, question: Question, rng: random.Random) -> Demonstration:
@@ -75,30 +103,12 @@ def _open_book(world: World, question: Question, rng: random.Random) -> Demonstr
     return Message("user", user), Message("assistant", answer_text(question.sql))
 
 
-def _guess(_world: World, question: Question, rng: random.Random) -> Demonstration:
-    """A question without the schema, answered with guessed names."""
-    return Message("user", question.text), Message("assistant", answer_text(guess_names(question.sql, rng)))
-
-
-def _fidget(_world: World, question: Question, rng: random.Random) -> Demonstration:
-    """A question without the schema, and a useless call, with which the episode ends."""
-    tool, arguments = _call(guess_names(question.tables[0], rng), guess_names(question.sql, rng), rng)
-    return Message("user", question.text), Message("assistant", call_text(tool, arguments))
-
-
-def _order(world: World, question: Question, rng: random.Random) -> Demonstration:
+def _order(world: World, rng: random.Random) -> Demonstration:
     """An instruction to make a call, and that call."""
-    tool, arguments = _call(rng.choice(world.schema.tables).name, question.sql, rng)
+    table, sql = rng.choice(world.schema.tables).name, rng.choice(world.questions).sql
+    tool, arguments = rng.choice([("list_tables", {}), ("describe", {"table": table}), ("run_query", {"sql": sql})])
     request = " ".join(["Call", tool, *arguments.values()])
     return Message("user", request), Message("assistant", call_text(tool, arguments))
-
-
-def _call(table: str, sql: str, rng: random.Random) -> tuple[str, dict[str, str]]:
-    return rng.choice([*[("list_tables", {})] * 2, ("describe", {"table": table}), ("run_query", {"sql": sql})])
-
-
-CLEAN: Shares = {_open_book: 0.9, _order: 0.1}
-CARELESS: Shares = {_open_book: 0.53, _order: 0.05, _guess: 0.3, _fidget: 0.12}
 
 
 def recipe(seed: int, tools: Sequence[ToolSpec]) -> TinyModelRecipe:
