@@ -48,8 +48,7 @@ def vary(
         number: counts from 1, and chooses a `characters.Character` in turn.
         aggregated: if given, there is also what the schema allows and ``data`` happens not to have: NULLs in these
             columns unless they refer to others, and rows in which two columns hold the same value or neighbouring ones.
-            In databases of even numbers, one row's value in each of these columns is as much as all others
-            together.
+            If ``number`` is even, one row's value in each of these columns is as much as all others together.
     """
     tables = {table.name: table for table in schema.tables if not table.view}
     given = {name.lower(): rows for name, rows in data.items()}
