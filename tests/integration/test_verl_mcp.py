@@ -21,10 +21,18 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("nothing_of_verl_left")]
 STOPPED = 130
 
 
-def test_the_trajectories_have_the_servers_results_until_ctrl_c(servers: Servers, data: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def policy(cache: Path) -> Path:
+    """Made before the test: what torch and Python start for it stays until this process ends."""
+    return own_model(TINY_TASK, head_dim=32)
+
+
+def test_the_trajectories_have_the_servers_results_until_ctrl_c(
+    policy: Path, servers: Servers, data: Path, tmp_path: Path
+) -> None:
     run = tmp_path / "run"
     process = start(
-        "run", *VERL, "--model", own_model(TINY_TASK, head_dim=32), "--mcp", servers.config, "--system", "",
+        "run", *VERL, "--model", policy, "--mcp", servers.config, "--system", "",
         "--steps", "50", "--data", data, "--eval-data", data, "data.columns.answer=answer", "--reward", "exact_match",
         "--out", run, "verl.mode=separate_async", "train.updates_per_step=2", "train.staleness=1",
         "train.schedule=constant", "rollout.max_turns=3", "rollout.max_turn_tokens=40", "rollout.max_tokens=320",

@@ -19,9 +19,16 @@ pytest_plugins = ("verl_runs",)
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("nothing_of_verl_left")]
 
 STOPPED = 130
+TASK = {"head_dim": 32, "turn_reward": 0.5, "outage": True}
 
 
-def test_ppo_with_a_judge_in_verls_pool_until_its_budget_is_spent(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def policy(cache: Path) -> Path:
+    """What the run starts from. Made before it: what torch and Python start for it stays until this process ends."""
+    return own_model(TINY_TASK, **TASK)
+
+
+def test_ppo_with_a_judge_in_verls_pool_until_its_budget_is_spent(policy: Path, tmp_path: Path) -> None:
     """A critic; adapters; an environment that rewards turns; a tool that is down for one attempt of each group.
 
     Of the four rewards, the judge and one of the test's own share the model that verl serves in a pool; a rule and a
@@ -37,8 +44,7 @@ def test_ppo_with_a_judge_in_verls_pool_until_its_budget_is_spent(tmp_path: Path
         *({"name": name, "weight": 0.1} for name in ("exact_match", "looked")),
     ]
     names = {reward["name"] for reward in rewards}
-    task = {"head_dim": 32, "turn_reward": 0.5, "outage": True}
-    config.write_text(json.dumps({"plugin": TINY_TASK, "task": task, "tools": {"retries": 0}, "rewards": rewards}))
+    config.write_text(json.dumps({"plugin": TINY_TASK, "task": TASK, "tools": {"retries": 0}, "rewards": rewards}))
     command = (
         "run", "--config", config, *VERL, "--out", run, "--steps", "9", "train.advantage=gae", "train.critic_lr=1e-3",
         "train.prompts_per_step=8", "eval.limit=2", "eval.sampled=false", "checkpoint.every=1",
@@ -62,7 +68,7 @@ def test_ppo_with_a_judge_in_verls_pool_until_its_budget_is_spent(tmp_path: Path
     proof = summary(run)["policy_moved"]
     assert proof["moved"] > 3 * proof["noise"]
     assert proof["to_new"] < proof["moved"] / 3 < proof["to_old"]
-    assert_the_adapter_is_what_was_merged(own_model(TINY_TASK, **task), run / "checkpoints" / "latest")
+    assert_the_adapter_is_what_was_merged(policy, run / "checkpoints" / "latest")
 
     rows = rows[:2]  # of the others, some may not have been judged
     assert all(row["verl/critic/vf_loss"] > 0 for row in rows)
