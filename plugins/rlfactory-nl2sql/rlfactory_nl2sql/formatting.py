@@ -85,9 +85,8 @@ def _row(row: Row) -> str:
 def _value(value: Any) -> str:
     if value is None:
         return "NULL"
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        data = bytes(value)
-        text = f"x'{data[:_VALUE_CHARACTERS].hex()}'"
+    if isinstance(value, bytes):
+        text = f"x'{value[:_VALUE_CHARACTERS].hex()}'"
     else:
         text = format(value, "f") if isinstance(value, Decimal) else str(value)
     text = text.translate(_SPACES)

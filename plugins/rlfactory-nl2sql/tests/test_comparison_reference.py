@@ -20,12 +20,8 @@ SENSES = [Comparison(semantics, TOLERANCE) for semantics in get_args(Semantics)]
 
 
 def same(left: Any, right: Any) -> bool:
-    if isinstance(left, (list, dict)) or isinstance(right, (list, dict)):
-        if type(left) is not type(right) or len(left) != len(right):
-            return False
-        if isinstance(left, dict):
-            return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
-        return all(map(same, left, right))
+    if isinstance(left, list) or isinstance(right, list):
+        return type(left) is type(right) and len(left) == len(right) and all(map(same, left, right))
     kinds = [(float, Decimal, int), (str,), (bytes,), (datetime, date), (type(None),)]
     if next(n for n, kind in enumerate(kinds) if isinstance(left, kind)) != next(
         n for n, kind in enumerate(kinds) if isinstance(right, kind)
@@ -78,7 +74,7 @@ MANY = st.one_of(
     st.sampled_from([True, 0, -0.0, 2**53, 2**53 + 1, float(2**53), "1", b"1", None, 3e-10, -3e-10, Decimal("0.5")]),
     st.sampled_from([math.nan, math.inf, -math.inf, Decimal("NaN")]),
     st.sampled_from([DAY, datetime.combine(DAY, time(0)), datetime.combine(DAY, time(5))]),
-    st.sampled_from([[1], [1, None], [1.0000004, None], {"a": [0.5]}, {"a": [0.50000001]}]),
+    st.sampled_from([[1], [1, None], [1.0000004, None], [[0.5]], [[0.50000001]]]),
 )
 
 
@@ -132,8 +128,8 @@ def is_dense(answer: Answer, rows: Rows) -> bool:
 
 
 def numbers(value: Any) -> Iterator[Any]:
-    if isinstance(value, tuple | list | dict):
-        for part in value.values() if isinstance(value, dict) else value:
+    if isinstance(value, tuple | list):
+        for part in value:
             yield from numbers(part)
     elif isinstance(value, int | float | Decimal):
         yield value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
@@ -34,15 +33,11 @@ EQUAL = [
     (100_000, 100_000.00001),
     (1e-17, 0),
     (5e300, 5.0000001e300),
-    (b"x", bytearray(b"x")),
-    pytest.param(b"x", memoryview(b"x"), id="bytes-memoryview"),
     (date(2024, 5, 6), datetime(2024, 5, 6)),  # noqa: DTZ001 - databases have dates without zones
     (NOON, NOON.astimezone(timezone(timedelta(hours=2)))),
     (timedelta(hours=36), timedelta(days=1, hours=12)),
     (UUID(int=7), UUID(int=7)),
     ([1, [2.0, None]], (True, [2.0000001, None])),
-    ({"a": 1, "b": [0.1 + 0.2]}, {"b": [0.3], "a": 1.0}),
-    ({1, 2}, {2, 1}),
     (10**400, 10**400),
 ]
 
@@ -76,11 +71,8 @@ DIFFERENT = [
     ([1, 2], [2, 1]),
     ([1, [2]], [1, 2]),
     ([], None),
-    ([], {}),
     ([1], 1),
     ([[], [1]], [[1], []]),
-    ({"a": 1}, {"a": 1, "b": None}),
-    ({"a": 1}, json.dumps({"a": 1})),
 ]
 
 
@@ -115,13 +107,3 @@ def test_without_tolerance_only_equal_numbers_are_equal() -> None:
     assert not equal(1e-17, 0, 0.0)
     assert equal(1.0, Decimal("1.0"), 0.0)
     assert equal(0.1, Decimal("0.1"), 0.0)
-
-
-def test_json_that_is_nested_deeper_than_the_stack() -> None:
-    deep: Any = 1.0
-    other: Any = 2.0
-    for _ in range(20_000):
-        deep, other = [deep], [other]
-    answer = Answer(("c",), (Tie(((deep,),), 1),))
-    assert compare(answer, Rows(("c",), ((deep,),)), Comparison()) is None
-    assert compare(answer, Rows(("c",), ((other,),)), Comparison()) is not None

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
+from itertools import chain
 from typing import Any
 from uuid import UUID
 
@@ -27,34 +28,28 @@ _NEAR_ZERO = 1e-3  # share of the relative tolerance that is the absolute one, f
 
 
 class _Mark(Enum):
-    """Marks for values that Python cannot compare."""
+    """Marks for what Python cannot compare."""
 
     NAN = "NaN"
-    ARRAY = "["
-    STRUCT = "{"
+    START = "["
     END = "]"
 
 
 @dataclass(frozen=True, slots=True)
 class Nested:
-    """An array, struct, map or JSON value as a flat sequence of values, with marks around each level."""
+    """An array or record of PostgreSQL as a flat sequence of values, with marks around each level."""
 
     parts: tuple[Any, ...]
 
 
 def normal_column(values: Sequence[Any]) -> Sequence[Any]:
     """Values of a column in a form that Python hashes and compares by value, tolerance aside."""
-    kinds = set(map(type, values))
-    if kinds <= _PLAIN:
-        return values
-    if kinds <= _PLAIN | {float}:
-        return [value if value == value else _Mark.NAN for value in values]  # noqa: PLR0124 - only NaN differs from itself
-    return [normal(value) for value in values]
+    return values if set(map(type, values)) <= _PLAIN else [normal(value) for value in values]
 
 
 def normal(value: Any) -> Any:
     """One value in the form of `normal_column`."""
-    return Nested(_flat(value)) if isinstance(value, (list, tuple, dict, set, frozenset)) else _scalar(value)
+    return Nested(tuple(_flat(value))) if isinstance(value, (list, tuple)) else _scalar(value)
 
 
 def _is_whole(value: Any) -> bool:
@@ -91,15 +86,10 @@ def codes(columns: Sequence[Sequence[Any]], tolerance: float) -> Mapping[Any, An
         return {}
     whole: set[Any] = set()
     other: set[Any] = set()  # one column may have 1 and the other 1.0
-    for column in columns:
-        kinds = set(map(type, column))
-        if kinds == {float}:
-            other.update(column)
-            continue
-        nested = [part for value in column if isinstance(value, Nested) for part in value.parts]
-        for kind, value in {*zip(map(type, column), column, strict=True), *zip(map(type, nested), nested, strict=True)}:
-            if issubclass(kind, _NUMBERS):
-                (whole if _is_whole(value) else other).add(value)
+    for value in chain.from_iterable(columns):
+        for part in value.parts if isinstance(value, Nested) else (value,):
+            if isinstance(part, _NUMBERS):
+                (whole if _is_whole(part) else other).add(part)
     code: dict[Any, Any] = {}
     for group in _groups(sorted(whole | other), tolerance):
         if len(group) == 1 or other.isdisjoint(group):
@@ -126,11 +116,11 @@ def coded(column: Sequence[Any], code: Mapping[Any, Any]) -> Sequence[Any]:
 
 def _groups(numbers: list[Any], tolerance: float) -> Iterator[list[Any]]:
     """Sorted numbers, in groups that lie within the tolerance."""
-    for chain in _chains(numbers, tolerance):
-        if _near(chain[0], chain[-1], tolerance):
-            yield chain
+    for near in _chains(numbers, tolerance):
+        if _near(near[0], near[-1], tolerance):
+            yield near
         else:  # a number that the database computed in two ways differs by far less than the tolerance
-            for part in _chains(chain, tolerance * _CLOSE):
+            for part in _chains(near, tolerance * _CLOSE):
                 yield from [part] if _near(part[0], part[-1], tolerance) else ([number] for number in part)
 
 
@@ -160,30 +150,11 @@ def _scalar(value: Any) -> Any:
         return _Mark.NAN
     if isinstance(value, date) and not isinstance(value, datetime):
         return datetime(value.year, value.month, value.day)  # noqa: DTZ001 - a date has no zone either
-    if isinstance(value, (bytearray, memoryview)):
-        return bytes(value)
-    try:
-        hash(value)
-    except TypeError:
-        return type(value).__name__, repr(value)
     return value
 
 
-def _flat(value: Any) -> tuple[Any, ...]:
-    """Flatten a nested value, without recursion, because JSON may be nested deeper than Python's stack."""
-    parts: list[Any] = []
-    waiting = [value]
-    while waiting:
-        item = waiting.pop()
-        if isinstance(item, (list, tuple)):
-            parts.append(_Mark.ARRAY)
-            waiting.append(_Mark.END)
-            waiting.extend(reversed(item))
-        elif isinstance(item, (dict, set, frozenset)):
-            parts.append(_Mark.STRUCT)
-            waiting.append(_Mark.END)
-            for key in sorted(item, key=repr, reverse=True):
-                waiting.extend((item[key], key) if isinstance(item, dict) else (key,))
-        else:
-            parts.append(_scalar(item))
-    return tuple(parts)
+def _flat(value: Any) -> Iterator[Any]:
+    if isinstance(value, (list, tuple)):
+        yield from (_Mark.START, *chain.from_iterable(map(_flat, value)), _Mark.END)
+    else:
+        yield _scalar(value)

@@ -114,7 +114,7 @@ def _column_size(values: tuple[Any, ...]) -> int:
 def _size(value: Any) -> int:
     if isinstance(value, str | bytes):
         return len(value)
-    return len(str(value)) if isinstance(value, list | tuple | dict) else _NUMBER_BYTES
+    return len(str(value)) if isinstance(value, list | tuple) else _NUMBER_BYTES
 
 
 def late(limits: QueryLimits) -> QueryError:
