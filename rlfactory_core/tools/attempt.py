@@ -23,6 +23,7 @@ from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import RlfactoryError, ToolArgumentsError, ToolError, ToolFailedError
 from rlfactory_core.images import content_text
 from rlfactory_core.protocols import Tool
+from rlfactory_core.tools.deadlines import Deadlines, end
 from rlfactory_core.tools.watchdog import TASK_NAME
 from rlfactory_core.types import FaultKind
 from rlfactory_core.utils.display import RUNNING_TOOL, printable, shortened, without_credentials
@@ -55,7 +56,7 @@ _CLOSE_S = 30.0  # for a tool to close, which may have to end processes
 _abandoned: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()  # tasks that go on after their cancellation
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, which would take three times as long to make
 class Answer:
     """The outcome of a call."""
 
@@ -66,17 +67,18 @@ class Answer:
     cached: bool = False  # whether it is the answer to another call
 
 
-async def attempt(tool: Tool, arguments: Mapping[str, Any], context: ToolContext, seconds: float) -> Answer:
+async def attempt(
+    tool: Tool, arguments: Mapping[str, Any], context: ToolContext, seconds: float, deadlines: Deadlines
+) -> Answer:
     """Call the tool for at most ``seconds``. Raises only `asyncio.CancelledError`, when the caller is cancelled."""
     loop = asyncio.get_running_loop()
     over = loop.create_future()  # does what asyncio.wait does at a third of the cost, which counts in every call
     # In a task of its own, a tool that cancels itself differs from a caller that is cancelled, and can be abandoned.
     task = loop.create_task(_answer(tool, arguments, context, over), name=TASK_NAME + tool.spec.name)
-    timer = loop.call_later(seconds, _end, over)
+    deadlines.add(over, seconds)
     try:
         await over
     finally:
-        timer.cancel()
         timed_out = not task.done()
         if timed_out:
             await _cancel(task, tool)
@@ -91,11 +93,6 @@ async def attempt(tool: Tool, arguments: Mapping[str, Any], context: ToolContext
     return task.result()
 
 
-def _end(over: asyncio.Future[None]) -> None:
-    if not over.done():
-        over.set_result(None)
-
-
 async def _answer(tool: Tool, arguments: Mapping[str, Any], context: ToolContext, over: asyncio.Future[None]) -> Answer:
     RUNNING_TOOL.set(tool.spec.name)  # of this task, which makes this attempt only
     try:
@@ -105,7 +102,7 @@ async def _answer(tool: Tool, arguments: Mapping[str, Any], context: ToolContext
     except BaseException as error:  # noqa: BLE001 the boundary; SystemExit and others would end the event loop
         return _attribute(tool.spec.name, error)
     finally:
-        _end(over)
+        end(over)
 
 
 def _attribute(name: str, error: BaseException) -> Answer:

@@ -16,6 +16,7 @@ from rlfactory_core.errors import UsageError
 from rlfactory_core.protocols import Tool
 from rlfactory_core.tools.attempt import Answer, attempt, close_all, unavailable
 from rlfactory_core.tools.cache import AnswerCache, DiskCache, InFlightCall, MemoryCache, answer_key
+from rlfactory_core.tools.deadlines import Deadlines
 from rlfactory_core.tools.limits import CircuitBreaker, limits_by_tool
 from rlfactory_core.tools.validation import ArgumentChecker, unknown_tool
 from rlfactory_core.tools.watchdog import Blocked, Watchdog
@@ -86,6 +87,7 @@ class DefaultToolManager:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._total = asyncio.Semaphore(config.total_concurrency)
         self._watchdog: Watchdog | None = None
+        self._deadlines: Deadlines
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
@@ -117,14 +119,14 @@ class DefaultToolManager:
             await cache.close()
 
     def _bind(self) -> None:
-        """Make new semaphores for a new event loop, because they belong to the loop in which they were first used."""
+        """Make semaphores and deadlines for a new event loop, because they belong to one loop."""
         loop = asyncio.get_running_loop()
         if self._watchdog is None or self._watchdog.ended or self._loop is not loop:
             if self._watchdog is not None:
                 self._watchdog.close()
             self._watchdog = Watchdog(_say)
         if self._loop is not loop:
-            self._loop = loop
+            self._loop, self._deadlines = loop, Deadlines()
             self._total = asyncio.Semaphore(self._total_concurrency)
             for managed in self._tools.values():
                 managed.slots = asyncio.Semaphore(managed.limits.concurrency)
@@ -236,7 +238,7 @@ class DefaultToolManager:
             attempts = 0
             while True:
                 attempts += 1
-                answer = await attempt(managed.tool, arguments, context, started + seconds - now)
+                answer = await attempt(managed.tool, arguments, context, started + seconds - now, self._deadlines)
                 now = clock()
                 managed.breaker.record(answer.fault is FaultKind.INFRA, now)
                 if answer.fault is not FaultKind.INFRA or attempts > managed.retries or managed.breaker.is_open(now):
