@@ -60,7 +60,6 @@ _DENIED = {1792, 1044, 1142, 1143, 1227, 1290, 1370}
 _STOPPED = {ER.QUERY_INTERRUPTED, 1969, 3024}  # killed; max_statement_time; max_execution_time
 _TOO_LARGE = {ER.OUTOFMEMORY, ER.OUT_OF_SORTMEMORY, ER.OUT_OF_RESOURCES, ER.DISK_FULL, ER.RECORD_FILE_FULL}
 _GONE = {0, CR.CR_SERVER_GONE_ERROR, CR.CR_SERVER_LOST, CR.CR_SERVER_LOST_EXTENDED, ER.SERVER_SHUTDOWN, 1927}
-_LOCKED = {ER.LOCK_WAIT_TIMEOUT}
 _COPIES = r"rlfactory\_%"
 """A pattern for LIKE and GRANT that matches all copies."""
 _BUILD_MODE = "NO_AUTO_VALUE_ON_ZERO,STRICT_ALL_TABLES,ALLOW_INVALID_DATES"
@@ -74,6 +73,10 @@ class MysqlDatabase(ServerDatabase):
     dialect = "mysql"
     _quote = "`"
     _error = pymysql.Error
+    _relations = """
+        SELECT table_name, table_type LIKE '%VIEW' FROM information_schema.tables
+        WHERE table_schema = DATABASE() AND table_type <> 'SEQUENCE' ORDER BY 2, create_time, 1
+    """
     _account = (
         "  CREATE USER sql_reader IDENTIFIED BY '...';\n"
         "  GRANT SELECT, INSERT, CREATE, DROP, CREATE VIEW, SHOW VIEW ON `" + _COPIES + "`.* TO sql_reader; "
@@ -83,8 +86,6 @@ class MysqlDatabase(ServerDatabase):
 
     def _set_up(self) -> None:
         self._copy = f"rlfactory_{secrets.token_hex(8)}"  # the name of this database, if it is a copy
-        self._orphans_dropped = False
-        self._seconds = 0.0
         ((modes, version),) = self._execute("SELECT @@sql_mode, version()")
         self._mariadb = "MariaDB" in version
         self._modes = ",".join(mode for mode in modes.split(",") if mode not in _OTHER_QUOTES)
@@ -105,9 +106,7 @@ class MysqlDatabase(ServerDatabase):
         return f"it has {', '.join(sorted(powers))} on the whole server" if powers else ""
 
     def _build(self, original: MysqlDatabase, tables: Sequence[Table], data: TableRows) -> None:
-        if not original._orphans_dropped:
-            self._drop_orphans()
-            original._orphans_dropped = True
+        self._drop_orphans()
         invisible = self._invisible()
         self._execute(f"SET SESSION sql_mode = '{_BUILD_MODE}'")
         ((charset, collation),) = self._execute("SELECT @@character_set_database, @@collation_database")
@@ -161,19 +160,17 @@ class MysqlDatabase(ServerDatabase):
         shorten = partial(re.sub, text_or_name, lambda match: match[1] or "", flags=re.DOTALL)
         return [(name, shorten(sql)) for name, sql in found if name in known]
 
-    def _create_views(self, views: Sequence[tuple[str, str]]) -> None:
+    def _create_views(self, left: list[tuple[str, str]]) -> None:
         """Create each view after those that it reads."""
-        left, missing = [], None
-        for name, sql in views:
-            try:
-                self._execute(f"CREATE SQL SECURITY INVOKER VIEW {self._quoted(name)} AS {sql}")
-            except pymysql.ProgrammingError as error:
-                left.append((name, sql))
-                missing = error
-        if missing is not None:
-            if len(left) == len(views):
-                raise missing
-            self._create_views(left)
+        while left:
+            tried, left = left, []
+            for name, sql in tried:
+                try:
+                    self._execute(f"CREATE SQL SECURITY INVOKER VIEW {self._quoted(name)} AS {sql}")
+                except pymysql.ProgrammingError:
+                    left.append((name, sql))
+                    if left == tried:
+                        raise
 
     def _grant(self, error: Exception) -> str:
         if _code(error) not in _DENIED:
@@ -209,12 +206,8 @@ class MysqlDatabase(ServerDatabase):
         self._execute("START TRANSACTION READ ONLY")
 
     def _limit_time(self, seconds: float) -> None:
-        if seconds != self._seconds:
-            limit = (
-                f"max_statement_time = {seconds}" if self._mariadb else f"max_execution_time = {int(seconds * 1000)}"
-            )
-            self._execute(f"SET SESSION {limit}")
-            self._seconds = seconds
+        limit = f"max_statement_time = {seconds}" if self._mariadb else f"max_execution_time = {int(seconds * 1000)}"
+        self._execute(f"SET SESSION {limit}")
 
     @contextlib.contextmanager
     def _results(self, sql: str) -> Iterator[tuple[tuple[str, ...], Iterable[Row]]]:
@@ -243,13 +236,6 @@ class MysqlDatabase(ServerDatabase):
         with contextlib.suppress(OSError, AttributeError):
             self._driver._sock.shutdown(socket.SHUT_RDWR)
 
-    def _relations(self) -> list[tuple[str, bool]]:
-        listed = self._execute(
-            "SELECT table_name, table_type LIKE '%VIEW' FROM information_schema.tables "
-            "WHERE table_schema = DATABASE() AND table_type <> 'SEQUENCE' ORDER BY 2, create_time, 1"
-        )
-        return [(str(name), bool(view)) for name, view in listed]
-
     def _kind(self, error: Exception) -> Failure | type[BackendError]:
         code = _code(error)
         if code in _TOO_LARGE:
@@ -258,7 +244,7 @@ class MysqlDatabase(ServerDatabase):
             return Failure.DEADLINE
         if code in _GONE or not self._driver.open:
             return SessionLostError
-        if code in _LOCKED:
+        if code == ER.LOCK_WAIT_TIMEOUT:
             return BackendError
         return Failure.REFUSED if code in _DENIED else Failure.ERROR
 

@@ -99,6 +99,7 @@ class PostgresDatabase(ServerDatabase):
 
     dialect = "postgres"
     _error = psycopg.Error
+    _relations = _RELATIONS
     _account = (
         "  CREATE ROLE sql_reader LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE PASSWORD '...';\n"
         '  GRANT CONNECT, TEMPORARY ON DATABASE "{0}" TO sql_reader;\n'
@@ -204,9 +205,6 @@ class PostgresDatabase(ServerDatabase):
     def _abort(self) -> None:
         with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self._driver.fileno())) as line:
             line.shutdown(socket.SHUT_RDWR)
-
-    def _relations(self) -> list[tuple[str, bool]]:
-        return [(str(name), bool(view)) for name, view in self._execute(_RELATIONS)]
 
     def _kind(self, error: Exception) -> Failure | type[BackendError]:
         if isinstance(error, _TOO_LARGE) or "memory" in self._said(error):

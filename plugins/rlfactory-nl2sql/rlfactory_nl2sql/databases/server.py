@@ -18,10 +18,11 @@ import sqlalchemy
 from sqlalchemy import exc, pool
 from sqlalchemy.engine.reflection import Inspector, ObjectKind
 from sqlalchemy.types import NullType, TypeEngine
+from sqlglot import exp, parse_one
+from sqlglot.errors import SqlglotError
 
 from rlfactory_core.errors import BackendError, UsageError
 from rlfactory_nl2sql.connection import Connection, Failure, QueryError, QueryLimits, Row, Rows, TableRows
-from rlfactory_nl2sql.databases.definitions import checks_of
 from rlfactory_nl2sql.databases.limiting import collect, failed, late, stopped_after
 from rlfactory_nl2sql.databases.reference import DatabaseRef, connection_url
 from rlfactory_nl2sql.schema import Column, ForeignKey, Schema, Table
@@ -47,6 +48,7 @@ class ServerDatabase(Connection):
 
     _error: type[Exception]  # the driver's
     _account: str  # the SQL for an account that only reads; {0} is the database
+    _relations: str  # a query for the names of tables and views, and whether each is a view
 
     def __init__(self, engine: sqlalchemy.Engine, name: str, limits: QueryLimits, original: Self | None = None) -> None:
         super().__init__(name)
@@ -160,10 +162,6 @@ class ServerDatabase(Connection):
     def _said(self, error: Exception) -> str:
         """The server's message, without secrets."""
 
-    @abstractmethod
-    def _relations(self) -> list[tuple[str, bool]]:
-        """The names of tables and views, and whether each is a view."""
-
     def _stream(self, sql: str, limits: QueryLimits) -> Rows:
         """Run the SQL in a read-only transaction within the limits."""
         started = time.monotonic()
@@ -205,12 +203,12 @@ class ServerDatabase(Connection):
 
     def _read_schema(self) -> Schema:
         try:
-            return _inspected(self._connection, self._relations(), self.dialect)
+            return _inspected(self._connection, self._execute(self._relations), self.dialect)
         except (exc.SQLAlchemyError, self._error) as error:
             raise self._lost(error) from None
 
 
-def _inspected(connection: sqlalchemy.Connection, names: Sequence[tuple[str, bool]], dialect: str) -> Schema:
+def _inspected(connection: sqlalchemy.Connection, names: Sequence[Row], dialect: str) -> Schema:
     """Tables and views of the default schema; ``names``: these, and whether each is a view."""
     inspector = sqlalchemy.inspect(connection)
     with warnings.catch_warnings():
@@ -237,10 +235,29 @@ def _inspected(connection: sqlalchemy.Connection, names: Sequence[tuple[str, boo
             for item in foreign.get(place, ())
             if item["referred_schema"] is None and item["referred_table"] in known
         )
-        conditions = checks_of((item["sqltext"] for item in checks.get(place, ())), dialect)
+        conditions = (condition(item["sqltext"], dialect) for item in checks.get(place, ()))
         others = tuple(item for item in unique.get(name, ()) if item != key)
-        tables.append(Table(name, found, key, references, others, checks=conditions))
+        tables.append(Table(name, found, key, references, others, checks=tuple(filter(None, conditions))))
     return Schema(tuple(tables))
+
+
+def condition(sql: str, dialect: str) -> str:
+    """The condition of a CHECK as SQL of SQLite; empty if sqlglot cannot read it."""
+    try:
+        return parse_one(sql, dialect).transform(_listed).sql("sqlite")
+    except SqlglotError:
+        return ""
+
+
+def _listed(node: exp.Expr) -> exp.Expr:
+    """``x IN (…)`` for PostgreSQL's ``x = ANY (ARRAY[…])``; literals without MySQL's character sets."""
+    if isinstance(node, exp.Introducer):
+        text: exp.Expr = node.expression
+        return text
+    array = (
+        node.expression.find(exp.Array) if isinstance(node, exp.EQ) and isinstance(node.expression, exp.Any) else None
+    )
+    return exp.In(this=node.this, expressions=array.expressions) if array is not None else node
 
 
 def _type(kind: TypeEngine[Any], dialect: sqlalchemy.Dialect) -> str:

@@ -23,11 +23,6 @@ _SPILL = 64 << 20  # bytes: if files are limited below this, sorting stays in me
 _GENERATED = (2, 3)  # table_xinfo's "hidden" for VIRTUAL and STORED
 _HIDDEN = 1  # of a virtual table, such as the column for a full-text query
 
-# Suffixes that SQLite's modules append to a virtual table's name for their storage.
-_SHADOWS = (
-    "_content", "_segments", "_segdir", "_docsize", "_stat", "_data", "_idx", "_config", "_node", "_rowid", "_parent",
-)  # fmt: skip
-
 
 def open_file(path: Path) -> sqlite3.Connection:
     """Open a file read-only.
@@ -93,10 +88,10 @@ def read_schema(connection: sqlite3.Connection) -> Schema:
         "SELECT name, type = 'view' OR rootpage = 0, sql FROM sqlite_master "
         "WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY rowid"
     ).fetchall()
-    shadows = shadow_tables(connection)
+    shadows = _shadow_tables(connection)
     tables: dict[str, Table] = {}
     for name, view, sql in listed:
-        if name.lower() in shadows:
+        if name in shadows:
             continue
         try:
             found = connection.execute(f"PRAGMA table_xinfo({quoted(name)})").fetchall()
@@ -115,10 +110,9 @@ def read_schema(connection: sqlite3.Connection) -> Schema:
     return Schema(tuple(replace(table, foreign_keys=_resolved(table, tables)) for table in tables.values()))
 
 
-def shadow_tables(connection: sqlite3.Connection) -> frozenset[str]:
-    """The internal tables of virtual tables, in lower case."""
-    virtual = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage = 0")
-    return frozenset((name + suffix).lower() for (name,) in virtual.fetchall() for suffix in _SHADOWS)
+def _shadow_tables(connection: sqlite3.Connection) -> set[str]:
+    """The internal tables of virtual tables; SQLite knows them from 3.37 on."""
+    return {name for _, name, kind, *_ in connection.execute("PRAGMA table_list") if kind == "shadow"}
 
 
 def _checks(sql: str) -> tuple[str, ...]:
@@ -174,17 +168,17 @@ def _resolved(table: Table, tables: Mapping[str, Table]) -> tuple[ForeignKey, ..
 def empty_copy(source: sqlite3.Connection) -> sqlite3.Connection:
     """A copy without rows. Triggers and non-unique indexes are left out, since they would only cost time."""
     made = source.execute(
-        "SELECT name, type, rootpage, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\' AND "
+        "SELECT name, type = 'table' AND rootpage = 0, sql FROM sqlite_master "
+        "WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\' AND "
         "(type IN ('table', 'view') OR type = 'index' AND sql LIKE 'CREATE UNIQUE%') "
         "ORDER BY CASE type WHEN 'table' THEN 0 WHEN 'index' THEN 1 ELSE 2 END, rowid"
     ).fetchall()
-    shadows = shadow_tables(source)
+    shadows = _shadow_tables(source)
     copy = _connected(":memory:")
     try:
-        for name, kind, root, sql in made:
-            if name.lower() in shadows:
+        for name, virtual, sql in made:
+            if name in shadows:
                 continue  # created by its virtual table
-            virtual = kind == "table" and root == 0
             with contextlib.suppress(*((sqlite3.OperationalError,) if virtual else ())):  # its module may be missing
                 copy.execute(sql)
     except BaseException:
