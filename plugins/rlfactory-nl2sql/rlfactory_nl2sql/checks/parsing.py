@@ -25,7 +25,7 @@ NAMES = {"sqlite": "SQLite", "postgres": "PostgreSQL", "mysql": "MySQL"}
 _OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE}
 _CLOSING = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END}
 _PREFIXES = {TokenType.NOT, TokenType.DASH, TokenType.PLUS, TokenType.TILDE}
-_STARTS = {TokenType.SELECT, TokenType.WITH, TokenType.VALUES, TokenType.L_PAREN, TokenType.TABLE}
+STARTS = {TokenType.SELECT, TokenType.WITH, TokenType.VALUES, TokenType.L_PAREN, TokenType.TABLE}
 # sqlglot knows only some of these as keywords.
 _STATEMENT = re.compile(
     "alter|analyze|attach|begin|call|checkpoint|comment|commit|copy|create|deallocate|declare|delete|desc|describe|"
@@ -35,6 +35,7 @@ _STATEMENT = re.compile(
     re.IGNORECASE,
 )
 _WORD = re.compile(r"\w+")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _WRITES = (exp.DML, exp.DDL, exp.Into, exp.Command, exp.Drop, exp.Alter, exp.Pragma, exp.Set, exp.TruncateTable)
 _READS = (exp.Select, exp.SetOperation, exp.Subquery, exp.Values)
 
@@ -94,8 +95,6 @@ def parse_query(sql: str, dialect: str) -> Query:
             ``ERROR`` for text that is empty, too long or too deeply nested.
         NotUnderstoodError: sqlglot cannot read it.
     """
-    if len(sql) > MAX_CHARACTERS:
-        raise QueryError(Failure.ERROR, f"The query has {len(sql)} characters; {MAX_CHARACTERS} is the most.")
     tokens = statement(sql, dialect)
     _check_start(tokens[0])
     _check_nesting(tokens)
@@ -132,13 +131,22 @@ def same_form(first: str, second: str, dialect: str) -> bool:
     return one == other
 
 
+def check_characters(sql: str, most: int) -> None:
+    """Raises `QueryError` if the text is too long, or none that a database could take."""
+    if len(sql) > most:
+        raise QueryError(Failure.ERROR, f"The query has {len(sql)} characters; {most} is the most.")
+    if "\0" in sql or _SURROGATE.search(sql):
+        raise QueryError(Failure.ERROR, "The query holds a NUL character or half of a character (a lone surrogate).")
+
+
 def statement(sql: str, dialect: str) -> list[Token]:
     """The tokens of the one statement in ``sql``, without comments and semicolons.
 
     Raises:
-        QueryError: there is none, or several, or a part that only looks like a comment.
+        QueryError: as `check_characters`; there is none, or several, or a part that only looks like a comment.
         NotUnderstoodError: the text is no sequence of SQL tokens.
     """
+    check_characters(sql, MAX_CHARACTERS)
     try:
         tokens = Dialect.get_or_raise(dialect).tokenize(sql)
     except TokenError as error:
@@ -167,7 +175,7 @@ def statement(sql: str, dialect: str) -> list[Token]:
 
 
 def _check_start(first: Token) -> None:
-    if first.token_type not in _STARTS and _STATEMENT.fullmatch(first.text):
+    if first.token_type not in STARTS and _STATEMENT.fullmatch(first.text):
         raise QueryError(
             Failure.REFUSED, f"Only a query can run here, and this is {first.text.upper()}; write a single SELECT."
         )

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from rlfactory_core.errors import BackendError, nearest
+from rlfactory_nl2sql.checks.parsing import check_characters
 from rlfactory_nl2sql.connection import Connection, Failure, QueryError, QueryLimits, Row, Rows, TableRows
 from rlfactory_nl2sql.databases.limiting import Deadline, collect, failed, late
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.databases.sqlite_file import empty_copy, filled_copy, lossless, open_file, read_schema
 from rlfactory_nl2sql.databases.sqlite_guard import MAX_SQL, MAX_VALUE, lock
-from rlfactory_nl2sql.databases.statement_guard import check_characters
 from rlfactory_nl2sql.schema import Schema
 
 _STEP = 500  # instructions of SQLite's machine between two checks of the time: about 10 microseconds

@@ -7,14 +7,12 @@ from itertools import zip_longest
 
 from sqlglot import TokenType, exp
 
-from rlfactory_nl2sql.checks.parsing import MAX_CHARACTERS, NotUnderstoodError, Query, parse_query, statement
+from rlfactory_nl2sql.checks.parsing import STARTS, NotUnderstoodError, Query, parse_query, statement
 from rlfactory_nl2sql.connection import Failure, QueryError
 
-_STARTS = ("select", "with", "values", "table", "from", "(")
 # U&"pg\005fauthid" is a name with escapes, which sqlglot does not decode. Sought in the text and not among sqlglot's
 # tokens, so that no difference between its lexer and the server's can hide it.
 _ESCAPED_NAME = re.compile(r'u&"', re.IGNORECASE)
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _TEXTS = {
     TokenType.STRING, TokenType.NATIONAL_STRING, TokenType.RAW_STRING, TokenType.HEREDOC_STRING, TokenType.BYTE_STRING,
     TokenType.HEX_STRING, TokenType.BIT_STRING, TokenType.NUMBER,
@@ -40,7 +38,6 @@ def check(sql: str, dialect: str, forbidden: Forbidden) -> Query:
     Raises:
         QueryError: as `parse_query`, and ``REFUSED`` for what is forbidden.
     """
-    check_characters(sql, MAX_CHARACTERS)
     if dialect == "postgres" and _ESCAPED_NAME.search(sql):
         raise QueryError(Failure.REFUSED, 'Refused: names with escapes (U&"...") cannot be used; write plain "...".')
     tokens = statement(sql, dialect)
@@ -60,16 +57,8 @@ def check_text(sql: str, dialect: str, forbidden: Forbidden) -> None:
     try:
         check(sql, dialect, forbidden)
     except NotUnderstoodError:
-        if statement(sql, dialect)[0].text.lower() not in _STARTS:
+        if statement(sql, dialect)[0].token_type not in STARTS:
             raise
-
-
-def check_characters(sql: str, most: int) -> None:
-    """Raises `QueryError` if the text is too long, or none that a database could take."""
-    if len(sql) > most:
-        raise QueryError(Failure.ERROR, f"The query has {len(sql)} characters; {most} is the most.")
-    if "\0" in sql or _SURROGATE.search(sql):
-        raise QueryError(Failure.ERROR, "The query holds a NUL character or half of a character (a lone surrogate).")
 
 
 def without_schema(query: Query, schemas: frozenset[str]) -> str:
