@@ -109,13 +109,7 @@ def test_names_of_columns_do_not_count_but_their_number_does() -> None:
             answer([(1, "a"), (2, "b")]),
             [("a", 2), ("b", 1)],
             {"semantics": "test-suite"},
-            "each column has the values of one of the gold query's columns, but their rows differ",
-        ),
-        (
-            answer([(1, "a"), (2, "b")]),
-            [("a", 2), ("b", 2)],
-            {"semantics": "test-suite"},
-            "no column of the result has the values of the gold query's 'g0'",
+            "whatever the order of its columns, the result has other rows than the gold query's",
         ),
     ],
 )

@@ -36,29 +36,14 @@ class ColumnSearch:
             for rows in (list(chain.from_iterable(tie.rows for tie in ties)), found)
         )
         self._left = max(_MOST_VALUES, _MOST_PASSES * len(found) * 2 * len(self._found))
-        self._places: dict[tuple[int, ...], list[int]] = {}  # of the columns of the result, by what they hold
-        for place, column in enumerate(self._found):
-            self._places.setdefault(tuple(column), []).append(place)
+        self._copies = Counter(map(tuple, self._found))  # of the columns of the result, how many hold the same
         if any(not tie.whole for tie in ties):
-            self._candidates = [[kind for kind in self._places if self._fit(column, kind)] for column in self._gold]
+            self._candidates = [[kind for kind in self._copies if self._fit(column, kind)] for column in self._gold]
         else:
             kinds: dict[Any, list[tuple[int, ...]]] = {}
-            for kind in self._places:
+            for kind in self._copies:
                 kinds.setdefault(self._values(kind), []).append(kind)
             self._candidates = [kinds.get(self._values(column), []) for column in self._gold]
-
-    @property
-    def missing(self) -> list[int]:
-        """The columns of the answer that no column of the result can be, each of which is used once."""
-        free = Counter({kind: len(places) for kind, places in self._places.items()})
-        missing = []
-        for column, kinds in enumerate(self._candidates):
-            kind = next((kind for kind in kinds if free[kind]), None)
-            if kind is None:
-                missing.append(column)
-            else:
-                free[kind] -= 1
-        return missing
 
     def succeeds(self) -> bool:
         """Whether the result is the answer, with its columns in some order.
@@ -75,7 +60,7 @@ class ColumnSearch:
                 return True
             column, used = order[len(chosen)], Counter(chosen)
             for kind in self._candidates[column]:
-                if used[kind] < len(self._places[kind]):
+                if used[kind] < self._copies[kind]:
                     numbers: dict[tuple[int, int], int] = {}
                     mine, theirs = (
                         [numbers.setdefault(pair, len(numbers)) for pair in zip(*side, strict=True)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from rlfactory_core import Sample, Task, Verdict
@@ -81,24 +82,20 @@ class ExecutionMatch(QueryVerdict):
         """Say how many of the right queries give no evidence; of many, only some are tried."""
         samples: Sequence[Sample] = getattr(task, "checked", ())
         some = samples[:: max(1, -(-len(samples) // _COUNTED))]
-        tried = [asyncio.ensure_future(self._has_evidence(sample)) for sample in some]
-        if not tried:
-            return
-        done, late = await asyncio.wait(tried, timeout=_COUNTING_S)
-        for one in late:
-            one.cancel()
-        await asyncio.gather(*late, return_exceptions=True)
-        without = sum(not one.result() for one in done)
-        if without:
-            task.progress.say(
-                f"warning: {without} of {len(done)} questions that were tried (of {len(samples)}) cannot be verified: "
-                "their SQL fails, or gives no rows, or only 0 and NULL, on every varied database. All answers but "
-                "their SQL itself are masked; `rlfactory nl2sql verify` says why."
-            )
+        found: list[bool] = []
 
-    async def _has_evidence(self, sample: Sample) -> bool:
-        ref = self.reference(sample)
-        return any([await self._verifier.has_evidence(ref, gold) for gold in accepted_answers(sample)])
+        async def look(sample: Sample) -> None:
+            ref = self.reference(sample)
+            found.append(any([await self._verifier.has_evidence(ref, gold) for gold in accepted_answers(sample)]))
+
+        with suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.gather(*map(look, some)), _COUNTING_S)
+        if not all(found):
+            task.progress.say(
+                f"warning: {found.count(False)} of {len(found)} questions that were tried (of {len(samples)}) cannot "
+                "be verified: their SQL fails, or gives no rows, or only 0 and NULL, on every varied database. All "
+                "answers but their SQL itself are masked; `rlfactory nl2sql verify` says why."
+            )
 
     async def _judge(self, ref: DatabaseRef, gold: str, sql: str) -> Verdict:
         return await self._verifier.verify(ref, gold, sql)

@@ -56,11 +56,10 @@ class PublishedJob:
         return connections.use(self.ref, LIMITS, lambda found: self._compare(found.connection, connections.clock))
 
     def _compare(self, connection: Connection, clock: Callable[[float], None]) -> Verdict:
-        where, ends = Path(self.ref.location).name, time.monotonic() + self.seconds
-        clock(self.seconds)
-        results = []
+        where, ends = Path(self.ref.location).name, 0.0
+        results: list[Sequence[Row]] = []
         for name, sql, failed in (("right query", self.gold, self.broken), ("prediction", self.prediction, False)):
-            if not self.together:
+            if not (results and self.together):
                 clock(self.seconds)
                 ends = time.monotonic() + self.seconds
             try:
