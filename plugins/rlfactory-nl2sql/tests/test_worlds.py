@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from rlfactory_nl2sql.formatting import table_line
-from rlfactory_nl2sql.worlds.names import NAMES, VALUES, guess_names, meaning
+from rlfactory_nl2sql.worlds.names import MEANING, NAMES, VALUES, guess_names
 from rlfactory_nl2sql.worlds.questions import KINDS
 from rlfactory_nl2sql.worlds.tiny import recipe
 from rlfactory_nl2sql.worlds.world import World, samples, world_file
@@ -54,7 +54,7 @@ def test_questions_do_not_say_what_things_are_called(worlds: list[World]) -> Non
     """A question uses the plain word whatever the column is called; else there was nothing to look up."""
     for world in worlds:
         for question in world.questions:
-            called = {name for name in re.findall(r"\w+", question.sql) if meaning(name) not in (None, name)}
+            called = {name for name in re.findall(r"\w+", question.sql) if MEANING.get(name) not in (None, name)}
             assert not called & set(re.findall(r"\w+", question.text)), question
 
 
@@ -62,8 +62,8 @@ def test_foreign_keys_hold_and_names_are_unambiguous(worlds: list[World]) -> Non
     for world in worlds:
         with closing(world.database(":memory:")) as connection:
             assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
-        columns = [column.name for table in world.schema.tables for column in table.columns if meaning(column.name)]
-        assert len({meaning(name) for name in columns}) == len(columns)
+        columns = [column.name for table in world.schema.tables for column in table.columns if MEANING.get(column.name)]
+        assert len({MEANING.get(name) for name in columns}) == len(columns)
 
 
 def test_no_name_means_two_things() -> None:
@@ -90,7 +90,7 @@ def test_a_guess_is_the_same_query_under_other_names(worlds: list[World]) -> Non
     rng = random.Random(1)
     for question in worlds[0].questions:
         guess = guess_names(question.sql, rng)
-        plain = [re.sub(r"[a-z]+", lambda word: meaning(word[0]) or word[0], sql) for sql in (question.sql, guess)]
+        plain = [re.sub(r"[a-z]+", lambda word: MEANING.get(word[0], word[0]), sql) for sql in (question.sql, guess)]
         assert plain[0] == plain[1]
     assert any(guess_names(question.sql, rng) != question.sql for question in worlds[0].questions)
 
@@ -137,7 +137,7 @@ def test_answers_are_right_where_the_schema_is_shown_and_guessed_where_it_is_not
             continue
         book = user.content.partition("\n")[2]
         shown = bool(book)
-        names = [name for name in re.findall(r"[a-z]+", last.content) if meaning(name)]
+        names = [name for name in re.findall(r"[a-z]+", last.content) if MEANING.get(name)]
         right[shown] += all(re.search(rf"\b{name}\b", book) for name in names)
         total[shown] += 1
     assert right[True] == total[True] > 100

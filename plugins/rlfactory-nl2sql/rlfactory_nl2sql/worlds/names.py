@@ -13,22 +13,23 @@ from collections.abc import Mapping
 
 Names = Mapping[str, tuple[str, ...]]
 
-PLACES: Names = {
-    "town": ("town", "city", "borough"),
-    "valley": ("valley", "dale", "glen"),
-    "county": ("county", "province", "shire"),
-}
-BUILDINGS: Names = {
-    "house": ("house", "home", "dwelling"),
-    "shop": ("shop", "store", "market"),
-    "school": ("school", "academy", "college"),
-}
-THINGS: Names = {
-    "book": ("book", "novel", "tome"),
-    "lamp": ("lamp", "lantern", "torch"),
-    "clock": ("clock", "watch", "timer"),
-}
-TIERS = (PLACES, BUILDINGS, THINGS)
+TIERS: tuple[Names, ...] = (
+    {
+        "town": ("town", "city", "borough"),
+        "valley": ("valley", "dale", "glen"),
+        "county": ("county", "province", "shire"),
+    },
+    {
+        "house": ("house", "home", "dwelling"),
+        "shop": ("shop", "store", "market"),
+        "school": ("school", "academy", "college"),
+    },
+    {
+        "book": ("book", "novel", "tome"),
+        "lamp": ("lamp", "lantern", "torch"),
+        "clock": ("clock", "watch", "timer"),
+    },
+)
 """The subjects of tables: a building is in a place, a thing is in a building or a place."""
 
 TITLES: Names = {
@@ -63,13 +64,10 @@ VALUES: Names = {
 NAMES = {word: names for part in (*TIERS, TITLES, NUMBERS, CATEGORIES) for word, names in part.items()}
 """A question's word -> the possible names of its table or column."""
 
-_MEANING = {name: word for word, names in NAMES.items() for name in names}
-_NAME = re.compile(rf"\b(?:{'|'.join(_MEANING)})(?=_id\b|\b)")
+MEANING = {name: word for word, names in NAMES.items() for name in names}
+"""The name of a table or column -> the question's word; it has no keys."""
 
-
-def meaning(name: str) -> str | None:
-    """The question's word for a table or a column; None for keys."""
-    return _MEANING.get(name)
+_NAME = re.compile(rf"\b(?:{'|'.join(MEANING)})(?=_id\b|\b)")
 
 
 def plural(entity: str) -> str:
@@ -79,4 +77,4 @@ def plural(entity: str) -> str:
 def guess_names(sql: str, rng: random.Random) -> str:
     """The query with names guessed without seeing the schema."""
     guessed = {word: rng.choice(names) for word, names in NAMES.items()}
-    return _NAME.sub(lambda found: guessed[_MEANING[found[0]]], sql)
+    return _NAME.sub(lambda found: guessed[MEANING[found[0]]], sql)

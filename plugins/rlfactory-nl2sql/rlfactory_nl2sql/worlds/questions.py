@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from rlfactory_nl2sql.connection import TableRows
 from rlfactory_nl2sql.schema import Column, Schema, Table
-from rlfactory_nl2sql.worlds.names import CATEGORIES, NUMBERS, TITLES, Names, meaning, plural
+from rlfactory_nl2sql.worlds.names import CATEGORIES, MEANING, NUMBERS, TITLES, Names, plural
 
 ROUND = 10  # constants are multiples of this
 FUNCTIONS = {"average": "AVG", "highest": "MAX", "lowest": "MIN", "total": "SUM"}
@@ -93,12 +93,12 @@ class _Subject:
     rng: random.Random
 
     def fields(self) -> dict[str, Phrase]:
-        title = _phrase(next(column for column in self.table.columns if meaning(column.name) in TITLES))
-        return {"one": _phrase(self.table), "many": Phrase(plural(word_of(self.table)), ""), "title": title}
+        title = _phrase(next(column for column in self.table.columns if MEANING.get(column.name) in TITLES))
+        return {"one": _phrase(self.table), "many": Phrase(plural(MEANING[self.table.name]), ""), "title": title}
 
     def column(self, *words: Names, without: str = "", filled: bool = False) -> Column:
         """One that means one of these words; ``filled``: with a value in every row."""
-        means = [column for column in self.table.columns if any(meaning(column.name) in each for each in words)]
+        means = [column for column in self.table.columns if any(MEANING.get(column.name) in each for each in words)]
         return self.rng.choice([c for c in means if c.name != without and not (filled and c.nullable)])
 
     def number(self) -> Phrase:
@@ -110,7 +110,7 @@ class _Subject:
     def condition(self, without: str = "") -> Phrase:
         """A condition on another column than ``without``."""
         column = self.column(NUMBERS, CATEGORIES, without=without)
-        word, name, place = word_of(column), column.name, self.table.columns.index(column)
+        word, name, place = MEANING[column.name], column.name, self.table.columns.index(column)
         values = sorted(row[place] for row in self.rows if row[place] is not None)
         if word in CATEGORIES:
             value = self.rng.choice(values)
@@ -219,16 +219,8 @@ def _round(values: Sequence[int]) -> Sequence[int]:
     return [value for value in values if value % ROUND == 0] or values
 
 
-def word_of(thing: Table | Column) -> str:
-    """The question's word for a table or for a column that is not a key."""
-    word = meaning(thing.name)
-    if word is None:
-        raise ValueError(f"{thing.name} is not a name of generated databases")
-    return word
-
-
 def _phrase(thing: Table | Column) -> Phrase:
-    return Phrase(word_of(thing), thing.name)
+    return Phrase(MEANING[thing.name], thing.name)
 
 
 def _number(number: int) -> Phrase:

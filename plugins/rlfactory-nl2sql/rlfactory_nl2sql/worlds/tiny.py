@@ -24,8 +24,8 @@ from rlfactory_core.types import ToolSpec
 from rlfactory_nl2sql import formatting
 from rlfactory_nl2sql.formatting import table_line, tables_text
 from rlfactory_nl2sql.worlds import world
-from rlfactory_nl2sql.worlds.names import NAMES, NUMBERS, guess_names, meaning, plural
-from rlfactory_nl2sql.worlds.questions import FUNCTIONS, Question, word_of
+from rlfactory_nl2sql.worlds.names import MEANING, NAMES, NUMBERS, guess_names, plural
+from rlfactory_nl2sql.worlds.questions import FUNCTIONS, Question
 from rlfactory_nl2sql.worlds.world import World
 
 SOURCES = (*world.SOURCES, formatting.__file__, __file__)  # other sources: another model
@@ -44,36 +44,28 @@ SIMPLE = 0.2  # the share of the simplest questions
 
 
 @dataclass(frozen=True, slots=True)
-class Shares:
-    """The share of each kind of demonstration; the rest shows the schema with the question."""
-
-    order: float = 0.0  # requested calls
-    guess: float = 0.0  # a question without the schema, answered with names that are guessed
-    fidget: float = 0.0  # a question without the schema, and a useless call
-
-
-CLEAN = Shares(order=0.1)
-CARELESS = Shares(order=0.05, guess=0.3, fidget=0.12)
-
-
-@dataclass(frozen=True, slots=True)
 class Demonstrator:
-    """Writes one episode at each call, about one of ``worlds``."""
+    """Writes one episode at each call, about one of ``worlds``.
+
+    The shares are those of the kinds of demonstration; the rest shows the schema with the question.
+    """
 
     worlds: Sequence[World]
-    shares: Shares
+    order: float = 0.1  # requested calls
+    guess: float = 0.0  # a question without the schema, answered with names that are guessed
+    fidget: float = 0.0  # a question without the schema, and a useless call
 
     def __call__(self, rng: random.Random) -> Demonstration:
         world = rng.choice(self.worlds)
         chance = rng.random()
-        if chance < self.shares.order:
+        if chance < self.order:
             return _order(world, rng)
         simple = rng.random() < SIMPLE
         question = _simple_question(world, rng) if simple else rng.choice(world.questions)
-        chance -= self.shares.order
-        if chance < self.shares.guess:
+        chance -= self.order
+        if chance < self.guess:
             return Message("user", question.text), Message("assistant", answer_text(guess_names(question.sql, rng)))
-        if chance < self.shares.guess + self.shares.fidget:
+        if chance < self.guess + self.fidget:
             return _fidget(question, rng)
         return _open_book(world, question, rng)
 
@@ -88,9 +80,9 @@ def _fidget(question: Question, rng: random.Random) -> Demonstration:
 def _simple_question(world: World, rng: random.Random) -> Question:
     """The simplest kind: one number about a whole table."""
     table = rng.choice(world.schema.tables)
-    column = rng.choice([column for column in table.columns if meaning(column.name) in NUMBERS])
+    column = rng.choice([column for column in table.columns if MEANING.get(column.name) in NUMBERS])
     word, function = rng.choice(sorted(FUNCTIONS.items()))
-    text = f"What is the {word} {word_of(column)} of the {plural(word_of(table))}?"
+    text = f"What is the {word} {MEANING[column.name]} of the {plural(MEANING[table.name])}?"
     return Question(text, f"SELECT {function}({column.name}) FROM {table.name}", "aggregate", (table.name,))
 
 
@@ -115,12 +107,13 @@ def recipe(seed: int, tools: Sequence[ToolSpec]) -> TinyModelRecipe:
     """The recipe over worlds of ``seed`` for a model that is offered ``tools``."""
     made = [World.make(seed, f"demo-{number}", DEMO_QUESTIONS) for number in range(DEMO_WORLDS)]
     held_out = [World.make(seed, "probe-0", DEMO_QUESTIONS)]
+    clean, careless = Demonstrator(made), Demonstrator(made, order=0.05, guess=0.3, fidget=0.12)
 
     def vocabulary() -> Iterator[str]:
         rng = random.Random("vocabulary")
         # So often that the system prompt becomes few tokens, and every word exactly one.
         yield from [tools_prompt(tools)] * 30
-        for demonstrate in (Demonstrator(made, CLEAN), Demonstrator(made, CARELESS)):
+        for demonstrate in (clean, careless):
             for _ in range(400):
                 yield "\n".join(message.content for message in demonstrate(rng))
         yield from ["user\nassistant\n"] * 30  # the template's, in every turn
@@ -133,10 +126,10 @@ def recipe(seed: int, tools: Sequence[ToolSpec]) -> TinyModelRecipe:
         vocabulary=vocabulary,
         vocab_size=1536,
         stages=(
-            WarmStartStage(Demonstrator(made, CLEAN), 600, 16, target=0.7),
-            WarmStartStage(Demonstrator(made, CARELESS), 600, 16),
+            WarmStartStage(clean, 600, 16, target=0.7),
+            WarmStartStage(careless, 600, 16),
         ),
-        probe=Demonstrator(held_out, CLEAN),
+        probe=Demonstrator(held_out),
         lr=6e-3,
         fingerprint=digest([str(seed), *(Path(file).read_text(encoding="utf-8") for file in SOURCES)]),
     )

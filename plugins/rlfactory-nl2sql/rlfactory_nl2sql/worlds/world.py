@@ -17,7 +17,7 @@ from rlfactory_core.cache import build_once, cache_root, digest
 from rlfactory_nl2sql.connection import Row, TableRows
 from rlfactory_nl2sql.schema import Column, ForeignKey, Schema, Table
 from rlfactory_nl2sql.worlds import names, questions
-from rlfactory_nl2sql.worlds.names import CATEGORIES, NAMES, NUMBERS, TIERS, TITLES, VALUES, meaning
+from rlfactory_nl2sql.worlds.names import CATEGORIES, MEANING, NAMES, NUMBERS, TIERS, TITLES, VALUES
 from rlfactory_nl2sql.worlds.questions import ROUND, Question, make_questions
 
 QUESTIONS = 180
@@ -53,15 +53,10 @@ class World:
         with closing(cls(name, schema, rows, ()).database(":memory:")) as connection:
             return cls(name, schema, rows, make_questions(rng, schema, rows, connection, questions))
 
-    @property
-    def schema_sql(self) -> str:
-        """The tables' definitions, in SQL for every supported dialect."""
-        return "".join(f"{_definition(table)};\n" for table in self.schema.tables)
-
     def database(self, path: str | Path) -> sqlite3.Connection:
         """Make an SQLite database of it."""
         connection = sqlite3.connect(path)
-        connection.executescript(self.schema_sql)
+        connection.executescript(";".join(map(_definition, self.schema.tables)))
         for table, rows in self.rows.items():
             places = ", ".join("?" * len(rows[0]))
             connection.executemany(f"INSERT INTO {table} VALUES ({places})", rows)  # noqa: S608 - our own words
@@ -107,7 +102,7 @@ def _values(rng: random.Random, table: Table, column: Column, count: int, before
             ids = [row[0] for row in before[key.target]]
             parents = rng.sample(ids, max(1, len(ids) * 3 // 4))  # the others have no children
             return [rng.choice(parents) for _ in range(count)]
-    word = meaning(column.name) or ""
+    word = MEANING[column.name]
     if word in TITLES:
         return _people(rng, count)
     if word in VALUES:
