@@ -207,7 +207,7 @@ def test_a_table_that_is_locked_is_not_the_query_s_fault(given: Connection, post
     [
         ("postgresql://reader@127.0.0.1:1/music", BackendError, "refuses the connection"),
         ("postgresql://reader:${RLFACTORY_NOT_SET}@127.0.0.1:1/music", UsageError, "RLFACTORY_NOT_SET"),
-        ("postgresql://reader@127.0.0.1:1", UsageError, "no database"),
+        ("postgresql://reader@127.0.0.1:1", UsageError, "no URL that names a database"),
     ],
 )
 def test_where_no_connection_can_be(location: str, error: type[Exception], says: str) -> None:

@@ -85,13 +85,11 @@ class ServerDatabase(Connection):
         try:
             url = sqlalchemy.make_url(filled).set(drivername=driver)
         except (exc.ArgumentError, ValueError):
+            url = None
+        if url is None or not url.database:
             raise UsageError(
-                f"{ref.location!r} is no URL of a database. "
+                f"{ref.location!r} is no URL that names a database. "
                 "Expected such as postgresql://user:${PGPASSWORD}@host:5432/name."
-            ) from None
-        if not url.database:
-            raise UsageError(
-                f"{ref.location!r} names a server, but no database. Add it: {ref.location.rstrip('/')}/NAME."
             )
         given = {"connect_timeout": _CONNECT_SECONDS, **options}
         engine = sqlalchemy.create_engine(

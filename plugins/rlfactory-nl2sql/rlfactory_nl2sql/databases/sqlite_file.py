@@ -6,7 +6,7 @@ import contextlib
 import os
 import resource
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
@@ -104,10 +104,11 @@ def read_schema(connection: sqlite3.Connection) -> Schema:
             tables[name.lower()] = Table(name, columns, view=True)
             continue
         key = tuple(row[1] for row in sorted((row for row in found if row[5]), key=lambda row: int(row[5])))
-        foreign, unique = _foreign_keys(connection, name), _unique(connection, name, key)
-        collated = "collate" in sql.lower()
-        tables[name.lower()] = Table(name, columns, key, foreign, unique, checks=_checks(sql), collated=collated)
-    return Schema(tuple(replace(table, foreign_keys=_resolved(table, tables)) for table in tables.values()))
+        unique, collated = _unique(connection, name, key), "collate" in sql.lower()
+        tables[name.lower()] = Table(name, columns, key, (), unique, checks=_checks(sql), collated=collated)
+    return Schema(
+        tuple(replace(table, foreign_keys=tuple(_foreign_keys(connection, table, tables))) for table in tables.values())
+    )
 
 
 def _shadow_tables(connection: sqlite3.Connection) -> set[str]:
@@ -126,15 +127,22 @@ def _checks(sql: str) -> tuple[str, ...]:
     return tuple(found.this.sql("sqlite") for found in tree.find_all(exp.CheckColumnConstraint))
 
 
-def _foreign_keys(connection: sqlite3.Connection, name: str) -> tuple[ForeignKey, ...]:
-    """Foreign keys in the order of declaration, which SQLite reverses; without target columns if they are implicit."""
+def _foreign_keys(connection: sqlite3.Connection, table: Table, tables: Mapping[str, Table]) -> Iterator[ForeignKey]:
+    """Foreign keys in the order of declaration, which SQLite reverses, with names as their owners write them.
+
+    One that names no column refers to the primary key. Those that lead nowhere, which SQLite allows, are left out.
+    """
     parts: dict[int, list[tuple[str, str, str | None]]] = {}
-    for number, _, target, column, target_column, *_ in connection.execute(f"PRAGMA foreign_key_list({quoted(name)})"):
-        parts.setdefault(number, []).append((target, column, target_column))
-    return tuple(
-        ForeignKey(tuple(column for _, column, _ in part), part[0][0], tuple(to for _, _, to in part if to is not None))
-        for _, part in sorted(parts.items(), reverse=True)
-    )
+    for number, _, *part in connection.execute(f"PRAGMA foreign_key_list({quoted(table.name)})"):
+        parts.setdefault(number, []).append((part[0], part[1], part[2]))
+    for number in sorted(parts, reverse=True):
+        (name, *_), columns, wanted = zip(*parts[number], strict=True)
+        target = tables.get(name.lower())
+        if target is not None and not target.view:
+            known = {column.name.lower(): column.name for column in target.columns}
+            found = tuple(known.get(each.lower(), "") for each in wanted if each is not None) or target.primary_key
+            if all(found) and len(found) == len(columns):
+                yield ForeignKey(columns, target.name, found)
 
 
 def _unique(connection: sqlite3.Connection, name: str, key: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
@@ -146,23 +154,6 @@ def _unique(connection: sqlite3.Connection, name: str, key: tuple[str, ...]) -> 
         if None not in columns and columns != key and columns not in found:  # None: an expression
             found.append(columns)
     return tuple(reversed(found))
-
-
-def _resolved(table: Table, tables: Mapping[str, Table]) -> tuple[ForeignKey, ...]:
-    """With names as their owners write them; those that lead nowhere, which SQLite allows, are left out.
-
-    A foreign key that names no column refers to the primary key.
-    """
-    found = []
-    for foreign in table.foreign_keys:
-        target = tables.get(foreign.target.lower())
-        if target is None or target.view:
-            continue
-        named = {column.name.lower(): column.name for column in target.columns}
-        columns = tuple(named.get(name.lower(), "") for name in foreign.target_columns) or target.primary_key
-        if all(columns) and len(columns) == len(foreign.columns):
-            found.append(ForeignKey(foreign.columns, target.name, columns))
-    return tuple(found)
 
 
 def empty_copy(source: sqlite3.Connection) -> sqlite3.Connection:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from fnmatch import translate
 from itertools import zip_longest
 
 from sqlglot import TokenType, exp
@@ -27,8 +28,7 @@ class Forbidden:
 
     def __init__(self, functions: str = "", relations: str = "") -> None:
         self.function, self.relation = (
-            re.compile("|".join(re.escape(name).replace(r"\*", ".*") for name in names.split()) or "(?!)", re.DOTALL)
-            for names in (functions, relations)
+            re.compile("|".join(map(translate, names.split())) or "(?!)") for names in (functions, relations)
         )
 
 
