@@ -36,11 +36,13 @@ def nl2sql() -> None:
 @click.option("--gold", required=True, help="The right query: SQL, @FILE, or - for standard input.")
 @click.option("--pred", required=True, help="The query to judge, likewise.")
 @click.option("--semantics", default="multiset", show_default=True, type=click.Choice(get_args(Semantics)))
-@click.option("--tolerance", default=1e-9, show_default=True, help="Of numbers, relative.")
+@click.option(
+    "--tolerance", default=1e-9, show_default=True, type=click.FloatRange(0, 0.1), help="Of numbers, relative."
+)
 @click.option("--instances", default=5, show_default=True, help="Databases: the given one and varied ones.")
 @click.option("--seed", default=0, show_default=True, help="Of the varied ones.")
 @click.option("--seconds", default=5.0, show_default=True, help="For the query to judge, on all instances together.")
-@click.option("--max-rows", default=10_000, show_default=True, help="Limit of a result's rows.")
+@click.option("--max-rows", default=10_000, show_default=True, type=click.IntRange(1), help="Limit of a result's rows.")
 @click.option("--gold-seconds", default=30.0, show_default=True, help="For the right query, likewise.")
 @click.option("--json", "as_json", is_flag=True, help="As a JSON object: passed (true, false, null), reasons, timings.")
 def verify(db: str, gold: str, pred: str, seconds: float, max_rows: int, as_json: bool, **options: Any) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-from rlfactory_core.errors import BackendError, ConfigError, RlfactoryError
+from rlfactory_core.errors import BackendError, RlfactoryError
 from rlfactory_nl2sql.schema import Schema, Table
 
 _SAMPLED = 1_000_000  # rows; of a larger table only the first are sampled, to bound the time
@@ -34,13 +34,7 @@ class QueryLimits:
 
 
 def limits_of(seconds: float, rows: int) -> QueryLimits:
-    """The limits of a query that may have so many rows; its bytes may grow with them.
-
-    Raises:
-        ConfigError: no row is allowed.
-    """
-    if rows < 1:
-        raise ConfigError(f"A result may have at least 1 row, not {rows}.")
+    """The limits of a query that may have so many rows; its bytes may grow with them."""
     usual = QueryLimits(seconds=seconds)
     return replace(usual, rows=rows, bytes=max(usual.bytes, usual.bytes * rows // usual.rows))
 

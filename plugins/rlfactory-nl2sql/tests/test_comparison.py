@@ -11,8 +11,6 @@ from rlfactory_nl2sql.comparison.answer import Answer, Tie
 from rlfactory_nl2sql.comparison.compare import Comparison, Semantics, compare
 from rlfactory_nl2sql.connection import Rows
 
-from rlfactory_core.errors import ConfigError
-
 Table = list[tuple[Any, ...]]
 SEMANTICS: tuple[Semantics, ...] = get_args(Semantics)
 GOLD: Table = [(1, "a"), (2, "b"), (2, "b")]
@@ -125,15 +123,6 @@ def test_only_some_rows_and_the_ends_of_long_values_are_shown() -> None:
     assert found == (
         "missing: (0, 'x'), (1, 'x'), (2, 'x') and 47 more; too many: (0, 'y'), (1, 'y'), (2, 'y') and 47 more"
     )
-
-
-def test_typing_errors_in_a_configuration_are_told() -> None:
-    with pytest.raises(ConfigError, match="Did you mean 'test-suite'"):
-        Comparison("testsuite")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="tolerance"):
-        Comparison(tolerance=-1)
-    with pytest.raises(ConfigError, match="tolerance"):
-        Comparison(tolerance=float("nan"))
 
 
 def noisy(table: Table, generator: random.Random) -> Table:

@@ -196,6 +196,10 @@ def test_options_come_from_yaml_and_from_the_command_line(shops: Path, given: An
     ("option", "says"),
     [
         ("semantics: sets", "semantics"),
+        ("tolerance: -1", "tolerance"),
+        ("tolerance: .nan", "tolerance"),
+        ("tolerance: 0.2", "tolerance"),
+        ("max_rows: 0", "max_rows"),
         ("order: maybe", "order"),
         ("instances: 0", "instance"),
         ("semantic: set", "semantic"),

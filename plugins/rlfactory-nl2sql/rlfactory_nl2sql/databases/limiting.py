@@ -52,22 +52,20 @@ class Deadline:
 
 
 @contextlib.contextmanager
-def stopped_after(seconds: float, stop: Callable[[], None], then: Callable[[], None] | None = None) -> Iterator[None]:
-    """Call ``stop`` from another thread after ``seconds``, and some seconds later ``then``, unless the block has ended.
+def stopped_after(seconds: float, stop: Callable[[], None], abort: Callable[[], None]) -> Iterator[None]:
+    """Call ``stop`` in another thread after ``seconds``, and some seconds later ``abort``, unless the block has ended.
 
     Both must be safe to call while the block waits for the database, and must not raise. Raises `MemoryError` if no
     thread can be started.
     """
-    ended = threading.Event()
 
-    def watch() -> None:
-        if ended.wait(seconds):
-            return
+    def end() -> None:
         stop()
-        if then is not None and not ended.wait(_PATIENCE):
-            then()
+        if not watcher.finished.wait(_PATIENCE):
+            abort()
 
-    watcher = threading.Thread(target=watch, daemon=True)
+    watcher = threading.Timer(seconds, end)
+    watcher.daemon = True
     try:
         watcher.start()
     except RuntimeError as error:  # earlier queries left no memory for its stack
@@ -75,7 +73,7 @@ def stopped_after(seconds: float, stop: Callable[[], None], then: Callable[[], N
     try:
         yield
     finally:
-        ended.set()
+        watcher.cancel()
         watcher.join()  # so that a late stop cannot hit the next query
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from rlfactory_core import Sample, Task, Verdict
-from rlfactory_core.config import Section
+from rlfactory_core.config import Positive, Section
 from rlfactory_core.config.loading import validate_section
 from rlfactory_core.rewards import accepted_answers
 from rlfactory_nl2sql.comparison.compare import Comparison, Semantics
@@ -28,7 +30,7 @@ class ExecutionOptions(Section):
 
     semantics: Semantics = "multiset"
     """The definition of equal results."""
-    tolerance: float = 1e-9
+    tolerance: Annotated[float, Field(ge=0.0, le=0.1)] = 1e-9
     """Relative tolerance of numbers."""
     instances: int = 5
     """Databases to compare on: the given one and varied ones."""
@@ -37,7 +39,7 @@ class ExecutionOptions(Section):
     schema allows, such as NULLs, even where the data have none, and values around the constants of both queries."""
     seed: int = 0
     """The seed of the varied databases."""
-    max_rows: int = 10_000
+    max_rows: Positive = 10_000
     """Limit of the rows of a result; of a larger one the query fails."""
     seconds: float = 5.0
     """Time limit of the answer on all instances together."""
