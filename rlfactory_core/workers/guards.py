@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import glob
-import json
 import os
 import resource
 import signal
@@ -39,11 +38,6 @@ _CONNECTING = (
     "/etc/hosts", "/etc/host.conf", "/etc/resolv.conf", "/etc/nsswitch.conf", "/etc/gai.conf", "/etc/services",
     "/etc/passwd", "/etc/ssl", "/etc/pki", "/etc/ca-certificates", "/run/systemd/resolve",
 )  # fmt: skip
-
-
-def main() -> None:
-    """Enable all guards with the limits given as the first argument, and print the missing ones as JSON."""
-    sys.stdout.write(json.dumps(enable(json.loads(sys.argv[1]), os.getcwd(), ())))
 
 
 def enable(

@@ -6,18 +6,18 @@ import asyncio
 import contextlib
 import io
 import json
-import os
 import socket
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from rlfactory_core.workers.supervisor import pack
 from rlfactory_interpreter.output import Output
-from rlfactory_interpreter.sandbox.wire import HEAD, pack, reply
+from rlfactory_interpreter.sandbox.cells import reply
 
 T = TypeVar("T")
 
-_MAX_MESSAGE = 64 * 1024  # the model's code can write to the connection too
+_AT_ONCE = 64 * 1024  # bytes of messages that are read
 _END_S = 10.0  # for a killed process to end
 
 
@@ -44,12 +44,13 @@ class Ending:
 class Process:
     """The three connections of an interpreter process: control and output, and the lifeline to the fork server.
 
-    `sandbox.forkserver` describes the other ends.
+    `rlfactory_core.workers.supervisor` describes the lifeline.
     """
 
     def __init__(self, control: socket.socket, output: io.FileIO, lifeline: socket.socket, output_bytes: int) -> None:
         self._control, self._lifeline = control, lifeline
         self._output = Output(output, output_bytes)
+        self._told = bytearray()  # by the fork server, and not read yet
         self._killed = False
         self._calls = 0
         self._exit: dict[str, Any] | None = None  # the fork server's last message
@@ -61,7 +62,7 @@ class Process:
         Returns the guards that it could not enable, with reasons; None if it does not become ready.
         """
         try:
-            message = await _within(_receive(self._control), seconds)
+            message = await _within(_receive(self._control, bytearray()), seconds)
             stopped = message is not None and await _within(self._stopped(), seconds)
         except TimeoutError:
             return None
@@ -112,7 +113,7 @@ class Process:
         return await self._stopped()
 
     async def _stopped(self) -> bool:
-        told = await _receive(self._lifeline) or {}
+        told = await _receive(self._lifeline, self._told) or {}
         if "stopped" in told:
             return True
         self._exit = told
@@ -121,7 +122,7 @@ class Process:
     def _failed(self) -> bool | None:
         """Whether the call of the stopped process raised; None if the code has written or taken a reply."""
         try:
-            data = self._control.recv(_MAX_MESSAGE)
+            data = self._control.recv(_AT_ONCE)
         except OSError:
             return None
         return {reply(self._calls, failed=failed): failed for failed in (False, True)}.get(data)
@@ -159,49 +160,16 @@ async def _within(work: Coroutine[Any, Any, T], seconds: float) -> T:
             await asyncio.wait((task,))
 
 
-async def _receive(connection: socket.socket) -> dict[str, Any] | None:
-    """The next message; None if the other side is gone or sends something else."""
-    head = await _exactly(connection, HEAD.size)
-    if head is None or HEAD.unpack(head)[0] > _MAX_MESSAGE:
-        return None
-    body = await _exactly(connection, HEAD.unpack(head)[0])
-    try:
-        message = json.loads(body or b"")
-    except (ValueError, RecursionError):
-        return None
-    return message if isinstance(message, dict) else None
-
-
-async def _exactly(connection: socket.socket, size: int) -> bytes | None:
-    loop = asyncio.get_running_loop()
-    data = b""
-    while len(data) < size:
+async def _receive(connection: socket.socket, came: bytearray) -> dict[str, Any] | None:
+    """The next message; None if the other side is gone. What has come beyond it is left in ``came``."""
+    while (end := came.find(b"\n")) < 0:
         try:
-            piece = await loop.sock_recv(connection, size - len(data))
+            more = await asyncio.get_running_loop().sock_recv(connection, _AT_ONCE)
         except OSError:
             return None
-        if not piece:
+        if not more:
             return None
-        data += piece
-    return data
-
-
-def connections(output_bytes: int) -> tuple[Process, tuple[int, int, int]]:
-    """A `Process` that is not started yet, and the descriptors of the other ends.
-
-    The caller sends the descriptors to the fork server and closes them.
-
-
-    Raises:
-        OSError: this process cannot open more descriptors.
-    """
-    with contextlib.ExitStack() as opened:
-        control, its_control = map(opened.enter_context, socket.socketpair())
-        lifeline, its_lifeline = map(opened.enter_context, socket.socketpair())
-        reading, writing = os.pipe()
-        output = io.FileIO(reading, "rb")
-        for end in (control, lifeline):
-            end.settimeout(0.0)
-        opened.pop_all()
-    process = Process(control, output, lifeline, output_bytes)
-    return process, (its_control.detach(), writing, its_lifeline.detach())
+        came += more
+    message: dict[str, Any] = json.loads(came[:end])
+    del came[: end + 1]
+    return message

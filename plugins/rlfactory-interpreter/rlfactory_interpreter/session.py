@@ -7,9 +7,9 @@ import signal
 from collections.abc import Awaitable, Callable
 
 from rlfactory_core.errors import BackendError, ToolError
+from rlfactory_core.workers.supervisor import BROKEN
 from rlfactory_interpreter.limits import InterpreterLimits
 from rlfactory_interpreter.process import Ending, Process
-from rlfactory_interpreter.sandbox.wire import BROKEN
 
 _GRACE_S = 1.0  # for a process that closed its connection to end by itself, so that its exit status is known
 _LOST = "All variables and files are lost; the next call begins anew."

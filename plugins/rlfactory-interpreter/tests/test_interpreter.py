@@ -282,30 +282,40 @@ def test_a_lost_forkserver_costs_the_calls_under_way_only(folders: Path) -> None
 
 
 _CLIENT = """
-import asyncio
+import asyncio, os, signal, sys
 from rlfactory_core import code_interpreter
 from tests.support.interpreters import own_folder, trajectory
 
 async def main():
     tool, context = code_interpreter(), trajectory()
-    print(await tool.call({"code": "import os; os.getpid(), os.getppid(), os.getcwd()"}, context), end="", flush=True)
+    said = await tool.call({"code": "import os; os.getpid(), os.getppid(), os.getcwd()"}, context)
+    if sys.argv[1:] and os.fork() == 0:
+        signal.pause()
+    print(said, end="", flush=True)
     await tool.call({"code": "while True: pass"}, context)
 
 asyncio.run(main())
 """
 
 
-def test_killing_our_process_leaves_neither_process_nor_directory(folders: Path) -> None:
+@pytest.mark.parametrize("forks", [[], ["and forks"]])
+def test_killing_our_process_leaves_neither_process_nor_directory(folders: Path, forks: list[str]) -> None:
+    """Even if a fork of it lives on, which has its open connections."""
     root = Path(__file__).parents[2]
     environment = {**os.environ, "TMPDIR": str(folders)}
-    command = [sys.executable, "-c", _CLIENT]
-    with subprocess.Popen(command, cwd=root, env=environment, stdout=subprocess.PIPE, text=True) as client:
+    command = [sys.executable, "-c", _CLIENT, *forks]
+    with subprocess.Popen(
+        command, cwd=root, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as client:
         assert client.stdout is not None
         pid, forkserver, folder = eval(client.stdout.readline())
         assert lives(pid)
         assert Path(folder).exists()
         client.kill()
-    assert asyncio.run(soon(lambda: not (lives(pid) or lives(forkserver) or any(folders.iterdir()))))
+    gone = asyncio.run(soon(lambda: not (lives(pid) or lives(forkserver) or any(folders.iterdir()))))
+    if forks:
+        os.killpg(client.pid, signal.SIGKILL)
+    assert gone
 
 
 def _others(folder: Path, *known: Path) -> set[Path]:

@@ -13,6 +13,7 @@ from rlfactory_interpreter.sandbox import scratch
 from tests.support.interpreters import own_folder, play
 
 from rlfactory_core.types import FaultKind
+from rlfactory_core.workers.folders import remove
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="the code interpreter needs Linux or macOS")
 linux = pytest.mark.skipif(sys.platform != "linux", reason="a limit that only Linux has")
@@ -139,6 +140,6 @@ def test_removing_a_directory_copes_with_what_code_leaves_there(tmp_path: Path) 
     assert scratch.exceeds(str(folder), 10**9, 10**9)  # more than can be looked at
     assert not scratch.exceeds(str(outside), 10**9, 1)
     assert scratch.exceeds(str(outside), 100, 10)
-    scratch.remove(str(folder))
+    remove(str(folder))
     assert [item.name for item in tmp_path.iterdir() if item.name != "folders"] == ["outside"]
     assert (outside / "kept").read_text() == "kept"

@@ -259,6 +259,15 @@ def test_workers_reach_nothing_that_their_jobs_do_not_need(
     assert reached == dict.fromkeys(("read", "write", "start", "connect"), "PermissionError")
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has this guard")
+def test_workers_do_not_reach_each_others_files(jobs: Any) -> None:
+    async def work(pool: WorkerPool) -> None:
+        await asyncio.gather(*(pool.run(jobs.Meet(2), 30) for _ in range(2)))
+        assert await pool.run(jobs.Trespass(), 30) == ("PermissionError",)
+
+    in_pool(work, workers=2)
+
+
 def test_an_answer_that_is_not_one_is_the_querys_fault_and_runs_nothing(jobs: Any, tmp_path: Path) -> None:
     target = tmp_path / "taken over"
     command = b"cos\nmkdir\n(V" + str(target).encode() + b"\ntR."

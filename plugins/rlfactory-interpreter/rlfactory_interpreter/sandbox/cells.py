@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import io
+import json
 import linecache
 import math
 import os
@@ -17,7 +18,7 @@ import types
 from functools import partial
 from typing import Any, cast
 
-from .wire import receive, reply
+from rlfactory_core.workers.supervisor import pack
 
 _OUTER_FRAMES, _INNER_FRAMES = 3, 7  # shown of a long traceback
 _CHAIN = 3  # shown of a chain of exceptions
@@ -34,12 +35,18 @@ def serve(control: socket.socket, no_input: int, output: int, cpu_s: float) -> N
     notebook = Notebook(no_input, output)
     stop = partial(os.kill, os.getpid(), signal.SIGSTOP)  # which tells the fork server that nothing runs now
     stop()
-    while (message := receive(control)) is not None:
+    for request in control.makefile("rb"):
+        message = json.loads(request)
         _, hard = resource.getrlimit(resource.RLIMIT_CPU)
         resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(_cpu_used() + cpu_s), hard))
         failed = not notebook.run(message["code"])
         control.sendall(reply(message["call"], failed=failed))
         stop()
+
+
+def reply(call: int, *, failed: bool) -> bytes:
+    """What an interpreter sends before it stops itself at the end of a call."""
+    return pack({"call": call, "failed": failed})
 
 
 def _cpu_used() -> float:

@@ -17,7 +17,7 @@ from typing import Any
 from rlfactory_core.errors import BackendError
 from rlfactory_core.utils.cpu import usable_cores
 from rlfactory_nl2sql.connection import Failure, QueryError
-from rlfactory_nl2sql.verification.process import ForkServer, Worker, WorkerLost
+from rlfactory_nl2sql.verification.process import Worker, WorkerLost, forkserver, start
 from rlfactory_nl2sql.verification.worker import NETWORK, Access, Job
 
 _IDLE_S = 5.0  # idle time after which a surplus worker ends
@@ -70,8 +70,7 @@ class WorkerPool:
                 if last and lost.began:
                     raise QueryError(Failure.ERROR, "The query ended the database's engine.") from None
                 if last:
-                    said = workers.forkserver.error_output()
-                    raise BackendError(f"nl2sql: no worker process starts. {said}") from None
+                    raise BackendError(f"nl2sql: no worker process starts. {workers.forkserver.log()}") from None
             finally:
                 workers.give(worker)
         raise AssertionError  # the second attempt returns or raises
@@ -109,7 +108,7 @@ class _Workers:
 
     def __init__(self, memory_mb: int, nice: int, usual: int, most: int) -> None:
         self.loop, self.process, self.closed = asyncio.get_running_loop(), os.getpid(), False
-        self.forkserver = ForkServer(memory_mb, nice)
+        self.forkserver = forkserver(memory_mb, nice)
         self._usual, self._most = usual, most
         self._known: dict[Worker, dict[str, None]] = {}  # each worker's affinities, least recently used first
         self._idle: dict[Worker, float] = {}  # with the time since when; least recently used first
@@ -177,7 +176,7 @@ class _Workers:
         while self._waiting and not self.closed and (self._idle or len(self._known) < self._allowed()):
             if not self._idle:
                 try:
-                    worker = self.forkserver.start(self._access, self._fill)
+                    worker = start(self.forkserver, self._access, self._fill)
                 except BackendError as error:
                     self._waiting.popleft().worker.set_exception(error)
                     continue

@@ -1,4 +1,4 @@
-"""The client's side of the workers and their fork server: start, run one job at a time, end."""
+"""A worker as its client sees it: start it, run one job at a time, end it."""
 
 from __future__ import annotations
 
@@ -6,17 +6,15 @@ import asyncio
 import logging
 import os
 import pickle
-import shutil
 import socket
-import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from typing import Any
 
 from rlfactory_core.errors import BackendError, RlfactoryError
+from rlfactory_core.workers.forkserver import ForkServer
 from rlfactory_nl2sql.connection import Failure, QueryError
 from rlfactory_nl2sql.databases.limiting import LATEST, SLOW
 from rlfactory_nl2sql.verification.encoding import decode
@@ -24,21 +22,13 @@ from rlfactory_nl2sql.verification.worker import Access, Job
 
 _log = logging.getLogger(__name__)
 
-_BOOT = (
-    "import sys; sys.path[:] = sys.argv[4:]; from rlfactory_nl2sql.verification.worker import main; "
-    "main(*map(int, sys.argv[1:4]))"
-)
+_BOOT = "import sys; sys.path[:] = sys.argv[3:]; from rlfactory_nl2sql.verification.worker import main; main()"
 _START_S = 60.0  # for a worker to start, including the fork server
 _MOMENT_S = 0.05  # a query is not slow before
 _GRACE_S = 0.03  # for an engine to notice the deadline
-_STOP_S = 10.0  # for the fork server to end
-_ERROR_S = 0.5  # for a failing fork server to write its error
-_ERROR_CHARS = 2000  # of its error output, shown in errors
 _AT_ONCE = 1 << 16  # bytes
 _MOST = 1 << 30  # bytes of one message; a worker cannot have more memory
 _MESSAGES = {"started": dict, "clock": float, "done": object, "failed": RlfactoryError, "bug": str}
-# The only variables of this process that a worker inherits. Others may hold secrets.
-_INHERITED = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TZ")
 
 
 class WorkerLost(Exception):  # noqa: N818 - never leaves the pool
@@ -92,7 +82,8 @@ class Worker:
                         seconds = min(most, message[1])
                         wait = LATEST * seconds  # the engine ends a query itself, on a busy machine later
                         if not getattr(job, "ends_soon", False):
-                            self._count_as_slow(max(_MOMENT_S, SLOW * seconds))
+                            self.slow_from = loop.time() + max(_MOMENT_S, SLOW * seconds)
+                            loop.call_at(self.slow_from, self._on_slow)
                     limit.reschedule(loop.time() + wait + _GRACE_S)
         except TimeoutError:
             if self._started:
@@ -122,12 +113,6 @@ class Worker:
         self._lifeline.close()
         self._connection.close()
 
-    def _count_as_slow(self, seconds: float) -> None:
-        """From so many seconds on."""
-        loop = asyncio.get_running_loop()
-        self.slow_from = loop.time() + seconds
-        loop.call_later(seconds, self._on_slow)
-
     async def _next(self) -> tuple[str, Any]:
         """The worker's next message; raises `OSError` or `EOFError` if it is gone, `ValueError` if it is no message."""
         loop, sought = asyncio.get_running_loop(), 0
@@ -153,83 +138,24 @@ def _warn(missing: frozenset[tuple[str, str]]) -> None:
         _log.warning("the model's SQL runs without some guards: %s", guards)
 
 
-class ForkServer:
-    """A running fork server, whose program is `verification.worker`.
+def forkserver(memory_mb: int, nice: int) -> ForkServer:
+    """The fork server of workers with so much memory, and a priority that is lower by ``nice``."""
+    arguments = ("-c", _BOOT, str(memory_mb), str(nice), *map(os.path.abspath, sys.path))
+    return ForkServer("sql", arguments, {name: os.environ[name] for name in ("TZ",) if name in os.environ})
 
-    It has a session of its own: by ``sched_autogroup`` its workers starve no other fork server's, nor these them.
+
+def start(server: ForkServer, access: Access, on_slow: Callable[[], None]) -> Worker:
+    """Start a worker. If it fails to start, its first job fails.
+
+    Raises:
+        BackendError: the fork server has ended; the message has its error output.
     """
-
-    def __init__(self, memory_mb: int, nice: int) -> None:
-        self._memory_mb, self._nice, self._client = memory_mb, nice, os.getpid()
-        self._launch()
-
-    def start(self, access: Access, on_slow: Callable[[], None]) -> Worker:
-        """Start a worker. If it fails to start, its first job fails.
-
-        Raises:
-            BackendError: the fork server has ended; the message has its error output.
-        """
-        if self._process.poll() is not None:
-            _log.warning("the fork server of the nl2sql workers was lost; a new one is started")
-            self.close()
-            self._launch()
-        (connection, its), (lifeline, end) = socket.socketpair(), socket.socketpair()
-        connection.settimeout(0.0)
-        worker = Worker(connection, lifeline, access, on_slow)
-        try:
-            with its, end:
-                socket.send_fds(self._control, [b"+"], [its.fileno(), end.fileno()])
-                connection.send(pickle.dumps(access))
-        except OSError as error:
-            worker.close()
-            raise BackendError(f"nl2sql: no worker process can be started ({error}). {self.error_output()}") from error
-        return worker
-
-    def error_output(self) -> str:
-        """Its error output if it has ended; empty while it lives."""
-        with suppress(subprocess.TimeoutExpired, ValueError):  # ValueError: it has been closed
-            self._process.wait(_ERROR_S)
-            if self._process.stderr is not None:
-                return self._process.stderr.read().decode(errors="replace")[-_ERROR_CHARS:]
-        return ""
-
-    def close(self) -> None:
-        """End the fork server and all workers. In a fork of the process that started it, only close the connection."""
-        self._control.close()
-        if self._client != os.getpid():
-            self._process.returncode = 0  # nothing to wait for
-            return
-        try:
-            self._process.wait(_STOP_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        shutil.rmtree(self._folder, ignore_errors=True)
-        if self._process.stderr is not None:
-            self._process.stderr.close()
-
-    def _launch(self) -> None:
-        self._folder = tempfile.mkdtemp(prefix="rlfactory-sql-")  # the only one that workers can write to
-        self._control, other = socket.socketpair()
-        self._control.settimeout(0.0)
-        arguments = (str(other.fileno()), str(self._memory_mb), str(self._nice), *map(os.path.abspath, sys.path))
-        environment = {
-            **{name: os.environ[name] for name in _INHERITED if name in os.environ},
-            "PATH": "/usr/bin:/bin",
-            "LANG": "C.UTF-8",
-            "HOME": self._folder,
-            "TMPDIR": self._folder,
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "PYTHONHASHSEED": "0",  # all workers make the same varied databases
-        }
+    connection, other = socket.socketpair()
+    connection.settimeout(0.0)
+    try:
         with other:
-            self._process = subprocess.Popen(  # noqa: S603
-                (sys.executable, "-c", _BOOT, *arguments),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                cwd=self._folder,
-                env=environment,
-                pass_fds=(other.fileno(),),
-                start_new_session=True,
-            )
+            connection.send(pickle.dumps(access))
+            return Worker(connection, server.fork(other.fileno()), access, on_slow)
+    except OSError as error:
+        connection.close()
+        raise BackendError(f"nl2sql: no worker process can be started ({error}). {server.log()}") from error

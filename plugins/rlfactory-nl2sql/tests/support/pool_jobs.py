@@ -9,6 +9,7 @@ import stat
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from rlfactory_nl2sql.connection import Failure, QueryError
@@ -30,8 +31,8 @@ class Meet:
     others: int
 
     def run(self, _connections: Connections) -> int:
-        Path(str(os.getpid())).write_bytes(b"")  # in the folder of all workers
-        while len(list(Path().iterdir())) < self.others:
+        Path("came").write_bytes(b"")
+        while sum(Path(f"../{worker}/came").exists() for worker in range(1, 9)) < self.others:
             time.sleep(0.005)
         return os.getpid()
 
@@ -67,10 +68,8 @@ class Crash:
     once: bool = False
 
     def run(self, _connections: Connections) -> str:
-        fell = Path("fell")  # in the folder of all workers
-        if self.once and fell.exists():
+        if self.once and Path.cwd().name != "1":  # the folders are numbered
             return "done"
-        fell.write_bytes(b"")
         os.kill(os.getpid(), signal.SIGSEGV)
         raise AssertionError
 
@@ -161,6 +160,15 @@ def _tried(work: Callable[[], object]) -> str:
         return f"did: {work()}"
     except OSError as error:
         return type(error).__name__
+
+
+@dataclass(frozen=True)
+class Trespass:
+    """Writes into the other workers' folders."""
+
+    def run(self, _connections: Connections) -> tuple[str, ...]:
+        others = (Path("..", name, "left") for name in ("1", "2") if name != Path.cwd().name)
+        return tuple(_tried(partial(other.write_text, "x")) for other in others)
 
 
 @dataclass(frozen=True)
