@@ -66,7 +66,7 @@ class QueryError(RlfactoryError):
         self.failure = failure
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return QueryError, (self.failure, str(self))
+        return type(self), (self.failure, str(self))
 
 
 class SessionLostError(BackendError):

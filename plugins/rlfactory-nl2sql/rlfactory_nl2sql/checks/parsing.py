@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from sqlglot import Dialect, ErrorLevel, ParseError, Token, TokenError, TokenType, exp
 
@@ -80,11 +79,9 @@ class Query:
 class NotUnderstoodError(QueryError):
     """sqlglot cannot parse the query. It is probably wrong, but only the database can tell."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__(Failure.ERROR, message)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return NotUnderstoodError, (str(self),)
+def _not_understood(dialect: str, why: str) -> NotUnderstoodError:
+    return NotUnderstoodError(Failure.ERROR, f"Not understood as {NAMES[dialect]} SQL: {why}")
 
 
 def parse_query(sql: str, dialect: str) -> Query:
@@ -106,7 +103,7 @@ def parse_query(sql: str, dialect: str) -> Query:
     operations = tree.find_all(exp.SetOperation)
     parts = [tree, *(side for operation in operations for side in (operation.this, operation.expression))]
     if not all(isinstance(part, _READS) for part in parts):
-        raise NotUnderstoodError(f"Not understood as {NAMES[dialect]} SQL: a query starts with SELECT, WITH or VALUES.")
+        raise _not_understood(dialect, "a query starts with SELECT, WITH or VALUES.")
     return Query(sql, dialect, tree)
 
 
@@ -151,10 +148,8 @@ def statement(sql: str, dialect: str) -> list[Token]:
         tokens = Dialect.get_or_raise(dialect).tokenize(sql)
     except TokenError as error:
         near = _shorten(sql[error.start : error.end] if error.start is not None else sql[-30:])
-        raise NotUnderstoodError(
-            f"Not understood as {NAMES[dialect]} SQL: a quote or comment without its end, or a character that SQL does "
-            f"not know, near '{near}'."
-        ) from None
+        why = f"a quote or comment without its end, or a character that SQL does not know, near '{near}'."
+        raise _not_understood(dialect, why) from None
     for token in tokens:
         # MySQL executes such comments and follows their hints, one of which sets the time limit of a query.
         hidden = token.token_type is TokenType.HINT or any(note.startswith(("!", "M!")) for note in token.comments)
@@ -205,13 +200,13 @@ def _parse(tokens: list[Token], sql: str, dialect: str) -> exp.Expr:
     try:
         tree = Dialect.get_or_raise(dialect).parser().parse(tokens, sql)[0]
     except ParseError as error:
-        raise NotUnderstoodError(f"Not understood as {NAMES[dialect]} SQL: {_explain(error)}") from None
+        raise _not_understood(dialect, _explain(error)) from None
     except RecursionError:
         raise _too_deep() from None
     except Exception as error:  # noqa: BLE001 - such as a ValueError over a number of 5,000 digits
-        raise NotUnderstoodError(f"Not understood as {NAMES[dialect]} SQL ({type(error).__name__}).") from None
+        raise _not_understood(dialect, f"{type(error).__name__}.") from None
     if tree is None:
-        raise NotUnderstoodError(f"Not understood as {NAMES[dialect]} SQL.")
+        raise _not_understood(dialect, "it is empty.")
     return tree
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import TYPE_CHECKING
 
 from rlfactory_nl2sql.comparison.values import normal
@@ -68,10 +68,9 @@ def answer_of(rows: Rows, *, ordered: bool, untied: Untied | None) -> Answer:
     keys, limit, offset = (untied.keys, untied.limit, untied.offset) if untied else (0, None, 0)
     end = len(rows.rows) if limit is None else offset + limit
     plain = [row[: len(row) - keys] for row in rows.rows] if keys else rows.rows
-    if keys:
-        stops = list(_ends(rows.rows))
-    else:
-        stops = list(range(1, len(plain) + 1)) if ordered and not untied else [len(plain)]
+    stops: Iterable[int] = range(1, len(plain) + 1) if ordered and not untied else [len(plain)]
+    if keys:  # where each run of rows of equal rank ends
+        stops = accumulate(len(list(run)) for _, run in groupby(rows.rows, lambda row: normal(row[-1])))
     ties, start = [], 0
     for stop in stops:
         take = min(stop, end) - max(start, offset)
@@ -82,14 +81,6 @@ def answer_of(rows: Rows, *, ordered: bool, untied: Untied | None) -> Answer:
     certain = tuple(row for tie in ties if tie.whole for row in tie.rows) if tied else ()
     fewest = 0 if offset else sum(tie.take for tie in ties)  # all rows of the first ties may come before the OFFSET
     return Answer(rows.columns[: len(rows.columns) - keys], tuple(ties), tied, certain, fewest)
-
-
-def _ends(rows: Sequence[Row]) -> Iterator[int]:
-    """Where each run of rows of equal rank ends."""
-    end = 0
-    for _, run in groupby(rows, lambda row: normal(row[-1])):
-        end += sum(1 for _ in run)
-        yield end
 
 
 def _loosely(row: Row) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import combinations
+from itertools import combinations, islice
 from typing import Any
 
 from rlfactory_nl2sql.comparison.answer import Answer, Tie
@@ -34,11 +34,8 @@ def coded_rows(answer: Answer, rows: Rows, tolerance: float, *, together: bool) 
 
 def with_rows(ties: Sequence[Tie], rows: Sequence[Any]) -> list[Tie]:
     """The same ties with other rows, or with anything that stands for them."""
-    made, start = [], 0
-    for tie in ties:
-        made.append(Tie(rows[start : start + len(tie.rows)], tie.take))
-        start += len(tie.rows)
-    return made
+    left = iter(rows)
+    return [Tie(tuple(islice(left, len(tie.rows))), tie.take) for tie in ties]
 
 
 def first_difference(ties: Sequence[Tie], found: Sequence[Any]) -> int | None:
@@ -46,12 +43,8 @@ def first_difference(ties: Sequence[Tie], found: Sequence[Any]) -> int | None:
 
     The result has as many rows as the answer.
     """
-    start = 0
-    for number, tie in enumerate(ties):
-        if not _holds(tie, found[start : start + tie.take]):
-            return number
-        start += tie.take
-    return None
+    left = iter(found)
+    return next((number for number, tie in enumerate(ties) if not _holds(tie, list(islice(left, tie.take)))), None)
 
 
 def _holds(tie: Tie, found: Sequence[Row]) -> bool:
