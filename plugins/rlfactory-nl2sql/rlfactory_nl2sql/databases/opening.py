@@ -8,8 +8,6 @@ from rlfactory_core.errors import MissingExtraError
 from rlfactory_nl2sql.connection import Connection, QueryLimits
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 
-_EXTRAS = {"postgres": "postgresql", "mysql": "mysql"}
-
 
 def connect(ref: DatabaseRef, limits: QueryLimits) -> Connection:
     """A read-only connection. ``limits`` holds for the database engine while the connection is open.
@@ -22,9 +20,7 @@ def connect(ref: DatabaseRef, limits: QueryLimits) -> Connection:
     try:
         module = import_module(f"rlfactory_nl2sql.databases.{ref.kind}")
     except ModuleNotFoundError as error:
-        extra = _EXTRAS.get(ref.kind)
-        if extra is None or (error.name or "").startswith("rlfactory"):
-            raise
+        extra = "postgresql" if ref.kind == "postgres" else ref.kind
         raise MissingExtraError(
             f"The database {ref.location} needs the package {error.name}, which is not installed. "
             f"Install it: python -m pip install 'rlfactory-nl2sql[{extra}]'"

@@ -69,10 +69,7 @@ _RELATIONS = """
     ORDER BY pg_class.oid
 """
 # Loaded as text: otherwise psycopg makes objects of its own types, or loses differences between values.
-_AS_TEXT = (
-    "json", "jsonb", "inet", "cidr", "int4range", "int8range", "numrange", "tsrange", "tstzrange", "daterange",
-    "int4multirange", "int8multirange", "nummultirange", "tsmultirange", "tstzmultirange", "datemultirange",
-)  # fmt: skip
+_AS_TEXT = ("json", "jsonb", "inet", "cidr", *(each.name for each in psycopg.adapters.types if "range" in each.name))
 _DATES = ("date", "timestamp", "timestamptz", "interval")
 _PRIVILEGED = """
     SELECT rolname FROM pg_roles WHERE pg_has_role(session_user, oid, 'MEMBER') AND (rolsuper OR rolname IN

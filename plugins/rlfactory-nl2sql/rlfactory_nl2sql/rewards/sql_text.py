@@ -66,7 +66,6 @@ class Structure(Databases):
             return Score(0.0)
         dialect = self.reference(trajectory.sample).kind
         try:
-            nearest: float = await self.read(nearest_similarity, golds, sql, dialect)
+            return Score(await self.read(nearest_similarity, golds, sql, dialect))
         except QueryError:
             return Score(0.0)
-        return Score(nearest)

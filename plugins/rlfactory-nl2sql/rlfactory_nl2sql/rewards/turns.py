@@ -41,7 +41,8 @@ class QuerySteps(Databases):
         super().__init__(database)
 
     async def score(self, trajectory: Trajectory) -> Score:
-        needed = set(await self._tables(trajectory))
+        dialect = self.reference(trajectory.sample).kind
+        needed = set(await self.read(read_tables, accepted_answers(trajectory.sample), dialect))
         total, errors, lookups = 0.0, 0, 0
         turns: list[float] = []
         for turn in trajectory.turns:
@@ -57,11 +58,6 @@ class QuerySteps(Databases):
             total = min(max(total, -self._bound), self._bound)
             turns.append(total - before)
         return Score(0.0, {"errors": float(errors), "lookups": float(lookups)}, tuple(turns))
-
-    async def _tables(self, trajectory: Trajectory) -> frozenset[str]:
-        dialect = self.reference(trajectory.sample).kind
-        read: frozenset[str] = await self.read(read_tables, accepted_answers(trajectory.sample), dialect)
-        return read
 
 
 def _calls(turn: Turn) -> Iterator[tuple[ToolCall, ToolResult]]:
