@@ -26,7 +26,7 @@ def rlfactory_verifiers(register: Register) -> None:
 @hookimpl
 def rlfactory_reward_scorers(register: Register) -> None:
     register("structure", Lazy("rlfactory_nl2sql.rewards.sql_text:Structure"))
-    register("query_steps", Lazy("rlfactory_nl2sql.rewards.turns:QuerySteps"))
+    register("query_steps", Lazy("rlfactory_nl2sql.rewards.sql_text:QuerySteps"))
 
 
 @hookimpl

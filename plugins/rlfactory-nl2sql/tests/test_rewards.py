@@ -12,8 +12,7 @@ import pytest
 from configs import made_config
 from rlfactory_nl2sql.rewards.answers import predicted_sql
 from rlfactory_nl2sql.rewards.execution import ExecutionMatch
-from rlfactory_nl2sql.rewards.sql_text import Structure, ValidSql
-from rlfactory_nl2sql.rewards.turns import QuerySteps
+from rlfactory_nl2sql.rewards.sql_text import QuerySteps, Structure, ValidSql
 from rlfactory_nl2sql.task import Nl2SqlTask
 
 from rlfactory_core import FaultKind, Message, Sample, Score, StopReason, Task, ToolCall, ToolResult, Trajectory

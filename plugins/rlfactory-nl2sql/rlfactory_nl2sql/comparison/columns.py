@@ -13,8 +13,7 @@ from itertools import chain
 from typing import Any
 
 from rlfactory_core.errors import VerifierError
-from rlfactory_nl2sql.comparison.answer import Tie
-from rlfactory_nl2sql.comparison.rows import first_difference, with_rows
+from rlfactory_nl2sql.comparison.answer import Tie, first_difference, with_rows
 from rlfactory_nl2sql.connection import Row
 
 _MOST_VALUES = 3_000_000  # values read in one search; they take some seconds

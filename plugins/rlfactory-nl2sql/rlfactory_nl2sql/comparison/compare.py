@@ -9,9 +9,8 @@ from itertools import chain
 from reprlib import Repr
 from typing import Any, Literal
 
-from rlfactory_nl2sql.comparison.answer import Answer, Tie
+from rlfactory_nl2sql.comparison.answer import Answer, Tie, coded_rows, first_difference, same_set
 from rlfactory_nl2sql.comparison.columns import ColumnSearch
-from rlfactory_nl2sql.comparison.rows import coded_rows, first_difference, same_set
 from rlfactory_nl2sql.connection import Row, Rows
 
 Semantics = Literal["multiset", "set", "test-suite"]
