@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -35,11 +34,10 @@ class _Mark(Enum):
     END = "]"
 
 
-@dataclass(frozen=True, slots=True)
-class Nested:
+class Nested(tuple[Any, ...]):
     """An array or record of PostgreSQL as a flat sequence of values, with marks around each level."""
 
-    parts: tuple[Any, ...]
+    __slots__ = ()
 
 
 def normal_column(values: Sequence[Any]) -> Sequence[Any]:
@@ -49,7 +47,7 @@ def normal_column(values: Sequence[Any]) -> Sequence[Any]:
 
 def normal(value: Any) -> Any:
     """One value in the form of `normal_column`."""
-    return Nested(tuple(_flat(value))) if isinstance(value, (list, tuple)) else _scalar(value)
+    return Nested(_flat(value)) if isinstance(value, (list, tuple)) else _scalar(value)
 
 
 def _is_whole(value: Any) -> bool:
@@ -57,11 +55,6 @@ def _is_whole(value: Any) -> bool:
     return isinstance(value, int) or (
         isinstance(value, Decimal) and value.is_finite() and value == value.to_integral_value()
     )
-
-
-def _is_integral(number: Any) -> bool:
-    """Whether a number has no fraction; a float may have none too, but is no exact number."""
-    return _is_whole(number) or (isinstance(number, float) and number.is_integer())
 
 
 def _near(left: Any, right: Any, tolerance: float) -> bool:
@@ -87,14 +80,16 @@ def codes(columns: Sequence[Sequence[Any]], tolerance: float) -> Mapping[Any, An
     whole: set[Any] = set()
     other: set[Any] = set()  # one column may have 1 and the other 1.0
     for value in chain.from_iterable(columns):
-        for part in value.parts if isinstance(value, Nested) else (value,):
+        for part in value if isinstance(value, Nested) else (value,):
             if isinstance(part, _NUMBERS):
                 (whole if _is_whole(part) else other).add(part)
     code: dict[Any, Any] = {}
     for group in _groups(sorted(whole | other), tolerance):
         if len(group) == 1 or other.isdisjoint(group):
             continue  # whole numbers are exact among themselves
-        exact = [] if whole.isdisjoint(group) else [number for number in group if _is_integral(number)]
+        exact = []
+        if not whole.isdisjoint(group):  # floats without a fraction count like whole numbers beside one
+            exact = [one for one in group if _is_whole(one) or (isinstance(one, float) and one.is_integer())]
         if len(exact) > 1:
             code.update((number, _nearest(number, exact)) for number in group)
         else:
@@ -107,9 +102,7 @@ def coded(column: Sequence[Any], code: Mapping[Any, Any]) -> Sequence[Any]:
     if not code:
         return column
     return [
-        Nested(tuple(code.get(part, part) for part in value.parts))
-        if isinstance(value, Nested)
-        else code.get(value, value)
+        Nested(code.get(part, part) for part in value) if isinstance(value, Nested) else code.get(value, value)
         for value in column
     ]
 
