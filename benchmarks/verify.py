@@ -126,9 +126,15 @@ def cases(templates: Sequence[tuple[str, str, str]]) -> list[Case]:
     return [case for batch in batches for case in rng.sample(batch, len(batch))]
 
 
-def reworded(some: Sequence[Case], occasion: str) -> list[Case]:
-    """The same predictions in texts that have not been judged before."""
-    return [Case(case.gold, f"{case.prediction} /* {occasion} {at} */") for at, case in enumerate(some)]
+def reworded(some: Sequence[Case], occasion: str, *, alike: bool = False) -> list[Case]:
+    """The same predictions in texts that have not been judged before.
+
+    Args:
+        alike: whether a question's equal predictions stay equal.
+    """
+    return [
+        Case(case.gold, f"{case.prediction} /* {occasion} {'' if alike else at} */") for at, case in enumerate(some)
+    ]
 
 
 def with_hanging(some: Sequence[Case]) -> list[Case]:
@@ -217,7 +223,13 @@ async def measured(name: str, ref: DatabaseRef, some: Sequence[Case]) -> tuple[l
         kind = f"{name}, {confirmed} to confirm"
         pool = WorkerPool()
         verifier = SqlVerifier(pool, replace(OPTIONS, confirmed=confirmed))
-        for text, asked in (("first time", some), ("again", reworded(some, "again")), ("again, the same texts", some)):
+        occasions = {
+            "first time": some,
+            "again": reworded(some, "again", alike=True),
+            "again, no two alike": reworded(some, "again"),
+            "again, the same texts": some,
+        }
+        for text, asked in occasions.items():
             stop = asyncio.Event()
             watching = asyncio.ensure_future(stall(stop))
             batch = await ask(verifier, ref, asked, 64)
@@ -252,9 +264,12 @@ def main() -> None:
 `python benchmarks/verify.py chinook.sqlite`: {PREDICTIONS:,} predictions, {GROUP} of each question, half of them right,
 in batches of {BATCH} questions, on {INSTANCES} instances of the database each, 64 in flight. The first time, the gold
 queries' answers are found and the varied instances made, which the plain executor is given beforehand. It has neither
-limits nor protection, and takes rows in any order, so that it finds fewer faults. Again, each prediction has a comment
-that makes it another text, since a text is judged once. "To confirm" are the further databases on which a prediction
-runs before it is accepted: as many as by default, or none, so that it runs on {INSTANCES} and no more.
+limits nor protection, and takes rows in any order, so that it finds fewer faults. A text is judged once for a question,
+and a question's {GROUP} predictions are {GROUP // 2} times the same right text and {GROUP // 2} times the same wrong
+one. Again, they have a comment that makes them other texts: "again", a question's equal predictions stay equal, as
+attempts in a group often are; with "no two alike", each is judged by itself. "To confirm" are the further databases on
+which a prediction runs before it is accepted: as many as by default, or none, so that it runs on {INSTANCES} and no
+more.
 
 | | verdicts a second | equal to the plain one's | the event loop was held up for at most |
 |---|---|---|---|
