@@ -9,16 +9,20 @@ import logging
 import os
 import pickletools
 import signal
+import sqlite3
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from process_tree import is_gone, parent
-from rlfactory_nl2sql.connection import Failure, QueryError
+from rlfactory_nl2sql.connection import Failure, QueryError, QueryLimits
+from rlfactory_nl2sql.databases.reference import parse_reference
 from rlfactory_nl2sql.verification.encoding import encode
+from rlfactory_nl2sql.verification.jobs import QueryJob
 from rlfactory_nl2sql.verification.pool import WorkerPool
 from rlfactory_nl2sql.verification.process import WorkerBug
 
@@ -58,6 +62,18 @@ def test_jobs_run_at_once_each_in_its_own_process(jobs: Any) -> None:
     processes = in_pool(work, workers=3)
     assert len({*processes, os.getpid()}) == 4
     assert all(map(is_gone, processes))
+
+
+def test_a_query_sorts_more_than_fits_into_its_memory(tmp_path: Path) -> None:
+    """SQLite does so with temporary files, for which it needs a folder that a worker may write to."""
+    path = tmp_path / "empty.sqlite"
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE t (a)")
+    numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000)"
+    sql = f"{numbers} SELECT sum(c) FROM (SELECT count(*) AS c FROM n GROUP BY printf('%0400d', i * 7 % 100003))"
+    job = QueryJob(parse_reference(str(path)), sql, QueryLimits(seconds=PATIENCE_S))
+    rows = in_pool(lambda pool: pool.run(job, PATIENCE_S), memory_mb=16)
+    assert rows.rows == ((100000,),)
 
 
 def test_a_pool_works_again_after_it_was_closed_also_on_another_event_loop(jobs: Any) -> None:

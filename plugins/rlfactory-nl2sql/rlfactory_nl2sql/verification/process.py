@@ -141,7 +141,9 @@ def _warn(missing: frozenset[tuple[str, str]]) -> None:
 def forkserver(memory_mb: int, nice: int) -> ForkServer:
     """The fork server of workers with so much memory, and a priority that is lower by ``nice``."""
     arguments = ("-c", _BOOT, str(memory_mb), str(nice), *map(os.path.abspath, sys.path))
-    return ForkServer("sql", arguments, {name: os.environ[name] for name in ("TZ",) if name in os.environ})
+    # SQLite asks for the place of its temporary files before the fork; they belong into each worker's own folder.
+    environment = {"SQLITE_TMPDIR": ".", **{name: os.environ[name] for name in ("TZ",) if name in os.environ}}
+    return ForkServer("sql", arguments, environment)
 
 
 def start(server: ForkServer, access: Access, on_slow: Callable[[], None]) -> Worker:
