@@ -17,6 +17,8 @@ from pathlib import Path
 
 from . import folders
 
+__all__ = ["ForkServer"]
+
 _log = logging.getLogger(__name__)
 
 _LOG = "forkserver.log"

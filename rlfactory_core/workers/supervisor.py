@@ -31,6 +31,8 @@ from typing import Any, NoReturn
 from . import folders
 from .guards import die_with_parent
 
+__all__ = ["BROKEN", "Supervisor", "pack"]
+
 BROKEN = 70  # exit status of a process whose work raised an exception
 _CHECK_S = 0.25  # between checks of what runs
 _LOOK_S = 1.0  # between checks that the client lives: its forks may keep the connection open
