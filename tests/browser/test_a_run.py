@@ -26,8 +26,9 @@ def fill_search(page: Any, name: str, steps: int) -> None:
     page.locator("[name='key.train.steps']").fill(str(steps))
     page.locator("[name='key.train.prompts_per_step']").fill("4")
     page.locator("[name='key.eval.limit']").fill("8")
-    # Without a goal, or a slow page could meet a run that has ended; small, since other sessions run beside this one.
-    page.locator("[name=keys]").fill("train.until={} train.workers=1 train.group_size=2")
+    # Without a goal, or a slow page could meet a run that has ended. With as many processes as by default, the model is
+    # in the cache of the sessions before. Small, since other sessions run beside this one.
+    page.locator("[name=keys]").fill("train.until={} train.group_size=2")
 
 
 def test_start_watch_look_stop_reload_resume_compare(page: Any, expect: Callable[..., Any], ui: Any) -> None:

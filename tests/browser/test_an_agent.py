@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from judge_serving import save_tiny_model
 from runs import write_lines
 
 pytestmark = pytest.mark.slow
@@ -24,13 +25,15 @@ print(json.load(answer)["choices"][0]["message"]["content"])
 
 
 def test_an_agent_of_ones_own_is_trained(page: Any, expect: Callable[..., Any], tmp_path: Path) -> None:
-    """A program, asked for the search task's questions, with the task's tiny model behind it."""
+    """A program, asked for the search task's questions, with a random model behind it: nothing is warm-started."""
     pytest.importorskip("torch", reason="the embedded engine needs rlfactory-core[local]")
+    model = save_tiny_model(tmp_path / "model")
     agent = tmp_path / "agent.py"
     agent.write_text(AGENT)
     page.goto("/new")
-    small = "train.steps=1 train.prompts_per_step=2 train.group_size=2 eval.limit=1 eval.attempts=1"
-    fields = {"plugin": "search", "name": "mine", "agent": f"{sys.executable} {agent}", "keys": small}
+    small = "train.steps=1 train.prompts_per_step=2 train.group_size=2 train.workers=1 eval.limit=1 eval.attempts=1"
+    fields = {"plugin": "search", "name": "mine", "model": str(model), "agent": f"{sys.executable} {agent}"}
+    fields["keys"] = small
     for name, text in fields.items():
         page.locator(f"[name={name}]").fill(text)
     expect(page.locator("#preview pre").first).to_contain_text("--agent")
