@@ -86,6 +86,8 @@ class MysqlDatabase(ServerDatabase):
 
     def _set_up(self) -> None:
         self._copy = f"rlfactory_{secrets.token_hex(8)}"  # the name of this database, if it is a copy
+        self._orphans_dropped = False
+        self._seconds = 0.0  # the session's limit now, which most queries keep
         ((modes, version),) = self._execute("SELECT @@sql_mode, version()")
         self._mariadb = "MariaDB" in version
         self._modes = ",".join(mode for mode in modes.split(",") if mode not in _OTHER_QUOTES)
@@ -106,7 +108,9 @@ class MysqlDatabase(ServerDatabase):
         return f"it has {', '.join(sorted(powers))} on the whole server" if powers else ""
 
     def _build(self, original: MysqlDatabase, tables: Sequence[Table], data: TableRows) -> None:
-        self._drop_orphans()
+        if not original._orphans_dropped:  # each copy that lives costs a question to the server
+            self._drop_orphans()
+            original._orphans_dropped = True
         invisible = self._invisible()
         self._execute(f"SET SESSION sql_mode = '{_BUILD_MODE}'")
         ((charset, collation),) = self._execute("SELECT @@character_set_database, @@collation_database")
@@ -206,8 +210,11 @@ class MysqlDatabase(ServerDatabase):
         self._execute("START TRANSACTION READ ONLY")
 
     def _limit_time(self, seconds: float) -> None:
+        if seconds == self._seconds:
+            return
         limit = f"max_statement_time = {seconds}" if self._mariadb else f"max_execution_time = {int(seconds * 1000)}"
         self._execute(f"SET SESSION {limit}")
+        self._seconds = seconds
 
     @contextlib.contextmanager
     def _results(self, sql: str) -> Iterator[tuple[tuple[str, ...], Iterable[Row]]]:
