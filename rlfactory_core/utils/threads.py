@@ -66,21 +66,24 @@ class BlockingPool:
     def _work(self, jobs: SimpleQueue[_Job | None]) -> None:
         while (job := jobs.get()) is not None:
             future, fn = job
-            if future.set_running_or_notify_cancel():
-                _settle(future, fn)
-            del job, future, fn  # an idle thread keeps no result alive
-            with self._lock:
+            result = error = None
+            if wanted := future.set_running_or_notify_cancel():
+                result, error = _outcome(fn)
+            with self._lock:  # before the answer is out, so that the caller's next call finds this thread idle
                 self._idle += jobs is self._jobs
+            if error is not None:
+                future.set_exception(error)
+            elif wanted:
+                future.set_result(result)
+            del job, future, fn, result, error  # an idle thread keeps no result alive
 
 
-def _settle(future: Future[Any], fn: Callable[[], Any]) -> None:
+def _outcome(fn: Callable[[], Any]) -> tuple[Any, BaseException | None]:
     try:
-        result = fn()
+        return fn(), None
+    except StopIteration as error:  # a future cannot carry it
+        return None, RuntimeError(f"the function raised {error!r}")
     except Exception as error:  # noqa: BLE001 - it is passed on
-        if isinstance(error, StopIteration):  # a future cannot carry it
-            error = RuntimeError(f"the function raised {error!r}")
-        future.set_exception(error)
+        return None, error
     except BaseException as error:  # noqa: BLE001 - SystemExit would end the event loop and not only the call
-        future.set_exception(RuntimeError(f"the function raised {error!r}"))
-    else:
-        future.set_result(result)
+        return None, RuntimeError(f"the function raised {error!r}")
