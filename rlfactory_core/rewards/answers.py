@@ -15,19 +15,37 @@ from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 
 _MAX_DIGITS = 400  # of a number that is compared by value; a longer one is compared as a text
-_DASHES = str.maketrans(dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2212", "-"))
+_SAME = {  # what other scripts, and the typographers of this one, write for a sign of ASCII
+    "-": "\u2010\u2011\u2012\u2013\u2014\u2212",
+    "'": "\u2018\u2019\u201a\u2039\u203a",
+    '"': "\u00ab\u00bb\u201c\u201d\u201e\u300a\u300b\u300c\u300d\u300e\u300f",
+    ".": "\u2026\u3001\u3002",
+    "?": "\u00a1\u00bf",
+    "[": "\u3008\u3010",
+    "]": "\u3009\u3011",
+}
+_TO_ASCII = {ord(other): sign for sign, others in _SAME.items() for other in others}
+_TO_ASCII |= {0xFF01 + i: chr(0x21 + i) for i in range(94)}  # the full-width forms
+_QUOTED = re.compile(r"""(?<!\w)(['"`])([^'"`]*)\1(?!\w)""")
 _VULGAR_FRACTION = re.compile("([0-9]?)([\u00bc-\u00be\u2150-\u215e])")
 _LETTER = r"[^\W\d_]"
-_FIGURES = r"\d+ (?: (?: [^\w\s]+ | \ [-+*/:]\ ) \d+ )*"  # digits with other signs between them: 1,000 3.14 10:30 5-3
+_FIGURES = (  # digits with other signs between them: 1,000 1 000 3.14 10:30 5-3
+    r"(?: \d{1,3} (?: \ \d{3} )+ (?!\d) | \d+ ) (?: (?: [^\w\s]+ | _+ | \ [-+*/:]\ ) \d+ )*"
+)
 _SIGNS = re.compile(
     rf"""
-    (?P<number> (?<!\w) [-+]? \$? (?: \d+\ (?=\d+/\d) )? \.? {_FIGURES}
+    (?<={_LETTER}\ ) (?P<version> \d+\.\d*0 ) (?= \W* $ )           # Python 3.10 is not Python 3.1
+  | (?P<number> (?<!\w) (?: [-+] | (?: ^ | (?<= [=<>(]\ ) ) -\  )? \$? (?: \d+\ (?=\d+/\d) )? \.? {_FIGURES}
         (?: e [-+]? \d{{1,3}} )? (?! [^\W_] | [^\w\s]+\d ) (?: \ ?% | \ per\ ?cent\b )? )
   | (?P<kept>
         {_FIGURES}                                                # beside letters: v1.2
       | (?<!{_LETTER}{{2}}) [-/] (?= \d | {_LETTER}\b )           # -x is not x, but a co-op is a coop
-      | (?<=\b\w\ ) [-+*/] (?= \ \w\b )                           # x + y is not x - y
-      | (?<=\b{_LETTER}) - (?!\w) | (?<!\w) ! (?=\w)               # A- is not A, !x is not x
+      | (?: ^ | (?<= [\s(\[{{=<>,] ) ) - (?= [^\s-] )               # -sqrt(2) is not sqrt(2)
+      | (?<=\S\ ) [+*] (?=\ \S)                                    # 2x + 1 is not 2x - 1
+      | (?: (?<=\b\w\ ) | (?<=\d\w\ ) ) [-/] (?= \ (?: \w\b | \d ) )
+      | (?<=\b{_LETTER}) - (?!\w) | (?<!\w) ! (?=[\w=])            # A- is not A, !x is not x
+      | (?: (?<=\d) | (?<=\b{_LETTER}) ) ['"]+ (?!\w) | (?<=\d) !   # 5' is not 5", f'(x) is not f(x), 5! is not 5
+      | \[ (?= [^\[\](),]* , [^\[\]()]* \) ) | \( (?= [^\[\](),]* , [^\[\]()]* \] )  # [0, 1) is not (0, 1]
       | (?<=[\w+\#]) [+\#]+ | [=<>^|~%] )                         # C++ is not C, x < y is not x > y
   | [{re.escape(string.punctuation)}]
     """,
@@ -36,9 +54,10 @@ _SIGNS = re.compile(
 _INTEGER = r"(?:0|[1-9]\d*)"  # digits behind a 0 are a name: 007
 _NUMBER = re.compile(
     rf"""
-    (?P<sign>[-+]?) \$?
+    (?P<sign>[-+]?) \ ? \$?
     (?: (?: (?P<whole>{_INTEGER})\ )? (?P<over>{_INTEGER})\ ?/\ ?(?P<under>{_INTEGER})
-      | (?P<decimal> (?: [1-9]\d{{0,2}} (?: ,\d{{3}} )+ | {_INTEGER} | (?=\.) ) (?: \.\d+ )? (?: e[-+]?\d+ )? ) )
+      | (?P<decimal> (?: [1-9]\d{{0,2}} (?P<mark>[,'_ ]) \d{{3}} (?: (?P=mark) \d{{3}} )* | {_INTEGER} | (?=\.) )
+                     (?: \.\d+ )? (?: e[-+]?\d+ )? ) )
     (?P<percent> \ ?% | \ per\ ?cent )?
     """,
     re.VERBOSE,
@@ -83,12 +102,14 @@ def answer_words(text: str) -> tuple[str, ...]:
 
     - Case, white space, punctuation and articles before another word are left out.
     - Numbers are replaced by their value, with sign, decimals, thousands, exponent, fractions and percent: ``1,000``
-      equals ``1000.0``, and ``50%`` equals ``1/2``. ``007`` is no number.
+      equals ``1 000`` and ``1000.0``, and ``50%`` equals ``1/2``. ``007`` is no number, nor is that of ``Python 3.10``.
     - Other digits with signs between them, such as dates, times and versions, stay as they are written. So do signs
       that change the meaning, as in ``C++`` and ``x - y``.
+    - Quotation marks, dashes, full stops and full-width characters of other scripts count as those of ASCII.
     - A text of which nothing is left stays as it is, such as ``!``.
     """
-    plain = " ".join(unicodedata.normalize("NFC", text).casefold().translate(_DASHES).split())
+    plain = " ".join(unicodedata.normalize("NFC", text).translate(_TO_ASCII).casefold().split())
+    plain = _QUOTED.sub(r"\2", plain) or plain
     words = _SIGNS.sub(_meaning, _VULGAR_FRACTION.sub(_spelled_out, plain)).split()
     last = len(words) - 1
     kept = tuple(word for i, word in enumerate(words) if i == last or not _ARTICLE.fullmatch(word))
@@ -111,7 +132,7 @@ def number(text: str) -> Fraction | None:
             return None
         value = int(found["whole"] or 0) + Fraction(int(found["over"]), under)
     else:
-        value = Fraction(found["decimal"].replace(",", ""))
+        value = Fraction(re.sub("[,'_ ]", "", found["decimal"]))
     value = -value if found["sign"] == "-" else value
     return value / 100 if found["percent"] else value
 
@@ -123,7 +144,7 @@ def _meaning(found: re.Match[str]) -> str:
         if value is not None:
             return str(value)
         return re.sub(" ?per ?cent", "%", found["number"]).replace(" ", "")
-    return (found["kept"] or "").replace(" ", "")
+    return found["version"] or (found["kept"] or "").replace(" ", "")
 
 
 def _spelled_out(found: re.Match[str]) -> str:

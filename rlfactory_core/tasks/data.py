@@ -137,7 +137,11 @@ def _read_parquet(path: Path) -> Iterator[Row]:
     try:
         with pq.ParquetFile(path) as file:
             for batch in file.iter_batches():
-                yield from batch.to_pylist()
+                columns = [  # a float32 that is only widened would be 0.10000000149011612 for 0.1
+                    column.cast(pa.string()).cast(pa.float64()) if pa.types.is_float32(column.type) else column
+                    for column in batch.columns
+                ]
+                yield from pa.RecordBatch.from_arrays(columns, names=batch.schema.names).to_pylist()
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{path} cannot be read as parquet: {error}") from error
 
@@ -216,7 +220,12 @@ def _answer(value: Any, place: str) -> str | tuple[str, ...]:
         raise DataError(f"{place} is a struct with {keys}; name one of these with data.columns.answer=COLUMN.KEY.")
     if is_nan(value):
         raise DataError(f"{place} is not a number (NaN), which no answer equals; drop the row, or give its answer.")
-    if isinstance(value, Sequence) and not isinstance(value, str):
+    several = isinstance(value, Sequence) and not isinstance(value, str | bytes)
+    for item in value if several else (value,):
+        if isinstance(item, bytes) or (isinstance(item, Sequence | Mapping) and not isinstance(item, str)):
+            held = f"{str(item)[:200]}, a {type(item).__name__}"
+            raise DataError(f"{place} holds {held}; expected a text, a number, or a list of these.")
+    if several:
         answers = tuple(str(item) for item in value if item is not None and str(item).strip())
         if answers:
             return answers

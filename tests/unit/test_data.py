@@ -111,6 +111,8 @@ def answer(value: Any) -> dict[str, Any]:
         ([answer(float("nan"))], r"is not a number \(NaN\), which no answer equals"),
         ([answer([1.0, float("nan")])], r"is not a number \(NaN\)"),
         ([VERL, VERL | {"prompt": "half an emoji: \ud83d"}], r"line 2 has half of a character.*'.ud83d'"),
+        ([answer([["Ann", "Bob"]])], r"holds \['Ann', 'Bob'\], a list; expected a text, a number, or a list of these"),
+        ([answer([{"text": "Ann"}])], r"a dict; expected a text"),
         ([answer({"value": "x"})], r"is a struct with value; name one"),
         ([VERL, {"prompt": "Who?"}], r"row 1 .* is empty"),
         ([VERL | {"tools": [3]}], r"column 'tools' holds '\[3\]'; expected the names.*data\.columns\.tools=null"),
@@ -161,6 +163,19 @@ def test_a_file_that_cannot_be_one_is_refused(tmp_path: Path, name: str, message
     (tmp_path / "data.csv").write_text("a,b\n")
     with pytest.raises(DataError, match=message):
         load(tmp_path / name)
+
+
+def test_answers_of_parquet_are_what_was_written(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    for name, values in (
+        ("float", pyarrow.array([0.1, 42.0], pyarrow.float32())),
+        ("bytes", pyarrow.array([b"A", b"B"])),
+    ):
+        parquet.write_table(pyarrow.table({"prompt": ["1?", "2?"], "answer": values}), tmp_path / f"{name}.parquet")
+    assert [sample.answer for sample in load(tmp_path / "float.parquet", answer="answer")] == ["0.1", "42.0"]
+    with pytest.raises(DataError, match="holds b'A', a bytes; expected a text"):  # or 65 would be an accepted answer
+        load(tmp_path / "bytes.parquet", answer="answer")
 
 
 def test_a_broken_parquet_file_is_refused(tmp_path: Path) -> None:

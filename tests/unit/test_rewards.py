@@ -122,6 +122,9 @@ WRONG = paired("""
     53|(5)-3  1800|1-800  0.5|.05  15|1.5  $15|$1.5  25|25%  13|1e3  10|1/0  10|1,0  100|1,00  1234|12,34  7|007
     v12|v1.2  314m|3.14m  x3|x-3  x|-x  xy|x/y  23|2^3  two|2  the|A  a|an  A|A-  x|!x  !|?  A|B  C|C++  C#|C  F|F#
     5_degrees|-5_degrees  x_+_y|x_-_y  5_+_3|5_-_3  5_3|5-3  x_<_y|x_>_y  Vitamin|Vitamin_A
+    5|-_5  5|\u2212_5  sqrt(2)|-sqrt(2)  \\frac{1}{2}|-\\frac{1}{2}  pi|-pi  \u221e|-\u221e  \u20ac5|-\u20ac5
+    x_=_1|x_=_-_1  x_=_1|x_!=_1  2x_+_1|2x_-_1  ab_+_cd|ab_-_cd  3_+_4i|3_-_4i  5|5!  5'|5"  f(x)|f'(x)
+    (0,_1]|[0,_1)  [0,_1]|[0,_1)  Python_3.1|Python_3.10  version_2.1|version_2.10  1000|1_00  1000|1_0000
 """)
 """Pairs that are not the same; to SQuAD's normalisation most of them are."""
 
@@ -132,6 +135,9 @@ SAME = paired("""
     2024-01-02|2024-01-02.
     the_ann_lee.|Ann_Lee  The_Ann-Lee!|annlee  covid-19|COVID19  don't|dont  U.S.A.|usa  e-mail|email  x-ray|xray
     AC/DC|acdc  R&B|rb  "Paris"|`Paris`  Straße|STRASSE  A|a  The|the  !|!  C++|c++.
+    -5|-_5  1_000|1000  -1_234_567.50|-1,234,567.5  1'000|1000  1\u2019000|1000  costs_2.50_more|costs_2.5_more
+    it\u2019s|it's  \u201cParis\u201d|Paris  \u00abParis\u00bb|Paris  \u00bfQué?|Qué  北京。|北京  「北京」|北京
+    \uff14\uff12|42  \uff21\uff22|ab  5\uff05|5%  'A'|A  "5"|5  90's|90s  James'|James
 """)
 """Pairs that are the same."""
 
@@ -147,6 +153,11 @@ def test_the_same_answer_in_another_notation_matches(pair: str) -> None:
     one, other = pair.split("|")
     assert exact_match(one, [other]) == exact_match(other, [one]) == 1.0
     assert f1(one, [other]) == 1.0
+
+
+def test_underscores_between_digits_are_thousands_or_stay() -> None:
+    assert exact_match("1_000", ["1000"]) == 1.0
+    assert exact_match("5_3", ["53"]) == 0.0
 
 
 @pytest.mark.parametrize("reference", ["A", "the", "", "!", " ", "0"])
@@ -175,7 +186,13 @@ def test_squad_s_measures_equal_its_script(prediction: str, references: list[str
 
 
 @pytest.mark.parametrize(
-    "text", ["1," * 20_000, "1 - " * 20_000, "-" * 50_000, "1/" * 20_000, "9" * 50_000, "1e" * 20_000]
+    "text",
+    [
+        f"({'1,' * 20_000}",
+        "9" * 50_000,
+        "-" * 50_000,
+        *(part * 20_000 for part in ("1 - ", "1/", "1e", "'a ", "1 000 ")),
+    ],
 )
 def test_comparing_answers_takes_linear_time(text: str) -> None:
     assert exact_match(text, [f"{text}2"]) == 0.0  # quadratic time would take minutes
