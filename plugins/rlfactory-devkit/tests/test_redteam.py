@@ -156,7 +156,7 @@ def test_the_command_shows_rates_and_the_worst_examples() -> None:
     done = command("--reward", "tool_output")
     assert done.exit_code == 1
     words = " ".join(done.output.split())
-    assert "false accepts 5.5% (6 of 110 wrong answers)" in words
+    assert "false accepts 5.4% (6 of 112 wrong answers)" in words
     assert "false rejects 0.0% (0 of" in words
     assert "1. false accept: in_tool_output, look_up says 'Ann Lee', then a wrong one sample train-0 said" in words
     assert "reward 1, accepted from 0.5 on; mostly from tool_output" in words

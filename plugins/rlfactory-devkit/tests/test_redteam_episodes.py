@@ -26,6 +26,13 @@ def pick(fruit: str, context: ToolContext) -> str:
     return f"{{fruit}} is in the basket"
 
 
+@tool
+def drop(fruit: str, context: ToolContext) -> str:
+    """Put a fruit back."""
+    context.state["picked"].append(f"no {{fruit}}")
+    return f"{{fruit}} is back"
+
+
 class Basket(ToolEnv):
     def __init__(self, sample, manager, context):
         super().__init__(sample, manager, context)
@@ -42,7 +49,7 @@ class Basket(ToolEnv):
 
 
 class Picking(Task):
-    tools = [pick]
+    tools = [pick, drop]
     rewards = {{"env_reward": 0.0}}
     reward_bounds = ({low}, 1.0)
 
@@ -86,9 +93,20 @@ def paid(wanted, picked, last):
 """
 
 
-def plugin(folder: Path, paid: str, low: float = 0.0) -> str:
+DROPPED = """
+def paid(wanted, picked, last):
+    new = picked and not last and picked.count(picked[-1]) == picked.count(f"no {picked[-1]}") + 1
+    return 0.5 if new and picked[-1] in wanted else 0.0
+"""
+AT_ONCE = """
+def paid(wanted, picked, last):
+    return 0.5 * sum(fruit in wanted for fruit in picked) if last else 0.0
+"""
+
+
+def plugin(folder: Path, paid: str, low: float = 0.0, task: str = PICKING) -> str:
     file = folder / "picking.py"
-    file.write_text(PICKING.format(paid=paid, low=low).lstrip(), encoding="utf-8")
+    file.write_text(task.format(paid=paid, low=low).lstrip(), encoding="utf-8")
     return str(file)
 
 
@@ -117,6 +135,24 @@ def test_a_step_that_is_paid_each_time_is_farmed(tmp_path: Path) -> None:
         found = run_check("bounds", context)
     assert not found.passed
     assert "lie outside of 0 to 1" in found.evidence[0]
+
+
+@pytest.mark.parametrize(("paid", "how"), [(DROPPED, "step 1 and drop in turn"), (AT_ONCE, "step 1, 12 times at once")])
+def test_a_step_that_is_paid_again_once_undone_or_many_times_in_a_turn_is_farmed(
+    tmp_path: Path, paid: str, how: str
+) -> None:
+    assert how in {each.variant for each in attack(plugin(tmp_path, paid)).attempts if each.is_mistake}
+
+
+WALKING = PICKING.replace("FRUIT[(number + 2) % 6]]", "FRUIT[number]]")
+WALKED = """
+def paid(wanted, picked, last):
+    return 0.5 if picked and not last and picked[-1] in wanted and len(picked) < 3 else 0.0
+"""
+
+
+def test_a_step_that_the_oracle_itself_takes_again_is_not_farmed(tmp_path: Path) -> None:
+    assert "repeated" not in mistaken(attack(plugin(tmp_path, WALKED, task=WALKING)))
 
 
 def test_a_reward_that_is_complete_before_the_last_steps_lets_the_policy_stop(tmp_path: Path) -> None:

@@ -9,12 +9,13 @@ effect depends on the task (case, articles, a full stop, a correction) are tried
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 
 from rlfactory_core.rewards.answers import exact_match, normalize, number
 from rlfactory_core.tiny import ANSWER_CLOSE, ANSWER_OPEN, answer_text, call
-from rlfactory_core.types import Message, ToolSpec
+from rlfactory_core.types import Message, ToolCall, ToolSpec
 from rlfactory_devkit.redteam.mutation import Case, Made, Material, Mutation, mutation
 
 FIELD = "{answer}"
@@ -48,7 +49,8 @@ _LONG = 100_000  # characters of a text that is meant to be long
 _ZERO_WIDTH = "\u200b"
 _FULL_WIDTH = {ord(sign): ord(sign) + 0xFEE0 for sign in map(chr, range(0x21, 0x7F))}
 _HEDGED = 3  # wrong answers beside the right one
-_TOOLS = 3  # that are called with the answer
+_TOOLS = 3  # that are called with the answer, or to undo a step
+_LOOPS = 12  # times that steps are repeated
 _ACCEPTED = 5  # other accepted answers that are tried
 
 _WHOLE = "Compare the whole answer, normalised, with the whole of an accepted one; a part of it is not enough."
@@ -223,9 +225,39 @@ def calls_only(material: Material) -> Made:
 
 @_wrong("a step again and again", _ONCE)
 def repeated(material: Material) -> Made:
-    """Each of the oracle's steps but the last, repeated until the episode ends."""
+    """Each of the oracle's steps but the last, taken again and again: alone, in one turn, and after undoing it.
+
+    Not a step that the oracle itself takes again later: it may have to.
+    """
     for index, step in enumerate(material.turns[:-1][:STEPS], 1):
+        later = {_said(turn) for turn in material.turns[index:]}
+        if _said(step) in later:
+            continue
         yield Case((step,), f"step {index}", after=index, adds=True)
+        if index > 1 and later.isdisjoint(map(_said, material.turns[:index])):
+            yield Case(material.turns[:index] * _LOOPS, f"steps 1 to {index}", after=index, adds=True)
+        if step.tool_calls:
+            at_once = replace(step, tool_calls=step.tool_calls * _LOOPS)
+            yield Case((at_once, ""), f"step {index}, {_LOOPS} times at once", after=index, adds=True)
+        for undo in _undoing(material, step):
+            turns = (Message("assistant", "", tool_calls=(undo,)), step) * _LOOPS
+            yield Case(turns, f"step {index} and {undo.name} in turn", after=index, adds=True)
+
+
+def _undoing(material: Material, step: Message) -> list[ToolCall]:
+    """Calls, with the step's arguments, of tools that the oracle does not use: `close(door)` after `open(door)`."""
+    used = {call.name for turn in material.turns for call in turn.tool_calls}
+    given = {name: value for call in step.tool_calls for name, value in (call.arguments or {}).items()}
+    found = []
+    for tool in material.oracle.tools if given else ():
+        taken = {name: given[name] for name in tool.parameters.get("properties", {}) if name in given}
+        if tool.name not in used and taken.keys() >= set(tool.parameters.get("required", ())):
+            found.append(call(tool.name, **taken))
+    return found[:_TOOLS]
+
+
+def _said(turn: Message) -> tuple[str, ...]:
+    return (turn.content, *(f"{call.name}({call.arguments_text})" for call in turn.tool_calls))
 
 
 @_wrong("every call there is", _ONCE)
