@@ -9,20 +9,25 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from rlfactory_core.errors import ConfigError, VerifierError
 from rlfactory_core.plugins.declared import declared
 from rlfactory_core.protocols import GroupScorer, RewardScorer, ScorerTraits, Verifier
 from rlfactory_core.types import Fault, FaultCode, FaultKind, Group, Sample, Score, Trajectory, Verdict
+from rlfactory_core.utils.aio import cancelled
 
 AnyScorer = RewardScorer | GroupScorer | Verifier
 Method = Callable[[Any], Awaitable[Sequence[Any]]]
+Result = TypeVar("Result")
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,9 +208,13 @@ async def _outcomes(
     counts: Mapping[str, float] = {}
     code: FaultCode
     try:
-        scores = list(await asyncio.wait_for(method(subject), deadline_s))
+        scores = list(await _in_time(name, method(subject), deadline_s))
     except TimeoutError as error:
         text, code = str(error) or f"no score within {deadline_s} s", "late"
+    except asyncio.CancelledError:
+        if (task := asyncio.current_task()) and task.cancelling():
+            raise
+        text, code = "it cancelled itself", "crashed"
     except VerifierError as error:
         text, code = str(error), "undecided"
         counts = getattr(error, "counts", {})  # a subclass may have left it out
@@ -221,11 +230,28 @@ async def _outcomes(
     return [Outcome(name, start, time.perf_counter(), error=text, code=code, counts=each) for each in given]
 
 
+async def _in_time(name: str, scoring: Awaitable[Result], deadline_s: float | None) -> Result:
+    """What is awaited; as `asyncio.wait_for`, but without waiting for a scorer that ignores its cancellation."""
+    if deadline_s is None:
+        return await scoring
+    task = asyncio.ensure_future(scoring)
+    try:
+        await asyncio.wait((task,), timeout=deadline_s)
+    finally:
+        late = not task.done()
+        if late and not await cancelled(task):
+            _log.error("reward %s ignores its cancellation and keeps running", name)
+    if late:
+        raise TimeoutError
+    return task.result()
+
+
 def _outcome(name: str, start: float, end: float, score: Any, trajectory: Trajectory) -> Outcome:
-    error, counts = unusable(score, len(trajectory.turns)), getattr(score, "counts", {})
-    if error:
-        return Outcome(name, start, end, error=error, code="unusable", counts=counts)
-    return Outcome(name, start, end, score, counts=counts)
+    try:
+        score = checked(score, len(trajectory.turns))
+    except ValueError as error:
+        return Outcome(name, start, end, error=str(error), code="unusable")
+    return Outcome(name, start, end, score, counts=score.counts)
 
 
 def _seconds(outcomes: Sequence[Outcome]) -> float:
@@ -237,12 +263,38 @@ def _seconds(outcomes: Sequence[Outcome]) -> float:
     return total
 
 
-def unusable(score: Any, num_turns: int) -> str:
-    """Why a score is not valid; empty if it is."""
+def checked(score: Any, num_turns: int) -> Score:
+    """The score with its numbers as floats, which a scorer may have as those of numpy or torch.
+
+    Raises:
+        ValueError: it is not valid, in words.
+    """
     if not isinstance(score, Score):
-        return f"it gave {score!r:.80}; expected a Score, such as Score(1.0)"
-    if score.turn_rewards and len(score.turn_rewards) != num_turns:
-        return f"it gave {len(score.turn_rewards)} per-turn scores for {num_turns} turns"
-    if not all(map(math.isfinite, (score.value, *score.turn_rewards))):
-        return f"it gave a score that is not finite: {score.value}, per turn {score.turn_rewards}"
-    return ""
+        raise ValueError(f"it gave {score!r:.80}; expected a Score, such as Score(1.0)")
+    value = _number(score.value, "value")
+    turns = tuple(_number(each, "turn_rewards") for each in _of(score.turn_rewards, Collection, "turn_rewards"))
+    if turns and len(turns) != num_turns:
+        raise ValueError(f"it gave {len(turns)} per-turn scores for {num_turns} turns")
+    if not all(map(math.isfinite, (value, *turns))):
+        raise ValueError(f"it gave a score that is not finite: {value}, per turn {turns}")
+    for verdict in _of(score.verdicts, Mapping, "verdicts").values():
+        _of(verdict, Verdict, "verdicts")
+    parts, counts = (_numbers(getattr(score, name), name) for name in ("components", "counts"))
+    return replace(score, value=value, components=parts, turn_rewards=turns, counts=counts)
+
+
+def _numbers(found: Any, name: str) -> dict[str, float]:
+    return {str(key): _number(each, f"{name}[{key!r}]") for key, each in _of(found, Mapping, name).items()}
+
+
+def _number(found: Any, name: str) -> float:
+    if not isinstance(found, str | bytes):
+        with suppress(TypeError, ValueError, OverflowError):
+            return float(found)
+    raise ValueError(f"it gave a Score whose {name} is {found!r:.80}; expected a number")
+
+
+def _of(found: Any, kind: type, name: str) -> Any:
+    if isinstance(found, kind):
+        return found
+    raise ValueError(f"it gave a Score with {found!r:.80} in {name}; expected a {kind.__name__}")

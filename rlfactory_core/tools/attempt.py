@@ -11,7 +11,6 @@ import errno
 import logging
 import socket
 import traceback
-import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from rlfactory_core.protocols import Tool
 from rlfactory_core.tools.deadlines import Deadlines, end
 from rlfactory_core.tools.watchdog import TASK_NAME
 from rlfactory_core.types import FaultKind
+from rlfactory_core.utils.aio import cancelled, forget_abandoned
 from rlfactory_core.utils.display import RUNNING_TOOL, printable, shortened, without_credentials
 
 _log = logging.getLogger(__name__)
@@ -51,9 +51,7 @@ _INFRA_ERRNO = {
     for name in ("EHOSTDOWN", "EHOSTUNREACH", "ENETDOWN", "ENETUNREACH", "ENETRESET", "ENOBUFS", "EMFILE", "ENFILE")
     if hasattr(errno, name)
 }
-_GRACE_S = 1.0  # for a cancelled tool to clean up
 _CLOSE_S = 30.0  # for a tool to close, which may have to end processes
-_abandoned: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()  # tasks that go on after their cancellation
 
 
 @dataclass(slots=True)  # not frozen, which would take three times as long to make
@@ -180,10 +178,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 async def _cancel(task: asyncio.Task[Answer], tool: Tool) -> None:
-    task.cancel()
-    await asyncio.wait((task,), timeout=_GRACE_S)
-    if not task.done():
-        _abandoned.add(task)
+    if not await cancelled(task):
         _log.error("tool %s ignores its cancellation and keeps running", tool.spec.name)
 
 
@@ -200,16 +195,5 @@ async def close_all(tools: Iterable[Tool]) -> None:
             _log.warning("tool %s did not close within %g s", name, _CLOSE_S)
         elif not task.cancelled() and (error := task.exception()) is not None:
             _log.warning("tool %s did not close", name, exc_info=error)
-    if hanging:
-        _abandoned.update((await asyncio.wait(hanging, timeout=_GRACE_S))[1])
-    _forget_abandoned()
-
-
-def _forget_abandoned() -> None:
-    """Keep the end of `asyncio.run`, which waits for every task that it knows, from waiting for what never ends."""
-    loop = asyncio.get_running_loop()
-    for task in [task for task in _abandoned if task.get_loop() is loop]:
-        _abandoned.discard(task)
-        if not task.done():
-            asyncio.tasks._unregister_task(task)
-            task._log_destroy_pending = False  # type: ignore[attr-defined] # it has been logged
+    await asyncio.gather(*map(cancelled, hanging))
+    forget_abandoned()

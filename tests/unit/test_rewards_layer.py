@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+from contextlib import suppress
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from reward_examples import SEARCH, trajectory
 
@@ -13,6 +15,7 @@ from rlfactory_core.errors import BackendError, ConfigError, VerifierError
 from rlfactory_core.rewards import ExactMatch, Format, RewardLayer
 from rlfactory_core.tasks.scorers import TaskScorers
 from rlfactory_core.tasks.task import Task
+from rlfactory_core.tools.attempt import close_all
 from rlfactory_core.types import (
     FaultKind,
     Group,
@@ -23,11 +26,11 @@ from rlfactory_core.types import (
 
 
 class Fixed:
-    def __init__(self, value: Score | Exception) -> None:
+    def __init__(self, value: Score | BaseException) -> None:
         self.value = value
 
     async def score(self, _: Trajectory) -> Score:
-        if isinstance(self.value, Exception):
+        if isinstance(self.value, BaseException):
             raise self.value
         return self.value
 
@@ -134,6 +137,14 @@ def test_verifiers_score_one_zero_or_leave_a_fault() -> None:
         (Fixed(Score(0.0, turn_rewards=(1.0, 2.0))), "2 per-turn scores for 1 turns", "unusable"),
         (Fixed(1.0), "it gave 1.0; expected a Score", "unusable"),  # type: ignore[arg-type]
         (Fixed(None), "it gave None; expected a Score", "unusable"),  # type: ignore[arg-type]
+        (Fixed(Score("1")), "a Score whose value is '1'; expected a number", "unusable"),  # type: ignore[arg-type]
+        (Fixed(Score(10**400)), "expected a number", "unusable"),
+        (Fixed(Score(1.0, {"words": None})), "components['words'] is None; expected a number", "unusable"),  # type: ignore[dict-item]
+        (Fixed(Score(1.0, ["words"])), "with ['words'] in components; expected a Mapping", "unusable"),  # type: ignore[arg-type]
+        (Fixed(Score(1.0, counts={"n": "x"})), "counts['n'] is 'x'; expected a number", "unusable"),  # type: ignore[dict-item]
+        (Fixed(Score(1.0, verdicts={"v": True})), "with True in verdicts; expected a Verdict", "unusable"),  # type: ignore[dict-item]
+        (Fixed(Score(1.0, turn_rewards=0.5)), "with 0.5 in turn_rewards; expected a Collection", "unusable"),  # type: ignore[arg-type]
+        (Fixed(asyncio.CancelledError()), "it cancelled itself", "crashed"),
         (Blocks(), "not async; write `async def score(…)`", "crashed"),
         (BlocksVerifying(), "not async; write `async def verify(…)`", "crashed"),
         (RanksNothing(), "'NoneType' object is not iterable", "crashed"),
@@ -150,6 +161,37 @@ def test_a_failing_scorer_masks_and_never_scores_zero(scorer: object, message: s
     assert fault.code == code
     assert scored.score is not None
     assert scored.score.components == {"good": 1.0}
+
+
+def test_a_scorer_that_ignores_its_deadline_does_not_hold_up_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlfactory_core.utils.aio.GRACE_S", 0.01)
+    rounds = 0
+
+    class Stubborn:
+        async def score(self, trajectory: Trajectory) -> Score:
+            nonlocal rounds
+            while rounds < 1000:
+                rounds += 1
+                with suppress(asyncio.CancelledError):  # as a bare `except:` around a request does
+                    await asyncio.sleep(0.05)
+            return Score(1.0)
+
+    async def scored() -> Trajectory:
+        try:
+            layer = RewardLayer({"stubborn": (Stubborn(), 1.0)}, 0.01)  # type: ignore[dict-item]
+            return await layer.score_trajectory(trajectory("x"))
+        finally:
+            await close_all([])  # as each run does at its end
+
+    assert [fault.code for fault in asyncio.run(scored()).faults] == ["late"]
+    assert rounds < 1000
+
+
+def test_numbers_of_numpy_are_scores() -> None:
+    scored = run(trajectory("x"), it=Fixed(Score(np.float32(0.5), {"part": np.int64(2)}, turn_rewards=np.array([1.0]))))
+    assert scored.score is not None
+    assert (scored.reward, scored.score.components) == (3.0, {"it": 1.5, "it.part": 2.0})
+    assert {type(value) for value in (scored.score.value, *scored.score.components.values())} == {float}
 
 
 def test_a_scorer_of_weight_0_never_masks() -> None:

@@ -160,7 +160,7 @@ def test_the_deadline_cancels() -> None:
 def test_the_deadline_holds_where_a_tool_ignores_its_cancellation(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("rlfactory_core.tools.attempt._GRACE_S", 0.01)
+    monkeypatch.setattr("rlfactory_core.utils.aio.GRACE_S", 0.01)
 
     async def main() -> None:
         free = asyncio.Event()
