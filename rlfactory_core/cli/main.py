@@ -12,7 +12,7 @@ from typing import NoReturn
 import click
 
 from rlfactory_core.cli.commands import LazyCommand, LazyGroup, PluginCommand, plugin_command
-from rlfactory_core.cli.output import echo, log_handler, safe_output
+from rlfactory_core.cli.output import echo, log_handler, open_standard_streams, safe_output
 from rlfactory_core.errors import RlfactoryError, RunStopped, UsageError, nearest
 from rlfactory_core.plugins.discovery import discover, is_disabled, matching
 from rlfactory_core.version import __version__
@@ -133,4 +133,5 @@ def _invoke(arguments: Sequence[str] | None) -> int:
 
 def main() -> NoReturn:
     """The console script."""
+    open_standard_streams()
     sys.exit(invoke())

@@ -69,7 +69,10 @@ def rlfactory(arguments: str, rest: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("rest", ["| true", "| head -1", "> /dev/full", "2> /dev/full | true", "2>&1 > /dev/full"])
+@pytest.mark.parametrize(
+    "rest",
+    ["| true", "| head -1", "> /dev/full", "2> /dev/full | true", "2>&1 > /dev/full", ">&-", "2>&-", "<&- >&- 2>&-"],
+)
 def test_output_that_nobody_reads_fails_no_command(rest: str) -> None:
     if "full" in rest and not Path("/dev/full").exists():
         pytest.skip("there is no /dev/full here")
