@@ -107,7 +107,7 @@ def _invoke(arguments: Sequence[str] | None) -> int:
         result = cli.main(arguments, prog_name="rlfactory", standalone_mode=False)
     except RlfactoryError as error:
         if os.environ.get(DEBUG_VARIABLE, "0") not in ("", "0"):
-            traceback.print_exc()
+            echo(traceback.format_exc(), err=True)
         echo(str(error) if isinstance(error, RunStopped) else f"error: {error}", err=True)
         return error.exit_code
     except click.ClickException as error:
@@ -134,4 +134,10 @@ def _invoke(arguments: Sequence[str] | None) -> int:
 def main() -> NoReturn:
     """The console script."""
     open_standard_streams()
-    sys.exit(invoke())
+    try:
+        code = invoke()
+    except Exception:  # noqa: BLE001 - a bug, here or in a plugin; its message may quote a model, a tool or a server
+        with safe_output():
+            echo(traceback.format_exc().rstrip(), err=True)
+        code = 1
+    sys.exit(code)

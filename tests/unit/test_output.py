@@ -83,6 +83,24 @@ def test_output_that_nobody_reads_fails_no_command(rest: str) -> None:
         assert "Exception ignored" not in done.stderr + done.stdout
 
 
+@pytest.mark.parametrize("error", ["ValueError", "rlfactory_core.errors.BackendError"])
+def test_a_traceback_is_harmless(tmp_path: Path, error: str) -> None:
+    (tmp_path / "raises.py").write_text(
+        "import rlfactory_core\n"
+        "class Raises(rlfactory_core.Task):\n"
+        "    def samples(self, split):\n"
+        f"        raise {error}('the server said \\x1b]52;c;aGk=\\x07')\n"
+        "@rlfactory_core.hookimpl\n"
+        "def rlfactory_tasks(register):\n"
+        "    register('raises', Raises)\n"
+    )
+    done = rlfactory(f"--debug samples prompt --plugin {tmp_path}/raises.py", "")
+    assert done.returncode != 0
+    assert "Traceback" in done.stderr
+    assert "the server said \\x1b]52;c;aGk=\\x07" in done.stderr
+    assert harmless(done.stderr)
+
+
 def test_what_a_tool_prints_goes_to_the_log(
     caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
