@@ -7,15 +7,13 @@ import contextlib
 import io
 import json
 import socket
-from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
+from rlfactory_core.workers.lines import LineReader
 from rlfactory_core.workers.supervisor import pack
 from rlfactory_interpreter.output import Output
 from rlfactory_interpreter.sandbox.cells import reply
-
-T = TypeVar("T")
 
 _AT_ONCE = 64 * 1024  # bytes of messages that are read
 _END_S = 10.0  # for a killed process to end
@@ -50,10 +48,11 @@ class Process:
     def __init__(self, control: socket.socket, output: io.FileIO, lifeline: socket.socket, output_bytes: int) -> None:
         self._control, self._lifeline = control, lifeline
         self._output = Output(output, output_bytes)
-        self._told = bytearray()  # by the fork server, and not read yet
         self._killed = False
         self._calls = 0
-        self._exit: dict[str, Any] | None = None  # the fork server's last message
+        self._stops: asyncio.Queue[bool] = asyncio.Queue()  # the fork server's messages; False: the process has ended
+        self._exit: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()  # the last one
+        self._reader = LineReader(lifeline, _AT_ONCE, self._on_message, lambda _: self._on_exit({}))
         self._ending: asyncio.Task[Ending] | None = None
 
     async def ready(self, seconds: float) -> dict[str, str] | None:
@@ -61,12 +60,11 @@ class Process:
 
         Returns the guards that it could not enable, with reasons; None if it does not become ready.
         """
-        try:
-            message = await _within(_receive(self._control, bytearray()), seconds)
-            stopped = message is not None and await _within(self._stopped(), seconds)
-        except TimeoutError:
-            return None
-        return dict(message["missing"]) if message is not None and stopped else None
+        with contextlib.suppress(TimeoutError, OSError):  # OSError: it has stopped before it was ready
+            async with asyncio.timeout(seconds):
+                stopped = await self._stops.get()
+            return dict(json.loads(self._control.recv(_AT_ONCE))["missing"]) if stopped else None
+        return None
 
     async def call(self, code: str, seconds: float) -> Reply:
         """Run code; the process stops itself afterwards."""
@@ -74,7 +72,8 @@ class Process:
         self._output.listen()
         try:
             self._send_order(b"r")
-            stopped = await _within(self._exchange(code), seconds)
+            async with asyncio.timeout(seconds):
+                stopped = await self._exchange(code)
         except TimeoutError:
             return Reply(self._output.take(), in_time=False)
         finally:
@@ -110,14 +109,19 @@ class Process:
         with contextlib.suppress(OSError):  # it has ended, as the fork server will tell
             request = pack({"call": self._calls, "code": code})
             await asyncio.get_running_loop().sock_sendall(self._control, request)
-        return await self._stopped()
+        return await self._stops.get()
 
-    async def _stopped(self) -> bool:
-        told = await _receive(self._lifeline, self._told) or {}
-        if "stopped" in told:
-            return True
-        self._exit = told
-        return False
+    def _on_message(self, line: bytes | bytearray) -> None:
+        message = json.loads(line)
+        if "stopped" in message:
+            self._stops.put_nowait(item=True)
+        else:
+            self._on_exit(message)
+
+    def _on_exit(self, message: dict[str, Any]) -> None:
+        if not self._exit.done():
+            self._exit.set_result(message)
+            self._stops.put_nowait(item=False)
 
     def _failed(self) -> bool | None:
         """Whether the call of the stopped process raised; None if the code has written or taken a reply."""
@@ -131,45 +135,12 @@ class Process:
         with contextlib.suppress(OSError):  # the fork server has closed it; then the control connection is closed too
             self._lifeline.send(order)
 
-    async def _exit_message(self) -> dict[str, Any]:
-        while self._exit is None:
-            await self._stopped()
-        return self._exit
-
     async def _end(self) -> Ending:
         try:
-            message = await _within(self._exit_message(), _END_S)
+            async with asyncio.timeout(_END_S):
+                message = await self._exit
         except TimeoutError:
             message = {"error": "the fork server does not answer"}
-        for connection in (self._control, self._lifeline, self._output):
+        for connection in (self._control, self._reader, self._output):
             connection.close()
         return Ending(message.get("exit"), self._killed, message.get("ended_for", ""), message.get("error", ""))
-
-
-async def _within(work: Coroutine[Any, Any, T], seconds: float) -> T:
-    """As `asyncio.wait_for`, which before Python 3.12 may lose a cancellation that arrives together with the result."""
-    task = asyncio.ensure_future(work)
-    try:
-        await asyncio.wait((task,), timeout=seconds)
-        if not task.done():
-            raise TimeoutError
-        return task.result()
-    finally:
-        if not task.done():
-            task.cancel()
-            await asyncio.wait((task,))
-
-
-async def _receive(connection: socket.socket, came: bytearray) -> dict[str, Any] | None:
-    """The next message; None if the other side is gone. What has come beyond it is left in ``came``."""
-    while (end := came.find(b"\n")) < 0:
-        try:
-            more = await asyncio.get_running_loop().sock_recv(connection, _AT_ONCE)
-        except OSError:
-            return None
-        if not more:
-            return None
-        came += more
-    message: dict[str, Any] = json.loads(came[:end])
-    del came[: end + 1]
-    return message

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from process_tree import is_gone, parent
-from rlfactory_nl2sql.verification.process import Worker
+from rlfactory_nl2sql.verification.process import Request, Worker
 from rlfactory_nl2sql.verification.worker import Access, message
 
 pytestmark = pytest.mark.slow
@@ -77,8 +77,10 @@ def test_missing_guards_are_warned_of_once(caplog: pytest.LogCaptureFixture) -> 
             ours.settimeout(0.0)
             with its, end:
                 its.sendall(message("started", {"files": "this kernel has no Landlock"}) + message("done", 5))
-                worker = Worker(ours, lifeline, Access(), lambda: None)
-                assert await worker.run(None, 60.0) == 5  # type: ignore[arg-type]
+                worker = Worker(ours, lifeline, Access(), lambda _: None, lambda *_: None, lambda: None)
+                request = Request(b"", 60.0, "", False, asyncio.get_running_loop().create_future())
+                worker.run(request)
+                assert await request.answer == 5
                 worker.close()
 
     with caplog.at_level(logging.WARNING):

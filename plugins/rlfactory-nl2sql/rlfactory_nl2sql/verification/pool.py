@@ -10,14 +10,15 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import pickle
 from collections import deque
-from dataclasses import dataclass
 from typing import Any
 
 from rlfactory_core.errors import BackendError
 from rlfactory_core.utils.cpu import usable_cores
 from rlfactory_nl2sql.connection import Failure, QueryError
-from rlfactory_nl2sql.verification.process import Worker, WorkerLost, forkserver, start
+from rlfactory_nl2sql.databases.reference import DatabaseRef
+from rlfactory_nl2sql.verification.process import Request, Worker, connect, forkserver
 from rlfactory_nl2sql.verification.worker import NETWORK, Access, Job
 
 _IDLE_S = 5.0  # idle time after which a surplus worker ends
@@ -59,21 +60,13 @@ class WorkerPool:
             WorkerBug: the job failed because of a bug in this plugin; the log has the traceback.
         """
         workers = self._here(_NICE if slow else 0)
-        workers.widen(job)
-        for last in (False, True):  # other workers may end the first one, if memory is short
-            worker = await workers.take(affinity)
-            try:
-                return await worker.run(job, deadline_s)
-            except WorkerLost as lost:
-                if workers.closed:
-                    raise BackendError(_CLOSED) from None
-                if last and lost.began:
-                    raise QueryError(Failure.ERROR, "The query ended the database's engine.") from None
-                if last:
-                    raise BackendError(f"nl2sql: no worker process starts. {workers.forkserver.log()}") from None
-            finally:
-                workers.give(worker)
-        raise AssertionError  # the second attempt returns or raises
+        ref = getattr(job, "ref", None)
+        if ref is not None:
+            workers.widen(ref)
+        variables = {name: os.environ[name] for name in (ref.variables if ref else ()) if name in os.environ}
+        data = pickle.dumps((job, deadline_s, variables), pickle.HIGHEST_PROTOCOL)
+        ends_soon = getattr(job, "ends_soon", False)
+        return await workers.run(Request(data, deadline_s, affinity, ends_soon, workers.loop.create_future()))
 
     async def close(self) -> None:
         """End all workers. Running and waiting jobs raise `BackendError`."""
@@ -94,15 +87,6 @@ class WorkerPool:
         return workers
 
 
-@dataclass(slots=True, eq=False)
-class _Waiting:
-    """A job that waits for a worker."""
-
-    worker: asyncio.Future[Worker]
-    affinity: str
-    overtaken: int = 0
-
-
 class _Workers:
     """The workers of one priority, and who gets them. They belong to one process and one event loop."""
 
@@ -112,43 +96,29 @@ class _Workers:
         self._usual, self._most = usual, most
         self._known: dict[Worker, dict[str, None]] = {}  # each worker's affinities, least recently used first
         self._idle: dict[Worker, float] = {}  # with the time since when; least recently used first
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[Request] = deque()
         self._access = Access()  # what all jobs so far need; a worker with less is replaced
 
-    def widen(self, job: Job) -> None:
-        """Let workers reach the database that a job's ``ref`` names, if it has one.
-
-        They cannot be allowed more once they run, so idle ones are replaced now.
-        """
-        ref, before = getattr(job, "ref", None), self._access
-        if ref is not None:
-            self._access |= {os.path.dirname(ref.location) if ref.is_file else NETWORK}
+    def widen(self, ref: DatabaseRef) -> None:
+        """Let workers reach a database. They cannot be allowed more once they run, so idle ones are replaced now."""
+        before = self._access
+        self._access |= {os.path.dirname(ref.location) if ref.is_file else NETWORK}
         while self._access != before and self._idle:
             self._end(next(iter(self._idle)))
 
-    async def take(self, affinity: str) -> Worker:
-        """A worker for one job."""
-        waiting = _Waiting(self.loop.create_future(), affinity)
-        self._waiting.append(waiting)
+    async def run(self, request: Request) -> Any:
+        """The answer to a request."""
+        self._waiting.append(request)
         self._fill()
         try:
-            return await waiting.worker
+            return await request.answer
         except asyncio.CancelledError:
-            if waiting in self._waiting:
-                self._waiting.remove(waiting)
-            elif not waiting.worker.cancelled() and not waiting.worker.exception():
-                self.give(waiting.worker.result())
+            if request in self._waiting:
+                self._waiting.remove(request)
+            for worker in [worker for worker in self._known if worker.request is request]:
+                self._end(worker)
+            self._fill()
             raise
-
-    def give(self, worker: Worker) -> None:
-        """Take a worker back."""
-        if worker.usable and worker.access == self._access and not self.closed:
-            self._idle[worker] = self.loop.time()
-            if len(self._known) > self._usual:
-                self.loop.call_later(_IDLE_S, self._end_surplus)
-        else:
-            self._end(worker)
-        self._fill()
 
     async def close(self) -> None:
         """End all workers. What runs or waits ends with an error."""
@@ -156,13 +126,11 @@ class _Workers:
             self.drop()
             return
         self.closed = True
-        for worker in list(self._idle):
-            self._end(worker)
-        for worker in self._known:
-            worker.end()
-        for waiting in self._waiting:
-            if not waiting.worker.done():
-                waiting.worker.set_exception(BackendError(_CLOSED))
+        running = (worker.request for worker in self._known if worker.request is not None)
+        for request in (*running, *self._waiting):
+            request.settle(None, BackendError(_CLOSED))
+        while self._known:
+            self._end(next(iter(self._known)))
         await asyncio.to_thread(self.forkserver.close)
 
     def drop(self) -> None:
@@ -176,10 +144,11 @@ class _Workers:
         while self._waiting and not self.closed and (self._idle or len(self._known) < self._allowed()):
             if not self._idle:
                 try:
-                    worker = start(self.forkserver, self._access, self._fill)
+                    connection, lifeline = connect(self.forkserver, self._access)
                 except BackendError as error:
-                    self._waiting.popleft().worker.set_exception(error)
+                    self._waiting.popleft().settle(None, error)
                     continue
+                worker = Worker(connection, lifeline, self._access, self._on_free, self._on_lost, self._fill)
                 self._known[worker], self._idle[worker] = {}, self.loop.time()
             self._hand()
 
@@ -198,7 +167,28 @@ class _Workers:
         knows[chosen.affinity] = None
         if len(knows) > _KNOWN:
             del knows[next(iter(knows))]
-        chosen.worker.set_result(worker)
+        worker.run(chosen)
+
+    def _on_free(self, worker: Worker) -> None:
+        if worker.usable and worker.access == self._access:
+            self._idle[worker] = self.loop.time()
+            if len(self._known) > self._usual:
+                self.loop.call_later(_IDLE_S, self._end_surplus)
+        else:
+            self._end(worker)
+        self._fill()
+
+    def _on_lost(self, worker: Worker, began: bool) -> None:
+        request = worker.request
+        self._end(worker)
+        if request is not None and not request.lost:
+            request.lost = True
+            self._waiting.appendleft(request)
+        elif request is not None and began:
+            request.settle(None, QueryError(Failure.ERROR, "The query ended the database's engine."))
+        elif request is not None:
+            request.settle(None, BackendError(f"nl2sql: no worker process starts. {self.forkserver.log()}"))
+        self._fill()
 
     def _claims(self, affinity: str) -> int:
         """The number of workers that know an affinity."""

@@ -10,15 +10,17 @@ import socket
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from rlfactory_core.errors import BackendError, RlfactoryError
 from rlfactory_core.workers.forkserver import ForkServer
+from rlfactory_core.workers.lines import LineReader
 from rlfactory_nl2sql.connection import Failure, QueryError
 from rlfactory_nl2sql.databases.limiting import LATEST, SLOW
 from rlfactory_nl2sql.verification.encoding import decode
-from rlfactory_nl2sql.verification.worker import Access, Job
+from rlfactory_nl2sql.verification.worker import Access
 
 _log = logging.getLogger(__name__)
 
@@ -26,82 +28,83 @@ _BOOT = "import sys; sys.path[:] = sys.argv[3:]; from rlfactory_nl2sql.verificat
 _START_S = 60.0  # for a worker to start, including the fork server
 _MOMENT_S = 0.05  # a query is not slow before
 _GRACE_S = 0.03  # for an engine to notice the deadline
-_AT_ONCE = 1 << 16  # bytes
 _MOST = 1 << 30  # bytes of one message; a worker cannot have more memory
-_MESSAGES = {"started": dict, "clock": float, "done": object, "failed": RlfactoryError, "bug": str}
-
-
-class WorkerLost(Exception):  # noqa: N818 - never leaves the pool
-    """The process has ended. ``began``: whether it had begun a job."""
-
-    def __init__(self, *, began: bool) -> None:
-        super().__init__()
-        self.began = began
+_MESSAGES: dict[str, Any] = {"started": dict, "clock": float, "done": object, "failed": RlfactoryError, "bug": str}
 
 
 class WorkerBug(RuntimeError):  # noqa: N818 - a bug, not a user's error
     """A job failed because of a bug in this plugin; the log has the traceback."""
 
 
+@dataclass(slots=True, eq=False)
+class Request:
+    """A job for a worker, and its answer."""
+
+    data: bytes  # pickled, as `worker` reads it
+    seconds: float  # from the moment when a worker takes it
+    affinity: str
+    ends_soon: bool
+    answer: asyncio.Future[Any]
+    overtaken: int = 0  # by how many others, while it waits
+    lost: bool = False  # with a worker that has ended; another may have ended that one, if memory is short
+
+    def settle(self, value: Any, error: Exception | None = None) -> None:
+        """Set the answer, unless it is there, or nobody waits for it any more."""
+        if self.answer.done():
+            return
+        if error is None:
+            self.answer.set_result(value)
+        else:
+            self.answer.set_exception(error)
+
+
 class Worker:
-    """One worker process."""
+    """One worker process.
+
+    Args:
+        on_free: called when a request has its answer; `usable` says whether another can follow.
+        on_lost: called when the process has ended, and whether it had begun to run jobs. Its request has no answer.
+        on_slow: called when ``slow_from`` is over.
+    """
 
     def __init__(
-        self, connection: socket.socket, lifeline: socket.socket, access: Access, on_slow: Callable[[], None]
+        self,
+        connection: socket.socket,
+        lifeline: socket.socket,
+        access: Access,
+        on_free: Callable[[Worker], None],
+        on_lost: Callable[[Worker, bool], None],
+        on_slow: Callable[[], None],
     ) -> None:
-        """``on_slow`` is called when ``slow_from`` is over."""
         self.access = access
-        self.usable = True  # for another job; False while a job runs
+        self.usable = True
+        self.request: Request | None = None  # which it runs
         self.slow_from: float | None = None  # time of the event loop; None before the running job started its clock
-        self._connection, self._lifeline, self._on_slow = connection, lifeline, on_slow
+        self._loop = asyncio.get_running_loop()
+        self._connection, self._lifeline = connection, lifeline
+        self._on_free, self._on_lost, self._on_slow = on_free, on_lost, on_slow
         self._started = False
-        self._came = bytearray()  # of its messages
+        self._seconds = self._ends = 0.0  # of the request: what its job has, and when it is late
+        self._timer: asyncio.TimerHandle | None = None
+        self._sending: asyncio.Task[None] | None = None
+        self._reader = LineReader(connection, _MOST, self._on_line, self._on_end)
 
-    async def run(self, job: Job, seconds: float) -> Any:
-        """Run a job and return its result.
+    def run(self, request: Request) -> None:
+        """Run a job. The answer is its result, or one of these errors:
 
-        Raises:
-            QueryError: with `Failure.DEADLINE`: it did not end in time. The worker must be killed.
-            WorkerLost: its process ended.
-            WorkerBug: the job failed because of a bug in this plugin.
-            RlfactoryError: what the job raised.
+        - `QueryError` with `Failure.DEADLINE`: it did not end in time.
+        - `WorkerBug`: the job failed because of a bug in this plugin.
+        - `RlfactoryError`: what the job raised.
         """
-        loop, most, ref = asyncio.get_running_loop(), seconds, getattr(job, "ref", None)
-        variables = {name: os.environ[name] for name in (ref.variables if ref else ()) if name in os.environ}
-        request = pickle.dumps((job, seconds, variables), pickle.HIGHEST_PROTOCOL)
-        self.usable = False
-        try:
-            async with asyncio.timeout(seconds + _GRACE_S if self._started else _START_S) as limit:
-                with suppress(OSError):  # the process is gone; reading the answer shows it too
-                    await loop.sock_sendall(self._connection, request)
-                while (message := await self._next())[0] in ("started", "clock"):
-                    if message[0] == "started":
-                        self._started, wait = True, seconds
-                        _warn(frozenset(message[1].items()))
-                    else:
-                        seconds = min(most, message[1])
-                        wait = LATEST * seconds  # the engine ends a query itself, on a busy machine later
-                        if not getattr(job, "ends_soon", False):
-                            self.slow_from = loop.time() + max(_MOMENT_S, SLOW * seconds)
-                            loop.call_at(self.slow_from, self._on_slow)
-                    limit.reschedule(loop.time() + wait + _GRACE_S)
-        except TimeoutError:
-            if self._started:
-                raise QueryError(Failure.DEADLINE, f"The query took longer than {seconds:.3g} s.") from None
-            raise WorkerLost(began=False) from None
-        except (OSError, EOFError):
-            raise WorkerLost(began=self._started) from None
-        except (ValueError, TypeError) as error:  # so the worker runs more than this plugin's code
-            raise QueryError(Failure.ERROR, f"The query damaged the database's engine: {error}.") from None
-        finally:
-            self.slow_from = None
-        self.usable, (kind, value) = True, message
-        if kind == "failed":
-            raise value
-        if kind == "bug":
-            _log.error("A job failed.\n%s", value.strip())
-            raise WorkerBug(f"A bug in rlfactory-nl2sql: {value.strip().rpartition(chr(10))[2]}")
-        return value
+        self.request, self._seconds = request, request.seconds
+        self._wait(request.seconds if self._started else _START_S)
+        sent = 0
+        with suppress(OSError):  # it is full, or the process is gone, as reading shows
+            sent = self._connection.send(request.data)
+        if sent < len(request.data):
+            rest = memoryview(request.data)[sent:]
+            self._sending = asyncio.ensure_future(self._loop.sock_sendall(self._connection, rest))
+            self._sending.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     def end(self) -> None:
         """End the process at once, and with it what it runs."""
@@ -109,26 +112,81 @@ class Worker:
             self._lifeline.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Let go of the process. No `run` may be in progress."""
+        """Let go of the process."""
+        for waiting in (self._timer, self._sending):
+            if waiting is not None:
+                waiting.cancel()
         self._lifeline.close()
-        self._connection.close()
+        self._reader.close()
 
-    async def _next(self) -> tuple[str, Any]:
-        """The worker's next message; raises `OSError` or `EOFError` if it is gone, `ValueError` if it is no message."""
-        loop, sought = asyncio.get_running_loop(), 0
-        while (end := self._came.find(b"\n", sought)) < 0:
-            sought = len(self._came)
-            if sought > _MOST:
-                raise ValueError(f"an answer of more than {_MOST} bytes")
-            more = await loop.sock_recv(self._connection, _AT_ONCE)
-            if not more:
-                raise EOFError
-            self._came += more
-        found = decode(self._came[:end])
-        del self._came[: end + 1]
-        if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], _MESSAGES.get(found[0], ()))):
-            raise ValueError("it sent no answer")
-        return found
+    def _on_line(self, line: bytes | bytearray) -> None:
+        try:
+            found = decode(line)
+            kind, value = found if isinstance(found, tuple) and len(found) == 2 else ("", None)
+            if self.request is None or not isinstance(value, _MESSAGES.get(kind, ())):
+                raise ValueError("it sent no answer")
+            if kind == "started":
+                _warn(frozenset(value.items()))
+        except (ValueError, TypeError) as error:  # so the worker runs more than this plugin's code
+            self._on_end(ValueError(str(error)))
+            return
+        if kind == "started":
+            self._started = True
+            self._wait(self._seconds)
+        elif kind == "clock":
+            self._set_clock(self.request, value)
+        elif kind == "done":
+            self._answer(value)
+        elif kind == "failed":
+            self._answer(None, value)
+        else:
+            _log.error("A job failed.\n%s", value.strip())
+            self._answer(None, WorkerBug(f"A bug in rlfactory-nl2sql: {value.strip().rpartition(chr(10))[2]}"))
+
+    def _set_clock(self, request: Request, seconds: float) -> None:
+        self._seconds = min(request.seconds, seconds)
+        self._wait(LATEST * self._seconds)  # the engine ends a query itself, on a busy machine later
+        if not request.ends_soon:
+            self.slow_from = self._loop.time() + max(_MOMENT_S, SLOW * self._seconds)
+            self._loop.call_at(self.slow_from, self._on_slow)
+
+    def _wait(self, seconds: float) -> None:
+        """Wait so long for the answer. The timer stays if it ends earlier, since nearly all answers come before."""
+        self._ends = self._loop.time() + seconds + _GRACE_S
+        if self._timer is None or self._timer.when() > self._ends:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._loop.call_at(self._ends, self._on_time)
+
+    def _on_time(self) -> None:
+        self._timer = None
+        if self.request is None:
+            return
+        if self._loop.time() < self._ends:
+            self._timer = self._loop.call_at(self._ends, self._on_time)
+        elif self._started:
+            self.usable = False
+            said = f"The query took longer than {self._seconds:.3g} s."
+            self._answer(None, QueryError(Failure.DEADLINE, said))
+        else:
+            self._lose()
+
+    def _on_end(self, error: Exception) -> None:
+        self.usable = False
+        if isinstance(error, ValueError) and self.request is not None:
+            self._answer(None, QueryError(Failure.ERROR, f"The query damaged the database's engine: {error}."))
+        else:
+            self._lose()
+
+    def _lose(self) -> None:
+        self.usable = False
+        self._on_lost(self, self._started)
+
+    def _answer(self, value: Any, error: Exception | None = None) -> None:
+        request, self.request, self.slow_from = self.request, None, None
+        if request is not None:
+            request.settle(value, error)
+        self._on_free(self)
 
 
 @cache  # the same for all workers
@@ -146,8 +204,8 @@ def forkserver(memory_mb: int, nice: int) -> ForkServer:
     return ForkServer("sql", arguments, environment)
 
 
-def start(server: ForkServer, access: Access, on_slow: Callable[[], None]) -> Worker:
-    """Start a worker. If it fails to start, its first job fails.
+def connect(server: ForkServer, access: Access) -> tuple[socket.socket, socket.socket]:
+    """Start a process; returns a worker's connection and lifeline. If it fails to start, it is lost with its first job.
 
     Raises:
         BackendError: the fork server has ended; the message has its error output.
@@ -157,7 +215,7 @@ def start(server: ForkServer, access: Access, on_slow: Callable[[], None]) -> Wo
     try:
         with other:
             connection.send(pickle.dumps(access))
-            return Worker(connection, server.fork(other.fileno()), access, on_slow)
+            return connection, server.fork(other.fileno())
     except OSError as error:
         connection.close()
         raise BackendError(f"nl2sql: no worker process can be started ({error}). {server.log()}") from error
