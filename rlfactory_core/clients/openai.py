@@ -266,12 +266,15 @@ class OpenAIClient:
 def _address(base_url: str) -> str:
     import httpx
 
+    _, at, rest = base_url.rpartition("@")  # what is no address may have its password anywhere before the @
+    shown = f"…@{rest}" if at else rest
     try:
         url = httpx.URL(base_url)
     except httpx.InvalidURL as error:
-        raise UsageError(f"'{base_url}' is not an address ({error}). Expected http://HOST:PORT/v1.") from error
+        reason = "" if at else f" ({error})"
+        raise UsageError(f"'{shown}' is not an address{reason}. Expected http://HOST:PORT/v1.") from None
     if url.scheme not in ("http", "https") or not url.host:
-        raise UsageError(f"'{base_url}' is not an http address. Expected http://HOST:PORT/v1.")
+        raise UsageError(f"'{shown}' is not an http address. Expected http://HOST:PORT/v1.")
     path = url.path.rstrip("/").removesuffix("/chat/completions")
     return str(url.copy_with(path=path or "/v1"))
 

@@ -57,5 +57,5 @@ def _place(judge: str) -> dict[str, str]:
     if judge.startswith(("http://", "https://")):
         return {"url": judge}
     raise UsageError(
-        f"--judge {judge}: expected the address of an OpenAI-compatible server, such as http://127.0.0.1:8000/v1."
+        f"--judge {judge.rpartition('@')[2]}: expected the address of an OpenAI-compatible server, such as http://127.0.0.1:8000/v1."
     )

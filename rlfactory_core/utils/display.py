@@ -27,5 +27,5 @@ def shortened(text: str, most: int = 200) -> str:
 
 
 def without_credentials(text: str) -> str:
-    """The text without the user and the password of the URLs in it."""
-    return re.sub(r"(?<=://)[^/\s@]+@", "", text)
+    """The text without the user and the password of the URLs in it; a password may have an @, too."""
+    return re.sub(r"(?<=://)[^/\s]+@", "", text)
