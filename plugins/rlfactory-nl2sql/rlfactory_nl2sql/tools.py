@@ -16,7 +16,7 @@ from rlfactory_nl2sql.connection import QueryError, QueryLimits
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.formatting import rows_text, table_line, tables_text
 from rlfactory_nl2sql.schema import Schema
-from rlfactory_nl2sql.verification.gold import PREPARE_S
+from rlfactory_nl2sql.verification.connections import PREPARE_S
 from rlfactory_nl2sql.verification.jobs import QueryJob, SchemaJob
 from rlfactory_nl2sql.verification.pool import WorkerPool
 from rlfactory_nl2sql.verification.shared import Shared
@@ -86,7 +86,7 @@ class DatabaseTools:
         ref = self._reference(context.sample)
         job = QueryJob(ref, sql, self._limits)
         try:
-            rows = await _available(self._pool.run(job, PREPARE_S + self._limits.seconds, ref.location))
+            rows = await _available(self._pool.run(job, self._limits.seconds, ref.location, prepare_s=PREPARE_S))
         except QueryError as error:
             raise ToolError(str(error)) from error
         return rows_text(rows, self._shown)

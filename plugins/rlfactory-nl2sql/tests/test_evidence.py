@@ -90,7 +90,8 @@ def test_the_top_group_by_one_aggregate_is_not_that_by_another(music: Path, seed
     ref, options = DatabaseRef("sqlite", str(music)), VerifyOptions(seed=seed, limits=QueryLimits(seconds=100))
     try:
         found = GoldJob(ref, gold, options).run(connections)
-        outcomes = [PredictionJob(ref, gold, found, other, options).run(connections) for other in others]
+        connections.content = found.answers
+        outcomes = [PredictionJob(ref, other).run(connections) for other in others]
     finally:
         connections.close()
     assert [outcome.passed for outcome in outcomes] == [False] * len(others)
@@ -115,7 +116,8 @@ def test_a_prediction_that_cannot_be_confirmed_in_time_does_not_pass(
     try:
         found = GoldJob(ref, gold, options).run(connections)
         monkeypatch.setattr("rlfactory_nl2sql.databases.limiting.Deadline.used", 1.0)  # each query takes a second
-        outcome = PredictionJob(ref, gold, found, rewrite, options).run(connections)
+        connections.content = found.answers
+        outcome = PredictionJob(ref, rewrite).run(connections)
     finally:
         connections.close()
     assert outcome.passed is None

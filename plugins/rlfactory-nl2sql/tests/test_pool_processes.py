@@ -78,7 +78,7 @@ def test_missing_guards_are_warned_of_once(caplog: pytest.LogCaptureFixture) -> 
             with its, end:
                 its.sendall(message("started", {"files": "this kernel has no Landlock"}) + message("done", 5))
                 worker = Worker(ours, lifeline, Access(), lambda _: None, lambda *_: None, lambda: None)
-                request = Request(b"", 60.0, "", False, asyncio.get_running_loop().create_future())
+                request = Request(b"", b"", 60.0, 0.0, "", False, asyncio.get_running_loop().create_future())
                 worker.run(request)
                 assert await request.answer == 5
                 worker.close()

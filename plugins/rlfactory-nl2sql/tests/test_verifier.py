@@ -61,11 +61,11 @@ class CountingPool(WorkerPool):
         self.jobs: list[str] = []
         self.judging = asyncio.Event()
 
-    async def run(self, job: Job, deadline_s: float, affinity: str = "", *, slow: bool = False) -> Any:
+    async def run(self, job: Job, deadline_s: float, affinity: str = "", *, slow: bool = False, **others: Any) -> Any:
         self.jobs.append(f"{'slow ' if slow else ''}{type(job).__name__}")
         if isinstance(job, PredictionJob):
             self.judging.set()
-        return await super().run(job, deadline_s, affinity, slow=slow)
+        return await super().run(job, deadline_s, affinity, slow=slow, **others)
 
 
 def test_attempts_of_the_same_text_are_judged_once(shops: Path) -> None:

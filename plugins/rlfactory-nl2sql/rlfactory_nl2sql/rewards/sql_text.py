@@ -15,8 +15,7 @@ from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.rewards.answers import predicted_sql
 from rlfactory_nl2sql.rewards.databases import Databases, QueryVerdict
 from rlfactory_nl2sql.tools import DESCRIBE, RUN_QUERY, table_name
-from rlfactory_nl2sql.verification.connections import Connections
-from rlfactory_nl2sql.verification.gold import PREPARE_S
+from rlfactory_nl2sql.verification.connections import PREPARE_S, Connections
 from rlfactory_nl2sql.verification.jobs import QueryJob, nearest_similarity, read_tables
 
 _LIMITS = QueryLimits()
@@ -47,7 +46,7 @@ class ValidSql(QueryVerdict):
 
     async def _judge_sample(self, sample: Sample, sql: str) -> Verdict:
         try:
-            await self.run(ValidJob(self.reference(sample), sql), PREPARE_S + _LIMITS.seconds)
+            await self.run(ValidJob(self.reference(sample), sql), _LIMITS.seconds, PREPARE_S)
         except QueryError as error:
             return Verdict(passed=False, reasons=(str(error),))
         return Verdict(passed=True)

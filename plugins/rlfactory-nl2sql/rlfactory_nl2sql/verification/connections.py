@@ -18,8 +18,9 @@ from rlfactory_nl2sql.databases.reference import DatabaseRef
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
+PREPARE_S = 60.0  # time to connect, and to read and vary a large database
+KEPT = 128  # gold queries' answers
 _OPEN = 8
-_DECODED = 128  # gold queries' answers
 _FOUND = 1024  # of a database
 _ROWS = 200  # sampled from each table as a model for varied databases
 _VARIED = 128  # number of gold queries whose varied databases are kept; SQLite's are small
@@ -60,7 +61,10 @@ class Recent(OrderedDict[K, T]):
 class Database:
     """A connection, the rows sampled from it, and the varied databases made of them."""
 
-    def __init__(self, ref: DatabaseRef, limits: QueryLimits) -> None:
+    def __init__(self, ref: DatabaseRef, limits: QueryLimits, prepare: Callable[[], object] = lambda: None) -> None:
+        """``prepare`` is called before what may take long."""
+        prepare()
+        self._prepare = prepare
         self.connection: Connection = connect(ref, limits)
         self._varied: Recent[str, dict[bytes, Connection]] = Recent(_VARIED if ref.is_file else _VARIED_OTHERS, _close)
         self._found: Recent[Hashable, Any] = Recent(_FOUND)
@@ -72,8 +76,12 @@ class Database:
 
     def rows(self) -> TableRows:
         """Sampled rows of every table."""
+        return self.once("rows", self._read)
+
+    def _read(self) -> TableRows:
+        self._prepare()
         tables = [table.name for table in self.connection.schema().tables if not table.view]
-        return self.once("rows", lambda: {name: self.connection.read(name, _ROWS) for name in tables})
+        return {name: self.connection.read(name, _ROWS) for name in tables}
 
     def varied(self, gold: str, rows: bytes) -> Connection:
         """The varied database of this gold query with these pickled rows, made if it is missing.
@@ -82,6 +90,7 @@ class Database:
         """
         made = self._varied.use(gold, dict)
         if rows not in made:
+            self._prepare()
             made[rows] = self.connection.instance(pickle.loads(rows))  # noqa: S301 - from our own jobs
         return made[rows]
 
@@ -97,10 +106,21 @@ class Connections:
     A job calls ``clock`` when its preparations are over, with the most seconds that it has from then on.
     """
 
+    prepares = False  # whether the running job may take `PREPARE_S` for preparations
+    content = b""  # what came for the running job and others, once; they must not change what it holds
+
     def __init__(self, clock: Callable[[float], None]) -> None:
         self.clock = clock
-        self.decoded = lru_cache(_DECODED)(pickle.loads)  # what our own jobs pickled; they must not change it
+        self._decoded = lru_cache(KEPT)(pickle.loads)
         self._open: Recent[tuple[DatabaseRef, Content], Database] = Recent(_OPEN, Database.close)
+
+    def shared(self) -> Any:
+        """The object that ``content`` holds."""
+        return self._decoded(self.content)
+
+    def _prepare(self) -> None:
+        if self.prepares:
+            self.clock(PREPARE_S)
 
     def use(self, ref: DatabaseRef, limits: QueryLimits, work: Callable[[Database], T]) -> T:
         """The result of ``work`` on a database. If a kept connection is lost, the work is repeated on a new one.
@@ -113,7 +133,7 @@ class Connections:
         key = (ref, content(ref))
         kept = key in self._open
         try:
-            return work(self._open.use(key, lambda: Database(ref, limits)))
+            return work(self._open.use(key, lambda: Database(ref, limits, self._prepare)))
         except BackendError as error:
             if key in self._open:
                 self._open.pop(key).close()

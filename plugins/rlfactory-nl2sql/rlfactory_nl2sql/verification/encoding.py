@@ -28,7 +28,7 @@ _MARK = "!"  # before the name of a type that JSON lacks
 _MICROSECOND = timedelta(microseconds=1)
 # How values of each type are written and read; a type stands before its bases.
 _VALUES: dict[type, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
-    **dict.fromkeys((bytes, bytearray, memoryview), (lambda value: b64encode(value).decode(), b64decode)),
+    bytes: (lambda value: b64encode(value).decode(), b64decode),
     **dict.fromkeys((frozenset, set), (list, lambda items: frozenset(_tuples(items)))),
     Decimal: (str, Decimal),
     datetime: (datetime.isoformat, datetime.fromisoformat),
@@ -60,7 +60,7 @@ def decode(data: bytes | bytearray) -> Any:
         ValueError: the bytes are nothing that `encode` makes.
     """
     try:
-        return _tuples(json.loads(data.decode(), object_hook=_read))
+        return _tuples(_DECODER.decode(data.decode()))
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError) as error:
         raise ValueError(f"an answer cannot be read: {error!r}") from error
 
@@ -88,3 +88,6 @@ def _read(found: dict[str, Any]) -> Any:
 
 def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+_DECODER = json.JSONDecoder(object_hook=_read)

@@ -26,9 +26,8 @@ from rlfactory_nl2sql.instances.links import links_of
 from rlfactory_nl2sql.instances.samples import SHARES, subsample
 from rlfactory_nl2sql.instances.vary import vary
 from rlfactory_nl2sql.schema import Schema
-from rlfactory_nl2sql.verification.connections import Connections, Database
+from rlfactory_nl2sql.verification.connections import PREPARE_S, Connections, Database
 
-PREPARE_S = 60.0  # time to connect, and to read and vary a large database
 _OTHER_SEEDS = (1, 2, 3)  # added to the seed, for more varied databases
 _CONFIRMING = 4  # likewise, for those that confirm
 _SAMPLED = 5_000  # most rows of each table from which sub-samples are drawn
@@ -62,7 +61,7 @@ Instances = Sequence[tuple[bytes | None, Answer | None]]
 class Gold:
     """The gold query's answers."""
 
-    instances: bytes  # pickled `Instances`
+    answers: bytes  # pickled: the `GoldJob` and its `Instances`
     notes: tuple[str, ...]  # about instances that are left out
     seconds: float
     evidence: bool  # whether an answer other than the given database's can tell a right prediction from others
@@ -151,8 +150,8 @@ class Answers:
             self._extend(literals)
         compared = self._instances[1:] if self._options.instances > 1 else self._instances
         evidence = any(answer is not None and answer.is_evidence for _, answer in compared)
-        instances = pickle.dumps(self._instances, pickle.HIGHEST_PROTOCOL)
-        return Gold(instances, tuple(self._notes), self._clock.used, evidence)
+        answers = pickle.dumps((self._job, self._instances), pickle.HIGHEST_PROTOCOL)
+        return Gold(answers, tuple(self._notes), self._clock.used, evidence)
 
     def confirm(self, about: About) -> Iterator[tuple[bytes, Answer]]:
         """Further varied databases, pickled, with the query's answers; without those where it fails.

@@ -11,17 +11,16 @@ from itertools import islice
 from rlfactory_nl2sql.checks.parsing import parse_query, same_form
 from rlfactory_nl2sql.comparison.answer import Answer
 from rlfactory_nl2sql.comparison.compare import compare, number_of
-from rlfactory_nl2sql.connection import Failure, QueryError, QueryLimits, Row, Rows
+from rlfactory_nl2sql.connection import Failure, QueryError, Row, Rows
+from rlfactory_nl2sql.databases.limiting import SLOW
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.verification.connections import Connections, Database
 from rlfactory_nl2sql.verification.gold import (
     About,
     Answers,
     Clock,
-    Gold,
     GoldJob,
     Instances,
-    VerifyOptions,
     instance_name,
 )
 
@@ -47,39 +46,42 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class PredictionJob:
-    """Compare a prediction's results with the gold query's answers; returns `Outcome`."""
+    """Compare a prediction's results with the shared `Gold.answers`; returns `Outcome`."""
 
     ref: DatabaseRef
-    gold: str
-    found: Gold
     prediction: str
-    options: VerifyOptions
-    limits: QueryLimits | None = None  # of the prediction, if not those of the options
-    ends_soon: bool = False
+    share: float = 1.0  # of the seconds that a prediction has; its beginning, `SLOW`, ends soon
+
+    @property
+    def ends_soon(self) -> bool:
+        return self.share == SLOW
 
     def run(self, connections: Connections) -> Outcome:
-        def judge(database: Database) -> Outcome:
-            return _Judging(self, database, connections).judge()
+        gold, instances = connections.shared()
 
-        return connections.use(self.ref, self.options.limits, judge)
+        def judge(database: Database) -> Outcome:
+            return _Judging(self, gold, instances, database, connections).judge()
+
+        return connections.use(self.ref, gold.options.limits, judge)
 
 
 class _Judging:
     """A prediction on one database after the other, and what these say of it."""
 
-    def __init__(self, job: PredictionJob, database: Database, connections: Connections) -> None:
-        self._job, self._options, self._database, self._connections = job, job.options, database, connections
-        self._limits, of = job.limits or job.options.limits, job.options.limits.seconds
-        self._clock = Clock(self._limits.seconds, of)
-        self._patience = of / self._limits.seconds  # of the client, for a query that does not notice its deadline
+    def __init__(
+        self, job: PredictionJob, gold: GoldJob, instances: Instances, database: Database, connections: Connections
+    ) -> None:
+        self._job, self._gold, self._instances, self._options = job, gold, instances, gold.options
+        self._database, self._connections, limits = database, connections, gold.options.limits
+        self._limits = replace(limits, cpu_share=1.0) if job.ends_soon else limits  # as on a busy machine any is slow
+        self._clock = Clock(job.share * limits.seconds, limits.seconds)
         self._compared = 0
         self._firm = False  # equal to an answer that is evidence, and that does not hang on ties
         self._tied = False  # equal to one of the answers where several are right
         self._unequal = False  # to none of these; perhaps it only treats ties in another way
 
     def judge(self) -> Outcome:
-        instances: Instances = self._connections.decoded(self._job.found.instances)
-        for number, (rows, answer) in enumerate(instances):
+        for number, (rows, answer) in enumerate(self._instances):
             if answer is not None and (wrong := self._wrong(number, rows, answer)):
                 return wrong
         if not self._firm and not (self._tied and not self._unequal):
@@ -92,7 +94,7 @@ class _Judging:
         except QueryError as error:  # without them, a machine under load would accept more than another
             reason = f"the right query, on the databases that confirm a verdict: {error}"
             return self._outcome(passed=None, reason=reason)
-        for number, (rows, answer) in enumerate(confirming, len(instances)):
+        for number, (rows, answer) in enumerate(confirming, len(self._instances)):
             if wrong := self._wrong(number, rows, answer):
                 return wrong
         return self._outcome(passed=True)
@@ -102,13 +104,12 @@ class _Judging:
 
         Raises `QueryError` if these take the gold query longer than it may.
         """
-        about = self._about(self._job.gold)
+        about = self._about(self._gold.gold)
         if len(self._job.prediction) <= _LONGEST:
             with suppress(QueryError):  # the database knows more SQL than our parser
                 about |= self._about(self._job.prediction)
-        job = GoldJob(self._job.ref, self._job.gold, self._options)
         return self._database.once(
-            (job, about), lambda: list(Answers(job, self._database, self._connections).confirm(about))
+            (self._gold, about), lambda: list(Answers(self._gold, self._database, self._connections).confirm(about))
         )
 
     def _about(self, sql: str) -> About:
@@ -117,7 +118,7 @@ class _Judging:
 
     def _same_form(self) -> bool:
         try:
-            return same_form(self._job.gold, self._job.prediction, self._job.ref.kind)
+            return same_form(self._gold.gold, self._job.prediction, self._job.ref.kind)
         except QueryError:
             return False
 
@@ -136,18 +137,18 @@ class _Judging:
     def _wrong(self, number: int, varied: bytes | None, answer: Answer) -> Outcome | None:
         """The outcome if the prediction fails, or differs from the answer, on a database with these pickled rows."""
         job, clock, database = self._job, self._clock, self._database
-        connection = database.connection if varied is None else database.varied(job.gold, varied)
-        self._connections.clock(clock.left * self._patience)
+        connection = database.connection if varied is None else database.varied(self._gold.gold, varied)
+        self._connections.clock(clock.left / job.share)  # the client waits longer, if it does not notice its deadline
         try:
             rows = clock.query(connection, job.prediction, self._limits, clock.left)
         except QueryError as error:
             return failed(f" on {instance_name(number)}", error, clock.used, self._compared)
         self._compared += 1
-        difference = compare(answer, rows, job.options.comparison)
+        difference = compare(answer, rows, self._options.comparison)
         if difference is not None and not answer.may_break_ties(rows):
             return self._differing(answer, rows, f"on {instance_name(number)}: {difference}")
         # The given database is no evidence: a query can hold what was read from it. It is if nothing else is asked.
-        if number or job.options.instances == 1:
+        if number or self._options.instances == 1:
             equal = difference is None
             self._firm |= not answer.tied and answer.is_evidence
             self._tied |= answer.tied and equal and answer.is_evidence
@@ -155,7 +156,7 @@ class _Judging:
         return None
 
     def _differing(self, answer: Answer, rows: Rows, reason: str) -> Outcome:
-        found, shown = self._outcome(passed=False, reason=reason), self._job.options.shown
+        found, shown = self._outcome(passed=False, reason=reason), self._options.shown
         if not shown:
             return found
         gold = [_cells(row) for row in islice((row for tie in answer.ties for row in tie.rows), _LOOKED_AT)]

@@ -45,13 +45,24 @@ class WorkerPool:
         self._memory_mb = memory_mb
         self._running: dict[int, _Workers] = {}  # by how much lower their priority is
 
-    async def run(self, job: Job, deadline_s: float, affinity: str = "", *, slow: bool = False) -> Any:
+    async def run(
+        self,
+        job: Job,
+        deadline_s: float,
+        affinity: str = "",
+        *,
+        prepare_s: float = 0.0,
+        slow: bool = False,
+        content: bytes = b"",
+    ) -> Any:
         """Run a job and return its result.
 
         Args:
             deadline_s: seconds from the moment when a worker takes the job.
+            prepare_s: with this, ``deadline_s`` is its first query's, and these it may have more, for preparations.
             affinity: jobs with the same affinity go to the same worker where that saves time.
             slow: it goes to workers of lower priority, so that the others are free for jobs that end soon.
+            content: a pickled object for ``connections.shared()``, sent once to each worker for all jobs with it.
 
         Raises:
             QueryError: the job raised it; `Failure.DEADLINE` if it does not end in time, and `Failure.ERROR` if it ends
@@ -64,9 +75,10 @@ class WorkerPool:
         if ref is not None:
             workers.widen(ref)
         variables = {name: os.environ[name] for name in (ref.variables if ref else ()) if name in os.environ}
-        data = pickle.dumps((job, deadline_s, variables), pickle.HIGHEST_PROTOCOL)
-        ends_soon = getattr(job, "ends_soon", False)
-        return await workers.run(Request(data, deadline_s, affinity, ends_soon, workers.loop.create_future()))
+        query_s, seconds = deadline_s if prepare_s else 0.0, deadline_s + prepare_s
+        data = pickle.dumps((job, seconds, query_s, variables), pickle.HIGHEST_PROTOCOL)
+        answer, ends_soon = workers.loop.create_future(), getattr(job, "ends_soon", False)
+        return await workers.run(Request(data, content, seconds, query_s, affinity, ends_soon, answer))
 
     async def close(self) -> None:
         """End all workers. Running and waiting jobs raise `BackendError`."""

@@ -8,6 +8,7 @@ import os
 import pickle
 import socket
 import sys
+from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from rlfactory_core.workers.forkserver import ForkServer
 from rlfactory_core.workers.lines import LineReader
 from rlfactory_nl2sql.connection import Failure, QueryError
 from rlfactory_nl2sql.databases.limiting import LATEST, SLOW
+from rlfactory_nl2sql.verification.connections import KEPT
 from rlfactory_nl2sql.verification.encoding import decode
 from rlfactory_nl2sql.verification.worker import Access
 
@@ -41,7 +43,9 @@ class Request:
     """A job for a worker, and its answer."""
 
     data: bytes  # pickled, as `worker` reads it
+    content: bytes  # for this and other jobs
     seconds: float  # from the moment when a worker takes it
+    query_s: float  # that its first query has, so that its clock starts at once; 0: the job starts it
     affinity: str
     ends_soon: bool
     answer: asyncio.Future[Any]
@@ -83,6 +87,7 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         self._connection, self._lifeline = connection, lifeline
         self._on_free, self._on_lost, self._on_slow = on_free, on_lost, on_slow
+        self._slots: OrderedDict[bytes, int] = OrderedDict()  # where the process keeps contents, last used last
         self._started = False
         self._seconds = self._ends = 0.0  # of the request: what its job has, and when it is late
         self._timer: asyncio.TimerHandle | None = None
@@ -96,13 +101,16 @@ class Worker:
         - `WorkerBug`: the job failed because of a bug in this plugin.
         - `RlfactoryError`: what the job raised.
         """
-        self.request, self._seconds = request, request.seconds
-        self._wait(request.seconds if self._started else _START_S)
-        sent = 0
+        self.request = request
+        if self._started:
+            self._begin(request)
+        else:
+            self._wait(_START_S)
+        data, sent = self._content(request.content) + request.data, 0
         with suppress(OSError):  # it is full, or the process is gone, as reading shows
-            sent = self._connection.send(request.data)
-        if sent < len(request.data):
-            rest = memoryview(request.data)[sent:]
+            sent = self._connection.send(data)
+        if sent < len(data):
+            rest = memoryview(data)[sent:]
             self._sending = asyncio.ensure_future(self._loop.sock_sendall(self._connection, rest))
             self._sending.add_done_callback(lambda task: task.cancelled() or task.exception())
 
@@ -119,6 +127,23 @@ class Worker:
         self._lifeline.close()
         self._reader.close()
 
+    def _content(self, content: bytes) -> bytes:
+        """What tells the process where it keeps a content, with the content if that is new to it."""
+        new = content and content not in self._slots
+        if new:
+            free = len(self._slots) < KEPT
+            self._slots[content] = len(self._slots) if free else self._slots.popitem(last=False)[1]
+        if content:
+            self._slots.move_to_end(content)
+        return pickle.dumps((self._slots.get(content, -1), content if new else b""), pickle.HIGHEST_PROTOCOL)
+
+    def _begin(self, request: Request) -> None:
+        self._seconds = request.seconds
+        if request.query_s:
+            self._set_clock(request, request.query_s)
+        else:
+            self._wait(request.seconds)
+
     def _on_line(self, line: bytes | bytearray) -> None:
         try:
             found = decode(line)
@@ -132,7 +157,7 @@ class Worker:
             return
         if kind == "started":
             self._started = True
-            self._wait(self._seconds)
+            self._begin(self.request)
         elif kind == "clock":
             self._set_clock(self.request, value)
         elif kind == "done":

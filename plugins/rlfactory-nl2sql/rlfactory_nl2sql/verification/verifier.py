@@ -7,7 +7,6 @@ computed once and kept.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from rlfactory_core.errors import BackendError, VerifierError
@@ -15,8 +14,8 @@ from rlfactory_core.types import Verdict
 from rlfactory_nl2sql.connection import Failure, QueryError
 from rlfactory_nl2sql.databases.limiting import SLOW
 from rlfactory_nl2sql.databases.reference import DatabaseRef
-from rlfactory_nl2sql.verification.connections import Content, content
-from rlfactory_nl2sql.verification.gold import PREPARE_S, Gold, GoldJob, VerifyOptions, late
+from rlfactory_nl2sql.verification.connections import PREPARE_S, Content, content
+from rlfactory_nl2sql.verification.gold import Gold, GoldJob, VerifyOptions, late
 from rlfactory_nl2sql.verification.judging import Outcome, PredictionJob, failed
 from rlfactory_nl2sql.verification.pool import WorkerPool
 from rlfactory_nl2sql.verification.shared import Shared
@@ -82,21 +81,18 @@ class SqlVerifier:
         return isinstance(answers, Gold) and answers.evidence
 
     async def _judge(self, key: Key, answers: Gold, prediction: str) -> Outcome:
-        (ref, _, gold), limits = key, self._options.limits
-        job = PredictionJob(ref, gold, answers, prediction, self._options)
-        parts = [job]
-        if ref.is_file:  # the beginning is CPU time, since on a busy machine any query is slow
-            soon = replace(limits, seconds=SLOW * limits.seconds, cpu_share=1.0)
-            rest = replace(limits, seconds=(1 - SLOW) * limits.seconds)
-            parts = [replace(job, limits=soon, ends_soon=True), replace(job, limits=rest)]
+        (ref, _, gold), seconds, content = key, self._options.limits.seconds, answers.answers
         try:
-            for slow, part in enumerate(parts):
-                outcome: Outcome = await self._pool.run(part, PREPARE_S + limits.seconds, gold, slow=bool(slow))
+            for share in (SLOW, 1 - SLOW) if ref.is_file else (1.0,):
+                job, slow = PredictionJob(ref, prediction, share), share == 1 - SLOW
+                outcome: Outcome = await self._pool.run(
+                    job, seconds, gold, prepare_s=PREPARE_S, slow=slow, content=content
+                )
                 if outcome.failure is not Failure.DEADLINE:
                     break
         except QueryError as error:  # it ended its process, or was killed with it
             late_too = error.failure is Failure.DEADLINE
-            return failed("", late(limits.seconds) if late_too else error, limits.seconds, 0)
+            return failed("", late(seconds) if late_too else error, seconds, 0)
         return outcome
 
     async def _gold(self, key: Key) -> Gold | QueryError:
@@ -107,7 +103,7 @@ class SqlVerifier:
         ref, _, gold = key
         seconds = self._options.gold_seconds
         try:
-            found: Gold = await self._pool.run(GoldJob(ref, gold, self._options), PREPARE_S + seconds, gold)
+            found: Gold = await self._pool.run(GoldJob(ref, gold, self._options), seconds, gold, prepare_s=PREPARE_S)
         except QueryError as error:
             return late(seconds) if error.failure is Failure.DEADLINE else error
         return found
@@ -118,7 +114,7 @@ def _bare(sql: str) -> str:
 
 
 def _bytes(found: Gold | QueryError) -> int:
-    return 1024 + (len(found.instances) if isinstance(found, Gold) else 0)
+    return 1024 + (len(found.answers) if isinstance(found, Gold) else 0)
 
 
 def _once(outcome: Outcome) -> int | None:

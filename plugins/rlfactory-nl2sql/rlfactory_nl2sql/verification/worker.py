@@ -31,7 +31,7 @@ from rlfactory_nl2sql.verification.encoding import encode
 _MIB = 1 << 20
 _FILE_BYTES = 256 * _MIB  # SQLite sorts large results in unnamed files: in memory no deadline would stop it
 _OPEN_FILES = 256
-_MOMENT_S = 0.01  # a shift of the deadline that is not worth a message
+_MOMENT = 0.1  # share of the seconds that are left; a smaller shift of the deadline is not worth a message
 
 
 class Job(Protocol):
@@ -70,16 +70,19 @@ def _work() -> None:
     """Confine this process to its folder and what it may reach, and run jobs until the client closes the connection.
 
     All that comes is pickled, by the process that this one works for: the worker's `Access`, then
-    jobs, each with its seconds and the environment variables that its database's URL names.
+    jobs. Before each is the place of its content, with the content if it is new; after it are the seconds that it has,
+    those of its first query, if the client has started its clock, and the variables that its database's URL names.
     """
+    contents: dict[int, bytes] = {-1: b""}
     latest = told = 0.0
 
     def clock(seconds: float) -> None:
         nonlocal told
         ends = min(time.monotonic() + seconds, latest)
-        if abs(ends - told) > _MOMENT_S:
+        left = ends - time.monotonic()
+        if abs(ends - told) > _MOMENT * left:
             told = ends
-            connection.sendall(message("clock", ends - time.monotonic()))
+            connection.sendall(message("clock", left))
 
     connection = socket.socket(fileno=3)
     stream, connections = connection.makefile("rb"), Connections(clock)
@@ -91,9 +94,14 @@ def _work() -> None:
     connection.sendall(message("started", missing))
     with suppress(EOFError):
         while True:
-            job, seconds, variables = pickle.load(stream)  # noqa: S301
+            slot, content = pickle.load(stream)  # noqa: S301
+            if content:
+                contents[slot] = content
+            job, seconds, query_s, variables = pickle.load(stream)  # noqa: S301
             os.environ.update(variables)
-            latest, told = time.monotonic() + seconds, 0.0
+            now = time.monotonic()
+            latest, told = now + seconds, now + query_s if query_s else 0.0
+            connections.content, connections.prepares = contents[slot], query_s > 0
             connection.sendall(_answer(job, connections))
 
 
