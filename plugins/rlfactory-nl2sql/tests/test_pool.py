@@ -7,6 +7,7 @@ import importlib
 import io
 import logging
 import os
+import pickle
 import pickletools
 import signal
 import sqlite3
@@ -309,6 +310,19 @@ def test_large_jobs_and_results_go_through(jobs: Any) -> None:
     async def work(pool: WorkerPool) -> None:
         assert await pool.run(jobs.Echo(bytes(5_000_000)), 30) == 5_000_000
         assert len(await pool.run(jobs.Large(5_000_000), 30)) == 5_000_000
+
+    in_pool(work, workers=1)
+
+
+def test_each_job_gets_its_own_content_however_many_there_are_and_in_a_new_worker_too(jobs: Any) -> None:
+    contents = [pickle.dumps(number) for number in range(300)]  # more than a worker keeps
+
+    async def work(pool: WorkerPool) -> None:
+        for number in (*range(300), *range(299, -1, -7), 5, 5):
+            assert await pool.run(jobs.Share(), 30, content=contents[number]) == number
+        with pytest.raises(QueryError):
+            await pool.run(jobs.Hang(), 0.1)
+        assert await pool.run(jobs.Share(), 30, content=contents[5]) == 5
 
     in_pool(work, workers=1)
 

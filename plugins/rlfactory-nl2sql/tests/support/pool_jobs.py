@@ -140,6 +140,14 @@ class Echo:
 
 
 @dataclass(frozen=True)
+class Share:
+    """What came for it and other jobs."""
+
+    def run(self, connections: Connections) -> int:
+        return int(connections.shared())
+
+
+@dataclass(frozen=True)
 class Reach:
     """What a hostile query could reach if it took over its engine."""
 
