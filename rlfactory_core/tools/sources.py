@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from rlfactory_core.errors import UsageError
 from rlfactory_core.protocols import Tool, ToolSource
 
 _log = logging.getLogger(__name__)
@@ -31,6 +32,8 @@ class OpenTools:
         Raises:
             UsageError, BackendError: a source cannot start; the caller still has to close those before it.
         """
+        if not isinstance(items, Iterable):
+            raise UsageError(f"tools is {items!r:.80}; expected a list of tools, also of one.")
         self.tools += tuple(item for item in items if not _is_source(item))
         for source in filter(_is_source, items):
             self._sources.append(source)

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from rlfactory_core.context import ToolContext
 from rlfactory_core.protocols import Env, EnvStart, EnvStep, Tool
+from rlfactory_core.rollout.loop import ask_env
 from rlfactory_core.types import Message
 
 
@@ -35,10 +36,10 @@ class EnvWrapper:
         return self
 
     async def start(self) -> EnvStart:
-        return await self._env.start()
+        return await ask_env(self._env, "start", EnvStart)
 
     async def step(self, message: Message) -> EnvStep:
-        return await self._env.step(message)
+        return await ask_env(self._env, "step", EnvStep, message)
 
     async def close(self) -> None:
-        await self._env.close()
+        await ask_env(self._env, "close", object)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from dataclasses import replace
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -12,11 +13,13 @@ import pytest
 from rlfactory_devkit import (
     FaultInjector,
     InjectedFaults,
+    TaskBench,
     assert_called,
     assert_masks,
     assert_not_masked,
     assert_reward,
     assert_stop,
+    constant,
     lognormal,
     script,
     show,
@@ -34,6 +37,7 @@ from rlfactory_core import (
     Trajectory,
     tool,
 )
+from rlfactory_core.errors import RlfactoryError
 from rlfactory_core.tiny import call
 from rlfactory_core.types import Fault, FaultKind, Turn
 
@@ -164,3 +168,34 @@ def test_latencies_have_the_named_shape() -> None:
     assert steady(0.25)(draw) == 0.25
     with pytest.raises(ValueError, match=r"0 < median_s <= p99_s; got median_s=2 and p99_s=1"):
         lognormal(2.0, 1.0)
+
+
+MISTAKEN = """
+import rlfactory_core
+@rlfactory_core.tool
+def look(name: str) -> str:
+    "Look."
+class Mistaken(rlfactory_core.Task):
+    def samples(self, split):
+        return [rlfactory_core.Sample("1", "Who?", "Ann", split=split)]
+    MISTAKE
+@rlfactory_core.hookimpl
+def rlfactory_tasks(register):
+    register("mistaken", Mistaken)
+"""
+
+
+@pytest.mark.parametrize(
+    ("mistake", "told"),
+    [
+        (
+            "make_env = lambda self, *given: None",
+            "The environment is None, which has no method",
+        ),
+        ("tools = look", "tools is <tool look>; expected a list of tools"),
+    ],
+)
+def test_an_authors_mistakes_are_told_in_words(tmp_path: Path, mistake: str, told: str) -> None:
+    (tmp_path / "mistaken.py").write_text(MISTAKEN.replace("MISTAKE", mistake))
+    with pytest.raises(RlfactoryError, match=told), TaskBench(str(tmp_path / "mistaken.py")) as bench:
+        bench.play(constant("x"), bench.samples(limit=1))
