@@ -2,7 +2,7 @@
 
     python benchmarks/sql_red_team.py        # writes benchmarks/results/sql_red_team.md
 
-Three published schemas (`sql_cases`), with gold queries as BIRD has them, and for each of them predictions that were
+Five published schemas (`sql_cases`), with gold queries as BIRD has them, and for each of them predictions that were
 written by hand: right ones, and wrong ones as language models make them. Added to these by code: the gold query's
 answer as a constant, alone and guarded by what identifies the given database, and `SELECT 0` and `SELECT NULL`.
 
@@ -41,7 +41,7 @@ from rlfactory_core.types import Verdict
 
 RESULTS = Path(__file__).parent / "results" / "sql_red_team.md"
 CASES = Path(__file__).parent / "sql_cases"
-SCHEMAS = ("chinook", "northwind", "sakila")
+SCHEMAS = ("chinook", "northwind", "sakila", "formula1", "financial")
 GIVEN_SEED = 2024
 WITNESSES = 120  # a schema
 SCALES = ((0.02, 0.1, 1.0), (0.05, 0.1, 0.3), (0.1, 0.3, 1.0), (1.0,))  # of the witnesses' tables, in turn

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from rlfactory_nl2sql.checks.constants import Constant, aggregated, constants
+from rlfactory_nl2sql.checks.constants import Constant, constants, uses
 from rlfactory_nl2sql.checks.parsing import parse_query
 from rlfactory_nl2sql.schema import Column, Schema, Table
 
@@ -68,9 +68,17 @@ def test_counts_and_limits() -> None:
 
 def test_total_is_an_aggregate_of_sqlite_alone() -> None:
     sql = "SELECT total(age) FROM singer"
-    assert aggregated(parse_query(sql, "sqlite"), SCHEMA) == {("singer", "age")}
-    assert aggregated(parse_query(sql, "postgres"), SCHEMA) == frozenset()
+    assert uses(parse_query(sql, "sqlite"), SCHEMA).aggregated == {("singer", "age")}
+    assert uses(parse_query(sql, "postgres"), SCHEMA).aggregated == frozenset()
     assert constants(parse_query("SELECT 1 FROM singer HAVING total() > 1", "sqlite"), SCHEMA)
+
+
+def test_columns_that_decide_what_a_limit_keeps_and_columns_that_are_compared() -> None:
+    sql = "SELECT s.name FROM singer s JOIN concert c ON c.year > s.born ORDER BY s.age, COUNT(s.id) LIMIT 1"
+    found = uses(parse_query(sql, "sqlite"), SCHEMA)
+    assert found.sorted_by == {("singer", "age")}
+    assert found.compared == {(("concert", "year"), ("singer", "born")), (("singer", "born"), ("concert", "year"))}
+    assert uses(parse_query(sql.removesuffix(" LIMIT 1"), "sqlite"), SCHEMA).sorted_by == frozenset()
 
 
 def test_names_are_followed_to_their_tables() -> None:

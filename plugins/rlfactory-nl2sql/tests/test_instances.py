@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from red_team.judging import write_shop
-from rlfactory_nl2sql.checks.constants import Constant, constants
+from rlfactory_nl2sql.checks.constants import Constant, constants, uses
 from rlfactory_nl2sql.checks.parsing import parse_query
 from rlfactory_nl2sql.connection import QueryLimits, Row, TableRows
 from rlfactory_nl2sql.databases.reference import parse_reference
@@ -291,6 +291,59 @@ def test_groups_of_the_sizes_that_are_asked_about(shop: Path) -> None:
     gold = "SELECT seller_id FROM sale GROUP BY seller_id HAVING COUNT(*) = 3"
     with closing(varied(shop, gold, 1)) as connection:
         assert connection.execute(gold).fetchall()
+
+
+def test_groups_by_one_part_of_a_key_have_the_sizes_that_are_asked_about() -> None:
+    actor, film = (
+        Table(name, (Column("id", "int", nullable=False),), primary_key=("id",)) for name in ("actor", "film")
+    )
+    columns = (Column("actor_id", "int", nullable=False), Column("film_id", "int", nullable=False))
+    keys = (ForeignKey(("actor_id",), "actor", ("id",)), ForeignKey(("film_id",), "film", ("id",)))
+    cast = Table("cast", columns, primary_key=("actor_id", "film_id"), foreign_keys=keys)
+    data = {"actor": [(n,) for n in range(40)], "film": [(n,) for n in range(40)], "cast": [(n, n) for n in range(40)]}
+    largest = [
+        max(Counter(column(vary(Schema((actor, film, cast)), data, asked, seed, 1), "cast", 0)).values())
+        for seed in range(6)
+        for asked in [[Constant(None, None, "count>", 5)]]
+    ]
+    assert sum(size > 5 for size in largest) >= 2
+
+
+def test_several_groups_are_the_largest(shop: Path) -> None:
+    sizes = "SELECT COUNT(*) FROM product GROUP BY category ORDER BY 1 DESC"
+    with closing(varied(shop, "SELECT 1", 7)) as connection:
+        first, second, *_ = (size for (size,) in connection.execute(sizes))
+    assert first == second
+
+
+@pytest.mark.parametrize(("aggregate", "wanted"), [("SUM", 900), ("AVG", 300)])
+def test_a_group_has_exactly_the_sum_or_the_average_that_is_asked_about(
+    shop: Path, aggregate: str, wanted: int
+) -> None:
+    grouped = f"SELECT seller_id FROM sale GROUP BY seller_id HAVING {aggregate}(quantity)"
+    exact = []
+    for number in (1, 2, 5, 7):
+        with closing(varied(shop, f"{grouped} > {wanted}", number)) as connection:
+            exact += connection.execute(f"{grouped} = {wanted}").fetchall()
+    assert len(exact) >= 2
+
+
+def test_compared_columns_are_equal_in_some_rows_also_across_a_reference(shop: Path) -> None:
+    equal = "FROM sale a JOIN stock s ON a.shop_id = s.shop_id AND a.sku = s.sku WHERE a.quantity {} s.amount"
+    gold = parse_query(f"SELECT sale_id {equal.format('>')}", "sqlite")
+    schema, data = given(shop)
+    with closing(filled(shop, vary(schema, data, constants(gold, schema), 0, 2, uses(gold, schema)))) as connection:
+        assert connection.execute(f"SELECT COUNT(*) {equal.format('=')}").fetchone()[0] > 1
+
+
+def test_times_and_digits_stay_times_and_digits() -> None:
+    times = one_table("TEXT", ["06:00:00", "12:00:00", "14:30:00"], Constant("t", "x", ">", "11:00:00"))
+    assert all(dt.time.fromisoformat(str(time)) for time in times)
+    assert {"10:59:59", "11:00:00", "11:00:01"} <= set(times)
+    codes = one_table(
+        "TEXT", ["9001", "120", "77"], Constant("t", "x", "=", "9002"), Constant("t", "x", "function", "9")
+    )
+    assert all(str(code).isdigit() for code in codes)
 
 
 def test_more_rows_than_the_limit_shows(shop: Path) -> None:

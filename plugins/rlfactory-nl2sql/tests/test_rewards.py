@@ -188,7 +188,7 @@ def test_options_come_from_yaml_and_from_the_command_line(shops: Path, given: An
     assert score is not None
     assert score.components["execution"] == 1.0  # as sets they are equal
     assert score.verdicts["execution"].data["semantics"] == "set"
-    assert score.verdicts["execution"].data["instances"] == 2 + 10
+    assert score.verdicts["execution"].data["instances"] == 2 + 16
 
 
 @pytest.mark.parametrize(

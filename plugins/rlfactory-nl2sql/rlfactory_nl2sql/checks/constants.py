@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 
 from sqlglot import exp
 
@@ -63,12 +64,38 @@ TableColumn = tuple[str, str]
 """Of a base table, in lower case."""
 
 
-def aggregated(query: Query, schema: Schema) -> frozenset[TableColumn]:
-    """The columns in aggregates, which leave out NULLs."""
+@dataclass(frozen=True, slots=True)
+class Uses:
+    """Columns of base tables that a query, or one of several, uses in other ways than with a constant."""
+
+    aggregated: frozenset[TableColumn]  # in aggregates, which leave out NULLs
+    sorted_by: frozenset[TableColumn]  # keys of an ORDER BY with LIMIT
+    compared: frozenset[tuple[TableColumn, TableColumn]]  # two columns with each other, both ways round
+
+    def __or__(self, other: Uses) -> Uses:
+        return Uses(
+            self.aggregated | other.aggregated, self.sorted_by | other.sorted_by, self.compared | other.compared
+        )
+
+
+def uses(query: Query, schema: Schema) -> Uses:
+    """How a query uses columns."""
     scopes = Scopes(query, schema)
-    columns = (column for node in query.tree.find_all(exp.AggFunc) for column in node.find_all(exp.Column))
-    origins = map(scopes.meaning, columns)
-    return frozenset((origin.table.lower(), origin.column.lower()) for origin in origins if isinstance(origin, Origin))
+
+    def named(node: exp.Expr) -> Iterator[TableColumn]:
+        origins = map(scopes.meaning, node.find_all(exp.Column))
+        return ((one.table.lower(), one.column.lower()) for one in origins if isinstance(one, Origin))
+
+    aggregates = query.tree.find_all(exp.AggFunc)
+    cut = (node for node in query.tree.find_all(exp.Query) if node.args.get("limit") and node.args.get("order"))
+    keys = (key.this for node in cut for key in node.args["order"].expressions)
+    sides = ((one, other) for node in query.tree.walk() for one, _, other in _comparisons(node))
+    pairs = {pair for one, other in sides for pair in product(named(one), named(other))}
+    return Uses(
+        frozenset(column for node in aggregates for column in named(node)),
+        frozenset(column for key in keys if isinstance(key, exp.Column) for column in named(key)),
+        frozenset(each for pair in pairs if pair[0] != pair[1] for each in (pair, pair[::-1])),
+    )
 
 
 class _Reader:

@@ -24,6 +24,7 @@ class Character:
     values: int  # to draw from, for a column that is no key; half of them are new
     nulls: float  # the share of NULLs in columns that have NULLs
     barren: float  # the share of rows to which no row refers
+    even: bool = False  # whether values and references are equally frequent
     unmet: int | None = None  # which of the gold query's conditions no row meets; None: each is met
 
 
@@ -35,9 +36,11 @@ DIVERSE = Character(rows=26, growth=1.6, values=30, nulls=0.12, barren=0.2)
 SPARSE = Character(rows=12, growth=0.3, values=12, nulls=0.3, barren=0.75, unmet=0)
 # Rows and groups that hardly differ. They reveal mistakes with ties, averages and equal sums.
 TIED = Character(rows=8, growth=1, values=1, nulls=0.5, barren=0, unmet=1)
+# Groups of the same size, of which several are the largest.
+EVEN = Character(rows=8, growth=1, values=2, nulls=0.5, barren=0, even=True)
 
 # Most of the mistakes that are hard to see are seen in the first two kinds only.
-CHARACTERS: Sequence[Character] = (REPEATED, DIVERSE, SPARSE, TIED, REPEATED, DIVERSE, REPEATED, DIVERSE)
+CHARACTERS: Sequence[Character] = (REPEATED, DIVERSE, SPARSE, TIED, REPEATED, DIVERSE, EVEN, DIVERSE)
 
 
 def character(number: int) -> Character:

@@ -32,6 +32,7 @@ _ORDERS: Mapping[str, Callable[[Any, Any], Any]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
+_ANY_DAY = dt.date(2000, 1, 1)
 _YEAR, _PART = re.compile(r"\d{4}(-\d{2})?$"), re.compile(r"\d{2}")
 
 Groups = Sequence[Sequence[Any]]
@@ -84,7 +85,7 @@ def conditions_of(
     asked: dict[tuple[str, int], list[Constant]] = {}
     for constant in constants:
         named = places.get(((constant.table or "").lower(), (constant.column or "").lower()))
-        if named is not None:
+        if named is not None and not constant.operator.startswith("count"):  # it says nothing of the values
             asked.setdefault(_origin(named, links), []).append(constant)
     found = {at: boundary(domains[at[0]][at[1]], mine) for at, mine in asked.items()}
     shown = sum(int(one.value) for one in constants if one.operator in {"limit", "offset"})
@@ -170,16 +171,26 @@ def around(domain: Domain, constant: Constant) -> Iterator[Any]:
     elif domain.kind is Kind.DATE:
         yield from _dates_around(domain, text.strip("%"))
     elif domain.kind is Kind.TEXT and constant.operator == "like":
-        yield from _matching(text, domain)
+        yield from filter(domain.fits, _matching(text, domain))
     elif domain.kind is Kind.TEXT and constant.operator == "glob":
-        yield from _matching(text.replace("*", "%").replace("?", "_"), domain)
+        yield from filter(domain.fits, _matching(text.replace("*", "%").replace("?", "_"), domain))
     elif domain.kind is Kind.TEXT and constant.operator == "function" and isinstance(value, int):
         long = [known * (value // max(len(known), 1) + 2) for known in domain.known[:3]]
         yield from (one[:size] for one in long for size in (value - 1, value, value + 1) if size > 0)
     elif domain.kind is Kind.TEXT:
-        yield from (text, text.lower(), text.upper(), text.swapcase())  # itself, in other letter case
-        yield from (made for other in domain.known[:2] for made in (f"{text} {other}", f"{other} {text}"))
-        yield from (text[:-1], text[1:], text + text[-1:])
+        if constant.operator != "function" or domain.fits(text):
+            yield text
+        yield from filter(domain.fits, _texts_around(text, domain.known))
+
+
+def _texts_around(text: str, known: Sequence[Any]) -> Iterator[str]:
+    yield from (text.lower(), text.upper(), text.swapcase())
+    yield from (made for other in known[:2] for made in (f"{text} {other}", f"{other} {text}"))
+    yield from (text[:-1], text[1:], text + text[-1:])
+    with suppress(ValueError, OverflowError):  # it is no time of a day
+        time = dt.datetime.combine(_ANY_DAY, dt.time.fromisoformat(text))
+        beside = (dt.timedelta(seconds=seconds) for seconds in (-1, 1, -60, 60, -3600, 3600))
+        yield from ((time + one).time().isoformat()[: len(text)] for one in beside)
 
 
 def _numbers_around(domain: Domain, exact: Decimal) -> Iterator[Any]:

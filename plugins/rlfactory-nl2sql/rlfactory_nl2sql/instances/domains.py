@@ -25,6 +25,8 @@ from rlfactory_nl2sql.schema import Column
 
 ISO_DATE = re.compile(r"(\d{4})-(\d{2})-(\d{2})(.*)", re.DOTALL)
 _PIECES = re.compile(r"[^\W\d_]+|\d+|[\W_]+")
+# Formats of text that queries may read in different ways, such as by strftime, SUBSTR or CAST.
+_FORMATS = (re.compile(r"([01]\d|2[0-3]):[0-5]\d(:[0-5]\d)?"), re.compile(r"\d+"))
 _FREE_TEXT = re.compile(r"char|text|clob|string", re.IGNORECASE)
 _CLOSED_TYPE = re.compile(r"enum|set\b|bool|tinyint\(1\)", re.IGNORECASE)
 _LENGTH = re.compile(r"char\w*(?: varying)?\s*\((\d+)\)", re.IGNORECASE)
@@ -58,11 +60,16 @@ class Domain:
     ends: tuple[Any, Any]  # the least and the greatest value of a column of numbers
     step: Any  # one unit of the numbers' last digit, of their type
     decimals: int  # the largest number of digits after the decimal point
+    format: re.Pattern[str] | None  # that all given texts have
 
     def accepts(self, value: Any) -> bool:
         """Whether a value is short enough, and allowed by the CHECKs."""
         short = self.longest is None or not isinstance(value, str) or len(value) <= self.longest
         return short and self.allows(value)
+
+    def fits(self, value: Any) -> bool:
+        """Whether a text has the format of the given ones."""
+        return self.format is None or not isinstance(value, str) or self.format.fullmatch(value) is not None
 
     def invent(self, rng: random.Random, known: Sequence[Any] = (), taken: Container[Any] | None = None) -> Any:
         """A possible value, new or given, made from ``known`` ones.
@@ -81,7 +88,7 @@ class Domain:
                 reach = 1 if taken is None else rng.randint(1, 5 * (attempt + 1) ** 2 + len(known))  # ever wider
                 with suppress(ValueError, OverflowError):  # no such date
                     value = self._varied(one, other, reach, rng)
-            if self.accepts(value) and (taken is None or comparable(value) not in taken):
+            if self.accepts(value) and self.fits(value) and (taken is None or comparable(value) not in taken):
                 return value
         return None if taken is not None else rng.choice(known)
 
@@ -146,6 +153,9 @@ def learn(column: Column, sample: Sample, place: int) -> Domain:
         ends=(min(numbers), max(numbers)),
         step=type(numbers[0])(Decimal(1).scaleb(-decimals)),
         decimals=decimals,
+        format=next((one for one in _FORMATS if known and all(map(one.fullmatch, map(str, known)))), None)
+        if kind is Kind.TEXT
+        else None,
     )
 
 

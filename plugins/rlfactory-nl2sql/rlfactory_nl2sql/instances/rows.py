@@ -15,6 +15,7 @@ from rlfactory_nl2sql.instances.links import Keys, Link
 from rlfactory_nl2sql.schema import Table
 
 _MOST = 300  # rows of a table
+_EVEN = 6  # likewise, where groups are equal: so many rows have two values, or two and NULL, equally often
 _WEIGHTS = {Role.SATISFIES_ALL: 0.4, Role.MISSES_ONE: 0.4, Role.RANDOM: 0.2}
 _SOME = 0.3  # the share of rows that miss all conditions, or that refer to nothing where only names say that they refer
 
@@ -71,7 +72,7 @@ class Filling:
         self._depths: dict[str, int] = {}  # the longest chain of links from a table
         self._keys = {name: Keys(table) for name, table in tables.items()}
         self._domains, self._links = domains, links
-        self._conditions, self._character, self._rng = conditions, character, rng
+        self.conditions, self._character, self._rng = conditions, character, rng
         self._salt = rng.getrandbits(32)
         self._open: list[tuple[str, Link]] = []
 
@@ -86,7 +87,7 @@ class Filling:
         number = self._count(name)
         roles = [Role.SATISFIES_ALL, *rng.choices(list(_WEIGHTS), list(_WEIGHTS.values()), k=number - 1)]
         linked = {place for link in ready if link.declared for place in link.places}
-        bound = self._conditions.bound(name)
+        bound = self.conditions.bound(name)
         sources: dict[int | Link, Source] = {}
         for place in (place for place in range(len(domains)) if place not in linked):
             if (place,) in keys.unique:
@@ -95,8 +96,10 @@ class Filling:
             else:
                 nulls = 0 if place in keys.filled or not domains[place].nulls else self._character.nulls
                 sources[place] = self._column(domains[place], bound.get(place), nulls)
+        grouped = self._grouped(keys, ready)
         for link in ready:
-            sources[link] = self._parents(link, nulls=self._character.nulls if self._free(name, link) else 0)
+            nulls = self._character.nulls if self._free(name, link) else 0
+            sources[link] = self._parents(link, nulls, self.conditions.groups if link in grouped else ())
         able = [key for key, source in sources.items() if source.conditional]
         if not able and not any((place,) in keys.unique for place in bound):  # there is nothing to miss
             roles = [Role.RANDOM if role is Role.MISSES_ONE else role for role in roles]
@@ -116,7 +119,7 @@ class Filling:
         free = [
             place for place in sources if isinstance(place, int) and place not in bound and (place,) not in keys.unique
         ]
-        if self.rows[name] and not self._conditions.groups:
+        if self.rows[name] and not self.conditions.groups:
             for place in free:
                 self._share(place, self.rows[name])
 
@@ -137,8 +140,9 @@ class Filling:
         referred = any(link.target == name for links in self._links.values() for link in links)
         depth = min(self._depths[name], 2) if referred or self._depths[name] else 1
         rows = self._character.rows * self._character.growth**depth
-        grouped = sum(self._conditions.groups) / _WEIGHTS[Role.SATISFIES_ALL]
-        return min(round(max(rows, 3 * self._conditions.least, grouped) * self._rng.uniform(0.9, 1.2)), _MOST)
+        grouped = sum(self.conditions.groups) / _WEIGHTS[Role.SATISFIES_ALL]
+        number = min(round(max(rows, 3 * self.conditions.least, grouped) * self._rng.uniform(0.9, 1.2)), _MOST)
+        return -(-number // _EVEN) * _EVEN if self._character.even else number
 
     def _miss(self, able: Sequence[int | Link]) -> Missed:
         """One condition, which reveals mistakes with AND, or all conditions, which reveals mistakes with OR."""
@@ -162,20 +166,25 @@ class Filling:
 
     def _column(self, domain: Domain, boundary: Boundary | None, nulls: float) -> Source:
         """The values of a column, beside the boundary where it is missed."""
-        rng, groups, least = self._rng, self._conditions.groups, self._conditions.least
+        rng, groups, least = self._rng, self.conditions.groups, self.conditions.least
         if not domain.known:
             return Source(repeat(None), repeat(None), repeat(None), conditional=False, nulls=0)
         values = domain.pool(max(self._character.values, least + 2 if least > 1 else 0), self._salt, rng)
+        if self._character.even and nulls:
+            values, nulls = [*values, None], 0
         if boundary is not None:
-            free = weighted(values, rng)
+            free = self._drawn(values)
             beside = dealt(boundary.beside, rng)
             inside = dealt(boundary.inside, rng) if boundary.inside else beside
             mixed = (next(rng.choice((free, inside, beside))) for _ in count())
             return Source(inside, beside, mixed, conditional=True, nulls=nulls)
         planned = list(zip(values[:-1], groups, strict=False))
-        free = weighted(values[len(planned) :], rng)
+        free = self._drawn(values[len(planned) :])
         equal = [value for value, size in planned for _ in range(size)]
         return Source(free, free, free, conditional=False, nulls=nulls, planned=rng.sample(equal, len(equal)))
+
+    def _drawn(self, values: Sequence[Any]) -> Iterator[Any]:
+        return dealt((values,), self._rng) if self._character.even else weighted(values, self._rng)
 
     def _share(self, place: int, rows: Sequence[Made]) -> None:
         """Give the first row a value of its own, and the next two an equal one.
@@ -192,16 +201,32 @@ class Filling:
             for first, second in pairwise(rows[1:3]):
                 second.values[place] = first.values[place]
 
-    def _parents(self, link: Link, nulls: float) -> Source:
-        """The rows of the table to which a link leads."""
+    def _grouped(self, keys: Keys, ready: Sequence[Link]) -> Sequence[Link]:
+        """The links whose groups have planned sizes: one of those in a common key, where others would repeat it."""
+        left_out: list[Link] = []
+        for places in keys.unique:
+            within = [link for link in ready if {*link.places} <= {*places}]
+            left_out += self._rng.sample(within, max(len(within) - 1, 0))
+        return [link for link in ready if link not in left_out]
+
+    def _parents(self, link: Link, nulls: float, sizes: Sequence[int]) -> Source:
+        """The rows of the table to which a link leads.
+
+        Args:
+            nulls: the share of rows that refer to nothing.
+            sizes: of the groups of rows that refer to the same one, for the first of these.
+        """
         rng, rows = self._rng, self.rows[link.target]
         order = [*range(min(3, len(rows))), *rng.sample(range(3, len(rows)), max(len(rows) - 3, 0))]
         referred = order[: max(round(len(order) * (1 - self._character.barren)), 1)]
-        often = {at: (5, 3, 3)[at] if at < 3 else rng.choice((2, 3)) for at in referred}
+        first = (5 + self.conditions.least, 3, 3)
+        often = {at: first[at] if at < 3 else rng.choice((2, 3)) for at in referred}
+        if self._character.even:
+            often = dict.fromkeys(referred, 1)
         conditional = any(made.role is Role.MISSES_ONE for made in rows)  # otherwise the rows are alike
         satisfying = [at for at in referred if rows[at].role is Role.SATISFIES_ALL or not conditional] or referred
         missing = [at for at in referred if rows[at].role is Role.MISSES_ONE or not conditional] or referred
-        planned = dict(zip(satisfying, self._conditions.groups, strict=False))
+        planned = dict(zip(satisfying, sizes, strict=False))
 
         def deck(some: Sequence[int]) -> Iterator[Any]:
             some = [at for at in some if at not in planned] or some  # a group of a planned size gets no further rows

@@ -9,20 +9,21 @@ small databases are enough, and they take milliseconds for each gold query.
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
-from rlfactory_nl2sql.checks.constants import Constant, TableColumn
+from rlfactory_nl2sql.checks.constants import Constant, TableColumn, Uses
 from rlfactory_nl2sql.connection import Row, TableRows
 from rlfactory_nl2sql.instances.characters import character
 from rlfactory_nl2sql.instances.checks import Checks
 from rlfactory_nl2sql.instances.conditions import NULL_TESTS, conditions_of
 from rlfactory_nl2sql.instances.domains import Domain, Sample, learn
-from rlfactory_nl2sql.instances.links import Keys, in_order, links_of, places_in, sound
-from rlfactory_nl2sql.instances.revealing import Revealing
-from rlfactory_nl2sql.instances.rows import Filling
+from rlfactory_nl2sql.instances.links import Keys, Link, in_order, links_of, places_in, sound
+from rlfactory_nl2sql.instances.revealing import Comparand, Revealing
+from rlfactory_nl2sql.instances.rows import Filling, Made
 from rlfactory_nl2sql.schema import Schema, Table
 
 
@@ -32,8 +33,7 @@ def vary(
     constants: Sequence[Constant],
     seed: int,
     number: int,
-    *,
-    aggregated: Collection[TableColumn] | None = None,
+    used: Uses | None = None,
 ) -> TableRows:
     """Rows for each base table with rows in ``data``; the other tables stay empty.
 
@@ -46,68 +46,128 @@ def vary(
         constants: those of the gold query, or of both queries.
         seed: the same arguments give the same rows.
         number: counts from 1, and chooses a `characters.Character` in turn.
-        aggregated: if given, there is also what the schema allows and ``data`` happens not to have: NULLs in these
-            columns unless they refer to others, and rows in which two columns hold the same value or neighbouring ones.
-            If ``number`` is even, one row's value in each of these columns is as much as all others together.
+        used: of both queries. If given, there is also what the schema allows and ``data`` happens not to have: NULLs
+            in aggregated columns, unless they refer to others or decide which rows a LIMIT keeps, and values of
+            compared columns that are equal or neighbouring. If ``number`` is even, one row's value in each aggregated
+            column is as much as all others together.
     """
     tables = {table.name: table for table in schema.tables if not table.view}
     given = {name.lower(): rows for name, rows in data.items()}
     links = links_of(schema)
     kind, rng = character(number), random.Random(f"{seed} {number}")
     tested = [(one.table or "", one.column or "") for one in constants if one.operator in NULL_TESTS]
-    checks, domains, free, nulls_matter = {}, {}, {}, {}
-    for name, table in tables.items():
-        references = {place for link in links[name] for place in link.places}
-        checks[name] = Checks(table)
-        free[name] = [at for at in range(len(table.columns)) if at not in references | Keys(table).places]
-        nulls_matter[name] = {*places_in(table, tested)} | {*places_in(table, aggregated or ())} - references
-        domains[name] = _domains(table, given.get(name.lower(), ()), checks[name], nulls_matter[name])
+    open_to_nulls = used.aggregated - used.sorted_by if used else ()
+    parts = {
+        name: _Part.of(table, given.get(name.lower(), ()), links[name], tested, open_to_nulls)
+        for name, table in tables.items()
+    }
+    domains = {name: part.domains for name, part in parts.items()}
     conditions = conditions_of(tables, domains, links, constants).without(kind.unmet, seed)
     filling = Filling(tables, domains, links, conditions, kind, rng)
     for name in in_order(links):
-        if given.get(name.lower()):
+        if parts[name].given:
             filling.fill(name)
-            revealing = Revealing(filling.rows[name], domains[name], free[name], rng)
-            if aggregated is not None:
-                revealing.bring_together()
-            if not conditions.groups:
-                revealing.lead(conditions.bound(name), nulls_matter[name], number)
-            if aggregated and filling.rows[name] and number % 2 == 0:  # not always: a small type cannot hold a sum
-                places = [place for place in places_in(tables[name], aggregated) if place in free[name]]
-                revealing.dominate(places, filling.joined[name] or filling.rows[name])
-            _mend([made.values for made in filling.rows[name]], given[name.lower()], checks[name], free[name], rng)
+            parts[name].reveal(filling, tables, constants, used, number, rng)
+            parts[name].mend([made.values for made in filling.rows[name]], rng)
     filling.close_circles()
     held = {
-        name: [one.values for one in filling.rows.get(name, ()) if checks[name].hold(one.values)] for name in tables
+        name: [one.values for one in filling.rows.get(name, ()) if part.checks.hold(one.values)]
+        for name, part in parts.items()
     }
     kept = sound(held, tables, links)
-    for check in checks.values():
-        check.close()
+    for part in parts.values():
+        part.checks.close()
     for left in kept.values():
         rng.shuffle(left)  # the order of rows must not depend on their roles
     return {name: [tuple(row) for row in rows] for name, rows in kept.items()}
 
 
-def _domains(table: Table, rows: Sequence[Row], checks: Checks, nulls_matter: Collection[int]) -> list[Domain]:
-    """What the rows say of each column, with its CHECKs, and with NULLs where these matter."""
-    sample = Sample(rows)
-    learnt = [learn(column, sample, place) for place, column in enumerate(table.columns)]
-    return [
-        replace(
-            domain,
-            allows=partial(checks.allows, place),
-            nulls=domain.nulls or (place in nulls_matter and table.columns[place].nullable),
-        )
-        for place, domain in enumerate(learnt)
-    ]
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What is known of one table before its rows are made."""
+
+    table: Table
+    given: Sequence[Row]
+    links: Sequence[Link]
+    checks: Checks
+    domains: Sequence[Domain]  # with NULLs where these matter
+    free: Sequence[int]  # the places of columns that are neither keys nor references
+    nulls_matter: Collection[int]
+
+    @classmethod
+    def of(
+        cls,
+        table: Table,
+        given: Sequence[Row],
+        links: Sequence[Link],
+        tested: Collection[TableColumn],
+        open_to_nulls: Collection[TableColumn],
+    ) -> _Part:
+        """A table with rows of it.
+
+        Args:
+            tested: columns in which NULLs matter.
+            open_to_nulls: likewise, unless they refer to others.
+        """
+        references, checks = {place for link in links for place in link.places}, Checks(table)
+        nulls_matter = {*places_in(table, tested)} | {*places_in(table, open_to_nulls)} - references
+        free = [at for at in range(len(table.columns)) if at not in references | Keys(table).places]
+        sample = Sample(given)
+        domains = [
+            replace(
+                domain := learn(column, sample, place),
+                allows=partial(checks.allows, place),
+                nulls=domain.nulls or (place in nulls_matter and column.nullable),
+            )
+            for place, column in enumerate(table.columns)
+        ]
+        return cls(table, given, links, checks, domains, free, nulls_matter)
+
+    def reveal(
+        self,
+        filling: Filling,
+        tables: Mapping[str, Table],
+        constants: Sequence[Constant],
+        used: Uses | None,
+        number: int,
+        rng: random.Random,
+    ) -> None:
+        """Change the rows so that they show what independent columns hide."""
+        table, conditions, made = self.table, filling.conditions, filling.rows[self.table.name]
+        revealing = Revealing(made, self.domains, self.free, rng)
+        if used:
+            revealing.bring_together(list(self._compared(used, tables, filling.rows)))
+        if not conditions.groups:
+            revealing.lead(conditions.bound(table.name), self.nulls_matter, number)
+        if used and used.aggregated and made and number % 8 == 2:  # not always: a small type cannot hold a sum
+            places = [place for place in places_in(table, used.aggregated) if place in self.free]
+            revealing.dominate(places, filling.joined[table.name] or made, self.links)
+        for one in (one for one in constants if one.operator.startswith(("sum", "avg"))):
+            for place in places_in(table, [(one.table or "", one.column or "")]):
+                revealing.reach(one, place, self.links, number)
+
+    def _compared(
+        self, used: Uses, tables: Mapping[str, Table], rows: Mapping[str, Sequence[Made]]
+    ) -> Iterator[tuple[int, Comparand]]:
+        """Free columns, each with what finds a value it is compared with, in its row or in one that this refers to."""
+        for one, other in sorted(used.compared):
+            for place in (place for place in places_in(self.table, [one]) if place in self.free):
+                yield from ((place, itemgetter(at)) for at in places_in(self.table, [other]))
+                for link in self.links:
+                    targets = [made.values for made in rows.get(link.target, ())]
+                    there = {tuple(row[at] for at in link.target_places): row for row in targets}
+                    for at in places_in(tables[link.target], [other]):
+                        yield place, partial(_beyond, link, there, at)
+
+    def mend(self, rows: Sequence[list[Any]], rng: random.Random) -> None:
+        """Where a CHECK does not hold, give the free columns of CHECKs the values of one given row."""
+        for row in rows:
+            if not self.checks.hold(row):
+                model = rng.choice(self.given)
+                for place in self.checks.places.intersection(self.free):
+                    row[place] = model[place]
 
 
-def _mend(
-    rows: Sequence[list[Any]], given: Sequence[Row], checks: Checks, free: Collection[int], rng: random.Random
-) -> None:
-    """Where a CHECK does not hold, give the free columns of CHECKs the values of one given row, which hold together."""
-    for row in rows:
-        if not checks.hold(row):
-            model = rng.choice(given)
-            for place in checks.places.intersection(free):
-                row[place] = model[place]
+def _beyond(link: Link, there: Mapping[Any, Sequence[Any]], at: int, row: Sequence[Any]) -> Any:
+    target = there.get(link.at(row))
+    return None if target is None else target[at]

@@ -34,7 +34,7 @@ class ExecutionOptions(Section):
     """Relative tolerance of numbers."""
     instances: int = 5
     """Databases to compare on: the given one and varied ones."""
-    confirmed: int = 10
+    confirmed: int = 16
     """Further varied databases, before an answer passes that is not written as the right query. They have what the
     schema allows, such as NULLs, even where the data have none, and values around the constants of both queries."""
     seed: int = 0

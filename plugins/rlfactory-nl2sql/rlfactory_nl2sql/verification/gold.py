@@ -13,7 +13,7 @@ from itertools import product
 from sqlglot import exp
 
 from rlfactory_core.errors import BackendError, ConfigError
-from rlfactory_nl2sql.checks.constants import Constant, TableColumn, aggregated, constants
+from rlfactory_nl2sql.checks.constants import Constant, Uses, constants, uses
 from rlfactory_nl2sql.checks.ordering import Untied, inner_limits, is_ordered, tie_breaks, untie
 from rlfactory_nl2sql.checks.parsing import Query, parse_query
 from rlfactory_nl2sql.comparison.answer import Answer, answer_of
@@ -43,7 +43,7 @@ class VerifyOptions:
     limits: QueryLimits = field(default_factory=QueryLimits)  # of a prediction; seconds for all instances
     gold_seconds: float = 30.0  # for the gold query on all instances
     shown: int = 0  # rows of differing results to include in the verdict's data, for display
-    confirmed: int = 10  # further databases, for the constants of both queries, before a prediction passes
+    confirmed: int = 16  # further databases, for the constants of both queries, before a prediction passes
 
     def __post_init__(self) -> None:
         if self.instances < 1:
@@ -72,16 +72,16 @@ class About:
     """What the databases that confirm a prediction depend on."""
 
     literals: tuple[Constant, ...]
-    aggregated: frozenset[TableColumn]
+    uses: Uses
     tables: frozenset[str]  # those that the queries read, and those that they refer to; the others stay empty
 
     @classmethod
     def of(cls, query: Query, schema: Schema) -> About:
-        return cls(constants(query, schema), aggregated(query, schema), frozenset(_read(query, schema)))
+        return cls(constants(query, schema), uses(query, schema), frozenset(_read(query, schema)))
 
     def __or__(self, other: About) -> About:
         literals = tuple(dict.fromkeys((*self.literals, *other.literals)))
-        return About(literals, self.aggregated | other.aggregated, self.tables | other.tables)
+        return About(literals, self.uses | other.uses, self.tables | other.tables)
 
 
 def _read(query: Query, schema: Schema) -> set[str]:
@@ -162,7 +162,7 @@ class Answers:
         for number in range(1, self._options.confirmed + 1 if about.tables else 0):
             try:
                 seed = self._options.seed + _CONFIRMING
-                rows, varied = self._vary(data, about.literals, seed, number, about.aggregated)
+                rows, varied = self._vary(data, about.literals, seed, number, about.uses)
                 yield rows, self._answer(varied)  # each of its queries has its own deadline
             except BackendError:
                 continue
@@ -176,11 +176,11 @@ class Answers:
         literals: Sequence[Constant],
         seed: int,
         number: int,
-        aggregated: frozenset[TableColumn] | None = None,
+        used: Uses | None = None,
     ) -> tuple[bytes, Connection]:
         """A varied database's pickled rows, and itself."""
         self._connections.clock(PREPARE_S)
-        rows = pickle.dumps(vary(self._schema, data, literals, seed, number, aggregated=aggregated))
+        rows = pickle.dumps(vary(self._schema, data, literals, seed, number, used))
         return rows, self._database.varied(self._job.gold, rows)
 
     def _suffices(self) -> bool:
