@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from red_team.judging import write_shop
@@ -326,6 +327,12 @@ def test_a_group_has_exactly_the_sum_or_the_average_that_is_asked_about(
         with closing(varied(shop, f"{grouped} > {wanted}", number)) as connection:
             exact += connection.execute(f"{grouped} = {wanted}").fetchall()
     assert len(exact) >= 2
+
+
+@pytest.mark.parametrize("value", ["many", "1e999", 10**40, float("inf"), float("nan"), True])
+def test_a_sum_may_be_compared_with_anything(value: Any) -> None:
+    for type_, values in (("INTEGER", [1, 2, 3]), ("REAL", [0.5, 1.5, float("inf")])):
+        assert one_table(type_, values, Constant("t", "x", "sum>", value), Constant("t", "x", "avg=", value))
 
 
 def test_compared_columns_are_equal_in_some_rows_also_across_a_reference(shop: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -82,9 +83,14 @@ class Revealing:
         This is done for groups by each reference and by each free column. If ``number`` is even, only the rows that
         satisfy all conditions count as a group's.
         """
-        domain, asked = self.domains[place], Decimal(str(constant.value))
+        domain, asked = self.domains[place], Decimal("NaN")
+        with suppress(ArithmeticError):  # it is no number
+            asked = Decimal(str(constant.value))
+        if domain.closed or not asked.is_finite():
+            return
         satisfying = [made.values for made in self.made if number % 2 or made.role is Role.SATISFIES_ALL]
-        rows = [row for row in satisfying if isinstance(row[place], type(domain.step)) and not domain.closed]
+        numbers = [row for row in satisfying if isinstance(row[place], type(domain.step))]
+        rows = [row for row in numbers if Decimal(str(row[place])).is_finite()]
         done: set[int] = set()
         for places in (*(link.places for link in links), *((other,) for other in self.free if other != place)):
             groups: dict[Any, list[list[Any]]] = {}
