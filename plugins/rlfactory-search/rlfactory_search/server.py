@@ -19,7 +19,7 @@ from typing import Any
 import h11
 import uvicorn
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -52,6 +52,8 @@ def create_app(retriever: Retriever) -> Starlette:
             question = _question(json.loads(body))
         except TimeoutError:
             return _refused(f"The body took longer than {_BODY_S:g} s.", 408)
+        except ClientDisconnect:
+            return Response(status_code=400)  # which nobody reads
         except (JSONDecodeError, UnicodeDecodeError) as error:
             return _refused(f"The body is not JSON: {error}.")
         except RecursionError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -143,6 +144,19 @@ def test_a_client_that_does_not_send_its_body_is_answered_408(monkeypatch: pytes
     response = asyncio.run(go())
     assert (response.status_code, response.headers["connection"]) == (408, "close")
     assert "took longer than" in response.json()["detail"]
+
+
+def test_a_client_that_goes_away_within_its_body_is_no_error(served: tuple[str, subprocess.Popen[str]]) -> None:
+    url, process = served
+    address = url.removeprefix("http://").removesuffix("/retrieve").partition(":")
+    for _ in range(3):
+        with socket.create_connection((address[0], int(address[2]))) as client:
+            client.sendall(b"POST /retrieve HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{")
+            client.shutdown(socket.SHUT_WR)
+            while client.recv(1024):
+                pass
+    process.send_signal(signal.SIGINT)
+    assert "Traceback" not in process.communicate(timeout=20)[1]
 
 
 @pytest.mark.parametrize("before", [b"", b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n"])
