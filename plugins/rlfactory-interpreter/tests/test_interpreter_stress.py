@@ -47,7 +47,7 @@ def _open_descriptors() -> int:
 def test_every_trajectory_can_go_on_and_nothing_is_left(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rlfactory_core.tools.attempt._GRACE_S", 30.0)  # for a busy machine
+    monkeypatch.setattr("rlfactory_core.utils.aio.GRACE_S", 30.0)  # for a busy machine
     chance = random.Random(0)
 
     async def play(manager: DefaultToolManager, context: ToolContext) -> list[ToolResult]:
