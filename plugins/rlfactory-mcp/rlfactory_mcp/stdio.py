@@ -76,6 +76,7 @@ async def open_stdio(request: LinkRequest) -> AsyncIterator[Link]:
             _signal_group(process, signal.SIGKILL)
             for task in tasks:
                 task.cancel()
+            process._transport.close()  # type: ignore[attr-defined] # its pipes, which a child may keep open
             for stream in (deliver, read, write, written):
                 stream.close()
             request.last_words.ending = _ending(process)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import re
 import signal
@@ -47,6 +48,28 @@ def test_closing_ends_the_server() -> None:
         return await pid_of(it)
 
     assert not is_alive(opened(servers(it=fake()), work))
+
+
+def test_no_pipe_is_left_to_a_child_that_outlives_the_server(tmp_path: Path, impatient: None) -> None:
+    server, heir = fake(), tmp_path / "heir"
+    script = f'setsid sleep 600 & echo $! > {heir}; exec "$@"'
+    server |= {"command": "sh", "args": ["-c", script, "sh", server["command"], *server["args"]]}
+
+    def pipes() -> list[str]:
+        links = [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+        return [each for each in map(os.readlink, links) if each.startswith("pipe")]
+
+    async def work(it: OpenedServers) -> str:
+        return await it.call("echo", text="x")
+
+    before = pipes()
+    gc.disable()  # it closes them, too, at some time
+    try:
+        opened(servers(it=server), work)
+        assert sorted(pipes()) == sorted(before)
+    finally:
+        gc.enable()
+        os.kill(int(heir.read_text("utf-8")), signal.SIGKILL)
 
 
 def test_a_server_that_dies_is_started_again_and_calls_in_flight_are_infra_faults() -> None:
