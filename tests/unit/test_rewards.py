@@ -232,3 +232,8 @@ def test_ground_truth_may_be_one_or_several(truth: object) -> None:
 )
 def test_format_wants_good_calls_and_one_answer_at_the_end(item: Trajectory, expected: float) -> None:
     assert score(Format(), item) == expected
+
+
+def test_a_sample_without_an_answer_is_a_fault() -> None:
+    layer = RewardLayer({"em": (ExactMatch(), 2.0)})
+    assert asyncio.run(layer.score_trajectory(trajectory("x", answer=None))).masked

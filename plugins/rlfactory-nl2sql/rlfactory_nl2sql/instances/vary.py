@@ -48,8 +48,8 @@ def vary(
         number: counts from 1, and chooses a `characters.Character` in turn.
         used: of both queries. If given, there is also what the schema allows and ``data`` happens not to have: NULLs
             in aggregated columns, unless they refer to others or decide which rows a LIMIT keeps, and values of
-            compared columns that are equal or neighbouring. If ``number`` is even, one row's value in each aggregated
-            column is as much as all others together.
+            compared columns that are equal or neighbouring. With the second ``number`` of each eight, one row's value
+            in each aggregated column is as much as all others together.
     """
     tables = {table.name: table for table in schema.tables if not table.view}
     given = {name.lower(): rows for name, rows in data.items()}
