@@ -18,10 +18,9 @@ import re
 from collections.abc import Sequence
 
 from rlfactory_core.chat.parsers.json_calls import read_arguments
-from rlfactory_core.chat.parsers.turn import MalformedError, Parser, Turn, between, is_name, with_own_ids
-from rlfactory_core.chat.rendering import Entry
+from rlfactory_core.chat.parsers.turn import MalformedError, Parser, Turn, between, is_name
 from rlfactory_core.chat.template import TemplateFormat
-from rlfactory_core.types import Message, ToolCall, ToolSpec
+from rlfactory_core.types import Message, ToolCall
 
 _SECTION, _SECTION_END = "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"
 _OPEN, _ARGUMENTS, _CLOSE = "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"
@@ -51,24 +50,18 @@ class KimiFormat(TemplateFormat):
     parser = parse_kimi
     block = re.compile(r"(?<=<think>)(?:(?!</think>).)+", re.DOTALL)
 
-    def parse_text(self, text: str, tools: Sequence[ToolSpec]) -> Message:
-        """Parse the text; calls keep the ids that the model wrote."""
+    def find_id(self, text: str, start: int, end: int) -> re.Match[str] | None:
+        return _WRITTEN.search(text, max(0, start - _LONGEST), start)
 
-        def written(start: int, end: int) -> re.Match[str] | None:
-            return _WRITTEN.search(text, max(0, start - _LONGEST), start)
-
-        return with_own_ids(super().parse_text(text, tools), text, written)
-
-    def entry(self, message: Message) -> Entry:
-        entry = super().entry(message)
-        if message.role == "tool":
-            entry["tool_call_id"] = _own_id(entry["tool_call_id"], entry["name"])
-        for call in entry.get("tool_calls", ()):
-            call["id"] = _own_id(call["id"], call["function"]["name"])
-        return entry
+    def own_id(self, call_id: str, name: str) -> str:
+        if _ID.fullmatch(call_id):
+            return call_id
+        return f"functions.{name}:{re.sub('[^0-9]', '', call_id)[-4:] or '0'}"
 
     def calls_text(self, calls: Sequence[ToolCall]) -> str:
-        written = (f"{_OPEN}{_own_id(call.id, call.name)}{_ARGUMENTS}{call.arguments_text}{_CLOSE}" for call in calls)
+        written = (
+            f"{_OPEN}{self.own_id(call.id, call.name)}{_ARGUMENTS}{call.arguments_text}{_CLOSE}" for call in calls
+        )
         return f"{_SECTION}{''.join(written)}{_SECTION_END}"
 
     def written(self, message: Message) -> str:
@@ -76,9 +69,3 @@ class KimiFormat(TemplateFormat):
 
     def keeps(self, messages: Sequence[Message]) -> bool:
         return not any(message.reasoning for message in messages)
-
-
-def _own_id(call_id: str, name: str) -> str:
-    if _ID.fullmatch(call_id):
-        return call_id
-    return f"functions.{name}:{re.sub('[^0-9]', '', call_id)[-4:] or '0'}"

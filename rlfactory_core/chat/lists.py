@@ -33,7 +33,7 @@ from rlfactory_core.chat.parsers.turn import (
     Turn,
     between,
     is_name,
-    read_or_refuse,
+    read_bare,
     skip_space,
 )
 from rlfactory_core.chat.template import TemplateFormat
@@ -53,16 +53,10 @@ _FORM = "[NAME(KEY=VALUE, …)]"
 _KEYS = ("arguments", "parameters")
 
 
-def _read_bare(begins: re.Pattern[str], syntax: Syntax, turn: Turn, position: int) -> int:
-    while found := begins.match(turn.text, position):
-        position = read_or_refuse(turn, syntax, found.end())
-    return position
-
-
 def _bare(begins: str, form: str, resume: str, read: Callable[[str, int], CallObject]) -> Callable[[Turn, int], int]:
     """Reads lists without tags: they begin as ``begins``, and a malformed one ends where ``resume`` matches."""
     syntax = Syntax("", partial(read_call_list, read=read), form, re.compile(resume))
-    return partial(_read_bare, re.compile(rf"\s*(?={begins})"), syntax)
+    return partial(read_bare, re.compile(rf"\s*(?={begins})"), syntax)
 
 
 def _read_tagged(close: str, turn: Turn, start: int) -> int:

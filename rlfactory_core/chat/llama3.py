@@ -21,9 +21,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 
 from rlfactory_core.chat.parsers.json_calls import read_arguments, read_call_object
-from rlfactory_core.chat.parsers.turn import MalformedError, Parser, Syntax, Turn, between, is_name, read_or_refuse
+from rlfactory_core.chat.parsers.turn import MalformedError, Parser, Syntax, Turn, between, is_name, read_bare
 from rlfactory_core.chat.template import TemplateFormat
 from rlfactory_core.types import ToolCall
 
@@ -37,12 +38,6 @@ _CALL = re.compile(
 _NAME = re.compile(r"([^<>\n]*)>")
 _PYTHON_START, _PYTHON_END = "<|python_start|>", "<|python_end|>"
 _RESUME = re.compile("|".join(map(re.escape, (_PYTHON_TAG, _PYTHON_START, _PYTHON_END, _FUNCTION))))
-
-
-def _read_bare(turn: Turn, position: int) -> int:
-    while call := _CALL.match(turn.text, position):
-        position = read_or_refuse(turn, _BARE, call.end())
-    return position
 
 
 def _read_json(turn: Turn, start: int) -> int:
@@ -63,6 +58,7 @@ def read_function_json(turn: Turn, start: int) -> int:
 
 
 _BARE = Syntax("", _read_json, f"{{{_PARAMETERS}}}", _RESUME)
+_read_bare = partial(read_bare, _CALL, _BARE)
 _TAGGED = Syntax(_PYTHON_TAG, _read_tagged, f"{_PYTHON_TAG}{{{_PARAMETERS}}}", _RESUME)
 FUNCTION_JSON = between(_FUNCTION, _END, read_function_json, "NAME>{…}", also=(_PYTHON_TAG,))
 parse_llama3 = Parser((_TAGGED, FUNCTION_JSON), at_start=_read_bare)

@@ -24,8 +24,7 @@ import re
 from collections.abc import Sequence
 
 from rlfactory_core.chat.parsers.json_calls import read_arguments, read_call_list
-from rlfactory_core.chat.parsers.turn import MalformedError, Parser, Syntax, Turn, is_name, skip_space, with_own_ids
-from rlfactory_core.chat.rendering import Entry
+from rlfactory_core.chat.parsers.turn import MalformedError, Parser, Syntax, Turn, is_name, skip_space
 from rlfactory_core.chat.template import TemplateFormat
 from rlfactory_core.types import Message, ToolSpec
 
@@ -63,21 +62,11 @@ class MistralFormat(TemplateFormat):
     def knows_thinking(self) -> bool:
         return False
 
-    def parse_text(self, text: str, tools: Sequence[ToolSpec]) -> Message:
-        """Parse the text; calls keep the ids that the model wrote."""
+    def find_id(self, text: str, start: int, end: int) -> re.Match[str] | None:
+        return _ID_BEFORE.search(text, max(0, start - 40), start) or _ID_BEHIND.match(text, end)
 
-        def written(start: int, end: int) -> re.Match[str] | None:
-            return _ID_BEFORE.search(text, max(0, start - 40), start) or _ID_BEHIND.match(text, end)
-
-        return with_own_ids(super().parse_text(text, tools), text, written)
-
-    def entry(self, message: Message) -> Entry:
-        entry = super().entry(message)
-        if message.role == "tool":
-            entry["tool_call_id"] = _nine(entry["tool_call_id"])
-        for call in entry.get("tool_calls", ()):
-            call["id"] = _nine(call["id"])
-        return entry
+    def own_id(self, call_id: str, name: str) -> str:
+        return call_id if _ID.fullmatch(call_id) else re.sub("[^A-Za-z0-9]", "", call_id).rjust(9, "0")[-9:]
 
     def keeps(self, messages: Sequence[Message]) -> bool:
         """True if the template moves nothing, or if there is one user message and no system message."""
@@ -95,7 +84,3 @@ class MistralFormat(TemplateFormat):
         tools = [ToolSpec("search", "?", {"type": "object", "properties": {}})]
         said = [Message("system", "?"), Message("user", "?"), Message("assistant", "!"), Message("user", "!")]
         return not self.render(said, tools).startswith(self.render(said[:2], tools))
-
-
-def _nine(call_id: str) -> str:
-    return call_id if _ID.fullmatch(call_id) else re.sub("[^A-Za-z0-9]", "", call_id).rjust(9, "0")[-9:]

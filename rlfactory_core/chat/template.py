@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rlfactory_core.chat.encoding import TextEncoder
-from rlfactory_core.chat.parsers.turn import Parser
+from rlfactory_core.chat.parsers.turn import Parser, with_own_ids
 from rlfactory_core.chat.proof import prove_append_equals_render
 from rlfactory_core.chat.rendering import ChatTemplate, Entry, remedy, template_of
 from rlfactory_core.errors import ChatFormatError
@@ -110,10 +110,19 @@ class TemplateFormat:
 
     def parse_text(self, text: str, tools: Sequence[ToolSpec]) -> Message:
         """Parse a sampled turn without its stop token."""
-        return self.parser(text, tools, thinking_open=self.thinking_open)
+        message = self.parser(text, tools, thinking_open=self.thinking_open)
+        return with_own_ids(message, text, self.find_id)
 
     def find_stops(self, tokenizer: PreTrainedTokenizerFast) -> Sequence[str]:
         return self.stops
+
+    def find_id(self, text: str, start: int, end: int) -> re.Match[str] | None:
+        """The id that the model wrote for a call with its arguments at these positions, as the first group."""
+        return None
+
+    def own_id(self, call_id: str, name: str) -> str:
+        """A call's id in the family's form."""
+        return call_id
 
     def knows_thinking(self) -> bool:
         """Whether the template writes reasoning apart from the answer."""
@@ -131,7 +140,8 @@ class TemplateFormat:
         if message.tool_calls:
             entry["tool_calls"] = [self._call_entry(call) for call in message.tool_calls]
         if message.role == "tool":
-            entry |= {"name": message.name or "tool", "tool_call_id": message.tool_call_id or "call_0"}
+            name = message.name or "tool"
+            entry |= {"name": name, "tool_call_id": self.own_id(message.tool_call_id or "call_0", name)}
         return entry
 
     def calls_text(self, calls: Sequence[ToolCall]) -> str:
@@ -307,7 +317,8 @@ class TemplateFormat:
     def _call_entry(self, call: ToolCall) -> Entry:
         mapping = self.abilities.mapping_arguments and call.arguments is not None
         arguments = dict(call.arguments or {}) if mapping else call.arguments_text
-        return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
+        function = {"name": call.name, "arguments": arguments}
+        return {"id": self.own_id(call.id, call.name), "type": "function", "function": function}
 
     def _entries(self, messages: Sequence[Message]) -> list[Entry]:
         entries: list[Entry] = []

@@ -48,10 +48,12 @@ def model_checks(model: str, registry: Registry) -> Iterator[Check]:
 
 
 def _format_checks(tokenizer: Any, registry: Registry) -> Iterator[Check]:
+    from rlfactory_core.chat.select import configured_format
+
     registry.load_all()
     for thinking in (True, False):
         try:
-            chat = _chosen(tokenizer, registry, thinking)
+            chat = configured_format(ChatConfig(thinking=thinking), registry, tokenizer)
         except ChatFormatError as error:
             yield Check("problem", "chat format", str(error))
             return
@@ -65,12 +67,6 @@ def _format_checks(tokenizer: Any, registry: Registry) -> Iterator[Check]:
             yield Check("problem", "proof", f"{setting}: {error}")
         else:
             yield Check("ok", "proof", f"{setting}: ids appended turn by turn are those of the rendered conversation")
-
-
-def _chosen(tokenizer: Any, registry: Registry, thinking: bool) -> ChatFormat:
-    from rlfactory_core.chat.select import configured_format
-
-    return configured_format(ChatConfig(thinking=thinking), registry, tokenizer)
 
 
 def _lacks(chat: ChatFormat) -> Iterator[Check]:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from rlfactory_core.cli.options import JSON, REST, SEED, SETTINGS, nested, run_options, task_options
 from rlfactory_core.cli.output import echo, echo_json
-
-if TYPE_CHECKING:
-    from rlfactory_core.runner.evaluating import Evaluation
 
 PLACES = {
     "samples": ("eval", "limit"),
@@ -63,20 +61,10 @@ def evaluate(
     with make_progress(sys.stderr if as_json else sys.stdout) as progress:
         done = evaluate_run(Named(plugin, model, api, file, judge, recipe), overrides, progress)
     if as_json:
-        echo_json(_record(done))
+        echo_json({**asdict(done), "folder": str(done.folder.path)})
         return
     from rlfactory_core.cli.ui.evaluation import print_evaluation
 
     echo(f"\n{done.plugin}, {done.model}")
     print_evaluation(done.results, sys.stdout)
     echo(f"\neverything   {done.folder.path}\nlook closer  rlfactory trace {done.folder.path} --worst")
-
-
-def _record(done: Evaluation) -> dict[str, object]:
-    return {
-        "plugin": done.plugin,
-        "model": done.model,
-        "seconds": done.seconds,
-        "folder": str(done.folder.path),
-        "results": dict(done.results),
-    }

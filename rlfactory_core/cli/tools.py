@@ -66,7 +66,7 @@ def list_tools(
         origins = {name: f"MCP server {server}" for name, server in servers.items()}
         return [(spec, origins.get(spec.name, "task")) for spec in runtime.manager.specs]
 
-    found = _with_tools(plugin, mcp, file, task_options(rest), look)
+    found = _use_tools(_parts(plugin, mcp, file, task_options(rest))[1], look)
     if as_json:
         echo_json([spec.function_schema for spec, _ in found])
     elif not found:
@@ -168,24 +168,13 @@ def call(
                 await context.end()
         return result
 
-    result = _with_tools(plugin, mcp, file, overrides, invoke)
+    result = _use_tools(_parts(plugin, mcp, file, overrides)[1], invoke)
     if as_json:
         echo_json(asdict(result))
     else:
         echo(result.content)
         echo(_facts(result), err=True)
     ctx.exit(1 if result.fault else 0)
-
-
-def _with_tools(
-    plugin: str | None,
-    mcp: Path | None,
-    file: Path | None,
-    overrides: Sequence[str],
-    use: Callable[[TaskRuntime], Awaitable[Found]],
-) -> Found:
-    """Start the tools as a run does, use them and stop them, also after Ctrl-C."""
-    return _use_tools(_parts(plugin, mcp, file, overrides)[1], use)
 
 
 def _parts(
@@ -211,6 +200,7 @@ def _parts(
 
 
 def _use_tools(parts: TaskParts, use: Callable[[TaskRuntime], Awaitable[Found]]) -> Found:
+    """Start the tools as a run does, use them and stop them, also after Ctrl-C."""
     from rlfactory_core.cli.ui.progress import make_progress
     from rlfactory_core.tasks.runtime import TaskResources
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -55,57 +55,50 @@ def describe(plugin: LoadedPlugin) -> Description:
 def _part(item: Registration) -> Part:
     try:
         target = item.factory.load() if isinstance(item.factory, Lazy) else item.factory
-        about = _ABOUT.get(item.kind, _plain)(item, target)
+        part = _PARTS.get(item.kind, _plain)(item, target)
     except PydanticUserError as error:
         return Part(item.kind, item.name, "", problem=refused_options(error))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the boundary to a plugin's code, which may fail in any way
         return Part(item.kind, item.name, "", problem=f"{type(error).__name__}: {error}")
-    return Part(item.kind, item.name, about.doc, about.options, about.given_as if about.options else "")
+    return part if part.options else replace(part, given_as="")
 
 
-@dataclass(frozen=True, slots=True)
-class _About:
-    doc: str
-    options: tuple[Option, ...] = ()
-    given_as: str = ""
+def _plain(item: Registration, target: Any) -> Part:
+    return Part(item.kind, item.name, _first_line(target))
 
 
-def _plain(item: Registration, target: Any) -> _About:
-    return _About(_first_line(target))
-
-
-def _task(item: Registration, target: Any) -> _About:
+def _task(item: Registration, target: Any) -> Part:
     cls = target if hasattr(target, "Config") else type(item.make({}, 0))
-    return _About(_first_line(cls), section_options(cls.Config), "--KEY or task.KEY")
+    return Part(item.kind, item.name, _first_line(cls), section_options(cls.Config), "--KEY or task.KEY")
 
 
-def _scorer(item: Registration, target: Any) -> _About:
+def _scorer(item: Registration, target: Any) -> Part:
     """The options are those of the section that checks them, or else the arguments of the factory."""
     named = item.factory.options if isinstance(item.factory, LazyReward) else ""
     options = section_options(Lazy(named).load()) if named else signature_options(target)
-    return _About(_first_line(target), options, f"rewards: [{{name: {item.name}, KEY: …}}]")
+    return Part(item.kind, item.name, _first_line(target), options, f"rewards: [{{name: {item.name}, KEY: …}}]")
 
 
-def _section(item: Registration, target: Any) -> _About:
+def _section(item: Registration, target: Any) -> Part:
     section = section_class(item)
     place = item.name if issubclass(section, EngineSection) else f"plugins.{item.name}"
-    return _About(_first_line(section), section_options(section), f"{place}.KEY")
+    return Part(item.kind, item.name, _first_line(section), section_options(section), f"{place}.KEY")
 
 
-def _command(item: Registration, target: Any) -> _About:
+def _command(item: Registration, target: Any) -> Part:
     command = item.make()
     assert isinstance(command, click.Command), f"{command!r} is no command of click"
-    return _About(command.get_short_help_str(limit=120))
+    return Part(item.kind, item.name, command.get_short_help_str(limit=120))
 
 
-def _recipe(item: Registration, target: Any) -> _About:
+def _recipe(item: Registration, target: Any) -> Part:
     """The first paragraph of the comment at the beginning of the file."""
     lines = Path(item.make()).read_text(encoding="utf-8").splitlines()
     comment = takewhile(lambda line: line.startswith("# "), lines)
-    return _About(" ".join(line.lstrip("#").strip() for line in comment))
+    return Part(item.kind, item.name, " ".join(line.lstrip("#").strip() for line in comment))
 
 
-_ABOUT: dict[Kind, Callable[[Registration, Any], _About]] = {
+_PARTS: dict[Kind, Callable[[Registration, Any], Part]] = {
     "task": _task,
     "reward_scorer": _scorer,
     "verifier": _scorer,

@@ -97,9 +97,9 @@ def type_text(annotation: Any, constraints: Iterable[Any] = ()) -> str:
     Args:
         constraints: `FieldInfo.metadata` of pydantic.
     """
-    if get_origin(annotation) is Annotated:
-        annotation, *inner = get_args(annotation)
-        return type_text(annotation, [*_flat(inner), *constraints])
+    if get_origin(annotation) is Annotated:  # inside a union, for one
+        field = FieldInfo.from_annotation(annotation)
+        return type_text(field.annotation, [*field.metadata, *constraints])
     return _bounded(_plain(annotation), constraints)
 
 
@@ -160,11 +160,6 @@ def _class(base: type, arguments: tuple[Any, ...]) -> str:
     if issubclass(base, BaseModel):
         return "section"
     return "path" if issubclass(base, PurePath) else base.__name__
-
-
-def _flat(metadata: Iterable[Any]) -> list[Any]:
-    """``Annotated[int, Field(gt=0)]`` inside a union keeps its constraints one level deeper."""
-    return [part for item in metadata for part in (item.metadata if isinstance(item, FieldInfo) else (item,))]
 
 
 def _bounded(plain: str, constraints: Iterable[Any]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Protocol
 
@@ -52,36 +53,22 @@ class TensorBoardLogger:
 
 
 class WandbLogger:
-    """Weights & Biases; mode, entity and key come from its own environment variables (``WANDB_MODE=offline``)."""
+    """Weights & Biases, or trackio, which has its interface.
 
-    def __init__(self, folder: RunFolder, config: Mapping[str, Any]) -> None:
-        import wandb
+    Mode, place and key come from their own environment variables, such as ``WANDB_MODE=offline`` and ``TRACKIO_DIR``.
+    """
 
-        self._run = wandb.init(
-            project=PROJECT, name=folder.name, id=folder.name, dir=str(folder.path), config=dict(config), resume="allow"
-        )
+    def __init__(self, package: str, folder: RunFolder, config: Mapping[str, Any]) -> None:
+        tracker = import_module(package)
+        own = {"id": folder.name, "dir": str(folder.path)} if package == "wandb" else {"embed": False}
+        run = tracker.init(project=PROJECT, name=folder.name, config=dict(config), resume="allow", **own)
+        self._run = run if package == "wandb" else tracker  # trackio would finish its run again at exit
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         self._run.log(_numbers(metrics), step=step)
 
     def close(self) -> None:
         self._run.finish()
-
-
-class TrackioLogger:
-    """trackio; where it stores comes from its own environment variables (``TRACKIO_DIR``)."""
-
-    def __init__(self, folder: RunFolder, config: Mapping[str, Any]) -> None:
-        import trackio
-
-        self._trackio = trackio
-        trackio.init(project=PROJECT, name=folder.name, config=dict(config), resume="allow", embed=False)
-
-    def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        self._trackio.log(_numbers(metrics), step=step)
-
-    def close(self) -> None:
-        self._trackio.finish()  # after the run's own `finish`, trackio would finish it again at exit
 
 
 TRACKERS = ("tensorboard", "wandb", "trackio")  # each is also the name of its package
@@ -141,13 +128,11 @@ def open_loggers(
     missing = folder.cut_after(resume_step) if resume_step is not None else 0
     if missing and say is not None:
         say(f"warning: {folder.metrics} has no line for {count_text(missing, 'step')} that the checkpoint has done.")
-    return Loggers(folder, [_tracker(name, folder, config, resume_step) for name in names])
-
-
-def _tracker(name: str, folder: RunFolder, config: Mapping[str, Any], resume_step: int | None) -> MetricsLogger:
-    if name == "tensorboard":
-        return TensorBoardLogger(folder, resume_step)
-    return WandbLogger(folder, config) if name == "wandb" else TrackioLogger(folder, config)
+    trackers = (
+        TensorBoardLogger(folder, resume_step) if name == "tensorboard" else WandbLogger(name, folder, config)
+        for name in names
+    )
+    return Loggers(folder, list(trackers))
 
 
 def _numbers(metrics: Mapping[str, float]) -> dict[str, float]:

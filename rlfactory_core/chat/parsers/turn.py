@@ -210,18 +210,18 @@ def read_turn(
     return Parser(syntaxes, thinking, markup, at_start)(text, tools, thinking_open=thinking_open)
 
 
-def with_own_ids(message: Message, text: str, find: Callable[[int, int], re.Match[str] | None]) -> Message:
+def with_own_ids(message: Message, text: str, find: Callable[[str, int, int], re.Match[str] | None]) -> Message:
     """The message with the ids that the model wrote for its calls, as far as they differ.
 
     Args:
-        find: finds the id that belongs to arguments between two positions of the text, as its first group.
+        find: finds the id that belongs to arguments between two positions of the text, as `TemplateFormat.find_id`.
     """
     calls: list[ToolCall] = []
     end = 0
     for call in message.tool_calls:
         start = text.find(call.arguments_text, end)
         end = start + len(call.arguments_text)
-        found = find(start, end) if call.error is None else None
+        found = find(text, start, end) if call.error is None else None
         taken = {other.id for other in calls}
         calls.append(replace(call, id=found[1]) if found and found[1] not in taken else call)
     return replace(message, tool_calls=tuple(calls))
@@ -241,6 +241,13 @@ def read_or_refuse(turn: Turn, syntax: Syntax, start: int) -> int:
         reason = error.reason if closed or not syntax.close else f"the call is not closed by {syntax.close}"
         turn.refuse(turn.text[start:stop], reason, syntax.form, error.name)
         return tag.end() if tag and closed else stop
+
+
+def read_bare(begins: re.Pattern[str], syntax: Syntax, turn: Turn, position: int) -> int:
+    """Read calls without an opener, as long as one begins at the position; returns where reading goes on."""
+    while found := begins.match(turn.text, position):
+        position = read_or_refuse(turn, syntax, found.end())
+    return position
 
 
 def read_block(turn: Turn, start: int, close: str, read: Callable[[Turn, int], CallObject]) -> int:

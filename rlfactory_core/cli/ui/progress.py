@@ -10,24 +10,18 @@ from typing import TextIO
 from rlfactory_core.reporting.progress import NullProgress, Progress, StageState, count_text, seconds_text
 from rlfactory_core.utils.display import printable
 
+EVERY_S, QUIET_S = 3.0, 30.0
+
 
 class PlainProgress(NullProgress):
-    """Writes a line when a stage starts and ends, and after every tenth of it, but at most one in ``every_s``.
+    """Writes a line when a stage starts and ends, and after every tenth of it, but at most one in `EVERY_S`.
 
-    If a tenth takes long or the total is unknown, a line is also written after ``quiet_s`` without one.
+    If a tenth takes long or the total is unknown, a line is also written after `QUIET_S` without one.
     """
 
-    def __init__(
-        self,
-        stream: TextIO,
-        *,
-        every_s: float = 3.0,
-        quiet_s: float = 30.0,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, stream: TextIO, *, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(clock)
         self._stream = stream
-        self._every_s, self._quiet_s = every_s, quiet_s
         self._last_s = 0.0  # when the last line was written, on the clock
         self._last_tenth = 0
 
@@ -41,9 +35,9 @@ class PlainProgress(NullProgress):
     def on_advance(self, stage: StageState) -> None:
         quiet_for = self._clock() - self._last_s
         tenth = 10 * stage.done // stage.total if stage.total else 0
-        if stage.done == stage.total or quiet_for < self._every_s:
+        if stage.done == stage.total or quiet_for < EVERY_S:
             return
-        if tenth > self._last_tenth or quiet_for >= self._quiet_s:
+        if tenth > self._last_tenth or quiet_for >= QUIET_S:
             self._last_tenth = tenth
             left = stage.seconds_left
             times = [seconds_text(stage.seconds), *([f"about {seconds_text(left)} left"] if left is not None else [])]
