@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from rlfactory_core.errors import DataError
@@ -57,11 +58,8 @@ def file_digest(path: Path, root: Path) -> str:
             return str(known["digest"])
     except (OSError, ValueError, KeyError, TypeError):
         pass  # missing or damaged: compute it
-    total = hashlib.blake2b(digest_size=16)
     with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            total.update(chunk)
-    found = total.hexdigest()
+        found = hashlib.file_digest(file, partial(hashlib.blake2b, digest_size=16)).hexdigest()
     if time.time_ns() - stat.st_mtime_ns > _SETTLED_NS:
         with suppress(OSError):  # remembering it only saves time
             write_atomically(memo, json.dumps({**seen, "digest": found}).encode())

@@ -38,7 +38,9 @@ def findings(rows: Sequence[Row], weights: Mapping[str, float]) -> list[Finding]
         return []
     first, last = rows[:STEPS], rows[-STEPS:]
     found = [finding for detect in DETECTORS for finding in detect(first, last)]
-    return [*found, *_rewarded_against_truth(first, last, weights)]
+    means = {name: (_mean(first, name), _mean(last, name)) for name in weights}
+    change = {name: (was, now) for name, (was, now) in means.items() if was is not None and now is not None}
+    return [*found, *(Finding("reward", text) for text in pleasing(change, weights))]
 
 
 def _masked(first: Sequence[Row], last: Sequence[Row]) -> Iterator[Finding]:
@@ -101,23 +103,19 @@ DETECTORS: tuple[Callable[[Sequence[Row], Sequence[Row]], Iterator[Finding]], ..
 )
 
 
-def _rewarded_against_truth(
-    first: Sequence[Row], last: Sequence[Row], weights: Mapping[str, float]
-) -> Iterator[Finding]:
-    """A score that is rewarded rises while one of weight 0 falls: the policy learns to please the reward."""
-    change = {}
-    for name in weights:
-        before, now = _mean(first, name), _mean(last, name)
-        if before is not None and now is not None:
-            change[name] = (before, now)
+def pleasing(change: Mapping[str, tuple[float, float]], weights: Mapping[str, float]) -> Iterator[str]:
+    """Says that a score which is rewarded rises while one of weight 0 falls: the policy learns to please the reward.
+
+    Args:
+        change: of the scores, from what they were to what they are.
+    """
     risen = [name for name, (before, now) in change.items() if weights[name] > 0 and now - before >= CHANGE]
     for name, (before, now) in change.items():
         if risen and not weights[name] and before - now >= CHANGE:
             was, is_now = change[risen[0]]
-            yield Finding(
-                "reward",
+            yield (
                 f"{risen[0]} has risen ({was:.2f} to {is_now:.2f}) while {name}, which is only measured, has fallen "
-                f"({before:.2f} to {now:.2f}): the policy may be learning to please {risen[0]}.",
+                f"({before:.2f} to {now:.2f}): the policy may be learning to please {risen[0]}."
             )
 
 

@@ -30,7 +30,7 @@ class Moved:
     @classmethod
     def of(cls, step: int, sampler: Sequence[float], old: Sequence[float], new: Sequence[float], noise: float) -> Moved:
         """From log-probs of the same tokens."""
-        return cls(step, _difference(new, old), _difference(sampler, new), _difference(sampler, old), noise)
+        return cls(step, difference(new, old), difference(sampler, new), difference(sampler, old), noise)
 
     @property
     def measurable(self) -> bool:
@@ -52,10 +52,6 @@ class Moved:
             )
 
 
-def noise(sampler: Sequence[float], trainer: Sequence[float]) -> float:
-    """`Moved.noise`, from log-probs of the same tokens with the same weights."""
-    return _difference(sampler, trainer)
-
-
-def _difference(these: Sequence[float], others: Sequence[float]) -> float:
+def difference(these: Sequence[float], others: Sequence[float]) -> float:
+    """The mean absolute difference of log-probs of the same tokens."""
     return fsum(abs(a - b) for a, b in zip(these, others, strict=True)) / len(these) if these else 0.0

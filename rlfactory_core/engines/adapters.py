@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +34,6 @@ def write_adapter(checkpoint: Path, lora: LoraConfig, weights: Mapping[str, Any]
         "lora_alpha": lora.alpha,
         "lora_dropout": lora.dropout,
         "bias": "none",
-        "target_modules": _modules(weights),
+        "target_modules": sorted({name.rsplit(".", 3)[-3] for name in weights}),  # such as ``q_proj``
     }
     (folder / "adapter_config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-
-
-def _modules(names: Iterable[str]) -> list[str]:
-    """The last part of the layers' names, such as ``q_proj``."""
-    return sorted({name.rsplit(".", 3)[-3] for name in names})

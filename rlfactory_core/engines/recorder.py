@@ -6,11 +6,10 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from itertools import product
 from typing import Any
 
 from rlfactory_core.algo.evaluation import EvalPass, eval_passes, summarise
-from rlfactory_core.algo.guard import STEPS, Row, findings
+from rlfactory_core.algo.guard import STEPS, Row, findings, pleasing
 from rlfactory_core.algo.masking import masked_by, masking_text
 from rlfactory_core.algo.policy_moved import Moved
 from rlfactory_core.algo.until import Ended
@@ -23,8 +22,6 @@ from rlfactory_core.reporting.trajectories import StoredTrajectory
 from rlfactory_core.tasks.agents import has_agent
 from rlfactory_core.tasks.parts import TaskParts
 from rlfactory_core.types import Group
-
-_NOTABLE = 0.05  # change of a score in [0, 1]
 
 
 class Recorder:
@@ -112,20 +109,11 @@ class Recorder:
         return found
 
     def _report_divergence(self, where: str, now: Mapping[str, float]) -> None:
-        """Warn if a reward has risen since the first evaluation while a score of weight 0 has fallen.
-
-        A policy that learns to please a judge looks like this.
-        """
+        """Warn if a reward has risen since the first evaluation while a score of weight 0 has fallen."""
         before = self.results.get("before", {})
-        change = {name: now[name] - before[name] for name in self._weights if name in now and name in before}
-        risen = [name for name, gain in change.items() if self._weights[name] > 0 and gain >= _NOTABLE]
-        fallen = [name for name, gain in change.items() if self._weights[name] == 0 and gain <= -_NOTABLE]
-        for rewarded, name in product(risen[:1], fallen):
-            self.progress.say(
-                f"warning: {where}: {rewarded} has risen ({before[rewarded]:.2f} to {now[rewarded]:.2f}) while "
-                f"{name}, which is only measured, has fallen ({before[name]:.2f} to {now[name]:.2f}). The policy "
-                f"may be learning to please {rewarded}. Look closer: rlfactory trace {self.folder.path}"
-            )
+        change = {name: (before[name], now[name]) for name in self._weights if name in now and name in before}
+        for text in pleasing(change, self._weights):
+            self.progress.say(f"warning: {where}: {text} Look closer: rlfactory trace {self.folder.path}")
 
     def _report_masked(self, where: str, groups: Sequence[Group]) -> None:
         """Say why trajectories were masked, when a source of it is new or all of them were."""

@@ -78,8 +78,8 @@ async def attempt(
         await over
     finally:
         timed_out = not task.done()
-        if timed_out:
-            await _cancel(task, tool)
+        if timed_out and not await cancelled(task):
+            _log.error("tool %s ignores its cancellation and keeps running", tool.spec.name)
     if timed_out:
         reason = f"no answer within {seconds:.3g} s"
         _log.warning("tool %s: %s", tool.spec.name, reason)
@@ -175,11 +175,6 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
             links += members if isinstance(members, tuple) else ()
             source = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
             links += (source,) if source else ()
-
-
-async def _cancel(task: asyncio.Task[Answer], tool: Tool) -> None:
-    if not await cancelled(task):
-        _log.error("tool %s ignores its cancellation and keeps running", tool.spec.name)
 
 
 async def close_all(tools: Iterable[Tool]) -> None:

@@ -19,7 +19,7 @@ from rlfactory_core.tools.cache import AnswerCache, DiskCache, InFlightCall, Mem
 from rlfactory_core.tools.deadlines import Deadlines
 from rlfactory_core.tools.limits import CircuitBreaker, limits_by_tool
 from rlfactory_core.tools.validation import ArgumentChecker, unknown_tool
-from rlfactory_core.tools.watchdog import Blocked, Watchdog
+from rlfactory_core.tools.watchdog import Watchdog
 from rlfactory_core.types import FaultKind, ToolCall, ToolResult, ToolSpec
 from rlfactory_core.utils.backoff import backoff_s
 from rlfactory_core.utils.text import CountTokens, clean, truncate
@@ -124,7 +124,7 @@ class DefaultToolManager:
         if self._watchdog is None or self._watchdog.ended or self._loop is not loop:
             if self._watchdog is not None:
                 self._watchdog.close()
-            self._watchdog = Watchdog(_say)
+            self._watchdog = Watchdog(lambda blocked: _log.warning("%s", blocked))
         if self._loop is not loop:
             self._loop, self._deadlines = loop, Deadlines()
             self._total = asyncio.Semaphore(self._total_concurrency)
@@ -249,10 +249,6 @@ class DefaultToolManager:
                 await asyncio.sleep(pause)
                 now = clock()
             return answer if attempts == 1 else replace(answer, attempts=attempts)
-
-
-def _say(blocked: Blocked) -> None:
-    _log.warning("%s", blocked)
 
 
 def _caches(limits: Iterable[ToolLimits]) -> dict[CachePlace, AnswerCache]:

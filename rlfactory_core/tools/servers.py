@@ -1,4 +1,8 @@
-"""The MCP servers of a configuration (`tools.mcp`). The plugin rlfactory-mcp talks to them."""
+"""The MCP servers of a configuration (`tools.mcp`). The plugin rlfactory-mcp talks to them.
+
+The functions here raise a `MissingExtraError` if it is not installed, and a `ConfigError` for a configuration that does
+not fit.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +18,6 @@ from rlfactory_core.protocols import Tool, ToolSource
 
 Servers = Path | Mapping[str, Any]
 """A file with ``mcpServers``, or its content."""
-
-_SOURCE = Lazy("rlfactory_mcp.source:McpSource")
-_NAMES = Lazy("rlfactory_mcp.source:server_names")
-_CHECK = Lazy("rlfactory_mcp.source:check_servers")
-_TRY = Lazy("rlfactory_mcp.source:try_servers")
 
 
 class ServerTool(ABC):
@@ -39,48 +38,30 @@ class ServerState:
 
 
 def mcp_plugin() -> str:
-    """The plugin that talks to MCP servers.
-
-    Raises:
-        MissingExtraError: it is not installed.
-    """
+    """The plugin that talks to MCP servers."""
     return separate_plugin("mcp", "The client of MCP servers")
 
 
-def server_tools(servers: Servers) -> ToolSource:
-    """The servers as a source of tools, not yet started.
-
-    Raises:
-        MissingExtraError: the plugin is not installed.
-        ConfigError: the configuration does not fit.
-    """
+def _source(name: str) -> Any:
     mcp_plugin()
-    source: ToolSource = _SOURCE(servers)
+    return Lazy(f"rlfactory_mcp.source:{name}").load()
+
+
+def server_tools(servers: Servers) -> ToolSource:
+    """The servers as a source of tools, not yet started."""
+    source: ToolSource = _source("McpSource")(servers)
     return source
 
 
 def server_names(servers: Servers) -> Sequence[str]:
-    """The servers' names, from a configuration that is only read.
-
-    Raises:
-        MissingExtraError: the plugin is not installed.
-        ConfigError: the configuration does not fit.
-    """
-    mcp_plugin()
-    names: Sequence[str] = _NAMES(servers)
+    """The servers' names, from a configuration that is only read."""
+    names: Sequence[str] = _source("server_names")(servers)
     return names
 
 
 def check_servers(servers: Servers) -> None:
-    """Check a configuration without starting a server.
-
-    Raises:
-        MissingExtraError: the plugin, or the package mcp, is not installed.
-        ConfigError: the configuration does not fit.
-        UsageError: an environment variable is not set.
-    """
-    mcp_plugin()
-    _CHECK(servers)
+    """Check a configuration without starting a server; a `UsageError` for an environment variable that is not set."""
+    _source("check_servers")(servers)
 
 
 async def try_servers(servers: Servers, taken: Collection[str]) -> tuple[Sequence[Tool], Sequence[ServerState]]:
@@ -90,9 +71,7 @@ async def try_servers(servers: Servers, taken: Collection[str]) -> tuple[Sequenc
         taken: names that the tools may not have.
 
     Raises:
-        MissingExtraError, ConfigError: as `check_servers`.
         UsageError: two tools have one name.
     """
-    mcp_plugin()
-    found: tuple[Sequence[Tool], Sequence[ServerState]] = await _TRY(servers, taken)
+    found: tuple[Sequence[Tool], Sequence[ServerState]] = await _source("try_servers")(servers, taken)
     return found

@@ -60,7 +60,7 @@ def enable(
     steps: tuple[tuple[tuple[str, ...], Callable[[], None]], ...] = (
         (("processes",), _give_up_privileges),
         (("files",), lambda: _restrict_files(own, (*readable, *(_CONNECTING if connects else ())), packages)),
-        (("processes", "network"), lambda: _filter_calls(connects)),
+        (("processes", "network"), lambda: seccomp.install(_libc(), os.getpid(), connects=connects)),
         (("memory",), lambda: _limit_memory(limits["memory"])),
     )
     missing: dict[str, str] = {}
@@ -127,10 +127,6 @@ def python_files(packages: tuple[str, ...] | None) -> Sequence[landlock.Rule]:
 def _package_folders(prefix: str) -> Iterator[str]:
     for lib, kind in product(("lib", "lib64", "local/lib"), ("site-packages", "dist-packages")):
         yield from map(os.path.realpath, glob.iglob(os.path.join(prefix, lib, "python3*", kind)))
-
-
-def _filter_calls(connects: bool) -> None:
-    seccomp.install(_libc(), os.getpid(), connects=connects)
 
 
 def _libc() -> ctypes.CDLL:

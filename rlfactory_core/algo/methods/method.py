@@ -10,10 +10,6 @@ from rlfactory_core.config import RewardConfig
 from rlfactory_core.config.sections import LimitsConfig
 
 
-def _no_rewards(_limits: LimitsConfig) -> Sequence[RewardConfig]:
-    return ()
-
-
 @dataclass(frozen=True, slots=True)
 class Method:
     """A name of ``train.loss`` and what it means.
@@ -25,4 +21,4 @@ class Method:
 
     name: str
     train: Mapping[str, Any]
-    rewards: Callable[[LimitsConfig], Sequence[RewardConfig]] = _no_rewards
+    rewards: Callable[[LimitsConfig], Sequence[RewardConfig]] = lambda _limits: ()

@@ -11,7 +11,7 @@ import transfer_queue as tq
 from transfer_queue import KVBatchMeta
 from verl.workers.utils.padding import response_from_nested
 
-from rlfactory_core.algo.policy_moved import Moved, noise
+from rlfactory_core.algo.policy_moved import Moved, difference
 from rlfactory_core.engines.verl.anchor import OLD
 from rlfactory_core.engines.verl.replay import extra_fields
 from rlfactory_core.engines.verl.rollout_request import IMAGES
@@ -76,7 +76,7 @@ class PolicyMovedProof:
         if now is None:
             return
         old, new = ([value for row in self._rows for value in getattr(row, name)] for name in ("old", "new"))
-        before = noise([value for row in self._rows for value in row.sampled], old)
+        before = difference([value for row in self._rows for value in row.sampled], old)
         self.found = Moved.of(step, now, old, new, before)
         self.found.check()
         self.over = self.over or self.found.measurable

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rlfactory_core.types import Group
@@ -100,11 +99,8 @@ class GroupQueue:
 
     def _leaves_room(self, flight: _Flight, step: int, room: int) -> bool:
         """Whether older groups still find a place in time if this step has ``room`` places, and this one takes one."""
-        dues = [each.due for each in self._flights]
-        ahead = range(flight.due - step)  # steps of which this group is not due
-        return all(_due(dues, step + after) <= room - 1 + after * self._size for after in ahead)
-
-
-def _due(dues: Sequence[int], step: int) -> int:
-    """The number of groups that have to be trained by this step."""
-    return sum(due <= step for due in dues)
+        for after in range(flight.due - step):  # steps of which this group is not due
+            due = sum(each.due <= step + after for each in self._flights)  # groups that have to be trained by then
+            if due > room - 1 + after * self._size:
+                return False
+        return True

@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from rlfactory_core.algo.policy_moved import Moved, noise
+from rlfactory_core.algo.policy_moved import Moved, difference
 from rlfactory_core.engines.local.decoding.sampler import LocalSampler
 from rlfactory_core.engines.local.model.pack import Packed, pack
 from rlfactory_core.engines.local.model.policy import Policy
@@ -46,7 +46,7 @@ class PolicyMovedProof:
         self._packed = pack(chosen, self._policy.device, share_prefix=False)
         self._old = await self._compute.run(self._distributions)
         ids, logprobs = await self._sampled("before")
-        self._noise = noise(logprobs, _at(self._old, ids))
+        self._noise = difference(logprobs, _at(self._old, ids))
 
     async def after(self, step: int) -> None:
         """Compare, if the proof is not over.

@@ -20,7 +20,7 @@ from rlfactory_core.algo.advantages import Advantage, Credit
 from rlfactory_core.algo.batch import build_batches
 from rlfactory_core.algo.masking import LONGEST_PAUSE_S, PAUSE_S, masking_text, too_many
 from rlfactory_core.algo.policy_moved import Moved
-from rlfactory_core.algo.prompts import Played, outcomes, teaches_nothing
+from rlfactory_core.algo.prompts import outcomes, teaches_nothing
 from rlfactory_core.algo.turn_advantages import turn_rewards
 from rlfactory_core.algo.until import Ended, Until
 from rlfactory_core.config import RunConfig
@@ -223,7 +223,8 @@ class Trainer:
         pending = sorted(position for _, part in everything for position in part)
         self._pending = pending
         all_groups = tuple(group for part, _ in everything for group in part)
-        self.rollouts.finish(*await self.compute.broadcast((self._played(all_groups), pending)))
+        played = outcomes(all_groups, self.rollouts.runtime.success, self._index)
+        self.rollouts.finish(*await self.compute.broadcast((played, pending)))
         if self.compute.workers.first:
             metrics = self._metrics(step, all_groups) | update | {"replays": float(replays)}
             metrics |= self._evaluation.metrics
@@ -255,10 +256,6 @@ class Trainer:
                     task.cancel()
             found += latest.values()
         return found
-
-    def _played(self, groups: Sequence[Group]) -> list[Played]:
-        """What the sampler of prompts is told."""
-        return outcomes(groups, self.rollouts.runtime.success, self._index)
 
     async def _lost_too_many(self, taken: Sequence[Taken]) -> bool:
         """Whether so many trajectories of all processes are masked that the step is not trained on."""

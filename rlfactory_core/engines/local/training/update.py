@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
@@ -76,16 +76,8 @@ class Learner:
             reference=reference,
         )
         (sums.loss / tokens).backward()
-        parts = (
-            sums.loss.detach(),
-            sums.clipped,
-            sums.kl,
-            sums.mismatch,
-            sums.weight,
-            sums.weight_square,
-            entropy.sum(),
-        )
-        return torch.stack([part.float().cpu() for part in parts])
+        parts = [*(getattr(sums, field.name) for field in fields(sums)), entropy.sum()]  # in the order of `MEANS`
+        return torch.stack([part.detach().float().cpu() for part in parts])
 
 
 def summarise(steps: Sequence[tuple[list[float], float, bool]]) -> dict[str, float]:
