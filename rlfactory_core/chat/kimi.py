@@ -50,17 +50,17 @@ class KimiFormat(TemplateFormat):
     parser = parse_kimi
     block = re.compile(r"(?<=<think>)(?:(?!</think>).)+", re.DOTALL)
 
-    def find_id(self, text: str, start: int, end: int) -> re.Match[str] | None:
+    def _find_id(self, text: str, start: int, end: int) -> re.Match[str] | None:
         return _WRITTEN.search(text, max(0, start - _LONGEST), start)
 
-    def own_id(self, call_id: str, name: str) -> str:
+    def _own_id(self, call_id: str, name: str) -> str:
         if _ID.fullmatch(call_id):
             return call_id
         return f"functions.{name}:{re.sub('[^0-9]', '', call_id)[-4:] or '0'}"
 
     def calls_text(self, calls: Sequence[ToolCall]) -> str:
         written = (
-            f"{_OPEN}{self.own_id(call.id, call.name)}{_ARGUMENTS}{call.arguments_text}{_CLOSE}" for call in calls
+            f"{_OPEN}{self._own_id(call.id, call.name)}{_ARGUMENTS}{call.arguments_text}{_CLOSE}" for call in calls
         )
         return f"{_SECTION}{''.join(written)}{_SECTION_END}"
 

@@ -62,10 +62,10 @@ class MistralFormat(TemplateFormat):
     def knows_thinking(self) -> bool:
         return False
 
-    def find_id(self, text: str, start: int, end: int) -> re.Match[str] | None:
+    def _find_id(self, text: str, start: int, end: int) -> re.Match[str] | None:
         return _ID_BEFORE.search(text, max(0, start - 40), start) or _ID_BEHIND.match(text, end)
 
-    def own_id(self, call_id: str, name: str) -> str:
+    def _own_id(self, call_id: str, name: str) -> str:
         return call_id if _ID.fullmatch(call_id) else re.sub("[^A-Za-z0-9]", "", call_id).rjust(9, "0")[-9:]
 
     def keeps(self, messages: Sequence[Message]) -> bool:

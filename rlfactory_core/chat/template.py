@@ -111,16 +111,16 @@ class TemplateFormat:
     def parse_text(self, text: str, tools: Sequence[ToolSpec]) -> Message:
         """Parse a sampled turn without its stop token."""
         message = self.parser(text, tools, thinking_open=self.thinking_open)
-        return with_own_ids(message, text, self.find_id)
+        return with_own_ids(message, text, self._find_id)
 
     def find_stops(self, tokenizer: PreTrainedTokenizerFast) -> Sequence[str]:
         return self.stops
 
-    def find_id(self, text: str, start: int, end: int) -> re.Match[str] | None:
+    def _find_id(self, text: str, start: int, end: int) -> re.Match[str] | None:
         """The id that the model wrote for a call with its arguments at these positions, as the first group."""
         return None
 
-    def own_id(self, call_id: str, name: str) -> str:
+    def _own_id(self, call_id: str, name: str) -> str:
         """A call's id in the family's form."""
         return call_id
 
@@ -141,7 +141,7 @@ class TemplateFormat:
             entry["tool_calls"] = [self._call_entry(call) for call in message.tool_calls]
         if message.role == "tool":
             name = message.name or "tool"
-            entry |= {"name": name, "tool_call_id": self.own_id(message.tool_call_id or "call_0", name)}
+            entry |= {"name": name, "tool_call_id": self._own_id(message.tool_call_id or "call_0", name)}
         return entry
 
     def calls_text(self, calls: Sequence[ToolCall]) -> str:
@@ -318,7 +318,7 @@ class TemplateFormat:
         mapping = self.abilities.mapping_arguments and call.arguments is not None
         arguments = dict(call.arguments or {}) if mapping else call.arguments_text
         function = {"name": call.name, "arguments": arguments}
-        return {"id": self.own_id(call.id, call.name), "type": "function", "function": function}
+        return {"id": self._own_id(call.id, call.name), "type": "function", "function": function}
 
     def _entries(self, messages: Sequence[Message]) -> list[Entry]:
         entries: list[Entry] = []

@@ -214,7 +214,7 @@ def with_own_ids(message: Message, text: str, find: Callable[[str, int, int], re
     """The message with the ids that the model wrote for its calls, as far as they differ.
 
     Args:
-        find: finds the id that belongs to arguments between two positions of the text, as `TemplateFormat.find_id`.
+        find: finds the id that belongs to arguments between two positions of the text, as `TemplateFormat._find_id`.
     """
     calls: list[ToolCall] = []
     end = 0
