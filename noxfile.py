@@ -169,7 +169,7 @@ def fast(session: nox.Session) -> None:
 @nox.session
 def training(session: nox.Session) -> None:
     """A short run of the README's first command, which has to learn."""
-    run_with_everything(session, "pytest", "-q", TRAINING, *session.posargs)
+    run_with_everything(session, "pytest", "-q", TRAINING, *session.posargs, env=TESTS_CACHE)
 
 
 @nox.session

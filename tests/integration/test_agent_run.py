@@ -34,7 +34,7 @@ messages.append(ask(messages))
 if sample["id"] == "0":
     sys.exit("I do not like this question.")
 messages.append({"role": "user", "content": "Sure?"})
-print(ask(messages)["content"])
+print("It is", ask(messages)["content"])
 """
 
 
@@ -63,18 +63,14 @@ def test_a_packaged_agent_learns_without_a_model(tmp_path: Path) -> None:
     assert len(metrics(run)) == 9
 
 
-def test_a_program_is_trained_on_data_alone(tmp_path: Path) -> None:
+def test_a_program_is_trained_on_data_alone(tmp_path: Path, tiny_model: Path) -> None:
     """With a model that knows nothing: what the program does with it is recorded, and its failures are scored."""
-    program, data, warm, run = (tmp_path / name for name in ("agent.py", "train.jsonl", "warm", "run"))
+    program, data, run = (tmp_path / name for name in ("agent.py", "train.jsonl", "run"))
     program.write_text(PROGRAM)
     rows = [{"prompt": f"Question {number}?", "answer": str(number)} for number in range(8)]
     data.write_text("\n".join(map(json.dumps, rows)))
-    template = tmp_path / "mine.py"
-    assert finish(start("new", template, "--template", "agent"), LIMIT_S).code == 0
-    still = ("train.lr=1e-12", "train.muon_lr=0", "eval.sampled=false")
-    assert finish(start("run", "--plugin", template, "--out", warm, *SMALL, *still), LIMIT_S).code == 0
     given = ("--data", data, "--eval-data", data, "data.columns.answer=answer", "--reward", "exact_match")
-    model = ("--model", warm / "checkpoints" / "latest", "--agent", f"{sys.executable} {program}")
+    model = ("--model", tiny_model, "--agent", f"{sys.executable} {program}")
     limits = ("rollout.max_turn_tokens=24", "rollout.max_tokens=400", "eval.sampled=false", "--out", run)
     outcome = finish(start("run", *model, *given, *SMALL, *limits), LIMIT_S)
     assert outcome.code == 0, outcome.out

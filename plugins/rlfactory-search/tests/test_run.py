@@ -8,6 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from run_fixtures import cache
+
+__all__ = ("cache",)  # its warm-started model serves other sessions' tests too
 
 pytestmark = pytest.mark.slow
 
