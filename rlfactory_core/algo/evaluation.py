@@ -147,9 +147,8 @@ def _metrics(attempts: Sequence[Trajectory], success: str, ks: Sequence[int]) ->
         found = [components[name] for components in scores if name in components]
         metrics[name] = fsum(found) / len(found)
     if success in metrics:
-        known = [
-            components[success] for components in scores if success in components
-        ]  # one of weight 0 may have failed
+        # One of weight 0 may have failed.
+        known = [components[success] for components in scores if success in components]
         successes = sum(value >= 1.0 for value in known)
         metrics |= {f"pass@{k}": pass_at_k(len(known), successes, k) for k in ks if k <= len(known)}
     return metrics

@@ -52,7 +52,8 @@ class Until:
     def check(self, step: int, found: Mapping[str, float]) -> Ended | None:
         """Whether the training ends with the evaluation after this step, whose results are ``found``."""
         if self.goals and reached(self.goals, found):
-            return Ended("until", f"reached {goals_text(self.goals, found)} after step {step}")
+            goals = (f"{name} {found[name]:.3f} (train.until: {goal:g})" for name, goal in self.goals.items())
+            return Ended("until", f"reached {', '.join(goals)} after step {step}")
         followed = [name for name in self.goals if not name.startswith(SAMPLED)] or [self.success]
         risen = {name: found[name] for name in followed if found.get(name, -inf) > self._best.get(name, -inf)}
         self._best |= risen
@@ -80,11 +81,6 @@ class Until:
 def reached(goals: Mapping[str, float], found: Mapping[str, float]) -> bool:
     """Whether all goals are reached; one that was not measured is not."""
     return all(found.get(name, -inf) >= goal for name, goal in goals.items())
-
-
-def goals_text(goals: Mapping[str, float], found: Mapping[str, float]) -> str:
-    """Such as ``exact_match 0.970 (train.until: 0.95)``."""
-    return ", ".join(f"{name} {found[name]:.3f} (train.until: {goal:g})" for name, goal in goals.items())
 
 
 def check_goals(goals: Mapping[str, float], rewards: Collection[str], slices: Iterable[str]) -> None:

@@ -331,10 +331,9 @@ class TemplateFormat:
                 else:
                     entries.append({"role": "user", "content": content})
             elif message.tool_calls and not self.abilities.calls:
-                texts = [message.content] * bool(message.content and self.beside) + [
-                    self.calls_text(message.tool_calls)
-                ]
-                entries.append(self.entry(replace(message, content="\n".join(texts), tool_calls=())))
+                beside = f"{message.content}\n" if message.content and self.beside else ""
+                content = beside + self.calls_text(message.tool_calls)
+                entries.append(self.entry(replace(message, content=content, tool_calls=())))
             else:
                 left_out = message.tool_calls and not (self.beside and self.abilities.beside)
                 entries.append(self.entry(replace(message, content="") if left_out else message))

@@ -35,11 +35,7 @@ class PluginCommand:
     help: str
 
     def load(self) -> click.Command:
-        """
-        Raises:
-            MissingExtraError: the plugin is not installed.
-            PluginError: as `plugin_command`.
-        """
+        """Raises as `separate_plugin` and `plugin_command`."""
         return plugin_command(separate_plugin(self.plugin, f"`rlfactory {self.name}`"), self.name)
 
 

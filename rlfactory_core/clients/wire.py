@@ -16,6 +16,7 @@ from typing import Any
 
 from rlfactory_core.clients.base import Completion
 from rlfactory_core.types import Message, ToolCall
+from rlfactory_core.utils.display import shortened
 from rlfactory_core.utils.text import STRICT_JSON, clean
 
 REASONING_KEYS = ("reasoning_content", "reasoning")  # DeepSeek, SGLang and llama.cpp; newer vLLM and OpenRouter
@@ -159,8 +160,7 @@ def _said(body: str) -> str:
         body = str(found.get("message") or found.get("detail") or body) if isinstance(found, dict) else str(found)
     except (ValueError, AttributeError, RecursionError):
         pass
-    line = " ".join(body.split())
-    return line if len(line) <= _MAX_SHOWN else line[:_MAX_SHOWN] + "…"
+    return shortened(" ".join(body.split()), _MAX_SHOWN)
 
 
 def _seconds(retry_after: str | None) -> float:

@@ -15,6 +15,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from rlfactory_core.errors import ConfigError
+from rlfactory_core.utils.display import shortened
 
 __all__ = ["merge", "parse_override", "validate_section"]
 
@@ -172,7 +173,7 @@ def _explain(model_cls: type[BaseModel], start: Key, error: Mapping[str, Any]) -
     """One pydantic error in plain words."""
     place: Key = tuple(str(part) for part in error["loc"])
     key = ".".join(start + place) or "the configuration"
-    kind, message = error["type"], str(error["msg"])
+    kind, message, found = error["type"], str(error["msg"]), shortened(repr(error["input"]), 80)
     if kind == "extra_forbidden":
         return f"Unknown key '{key}'. {_suggest(model_cls, start, place)}"
     if kind == "missing":
@@ -182,14 +183,9 @@ def _explain(model_cls: type[BaseModel], start: Key, error: Mapping[str, Any]) -
     elif kind in ("tuple_type", "list_type"):
         message = "a list, such as [a, b]"
     elif kind == "value_error":
-        return f"{key}: {message.removeprefix('Value error, ')} Got {_short(error['input'])}."
+        return f"{key}: {message.removeprefix('Value error, ')} Got {found}."
     expected = message.removeprefix("Input should be ").split(", unable")[0]
-    return f"{key}: got {_short(error['input'])}, expected {expected}."
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
+    return f"{key}: got {found}, expected {expected}."
 
 
 _ELSEWHERE = {  # names of other libraries -> ours

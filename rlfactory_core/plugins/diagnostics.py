@@ -83,10 +83,8 @@ def requirement_checks(distribution: str, purposes: Mapping[str, str] | None = N
     """A line for the base, which has to be complete, and for each extra, which may be missing as a whole.
 
     Args:
-        purposes: what each extra is for; only these extras are reported. None: all extras of the distribution.
-
-    Raises:
-        PackageNotFoundError: the distribution is not installed.
+        purposes: what each extra is for; only these extras are reported. None: all extras of the distribution, which
+            has to be installed.
     """
     yield _group(distribution, "", "everything")
     for extra in purposes if purposes is not None else metadata(distribution).get_all("Provides-Extra") or []:

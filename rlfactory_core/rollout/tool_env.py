@@ -7,7 +7,7 @@ from collections.abc import Callable
 from rlfactory_core.context import ToolContext
 from rlfactory_core.protocols import EnvStart, EnvStep, ToolManager
 from rlfactory_core.tiny import ANSWER_CLOSE, ANSWER_OPEN
-from rlfactory_core.types import FaultKind, Message, Sample, StopReason, ToolResult
+from rlfactory_core.types import FaultKind, Message, Sample, StopReason
 
 
 def has_answer_tag(content: str) -> bool:
@@ -47,13 +47,8 @@ class ToolEnv:
             return EnvStep(stop=StopReason.FINAL_ANSWER if answered else StopReason.NO_TOOL_CALL)
         results = await self._manager.invoke(message.tool_calls, self._context)
         failed = any(result.fault is FaultKind.INFRA for result in results)
-        return EnvStep(
-            messages=tuple(map(_observation, results)), stop=StopReason.FAULT if failed else None, results=results
-        )
+        seen = (Message("tool", each.content, tool_call_id=each.call_id, name=each.name) for each in results)
+        return EnvStep(messages=tuple(seen), stop=StopReason.FAULT if failed else None, results=results)
 
     async def close(self) -> None:
         """The manager stays open for other episodes."""
-
-
-def _observation(result: ToolResult) -> Message:
-    return Message("tool", result.content, tool_call_id=result.call_id, name=result.name)

@@ -12,6 +12,7 @@ from typing import Any
 from rlfactory_core.config import RunConfig
 from rlfactory_core.engines.base import EngineRun
 from rlfactory_core.engines.endpoint import evaluate_endpoint
+from rlfactory_core.engines.recorder import run_facts
 from rlfactory_core.errors import BackendError
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.reporting.folder import RunFolder
@@ -65,23 +66,17 @@ def evaluate_run(named: Named, overrides: Sequence[str | Mapping[str, Any]], pro
         results = evaluate(EngineRun(config, registry, folder, progress, made=subject.parts))
         seconds = round(time.perf_counter() - started, 3)
         done = Evaluation(folder, config.plugin, subject.model_name, seconds, results)
-        faults = _faults(done)
+        faults = [fault for each in folder.read_trajectories("eval-after") for fault in each.trajectory.faults]
         folder.write_summary(_summary(done, engine, config, faults))
     _check_measured(done, faults)
     return done
 
 
-def _faults(done: Evaluation) -> list[Fault]:
-    stored = done.folder.read_trajectories("eval-after")
-    return [fault for each in stored for fault in each.trajectory.faults]
-
-
 def _summary(done: Evaluation, engine: str, config: RunConfig, faults: Sequence[Fault]) -> dict[str, Any]:
     return {
-        "plugin": done.plugin,
+        **run_facts(config),
         "engine": engine,
         "model": done.model,
-        "seed": config.seed,
         "steps": 0,
         "seconds": done.seconds,
         "faults": dict(Counter(fault.kind.value for fault in faults)),

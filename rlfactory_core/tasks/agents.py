@@ -24,11 +24,7 @@ def has_agent(task: Task, config: AgentConfig) -> bool:
 
 
 def agents_plugin() -> str:
-    """The plugin that plays agents.
-
-    Raises:
-        MissingExtraError: it is not installed.
-    """
+    """The plugin that plays agents; raises as `separate_plugin`."""
     return separate_plugin("agents", "The gateway for agents of your own")
 
 

@@ -47,14 +47,7 @@ _PLAYED = TypeAdapter(list[Played])
 def recipe_of(
     task: Task, make_env: EnvFactory | None = None, code: str = "", agent: AgentConfig | None = None
 ) -> TinyModelRecipe | None:
-    """The recipe of a task's tiny model: its own, or one made from its `demonstrate`; None: it has neither.
-
-    Args:
-        make_env, code, agent: as in `demonstrated_recipe`.
-
-    Raises:
-        PluginError, UsageError, BackendError: as `demonstrated_recipe`.
-    """
+    """The recipe of a task's tiny model: its own, or as `demonstrated_recipe` makes it; None: it has neither."""
     return demonstrated_recipe(task, make_env, code, agent) if is_demonstrated(task) else task.tiny_model()
 
 

@@ -43,11 +43,7 @@ class MixedParts(TaskParts):
 
     @classmethod
     def make(cls, config: RunConfig, registry: Registry, task: Task | None = None) -> Self:
-        """As `TaskParts.make`.
-
-        Args:
-            task: the `MixedTask`, if it is made already.
-        """
+        """As `TaskParts.make`, with the `MixedTask` if it is made already."""
         made = task.tasks if isinstance(task, MixedTask) else {}
         members = {name: TaskParts.make(config.of_task(name), registry, made.get(name)) for name in config.tasks}
         task = MixedTask({name: part.task for name, part in members.items()})

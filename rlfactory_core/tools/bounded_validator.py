@@ -1,7 +1,8 @@
 """JSON-schema validators whose work is bounded: the model chooses the value, and often a server chose the schema.
 
-Regular expressions run in RE2, in time that is linear in the text. Unique items are found in linear time. All keywords
-together may do a multiple of the value's size; schemas that refer to themselves could need exponentially more.
+Regular expressions run in RE2, in time that is linear in the text. Unique items are found in linear time, and so are
+those of an enum. All keywords together may do a multiple of the value's size; schemas that refer to themselves could
+need exponentially more.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 import re2
@@ -21,7 +24,18 @@ _log = logging.getLogger(__name__)
 Keyword = Callable[[Any, Any, Any, Mapping[str, Any]], Iterable[ValidationError] | None]
 
 WORK, WORK_PER_NODE = 10_000, 30  # calls of keywords, for a value and for each of its nodes
-_left: ContextVar[list[int]] = ContextVar("left")
+MOST_ERRORS = 1000  # that are collected; a message has a few
+
+
+@dataclass(slots=True)
+class _Work:
+    """Of checking one value."""
+
+    left: int
+    enums: dict[int, frozenset[Any]] = field(default_factory=dict)  # the keys of the values, by the enum's id
+
+
+_work: ContextVar[_Work] = ContextVar("work")
 
 
 class TooMuchWorkError(Exception):
@@ -35,7 +49,7 @@ def bounded(draft: Any) -> Any:
 
 
 def errors(validator: Any, value: Any) -> list[ValidationError]:
-    """All errors of a value.
+    """The first `MOST_ERRORS` errors of a value.
 
     Args:
         validator: made by a class that `bounded` has returned.
@@ -44,11 +58,11 @@ def errors(validator: Any, value: Any) -> list[ValidationError]:
         TooMuchWorkError: see there.
         RecursionError: the value is nested too deeply.
     """
-    token = _left.set([WORK + WORK_PER_NODE * _nodes(value)])
+    token = _work.set(_Work(WORK + WORK_PER_NODE * _nodes(value)))
     try:
-        return list(validator.iter_errors(value))
+        return list(islice(validator.iter_errors(value), MOST_ERRORS))
     finally:
-        _left.reset(token)
+        _work.reset(token)
 
 
 def matches(pattern: str, text: str) -> bool:
@@ -78,9 +92,9 @@ def _counted(keyword: Keyword) -> Keyword:
     def counted(
         validator: Any, rule: Any, instance: Any, schema: Mapping[str, Any]
     ) -> Iterable[ValidationError] | None:
-        left = _left.get()
-        left[0] -= 1
-        if left[0] < 0:
+        work = _work.get()
+        work.left -= 1
+        if work.left < 0:
             raise TooMuchWorkError
         return keyword(validator, rule, instance, schema)
 
@@ -129,13 +143,23 @@ def _unique_items(validator: Any, rule: Any, instance: Any, schema: object) -> I
         yield ValidationError(f"{instance!r} has non-unique elements")
 
 
+def _enum(validator: Any, values: Any, instance: Any, schema: object) -> Iterator[ValidationError]:
+    enums = _work.get().enums
+    if id(values) not in enums:
+        enums[id(values)] = frozenset(map(_key, values))
+    if _key(instance) not in enums[id(values)]:
+        yield ValidationError(f"{instance!r} is none of the values")
+
+
 def _key(value: Any) -> Any:
     """Equal for values that are equal in JSON: 1 and 1.0, but not 1 and true."""
     if isinstance(value, dict):
         return frozenset((name, _key(item)) for name, item in value.items())
     if isinstance(value, list):
         return tuple(map(_key, value))
-    return (type(value), value) if isinstance(value, (bool, str)) else value
+    if value is None or type(value) in (int, float):
+        return value
+    return type(value), value if isinstance(value, (bool, str)) else repr(value)
 
 
 _OWN: Mapping[str, Keyword] = {
@@ -143,4 +167,5 @@ _OWN: Mapping[str, Keyword] = {
     "patternProperties": _pattern_properties,
     "additionalProperties": _additional_properties,
     "uniqueItems": _unique_items,
+    "enum": _enum,
 }

@@ -19,7 +19,8 @@ class Deadlines:
     def add(self, over: asyncio.Future[None], seconds: float) -> None:
         """``over`` gets its result in so many seconds, if nobody ends it before."""
         ends = self._loop.time() + seconds
-        self._forget_done()
+        while self._pending and self._pending[0][2].done():
+            heapq.heappop(self._pending)
         heapq.heappush(self._pending, (ends, next(self._number), over))
         if self._timer is None or ends < self._timer.when():
             self._set_timer()
@@ -34,10 +35,6 @@ class Deadlines:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_at(self._pending[0][0], self._ring) if self._pending else None
-
-    def _forget_done(self) -> None:
-        while self._pending and self._pending[0][2].done():
-            heapq.heappop(self._pending)
 
 
 def end(over: asyncio.Future[None]) -> None:

@@ -17,6 +17,7 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
+from math import isfinite
 from typing import Any
 
 from jsonschema import Draft202012Validator, SchemaError, ValidationError
@@ -35,6 +36,7 @@ from referencing.exceptions import Unresolvable
 from rlfactory_core.errors import UsageError, nearest
 from rlfactory_core.tools.bounded_validator import TooMuchWorkError, bounded, errors, unknown_names
 from rlfactory_core.types import ToolSpec
+from rlfactory_core.utils.display import shortened
 from rlfactory_core.utils.json_types import with_json_types
 
 _log = logging.getLogger(__name__)
@@ -80,14 +82,14 @@ class ArgumentChecker:
         if self._fits(value):
             return None
         try:
-            json.dumps(value, ensure_ascii=False, default=str).encode()
+            json.dumps(value, ensure_ascii=False, allow_nan=False, default=str).encode()
             found = sorted(errors(self._validator, value), key=lambda error: len(error.absolute_path))
             return "; ".join(islice((text for error in found for text in _say(error)), _MAX_PROBLEMS)) or None
         except RecursionError:
             return "the arguments are nested too deeply"
         except TooMuchWorkError:
             return "the arguments are too complicated to be checked; use simpler ones"
-        except (ValueError, OverflowError):  # a lone surrogate, a number of thousands of digits
+        except (ValueError, OverflowError):  # a lone surrogate, a number of thousands of digits, NaN
             return "the arguments hold text or numbers that cannot be written as JSON"
         except (Unresolvable, UnknownType, re.error) as error:
             # The schema has a broken reference. The tool checks its arguments.
@@ -99,8 +101,7 @@ class ArgumentChecker:
 
 def shown(value: object, limit: int = _MAX_SHOWN) -> str:
     """The value as JSON, cut to ``limit`` characters."""
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= limit else text[:limit] + "…"
+    return shortened(json.dumps(value, ensure_ascii=False, default=str), limit)
 
 
 def unknown_tool(name: str, known: Iterable[str]) -> str:
@@ -203,7 +204,7 @@ def _is_integer(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return type(value) is float or _is_integer(value)
+    return isfinite(value) if type(value) is float else _is_integer(value)
 
 
 def _is_scalar(value: Any) -> bool:
@@ -262,20 +263,10 @@ def _any_of(schema: Mapping[str, Any]) -> Fits:
     return lambda value: any(test(value) for test in tests)
 
 
-def _minimum(schema: Mapping[str, Any]) -> Fits:
-    least = schema["minimum"]
-    return lambda value: _is_number(value) and value >= least
-
-
-def _maximum(schema: Mapping[str, Any]) -> Fits:
-    most = schema["maximum"]
-    return lambda value: _is_number(value) and value <= most
-
-
 _RULE: Mapping[str, Callable[[Mapping[str, Any]], Fits]] = {
     "type": _type,
     "enum": _enum,
     "anyOf": _any_of,
-    "minimum": _minimum,
-    "maximum": _maximum,
+    "minimum": lambda schema: lambda value: _is_number(value) and value >= schema["minimum"],
+    "maximum": lambda schema: lambda value: _is_number(value) and value <= schema["maximum"],
 }

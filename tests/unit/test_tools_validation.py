@@ -233,6 +233,10 @@ def nested(depth: int) -> dict[str, Any]:
         ({"type": "array", "uniqueItems": True}, [{"id": i, "tags": ["x"]} for i in range(20_000)], None),
         ({"type": "array", "uniqueItems": True}, [{"id": 1}, {"id": 1.0}], "must fit"),
         ({"type": "array", "uniqueItems": True}, [1, True, "1", None], None),
+        ({"contains": {"enum": [[number] for number in range(3000)]}}, [["x"]] * 5000, "must fit"),
+        ({"enum": ["x", [1, {"a": True}]]}, [1.0, {"a": True}], None),
+        ({"enum": ["x", [1, {"a": True}]]}, [1, {"a": 1}], "must be one of"),
+        ({"items": {"type": "integer"}}, ["x"] * 100_000, "'v[0]' must be of type integer, not \"x\"; 'v[1]' must"),
         (
             {"type": "array", "items": {"$ref": "#/$defs/o"}, "$defs": {"o": {"required": ["id"]}}},
             [{"id": 1}] * 9999,
@@ -241,8 +245,16 @@ def nested(depth: int) -> dict[str, Any]:
     ],
 )
 def test_checking_takes_bounded_work(rule: dict[str, Any], value: object, problem: str | None) -> None:
-    """Each of the first four would take longer than any test may."""
+    """Each of the first four, and the enum of lists, would take longer than any test may."""
     defs = {"$defs": rule.pop("$defs")} if "$defs" in rule else {}
     checker = ArgumentChecker(ToolSpec("t", "", {"type": "object", "properties": {"v": rule}, **defs}))
     found = checker.problem({"v": value})
     assert found is None if problem is None else problem in (found or "")
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("rule", [{"type": "number", "minimum": 3}, {"type": "number"}, {}])
+def test_what_is_no_number_of_json_fits_no_rule(rule: dict[str, Any], number: float) -> None:
+    checker = ArgumentChecker(ToolSpec("t", "", {"type": "object", "properties": {"v": rule}}))
+    assert not checker.plainly_fit({"v": number})
+    assert "cannot be written as JSON" in (checker.problem({"v": number}) or "")

@@ -25,6 +25,7 @@ from rlfactory_core.reporting.run_data import (
     success_metric,
 )
 from rlfactory_core.reporting.trajectories import StoredTrajectory
+from rlfactory_core.utils.display import shortened
 
 _MAX_LINE = 500  # most characters of a tool result or answer in the example
 
@@ -119,8 +120,7 @@ def _line(*parts: str | tuple[str, str]) -> Text:
 
 
 def _short(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _MAX_LINE else line[: _MAX_LINE - 1] + "…"
+    return shortened(" ".join(text.split()), _MAX_LINE)
 
 
 def _places(folder: RunFolder) -> Iterator[tuple[str, str]]:

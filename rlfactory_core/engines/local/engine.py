@@ -67,10 +67,10 @@ class LocalEngine:
         return max(1, min(MOST_WORKERS, usable_cores(), config.train.prompts_per_step))
 
     def train(self, run: EngineRun) -> dict[str, Any]:
-        return self._in_processes(run, training=True)
+        return _in_processes(_train, run)
 
     def evaluate(self, run: EngineRun) -> dict[str, Any]:
-        return self._in_processes(run, training=False)
+        return _in_processes(_evaluate, run)
 
     def converse(self, run: EngineRun, conversation: Conversation) -> None:
         async def talk(local: LocalRun) -> None:
@@ -78,10 +78,10 @@ class LocalEngine:
 
         asyncio.run(_run(run, Workers(), talk))
 
-    def _in_processes(self, run: EngineRun, *, training: bool) -> dict[str, Any]:
-        program = _train if training else _evaluate
-        with worker_processes(program, run) as workers:
-            return program(run, workers)
+
+def _in_processes(program: Callable[[EngineRun, Workers], dict[str, Any]], run: EngineRun) -> dict[str, Any]:
+    with worker_processes(program, run) as workers:
+        return program(run, workers)
 
 
 def _check_critic(config: RunConfig) -> None:

@@ -82,11 +82,7 @@ def load_pretrained(model: str, device: torch.device, dtype: torch.dtype) -> tup
 
 
 def load_tokenizer(model: str) -> Any:
-    """The tokenizer alone.
-
-    Raises:
-        ModelError: it cannot be found or read.
-    """
+    """The tokenizer alone; raises as `load_pretrained`."""
     from transformers import AutoTokenizer
 
     with _explained(model):
@@ -94,11 +90,7 @@ def load_tokenizer(model: str) -> Any:
 
 
 def make_empty(model: str) -> Any:
-    """The model without memory for its weights, from its ``config.json`` alone (torch's meta device).
-
-    Raises:
-        ModelError: it cannot be found or read.
-    """
+    """The model without memory for its weights, from its ``config.json`` alone; raises as `load_pretrained`."""
     from transformers import AutoConfig
 
     with _explained(model), torch.device("meta"):

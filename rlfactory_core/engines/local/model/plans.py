@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
-NEG_INF = float("-inf")
 LIKE = 0.8  # in training, only sequences of at least this share of the longest one's length are padded together
 
 
@@ -188,7 +188,7 @@ class DecodePlan:
             key = torch.arange(first, self.prefix + self.longest, device=self.lengths.device)
             distance = (self.lengths[:, None] + self.prefix - key)[:, None, None]
             hidden = (distance < 0) | (distance >= window) if window else distance < 0
-            bias = torch.zeros(hidden.shape, dtype=dtype, device=key.device).masked_fill_(hidden, NEG_INF)
+            bias = torch.zeros(hidden.shape, dtype=dtype, device=key.device).masked_fill_(hidden, -inf)
             self._bias[window] = bias[..., -self.longest :], bias[..., : self.prefix] if window else None
         return self._bias[window]
 
