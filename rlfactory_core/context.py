@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rlfactory_core.types import Sample
+from rlfactory_core.utils.aio import cancelled
 
 _log = logging.getLogger(__name__)
 
 Made = TypeVar("Made")
 END_S = 10.0  # to release one resource
-_GRACE_S = 1.0  # after that, for the cancellation of its release
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class ToolContext:
     trajectory_id: str
     sample: Sample
     state: dict[str, Any] = field(default_factory=dict)  # of this trajectory, for its tools
-    _made: dict[Hashable, asyncio.Future[Any]] = field(default_factory=dict, repr=False)
+    _made: dict[Hashable, asyncio.Task[Any]] = field(default_factory=dict, repr=False)
     _endings: list[Callable[[], Awaitable[None]]] = field(default_factory=list, repr=False)
 
     async def once(self, key: Hashable, make: Callable[[], Coroutine[Any, Any, Made]]) -> Made:
@@ -40,12 +40,12 @@ class ToolContext:
         """
         making = self._made.get(key)
         if making is None:
-            making = self._made[key] = asyncio.ensure_future(make())
+            making = self._made[key] = asyncio.create_task(make())
             making.add_done_callback(partial(self._forget_failure, key))
         made: Made = await asyncio.shield(making)
         return made
 
-    def _forget_failure(self, key: Hashable, making: asyncio.Future[Any]) -> None:
+    def _forget_failure(self, key: Hashable, making: asyncio.Task[Any]) -> None:
         # Reading the exception also prevents asyncio's report of an exception that was never retrieved.
         if (making.cancelled() or making.exception() is not None) and self._made.get(key) is making:
             del self._made[key]
@@ -70,27 +70,20 @@ class ToolContext:
             raise
 
     async def _end(self) -> None:
-        await _stop(list(self._made.values()))
+        await asyncio.gather(*map(cancelled, self._made.values()))
         self._made.clear()
         while self._endings:
-            releasing = asyncio.ensure_future(_await(self._endings.pop()))
+            releasing = asyncio.create_task(_await(self._endings.pop()))
             await asyncio.wait((releasing,), timeout=END_S)
             if not releasing.done():
                 _log.warning("a tool did not release its resources for %s in time", self.trajectory_id)
-                await _stop([releasing])
+                await cancelled(releasing)
             elif not releasing.cancelled() and (error := releasing.exception()) is not None:
                 _log.warning("a tool failed to release its resources for %s", self.trajectory_id, exc_info=error)
 
 
 async def _await(release: Callable[[], Awaitable[None]]) -> None:
     await release()
-
-
-async def _stop(futures: list[asyncio.Future[Any]]) -> None:
-    for future in futures:
-        future.cancel()
-    if futures:
-        await asyncio.wait(futures, timeout=_GRACE_S)
 
 
 def _ignore(reason: str) -> None:

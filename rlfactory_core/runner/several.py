@@ -62,9 +62,8 @@ def _share(name: str, data: Any) -> TaskShare:
     share = validate_section(TaskShare, data if isinstance(data, Mapping) else {"weight": data}, f"tasks.{name}")
     validate_section(LimitsConfig, share.rollout, f"tasks.{name}.rollout")
     plugin = share.plugin or name
-    return share.model_copy(
-        update={"plugin": str(Path(plugin).expanduser().resolve()) if is_file(plugin) else plugin},
-    )
+    place = str(Path(plugin).expanduser().resolve()) if is_file(plugin) else plugin
+    return share.model_copy(update={"plugin": place})
 
 
 def _settled(share: TaskShare, config: RunConfig, tools: Mapping[str, Any]) -> dict[str, Any]:

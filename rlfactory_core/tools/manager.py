@@ -21,6 +21,7 @@ from rlfactory_core.tools.limits import CircuitBreaker, limits_by_tool
 from rlfactory_core.tools.validation import ArgumentChecker, unknown_tool
 from rlfactory_core.tools.watchdog import Watchdog
 from rlfactory_core.types import FaultKind, ToolCall, ToolResult, ToolSpec
+from rlfactory_core.utils.aio import gather_all
 from rlfactory_core.utils.backoff import backoff_s
 from rlfactory_core.utils.text import CountTokens, clean, truncate
 
@@ -99,15 +100,9 @@ class DefaultToolManager:
         A wrong call by the model becomes a result and never an exception.
         """
         self._bind()
-        return (await self._call(calls[0], context),) if len(calls) == 1 else await self._together(calls, context)
-
-    async def _together(self, calls: Sequence[ToolCall], context: ToolContext) -> tuple[ToolResult, ...]:
-        # With return_exceptions, gather waits for every call, also when it is cancelled.
-        results = await asyncio.gather(*(self._call(call, context) for call in calls), return_exceptions=True)
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
-        return tuple(result for result in results if isinstance(result, ToolResult))
+        if len(calls) == 1:
+            return (await self._call(calls[0], context),)
+        return tuple(await gather_all(self._call(call, context) for call in calls))
 
     async def close(self) -> None:
         """Close all tools, also if one of them fails to close or does not end."""

@@ -18,6 +18,7 @@ from rlfactory_core.protocols import EnvStart
 from rlfactory_core.rollout import Episode, RolloutLimits, ToolEnv, rollout
 from rlfactory_core.tools import DefaultToolManager, tool
 from rlfactory_core.types import Sample, Trajectory
+from rlfactory_core.utils import aio
 
 SAMPLE = Sample("s", "?")
 
@@ -189,7 +190,7 @@ def test_failures_and_hangs_keep_nothing_else_and_are_logged(
 
 def test_the_end_is_bounded_even_where_a_cancellation_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(context, "END_S", 0.01)
-    monkeypatch.setattr(context, "_GRACE_S", 0.01)
+    monkeypatch.setattr(aio, "GRACE_S", 0.01)
 
     async def main() -> None:
         context, free = ToolContext("t", SAMPLE), asyncio.Event()

@@ -12,11 +12,6 @@ from rlfactory_core.chat.parsers.turn import CallObject, MalformedError, Turn
 from rlfactory_core.types import ToolSpec
 
 
-def typed_value(text: str, head: re.Match[str], tool: ToolSpec | None) -> Any:
-    """A value with the type of the offered tool's schema."""
-    return typed(text, tool, head[1])
-
-
 @dataclass(frozen=True, slots=True)
 class Arguments:
     """How a family writes the arguments of a call. A value is taken as it is, up to the first end tag."""
@@ -25,7 +20,8 @@ class Arguments:
     value_end: re.Pattern[str]  # a match of the group ``close`` ends a value, and any other match makes it malformed
     close: str  # what has to follow the last argument
     form: str  # of one argument, for error messages
-    value: Callable[[str, re.Match[str], ToolSpec | None], Any] = typed_value  # from the text, its head and the tool
+    value: Callable[[str, re.Match[str], ToolSpec | None], Any] = lambda text, head, tool: typed(text, tool, head[1])
+    """Gives the value of a text, from its head and the offered tool."""
 
     def read(self, turn: Turn, start: int, name: str) -> CallObject:
         """Read the arguments of a call of ``name`` from ``start`` up to ``close``.
