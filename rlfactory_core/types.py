@@ -269,18 +269,13 @@ class Row:
 
     @property
     def loss_mask(self) -> tuple[int, ...]:
-        mask: list[int] = []
-        for turn in self.turns:
-            mask += [0] * len(turn.context_ids) + [1] * len(turn.sampled_ids)
-        return tuple(mask)
+        parts = ((0,) * len(turn.context_ids) + (1,) * len(turn.sampled_ids) for turn in self.turns)
+        return tuple(chain.from_iterable(parts))
 
     @property
     def logprobs(self) -> tuple[float, ...]:
-        values: list[float] = []
-        for turn in self.turns:
-            values += [0.0] * len(turn.context_ids)
-            values += turn.logprobs
-        return tuple(values)
+        parts = (part for turn in self.turns for part in ((0.0,) * len(turn.context_ids), turn.logprobs))
+        return tuple(chain.from_iterable(parts))
 
     @property
     def images(self) -> tuple[str, ...]:

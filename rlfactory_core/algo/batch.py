@@ -69,10 +69,7 @@ def _by_row(trajectory: Trajectory, values: Sequence[float]) -> Iterator[tuple[R
 
 
 def _sequence(row: Row, values: Sequence[float]) -> TrainSequence:
-    """
-    Args:
-        values: the advantage of each turn.
-    """
+    """With the advantage of each turn in ``values``."""
     advantages: list[float] = []
     for turn, value in zip(row.turns, values, strict=True):
         advantages += [0.0] * len(turn.context_ids) + [value] * len(turn.sampled_ids)

@@ -38,10 +38,7 @@ class Moved:
         return self.moved > max(LEAST, MARGIN * self.noise)
 
     def check(self) -> None:
-        """
-        Raises:
-            TrainingError: the sampler is nearer to the old policy than to the new one.
-        """
+        """Raises a `TrainingError` if the sampler is nearer to the old policy than to the new one."""
         if self.measurable and self.to_old <= self.to_new:
             raise TrainingError(
                 f"The sampler does not have the trained weights. After the update of step {self.step} the log-probs of "

@@ -16,7 +16,7 @@ _GENERAL = "hermes"  # fits any template, so it is tried last
 
 
 def choose_format(
-    formats: Mapping[str, Callable[..., Any]], tokenizer: Any, *, name: str = "auto", thinking: bool = True
+    formats: Mapping[str, Callable[..., ChatFormat]], tokenizer: Any, *, name: str = "auto", thinking: bool = True
 ) -> ChatFormat:
     """Make the format called ``name``, or the first whose ``matches(chat_template)`` is true, the general one last.
 
@@ -30,7 +30,7 @@ def choose_format(
     if name != "auto":
         if name not in formats:
             raise ChatFormatError(f"There is no chat format {name!r}. {nearest(name, formats)}")
-        return _make(formats[name], tokenizer, thinking)
+        return formats[name](tokenizer, thinking=thinking)
     known = f"Known formats: {', '.join(sorted(formats)) or 'none'}. Name one with chat.format=NAME."
     template = template_of(tokenizer)
     if template is None:
@@ -40,7 +40,7 @@ def choose_format(
     for key in sorted(formats, key=lambda key: key == _GENERAL):
         matches = declared(formats[key], ChatFormatFactoryTraits, f"The factory of the chat format '{key}'").matches
         if matches is not None and matches(template):
-            return _make(formats[key], tokenizer, thinking)
+            return formats[key](tokenizer, thinking=thinking)
     start = " ".join(template.split())[:120]
     raise ChatFormatError(f"No chat format knows the model's chat template, which begins {start!r}. {known}")
 
@@ -61,8 +61,3 @@ def configured_format(chat: ChatConfig, registry: Registry, tokenizer: Any, *, i
     else:
         formats = {item.name: item.factory for item in registry.registered("chat_format")}
     return choose_format(formats, tokenizer, name=name, thinking=chat.thinking)
-
-
-def _make(factory: Callable[..., Any], tokenizer: Any, thinking: bool) -> ChatFormat:
-    made: ChatFormat = factory(tokenizer, thinking=thinking)
-    return made

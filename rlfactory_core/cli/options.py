@@ -98,12 +98,8 @@ def nested(options: Mapping[str, Any], places: Mapping[str, tuple[str, ...]]) ->
     return found
 
 
-def _rewards(_context: click.Context, _parameter: click.Parameter, given: Sequence[str]) -> tuple[dict[str, Any], ...]:
-    """``exact_match`` and ``format=0.1`` as items of ``rewards``."""
-    return tuple(map(_reward, given))
-
-
 def _reward(text: str) -> dict[str, Any]:
+    """``exact_match`` or ``format=0.1`` as an item of ``rewards``."""
     name, equals, number = text.partition("=")
     try:
         weight = float(number) if equals else 1.0
@@ -130,7 +126,7 @@ REWARD = click.option(
     "rewards",
     multiple=True,
     metavar="NAME[=WEIGHT]",
-    callback=_rewards,
+    callback=lambda _context, _parameter, given: tuple(map(_reward, given)),
     help="Instead of the task's rewards; may be repeated.",
 )
 _JUDGE = click.option(

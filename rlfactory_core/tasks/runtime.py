@@ -165,10 +165,7 @@ class TaskRuntime:
         return None if self.agents.exist else self.chat.initial_ids(sample.messages, tools)
 
     def check(self, samples: Sequence[Sample]) -> None:
-        """
-        Raises:
-            DataError: a sample names a tool that the task does not have.
-        """
+        """Raises a `DataError` if a sample names a tool that the task does not have."""
         check_names(samples, self.manager)
 
     def control_manager(self, name: str) -> ToolManager:

@@ -18,10 +18,7 @@ def offered_tools(manager: ToolManager, sample: Sample) -> ToolManager:
 
 
 def check_names(samples: Sequence[Sample], manager: ToolManager) -> None:
-    """
-    Raises:
-        DataError: a sample names a tool that the manager does not have.
-    """
+    """Raises a `DataError` if a sample names a tool that the manager does not have."""
     known = {spec.name for spec in manager.specs}
     for sample in samples:
         for name in sample.tools or ():

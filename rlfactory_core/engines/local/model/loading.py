@@ -106,10 +106,7 @@ def _auto_class(config: Any) -> Any:
 
 @contextmanager
 def _explained(model: str) -> Iterator[None]:
-    """
-    Raises:
-        ModelError: there is no such folder, or the block raises.
-    """
+    """Raises a `ModelError` if there is no such folder, or if the block raises."""
     if not Path(model).exists() and (model.startswith((".", "/")) or model.count("/") > 1):
         raise ModelError(f"There is no model folder '{model}'. Give a folder with config.json, or a hub id.")
     try:

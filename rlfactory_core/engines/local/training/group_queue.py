@@ -53,10 +53,7 @@ class GroupQueue:
         return sorted(flight.position for flight in self._flights)
 
     def add(self, position: int, step: int, task: asyncio.Task[Group]) -> None:
-        """
-        Args:
-            step: the next one to be trained when the task began.
-        """
+        """Add a task that began when ``step`` was the next one to be trained."""
         flight = _Flight(position, step + self._staleness, task)
         self._flights.append(flight)
 
