@@ -91,10 +91,10 @@ def test_the_top_group_by_one_aggregate_is_not_that_by_another(music: Path, seed
     try:
         found = GoldJob(ref, gold, options).run(connections)
         connections.content = found.answers
-        outcomes = [PredictionJob(ref, other).run(connections) for other in others]
+        judged = [PredictionJob(ref, other).run(connections) for other in others]
     finally:
         connections.close()
-    assert [outcome.passed for outcome in outcomes] == [False] * len(others)
+    assert [verdict.passed for verdict in judged] == [False] * len(others)
 
 
 def test_a_rewrite_is_confirmed(music: Path) -> None:
@@ -117,11 +117,11 @@ def test_a_prediction_that_cannot_be_confirmed_in_time_does_not_pass(
         found = GoldJob(ref, gold, options).run(connections)
         monkeypatch.setattr("rlfactory_nl2sql.databases.limiting.Deadline.used", 1.0)  # each query takes a second
         connections.content = found.answers
-        outcome = PredictionJob(ref, rewrite).run(connections)
+        verdict = PredictionJob(ref, rewrite).run(connections)
     finally:
         connections.close()
-    assert outcome.passed is None
-    assert "on the databases that confirm a verdict: it took longer than 5 s." in outcome.reason
+    assert verdict.passed is None
+    assert "on the databases that confirm a verdict: The query took longer than 5 s." in verdict.reasons[0]
 
 
 NOTHING = "SELECT SUM(price) FROM album WHERE title = 'Album 3' AND title = 'Album 4'"

@@ -148,7 +148,7 @@ def test_a_prediction_that_gives_no_result_fails_with_its_own_error(shops: Path)
     assert [verdict.data["failure"] for verdict in found] == ["error", "refused", "refused", "deadline", "rows"]
     assert "no such column: nam" in unknown.reasons[0]
     assert "refused" in refused.reasons[0].lower()
-    assert "it took longer than 0.2 s" in late.reasons[0]
+    assert "The query took longer than 0.2 s" in late.reasons[0]
     assert unknown.data["instances"] == 0
 
 
@@ -157,7 +157,7 @@ def test_without_the_gold_querys_answer_nothing_is_known(shops: Path) -> None:
     found += verdicts(shops, [(HANGING, NORWEGIAN), (HANGING, HANGING)], gold_seconds=0.2)
     assert [verdict.passed for verdict in found] == [None] * 4
     assert "the gold query fails: no such column: nam" in found[0].reasons[0]
-    assert "it took longer than 0.2 s" in found[2].reasons[0]
+    assert "The query took longer than 0.2 s" in found[2].reasons[0]
 
 
 def test_empty_results_are_evidence_only_for_the_same_query(shops: Path) -> None:

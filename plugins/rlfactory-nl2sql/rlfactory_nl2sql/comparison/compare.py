@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from reprlib import Repr
 from typing import Any, Literal
 
 from rlfactory_nl2sql.comparison.answer import Answer, Tie, coded_rows, first_difference, same_set
@@ -15,6 +14,7 @@ from rlfactory_nl2sql.connection import Row, Rows
 
 Semantics = Literal["multiset", "set", "test-suite"]
 _ROWS = 3  # as examples
+CELL = 60  # most characters shown of a value
 Coded = tuple[Row, Row]
 """A row, after what it is compared by."""
 
@@ -95,11 +95,6 @@ def number_of(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def show(row: Row) -> str:
-    """A row as people write it, its values cut at about 80 characters."""
-    return f"({', '.join(map(_show_value, row))})"
-
-
 def _surplus(rows: Iterable[Coded], others: Iterable[Coded]) -> str:
     """The rows that the others do not have as often."""
     left = Counter(code for code, _ in others)
@@ -109,12 +104,10 @@ def _surplus(rows: Iterable[Coded], others: Iterable[Coded]) -> str:
         if left[code] < 0:
             surplus.append(row)
     more = f" and {len(surplus) - _ROWS} more" if len(surplus) > _ROWS else ""
-    return ", ".join(map(show, surplus[:_ROWS])) + more
+    return ", ".join(f"({', '.join(map(cell, row))})" for row in surplus[:_ROWS]) + more
 
 
-def _show_value(value: Any) -> str:
-    if value is None:
-        return "NULL"
-    short = Repr()
-    short.maxstring = short.maxother = short.maxlong = 80
-    return short.repr(value)
+def cell(value: Any) -> str:
+    """A value as people write it, cut after some characters."""
+    text = "NULL" if value is None else repr(value) if isinstance(value, str | bytes) else str(value)
+    return text if len(text) <= CELL else text[: CELL - 1] + "…"

@@ -96,7 +96,7 @@ def collect(columns: tuple[str, ...], rows: Iterable[Row], limits: QueryLimits, 
         if total > limits.bytes:
             raise QueryError(Failure.BYTES, f"The result is larger than {limits.bytes:,} bytes.")
         if started is not None and time.monotonic() - started > limits.seconds:
-            raise late(limits)
+            raise late(limits.seconds)
         at_once = min(2 * at_once, _MOST_ROWS)
     return Rows(columns, tuple(taken))
 
@@ -115,9 +115,9 @@ def _size(value: Any) -> int:
     return len(str(value)) if isinstance(value, list | tuple) else _NUMBER_BYTES
 
 
-def late(limits: QueryLimits) -> QueryError:
+def late(seconds: float) -> QueryError:
     """The error of a query that was stopped at its deadline."""
-    return QueryError(Failure.DEADLINE, f"The query took longer than {limits.seconds:g} s.")
+    return QueryError(Failure.DEADLINE, f"The query took longer than {round(seconds, 2):g} s.")
 
 
 def failed(kind: Failure, said: str) -> QueryError:

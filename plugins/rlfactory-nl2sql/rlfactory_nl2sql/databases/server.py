@@ -173,7 +173,7 @@ class ServerDatabase(Connection):
         except (self._error, MemoryError, ValueError) as error:
             kind = Failure.MEMORY if isinstance(error, MemoryError) else self._kind(error)
             if time.monotonic() - started > limits.seconds or kind is Failure.DEADLINE:
-                raise late(limits) from None
+                raise late(limits.seconds) from None
             if not isinstance(kind, Failure):
                 raise self._lost(error, kind) from None
             raise failed(kind, self._said(error)) from None

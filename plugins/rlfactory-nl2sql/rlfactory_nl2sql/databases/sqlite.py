@@ -117,7 +117,7 @@ class SqliteDatabase(Connection):
         if isinstance(error, MemoryError):
             return failed(Failure.MEMORY, said)
         if said == "interrupted":
-            return late(limits)
+            return late(limits.seconds)
         if "one statement at a time" in said and not isinstance(error, sqlite3.OperationalError):
             return failed(Failure.REFUSED, "there is more than one statement")
         if said == "string or blob too big":

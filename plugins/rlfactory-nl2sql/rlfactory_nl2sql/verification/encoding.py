@@ -22,7 +22,6 @@ from rlfactory_nl2sql.checks.parsing import NotUnderstoodError
 from rlfactory_nl2sql.connection import Failure, QueryError, Rows, SessionLostError
 from rlfactory_nl2sql.schema import Column, ForeignKey, Schema, Table
 from rlfactory_nl2sql.verification.gold import Gold
-from rlfactory_nl2sql.verification.judging import Outcome
 
 _MARK = "!"  # before the name of a type that JSON lacks
 _MICROSECOND = timedelta(microseconds=1)
@@ -42,7 +41,7 @@ _ERRORS = [each for each in vars(errors).values() if isinstance(each, type) and 
 _CLASSES: dict[str, Callable[..., Any]] = {
     each.__name__: each
     for each in (
-        *(Rows, Schema, Table, Column, ForeignKey, Gold, Outcome, Verdict, Failure),
+        *(Rows, Schema, Table, Column, ForeignKey, Gold, Verdict, Failure),
         *(QueryError, NotUnderstoodError, SessionLostError, *_ERRORS),
     )
 }
@@ -81,7 +80,7 @@ def _marked(value: Any) -> Any:
 def _read(found: dict[str, Any]) -> Any:
     name, value = next(iter(found.items()), ("", None))
     if not name.startswith(_MARK):
-        return found
+        return {key: _tuples(each) for key, each in found.items()}
     name = name.removeprefix(_MARK)
     return _CLASSES[name](*_tuples(value)) if name in _CLASSES else _READERS[name](value)
 

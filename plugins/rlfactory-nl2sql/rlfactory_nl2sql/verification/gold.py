@@ -19,7 +19,7 @@ from rlfactory_nl2sql.checks.parsing import Query, parse_query
 from rlfactory_nl2sql.comparison.answer import Answer, answer_of
 from rlfactory_nl2sql.comparison.compare import Comparison
 from rlfactory_nl2sql.connection import Connection, Failure, QueryError, QueryLimits, Rows, TableRows
-from rlfactory_nl2sql.databases.limiting import Deadline
+from rlfactory_nl2sql.databases.limiting import Deadline, late
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.instances.characters import CHARACTERS
 from rlfactory_nl2sql.instances.links import links_of
@@ -286,7 +286,7 @@ class Clock:
         began, clock = time.perf_counter(), Deadline(limits)
         try:
             if seconds <= 0:
-                raise QueryError(Failure.DEADLINE, "")
+                raise late(self._of)
             return connection.query(sql, limits)
         except QueryError as error:
             if error.failure is Failure.DEADLINE:
@@ -295,10 +295,6 @@ class Clock:
         finally:
             wall = time.perf_counter() - began
             self.used += clock.used if connection.counts_cpu_time else wall
-
-
-def late(seconds: float) -> QueryError:
-    return QueryError(Failure.DEADLINE, f"it took longer than {seconds:g} s.")
 
 
 def instance_name(number: int) -> str:

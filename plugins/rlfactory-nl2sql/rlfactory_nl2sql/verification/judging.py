@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import Any
 
+from rlfactory_core.types import Verdict
 from rlfactory_nl2sql.checks.parsing import parse_query, same_form
 from rlfactory_nl2sql.comparison.answer import Answer
-from rlfactory_nl2sql.comparison.compare import compare, number_of
-from rlfactory_nl2sql.connection import Failure, QueryError, Row, Rows
+from rlfactory_nl2sql.comparison.compare import CELL, cell, compare, number_of
+from rlfactory_nl2sql.connection import QueryError, Row, Rows
 from rlfactory_nl2sql.databases.limiting import SLOW
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.verification.connections import Connections, Database
@@ -24,7 +26,6 @@ from rlfactory_nl2sql.verification.gold import (
     instance_name,
 )
 
-_CELL = 60  # most characters shown of a value
 _COLUMNS = 12  # shown of a row
 _LOOKED_AT = 1000  # rows of each side, for those to show
 _LONGEST = 5_000  # characters of a prediction whose constants are used
@@ -32,21 +33,8 @@ Cells = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """The result of judging a prediction."""
-
-    passed: bool | None
-    reason: str
-    seconds: float  # of the prediction, over all instances
-    instances: int  # number on which the results were compared
-    failure: Failure | None = None  # the prediction's
-    expected: tuple[Cells, ...] = ()  # if results differ: the column names and rows of the gold query's answer
-    got: tuple[Cells, ...] = ()  # and those of the prediction
-
-
-@dataclass(frozen=True, slots=True)
 class PredictionJob:
-    """Compare a prediction's results with the shared `Gold.answers`; returns `Outcome`."""
+    """Compare a prediction's results with the shared `Gold.answers`; returns a `Verdict`, see `SqlVerifier.verify`."""
 
     ref: DatabaseRef
     prediction: str
@@ -56,10 +44,10 @@ class PredictionJob:
     def ends_soon(self) -> bool:
         return self.share == SLOW
 
-    def run(self, connections: Connections) -> Outcome:
+    def run(self, connections: Connections) -> Verdict:
         gold, instances = connections.shared()
 
-        def judge(database: Database) -> Outcome:
+        def judge(database: Database) -> Verdict:
             return _Judging(self, gold, instances, database, connections).judge()
 
         return connections.use(self.ref, gold.options.limits, judge)
@@ -80,24 +68,23 @@ class _Judging:
         self._tied = False  # equal to one of the answers where several are right
         self._unequal = False  # to none of these; perhaps it only treats ties in another way
 
-    def judge(self) -> Outcome:
+    def judge(self) -> Verdict:
         for number, (rows, answer) in enumerate(self._instances):
             if answer is not None and (wrong := self._wrong(number, rows, answer)):
                 return wrong
         if not self._firm and not (self._tied and not self._unequal):
             same = self._same_form()
-            return self._outcome(passed=True if same else None, reason="" if same else self._why_unknown())
+            return self._verdict(passed=True) if same else self._verdict(self._why_unknown(), passed=None)
         if self._options.instances == 1 or not self._options.confirmed:
-            return self._outcome(passed=True)
+            return self._verdict(passed=True)
         try:
             confirming = self._confirming()
         except QueryError as error:  # without them, a machine under load would accept more than another
-            reason = f"the right query, on the databases that confirm a verdict: {error}"
-            return self._outcome(passed=None, reason=reason)
+            return self._verdict(f"the right query, on the databases that confirm a verdict: {error}", passed=None)
         for number, (rows, answer) in enumerate(confirming, len(self._instances)):
             if wrong := self._wrong(number, rows, answer):
                 return wrong
-        return self._outcome(passed=True)
+        return self._verdict(passed=True)
 
     def _confirming(self) -> Sequence[tuple[bytes, Answer]]:
         """Varied databases around the constants of both queries, and the gold query's answers there.
@@ -122,8 +109,9 @@ class _Judging:
         except QueryError:
             return False
 
-    def _outcome(self, *, passed: bool | None, reason: str = "") -> Outcome:
-        return Outcome(passed, reason, self._clock.used, self._compared)
+    def _verdict(self, *reasons: str, passed: bool | None, **data: Any) -> Verdict:
+        measured = {"instances": self._compared, "prediction_seconds": round(self._clock.used, 6)}
+        return Verdict(passed, reasons, measured | data)
 
     def _why_unknown(self) -> str:
         """Why a prediction without evidence cannot be verified."""
@@ -134,8 +122,8 @@ class _Judging:
             "or only 0 and NULL, wherever its data are not the given ones"
         )
 
-    def _wrong(self, number: int, varied: bytes | None, answer: Answer) -> Outcome | None:
-        """The outcome if the prediction fails, or differs from the answer, on a database with these pickled rows."""
+    def _wrong(self, number: int, varied: bytes | None, answer: Answer) -> Verdict | None:
+        """The verdict if the prediction fails, or differs from the answer, on a database with these pickled rows."""
         job, clock, database = self._job, self._clock, self._database
         connection = database.connection if varied is None else database.varied(self._gold.gold, varied)
         self._connections.clock(clock.left / job.share)  # the client waits longer, if it does not notice its deadline
@@ -155,23 +143,21 @@ class _Judging:
             self._unequal |= answer.tied and not equal
         return None
 
-    def _differing(self, answer: Answer, rows: Rows, reason: str) -> Outcome:
-        found, shown = self._outcome(passed=False, reason=reason), self._options.shown
+    def _differing(self, answer: Answer, rows: Rows, reason: str) -> Verdict:
+        shown = self._options.shown
         if not shown:
-            return found
+            return self._verdict(reason, passed=False)
         gold = [_cells(row) for row in islice((row for tie in answer.ties for row in tie.rows), _LOOKED_AT)]
         got = [_cells(row) for row in rows.rows[:_LOOKED_AT]]
-        return replace(
-            found,
-            expected=(_names(answer.columns), *_differing_first(gold, got)[:shown]),
-            got=(_names(rows.columns), *_differing_first(got, gold)[:shown]),
-        )
+        sides = (("expected", answer.columns, gold, got), ("got", rows.columns, got, gold))
+        data = {side: (_names(names), *_differing_first(some, others)[:shown]) for side, names, some, others in sides}
+        return self._verdict(reason, passed=False, **data)
 
 
-def failed(where: str, error: QueryError, seconds: float, instances: int) -> Outcome:
-    """The outcome of a prediction that fails."""
-    reason = f"the prediction fails{where}: {error}"
-    return Outcome(passed=False, reason=reason, seconds=seconds, instances=instances, failure=error.failure)
+def failed(where: str, error: QueryError, seconds: float, instances: int) -> Verdict:
+    """The verdict on a prediction that fails."""
+    data = {"instances": instances, "prediction_seconds": round(seconds, 6), "failure": error.failure.value}
+    return Verdict(passed=False, reasons=(f"the prediction fails{where}: {error}",), data=data)
 
 
 def _differing_first(rows: Sequence[Cells], others: Sequence[Cells]) -> list[Cells]:
@@ -186,13 +172,8 @@ def _differing_first(rows: Sequence[Cells], others: Sequence[Cells]) -> list[Cel
 
 
 def _cells(row: Row) -> Cells:
-    return tuple(_cell(value) for value in row[:_COLUMNS])
+    return tuple(map(cell, row[:_COLUMNS]))
 
 
 def _names(columns: Sequence[str]) -> Cells:
-    return tuple(name[:_CELL] for name in columns[:_COLUMNS])
-
-
-def _cell(value: object) -> str:
-    text = "NULL" if value is None else repr(value) if isinstance(value, str | bytes) else str(value)
-    return text if len(text) <= _CELL else text[: _CELL - 1] + "…"
+    return tuple(name[:CELL] for name in columns[:_COLUMNS])

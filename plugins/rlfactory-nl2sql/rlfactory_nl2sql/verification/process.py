@@ -19,7 +19,7 @@ from rlfactory_core.errors import BackendError, RlfactoryError
 from rlfactory_core.workers.forkserver import ForkServer
 from rlfactory_core.workers.lines import LineReader
 from rlfactory_nl2sql.connection import Failure, QueryError
-from rlfactory_nl2sql.databases.limiting import LATEST, SLOW
+from rlfactory_nl2sql.databases.limiting import LATEST, SLOW, late
 from rlfactory_nl2sql.verification.connections import KEPT
 from rlfactory_nl2sql.verification.encoding import decode
 from rlfactory_nl2sql.verification.worker import Access
@@ -191,8 +191,7 @@ class Worker:
             self._timer = self._loop.call_at(self._ends, self._on_time)
         elif self._started:
             self.usable = False
-            said = f"The query took longer than {self._seconds:.3g} s."
-            self._answer(None, QueryError(Failure.DEADLINE, said))
+            self._answer(None, late(self._seconds))
         else:
             self._lose()
 

@@ -12,17 +12,17 @@ from typing import Any
 from rlfactory_core.errors import BackendError, VerifierError
 from rlfactory_core.types import Verdict
 from rlfactory_nl2sql.connection import Failure, QueryError
-from rlfactory_nl2sql.databases.limiting import SLOW
+from rlfactory_nl2sql.databases.limiting import SLOW, late
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.verification.connections import PREPARE_S, Content, content
-from rlfactory_nl2sql.verification.gold import Gold, GoldJob, VerifyOptions, late
-from rlfactory_nl2sql.verification.judging import Outcome, PredictionJob, failed
+from rlfactory_nl2sql.verification.gold import Gold, GoldJob, VerifyOptions
+from rlfactory_nl2sql.verification.judging import PredictionJob, failed
 from rlfactory_nl2sql.verification.pool import WorkerPool
 from rlfactory_nl2sql.verification.shared import Shared
 
 _KEPT_BYTES = 256 << 20  # of gold answers
-_KEPT_OUTCOMES = 10_000
-_BY_CHANCE = (Failure.DEADLINE, Failure.MEMORY)  # they depend on what else the machine does
+_KEPT_VERDICTS = 10_000
+_BY_CHANCE = (Failure.DEADLINE.value, Failure.MEMORY.value)  # they depend on what else the machine does
 
 Key = tuple[DatabaseRef, Content, str]
 
@@ -34,7 +34,7 @@ class SqlVerifier:
         self._pool = pool
         self._options = options or VerifyOptions()
         self._golds: Shared[Key, Gold | QueryError] = Shared(_KEPT_BYTES, _bytes)
-        self._outcomes: Shared[tuple[Key, str], Outcome] = Shared(_KEPT_OUTCOMES, _once)  # a group's are often the same
+        self._verdicts: Shared[tuple[Key, str], Verdict] = Shared(_KEPT_VERDICTS, _once)  # a group's are often the same
 
     async def verify(self, ref: DatabaseRef, gold: str, prediction: str) -> Verdict:
         """Whether ``prediction`` has the results of ``gold``, with reasons for a person who debugs a reward.
@@ -57,16 +57,10 @@ class SqlVerifier:
             data["gold_seconds"] = round(answers.seconds, 6)
             if _bare(prediction) == _bare(gold):
                 return Verdict(passed=True, reasons=answers.notes, data=data)
-            outcome = await self._outcomes.get((key, prediction), lambda: self._judge(key, answers, prediction))
+            found = await self._verdicts.get((key, prediction), lambda: self._judge(key, answers, prediction))
         except (BackendError, VerifierError) as error:
             return Verdict(None, (str(error),), data)
-        data |= {"instances": outcome.instances, "prediction_seconds": round(outcome.seconds, 6)}
-        if outcome.failure is not None:
-            data["failure"] = outcome.failure.value
-        if outcome.expected:
-            data |= {"expected": outcome.expected, "got": outcome.got}
-        reasons = (outcome.reason, *answers.notes) if outcome.reason else answers.notes
-        return Verdict(outcome.passed, reasons, data)
+        return Verdict(found.passed, (*found.reasons, *answers.notes), {**data, **found.data})
 
     async def has_evidence(self, ref: DatabaseRef, gold: str) -> bool:
         """Whether predictions can be verified against a gold query; False if it fails, or the database does not answer.
@@ -80,20 +74,19 @@ class SqlVerifier:
             return False
         return isinstance(answers, Gold) and answers.evidence
 
-    async def _judge(self, key: Key, answers: Gold, prediction: str) -> Outcome:
+    async def _judge(self, key: Key, answers: Gold, prediction: str) -> Verdict:
         (ref, _, gold), seconds, content = key, self._options.limits.seconds, answers.answers
         try:
             for share in (SLOW, 1 - SLOW) if ref.is_file else (1.0,):
                 job, slow = PredictionJob(ref, prediction, share), share == 1 - SLOW
-                outcome: Outcome = await self._pool.run(
+                verdict: Verdict = await self._pool.run(
                     job, seconds, gold, prepare_s=PREPARE_S, slow=slow, content=content
                 )
-                if outcome.failure is not Failure.DEADLINE:
+                if verdict.data.get("failure") != Failure.DEADLINE.value:
                     break
         except QueryError as error:  # it ended its process, or was killed with it
-            late_too = error.failure is Failure.DEADLINE
-            return failed("", late(seconds) if late_too else error, seconds, 0)
-        return outcome
+            return failed("", late(seconds) if error.failure is Failure.DEADLINE else error, seconds, 0)
+        return verdict
 
     async def _gold(self, key: Key) -> Gold | QueryError:
         """The gold query's answers, or its error."""
@@ -117,5 +110,5 @@ def _bytes(found: Gold | QueryError) -> int:
     return 1024 + (len(found.answers) if isinstance(found, Gold) else 0)
 
 
-def _once(outcome: Outcome) -> int | None:
-    return None if outcome.failure in _BY_CHANCE or outcome.passed is None else 1
+def _once(verdict: Verdict) -> int | None:
+    return None if verdict.data.get("failure") in _BY_CHANCE or verdict.passed is None else 1
