@@ -17,8 +17,7 @@ from typing import Any
 
 from rlfactory_nl2sql.checks.constants import Constant
 from rlfactory_nl2sql.instances.domains import ISO_DATE, Domain, Kind, as_date, distinct, kind_of
-from rlfactory_nl2sql.instances.links import Link
-from rlfactory_nl2sql.schema import Table
+from rlfactory_nl2sql.instances.links import Part
 
 NULL_TESTS = frozenset({"null", "not null"})
 _MOST_SHOWN = 60  # for a larger LIMIT no rows are added, since a database has to stay small
@@ -67,27 +66,22 @@ class Conditions:
         return Conditions({**self.boundaries, **hidden}, (), 0)
 
 
-def conditions_of(
-    tables: Mapping[str, Table],
-    domains: Mapping[str, Sequence[Domain]],
-    links: Mapping[str, Sequence[Link]],
-    constants: Sequence[Constant],
-) -> Conditions:
+def conditions_of(parts: Mapping[str, Part], constants: Sequence[Constant]) -> Conditions:
     """The requirements that follow from the constants.
 
     A condition on a column that refers to another column applies to that one, because the values come from it.
     """
     places = {
         (name.lower(), column.name.lower()): (name, place)
-        for name, table in tables.items()
-        for place, column in enumerate(table.columns)
+        for name, part in parts.items()
+        for place, column in enumerate(part.table.columns)
     }
     asked: dict[tuple[str, int], list[Constant]] = {}
     for constant in constants:
         named = places.get(((constant.table or "").lower(), (constant.column or "").lower()))
         if named is not None and not constant.operator.startswith("count"):  # it says nothing of the values
-            asked.setdefault(_origin(named, links), []).append(constant)
-    found = {at: boundary(domains[at[0]][at[1]], mine) for at, mine in asked.items()}
+            asked.setdefault(_origin(named, parts), []).append(constant)
+    found = {at: boundary(parts[at[0]].domains[at[1]], mine) for at, mine in asked.items()}
     shown = sum(int(one.value) for one in constants if one.operator in {"limit", "offset"})
     return Conditions(
         {at: one for at, one in found.items() if one is not None},
@@ -96,12 +90,12 @@ def conditions_of(
     )
 
 
-def _origin(at: tuple[str, int], links: Mapping[str, Sequence[Link]]) -> tuple[str, int]:
+def _origin(at: tuple[str, int], parts: Mapping[str, Part]) -> tuple[str, int]:
     """The column at the end of a column's links, from which its values come."""
     seen: list[tuple[str, int]] = []
     while at not in seen:
         seen.append(at)
-        ends = [(link.target, to) for link in links[at[0]] for of, to in link.pairs if of == at[1]]
+        ends = [(link.target, to) for link in parts[at[0]].links for of, to in link.pairs if of == at[1]]
         at = next((end for end in ends if end not in seen), at)
     return at
 

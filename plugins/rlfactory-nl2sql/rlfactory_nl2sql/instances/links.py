@@ -1,14 +1,17 @@
-"""References and keys: the order in which to fill the tables, and the rows that violate a constraint."""
+"""Tables, their references and keys: the order in which to fill them, and the rows that violate a constraint."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+import random
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any
 
 from rlfactory_nl2sql.checks.constants import TableColumn
-from rlfactory_nl2sql.instances.domains import comparable
+from rlfactory_nl2sql.connection import Row, TableRows
+from rlfactory_nl2sql.instances.checks import Checks
+from rlfactory_nl2sql.instances.domains import Sample, comparable, learn
 from rlfactory_nl2sql.schema import Schema, Table
 
 
@@ -111,15 +114,69 @@ class Keys:
                 yield row
 
 
-def sound(
-    rows: Mapping[str, Iterable[Sequence[Any]]], tables: Mapping[str, Table], links: Mapping[str, Sequence[Link]]
-) -> dict[str, list[Sequence[Any]]]:
+class Part:
+    """What is known of one table before its rows are made."""
+
+    def __init__(
+        self,
+        table: Table,
+        given: Sequence[Row],
+        links: Sequence[Link],
+        tested: Collection[TableColumn],
+        open_to_nulls: Collection[TableColumn],
+    ) -> None:
+        """NULLs matter in the ``tested`` columns, and in those ``open_to_nulls`` unless they refer to others."""
+        self.table, self.given, self.links = table, given, links
+        self.keys, self.checks = Keys(table), Checks(table)
+        references, sample = {place for link in links for place in link.places}, Sample(given)
+        self.free = [at for at in range(len(table.columns)) if at not in references | self.keys.places]
+        self.nulls_matter = {*places_in(table, tested)} | {*places_in(table, open_to_nulls)} - references
+        self.domains = [
+            replace(
+                domain := learn(column, sample, place),
+                allows=partial(self.checks.allows, place),
+                nulls=domain.nulls or (place in self.nulls_matter and column.nullable),
+            )
+            for place, column in enumerate(table.columns)
+        ]
+
+    def mend(self, rows: Sequence[list[Any]], rng: random.Random) -> None:
+        """Where a CHECK does not hold, give the free columns of CHECKs the values of one given row."""
+        for row in rows:
+            if not self.checks.hold(row):
+                model = rng.choice(self.given)
+                for place in self.checks.places.intersection(self.free):
+                    row[place] = model[place]
+
+
+def sound(rows: Mapping[str, Iterable[Sequence[Any]]], schema: Schema) -> dict[str, list[Row]]:
     """The rows without those that violate a key or refer to a missing row."""
+    tables = {table.name: table for table in schema.tables}
+    links = [(name, link) for name, some in links_of(schema).items() for link in some if link.declared]
     kept = {name: list(Keys(tables[name]).kept(given)) for name, given in rows.items()}
     before = None
     while before != (left := sum(map(len, kept.values()))):
         before = left
-        for name, link in [(table, link) for table in kept for link in links[table] if link.declared]:
-            there = {tuple(row[place] for place in link.target_places) for row in kept.get(link.target, ())}
+        for name, link in links:
+            there = {tuple(row[place] for place in link.target_places) for row in kept[link.target]}
             kept[name] = [row for row in kept[name] if link.at(row) in there or None in link.at(row)]
-    return kept
+    return {name: [tuple(row) for row in rows] for name, rows in kept.items()}
+
+
+SHARES = (0.9, 0.75, 0.5)
+"""The shares of rows to try. With many, the query's result is seldom empty; with few, it differs most."""
+
+
+def subsample(schema: Schema, data: TableRows, share: float, seed: int) -> TableRows:
+    """A share of each table's rows, without those that would then refer to a missing row.
+
+    A table of several rows loses at least one, so that no table has as many rows as in the given database.
+    """
+    rng = random.Random(f"{seed} {share}")
+    given = {name.lower(): rows for name, rows in data.items()}
+    kept = {}
+    for name in (table.name for table in schema.tables if not table.view):
+        rows = given.get(name.lower(), ())
+        count = max(min(round(len(rows) * share), len(rows) - 1), min(len(rows), 1))
+        kept[name] = [rows[at] for at in sorted(rng.sample(range(len(rows)), count))]
+    return sound(kept, schema)

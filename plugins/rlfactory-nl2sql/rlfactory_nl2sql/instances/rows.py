@@ -11,8 +11,7 @@ from typing import Any
 from rlfactory_nl2sql.instances.characters import Character, Role
 from rlfactory_nl2sql.instances.conditions import Boundary, Conditions, dealt
 from rlfactory_nl2sql.instances.domains import Domain, comparable
-from rlfactory_nl2sql.instances.links import Keys, Link
-from rlfactory_nl2sql.schema import Table
+from rlfactory_nl2sql.instances.links import Keys, Link, Part
 
 _MOST = 300  # rows of a table
 _EVEN = 6  # likewise, where groups are equal: so many rows have two values, or two and NULL, equally often
@@ -48,39 +47,30 @@ class Source:
         firm = self.conditional and role is not Role.RANDOM and not missed
         if not firm and rng.random() < self.nulls:
             return None
-        return (
-            planned
-            if planned is not None
-            else next(self.anything if role is Role.RANDOM else self.missing if missed else self.satisfying)
-        )
+        if planned is not None:
+            return planned
+        return next(self.anything if role is Role.RANDOM else self.missing if missed else self.satisfying)
 
 
 class Filling:
     """Builds one instance: `fill` for each table, in the order of `links.in_order`, then `close_circles`."""
 
     def __init__(
-        self,
-        tables: Mapping[str, Table],
-        domains: Mapping[str, Sequence[Domain]],
-        links: Mapping[str, Sequence[Link]],
-        conditions: Conditions,
-        character: Character,
-        rng: random.Random,
+        self, parts: Mapping[str, Part], conditions: Conditions, character: Character, rng: random.Random
     ) -> None:
+        self.parts, self.conditions, self.rng, self._character = parts, conditions, rng, character
         self.rows: dict[str, list[Made]] = {}
         self.joined: dict[str, list[Made]] = {}  # those from which all links lead to rows, and from these likewise
         self._depths: dict[str, int] = {}  # the longest chain of links from a table
-        self._keys = {name: Keys(table) for name, table in tables.items()}
-        self._domains, self._links = domains, links
-        self.conditions, self._character, self._rng = conditions, character, rng
         self._salt = rng.getrandbits(32)
         self._open: list[tuple[str, Link]] = []
 
     def fill(self, name: str) -> None:
         """Make the rows of a table. The tables that it refers to are filled before, except for circles."""
-        rng, keys, domains = self._rng, self._keys[name], self._domains[name]
-        ready = [link for link in self._links[name] if self.rows.get(link.target)]
-        circles = [link for link in self._links[name] if link.declared and link not in ready]
+        part, rng = self.parts[name], self.rng
+        keys, domains = part.keys, part.domains
+        ready = [link for link in part.links if self.rows.get(link.target)]
+        circles = [link for link in part.links if link.declared and link not in ready]
         self._open += [(name, link) for link in circles]
         needed = keys.filled.difference(place for link in circles for place in link.places)
         self._depths[name] = max((1 + self._depths[link.target] for link in ready), default=0)
@@ -128,31 +118,31 @@ class Filling:
         for name, link in self._open:
             free = self._free(name, link)
             targets = [made.values for made in self.rows.get(link.target, ())]
-            others = dealt((targets,), self._rng)  # each once before one comes again: the reference may be unique
+            others = dealt((targets,), self.rng)  # each once before one comes again: the reference may be unique
             for at, made in enumerate(self.rows[name]):
                 earlier = targets[: at or (0 if free else 1)]  # if the column takes no NULL, the first refers to itself
                 among = earlier if link.target == name else targets
-                none = not among or (free and self._rng.random() < self._character.nulls)
-                chosen = None if none else self._rng.choice(among) if among is earlier else next(others)
+                none = not among or (free and self.rng.random() < self._character.nulls)
+                chosen = None if none else self.rng.choice(among) if among is earlier else next(others)
                 self._refer(made.values, name, link, chosen)
 
     def _count(self, name: str) -> int:
-        referred = any(link.target == name for links in self._links.values() for link in links)
+        referred = any(link.target == name for part in self.parts.values() for link in part.links)
         depth = min(self._depths[name], 2) if referred or self._depths[name] else 1
         rows = self._character.rows * self._character.growth**depth
         grouped = sum(self.conditions.groups) / _WEIGHTS[Role.SATISFIES_ALL]
-        number = min(round(max(rows, 3 * self.conditions.least, grouped) * self._rng.uniform(0.9, 1.2)), _MOST)
+        number = min(round(max(rows, 3 * self.conditions.least, grouped) * self.rng.uniform(0.9, 1.2)), _MOST)
         return -(-number // _EVEN) * _EVEN if self._character.even else number
 
     def _miss(self, able: Sequence[int | Link]) -> Missed:
         """One condition, which reveals mistakes with AND, or all conditions, which reveals mistakes with OR."""
-        if len(able) > 1 and self._rng.random() < _SOME:
+        if len(able) > 1 and self.rng.random() < _SOME:
             return tuple(able)
-        return (self._rng.choice(able),) if able else ()
+        return (self.rng.choice(able),) if able else ()
 
     def _refer(self, row: list[Any], name: str, link: Link, target: Sequence[Any] | None) -> None:
         """Make a row refer to another; None: to nothing, if it may."""
-        if target is not None and (link.declared or self._rng.random() >= _SOME):
+        if target is not None and (link.declared or self.rng.random() >= _SOME):
             for of, to in link.pairs:
                 row[of] = target[to]
         elif target is None:
@@ -161,12 +151,12 @@ class Filling:
 
     def _free(self, name: str, link: Link) -> list[int]:
         """The places of a link that may be NULL. If one is NULL, the row refers to nothing."""
-        keys = self._keys[name]
-        return [place for place in link.places if place not in keys.filled and self._domains[name][place].nulls]
+        part = self.parts[name]
+        return [place for place in link.places if place not in part.keys.filled and part.domains[place].nulls]
 
     def _column(self, domain: Domain, boundary: Boundary | None, nulls: float) -> Source:
         """The values of a column, beside the boundary where it is missed."""
-        rng, groups, least = self._rng, self.conditions.groups, self.conditions.least
+        rng, groups, least = self.rng, self.conditions.groups, self.conditions.least
         if not domain.known:
             return Source(repeat(None), repeat(None), repeat(None), conditional=False, nulls=0)
         values = domain.pool(max(self._character.values, least + 2 if least > 1 else 0), self._salt, rng)
@@ -184,7 +174,7 @@ class Filling:
         return Source(free, free, free, conditional=False, nulls=nulls, planned=rng.sample(equal, len(equal)))
 
     def _drawn(self, values: Sequence[Any]) -> Iterator[Any]:
-        return dealt((values,), self._rng) if self._character.even else weighted(values, self._rng)
+        return dealt((values,), self.rng) if self._character.even else weighted(values, self.rng)
 
     def _share(self, place: int, rows: Sequence[Made]) -> None:
         """Give the first row a value of its own, and the next two an equal one.
@@ -197,7 +187,7 @@ class Filling:
         if rare is not None and len(set(map(comparable, others))) > 1:
             for made in rows[1:]:
                 if made.values[place] == rare:
-                    made.values[place] = self._rng.choice(others)
+                    made.values[place] = self.rng.choice(others)
             for first, second in pairwise(rows[1:3]):
                 second.values[place] = first.values[place]
 
@@ -206,7 +196,7 @@ class Filling:
         left_out: list[Link] = []
         for places in keys.unique:
             within = [link for link in ready if {*link.places} <= {*places}]
-            left_out += self._rng.sample(within, max(len(within) - 1, 0))
+            left_out += self.rng.sample(within, max(len(within) - 1, 0))
         return [link for link in ready if link not in left_out]
 
     def _parents(self, link: Link, nulls: float, sizes: Sequence[int]) -> Source:
@@ -216,7 +206,7 @@ class Filling:
             nulls: the share of rows that refer to nothing.
             sizes: of the groups of rows that refer to the same one, for the first of these.
         """
-        rng, rows = self._rng, self.rows[link.target]
+        rng, rows = self.rng, self.rows[link.target]
         order = [*range(min(3, len(rows))), *rng.sample(range(3, len(rows)), max(len(rows) - 3, 0))]
         referred = order[: max(round(len(order) * (1 - self._character.barren)), 1)]
         first = (5 + self.conditions.least, 3, 3)
@@ -238,7 +228,7 @@ class Filling:
 
     def _different(self, domain: Domain, boundary: Boundary | None, roles: list[Role]) -> list[Any]:
         """A different value for each row, None if there are no more; a row for which none is inside misses one."""
-        rng = self._rng
+        rng = self.rng
         near = {Role.SATISFIES_ALL: boundary.inside, Role.MISSES_ONE: boundary.beside} if boundary else {}
         sides = {role: [value for group in groups for value in group] for role, groups in near.items()}
         known = iter(rng.sample(domain.known, len(domain.known))[: len(roles) // 2 or 1])

@@ -22,8 +22,7 @@ from rlfactory_nl2sql.connection import Connection, Failure, QueryError, QueryLi
 from rlfactory_nl2sql.databases.limiting import Deadline, late
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.instances.characters import CHARACTERS
-from rlfactory_nl2sql.instances.links import links_of
-from rlfactory_nl2sql.instances.samples import SHARES, subsample
+from rlfactory_nl2sql.instances.links import SHARES, links_of, subsample
 from rlfactory_nl2sql.instances.vary import vary
 from rlfactory_nl2sql.schema import Schema
 from rlfactory_nl2sql.verification.connections import PREPARE_S, Connections, Database
