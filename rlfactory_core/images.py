@@ -40,7 +40,7 @@ def content_text(value: object) -> str:
         MissingExtraError: there is an image, and the package for images is not installed.
     """
     if isinstance(value, str):
-        return value
+        return str.__str__(value)  # without the methods of a subclass
     items = list(value) if isinstance(value, (list, tuple)) else [value]
     return str(_images().as_text(items)) if any(map(_is_image, items)) else to_text(value)
 

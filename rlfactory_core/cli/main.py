@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Sequence
 from typing import NoReturn
@@ -19,6 +21,7 @@ from rlfactory_core.version import __version__
 
 DEBUG_VARIABLE = "RLFACTORY_DEBUG"
 STOPPED = 130  # the exit code of a program that Ctrl-C ended
+EXIT_S = 5.0  # for the threads of tools, after a command
 
 
 COMMANDS = {
@@ -140,4 +143,15 @@ def main() -> NoReturn:
         with safe_output():
             echo(traceback.format_exc().rstrip(), err=True)
         code = 1
+    joined = threading.Event()
+    atexit.register(joined.set)  # as the last one, it is called first: when no thread is waited for any more
+    threading.Thread(target=_end, args=(code, joined), daemon=True).start()
     sys.exit(code)
+
+
+def _end(code: int, joined: threading.Event) -> None:
+    """End the process where a thread that a tool left keeps it, since the interpreter waits for such threads."""
+    if not joined.wait(EXIT_S):
+        echo("warning: a thread that a tool has started does not end, and ends with the program", err=True)
+        atexit._run_exitfuncs()
+        os._exit(code)

@@ -61,6 +61,9 @@ class _SafeStream:
     def writelines(self, lines: Sequence[str]) -> None:
         self.write("".join(lines))
 
+    def close(self) -> None:
+        """Not by a tool, which may mean a stream of its own."""
+
     def flush(self) -> None:
         try:
             self._stream.flush()
@@ -106,14 +109,14 @@ def safe_output() -> Iterator[None]:
     for stream in before:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # for a terminal without UTF-8
-    sys.stdout = _SafeStream(before[0], display=True)
-    sys.stderr = _SafeStream(before[1], display=False)
+    own = _SafeStream(before[0], display=True), _SafeStream(before[1], display=False)
+    sys.stdout, sys.stderr = own
     if last_resort:
         last_resort.setFormatter(_PrintableFormatter())
     try:
         yield
     finally:
-        for stream in (sys.stdout, sys.stderr):
+        for stream in own:
             stream.flush()
         sys.stdout, sys.stderr = before
         if last_resort:

@@ -15,7 +15,7 @@ The names, in this order:
 - ``counts/<scorer>.<name>``: sum of a scorer's counts (`Score.counts`, `VerifierError.counts`), such as
   ``counts/judge.requests``, over all trajectories, including masked ones; left out if there are no counts.
 - ``masked``: number of trajectories that a fault leaves out of the update; ``masked/search``: by the fault's source.
-- ``masked_groups``: number of groups that are not trained on, because more than a third of their attempts are masked.
+- ``masked_groups``: number of groups that are not trained on, because too many of their attempts are masked.
 - ``equal_groups``: number of groups without a gradient: all rewards are equal, or fewer than two are unmasked.
 
 Every metric whose name ends in ``_s`` is wall-clock time or a rate. Two identical runs differ only in these, in

@@ -98,7 +98,7 @@ async def _answer(tool: Tool, arguments: Mapping[str, Any], context: ToolContext
     except (asyncio.CancelledError, KeyboardInterrupt):
         raise
     except BaseException as error:  # noqa: BLE001 the boundary; SystemExit and others would end the event loop
-        return _attribute(tool.spec.name, error)
+        return Answer("") if over.done() else _attribute(tool.spec.name, error)  # nobody waits for an abandoned one
     finally:
         end(over)
 
@@ -107,7 +107,7 @@ def _attribute(name: str, error: BaseException) -> Answer:
     if isinstance(error, ToolError):
         _log.debug("tool %s refused", name, exc_info=error)
         kind = FaultKind.POLICY if isinstance(error, ToolArgumentsError) else FaultKind.TOOL
-        return Answer(f"Error: {error}", kind)
+        return Answer(f"Error: {_said(error)}", kind)
     reason = error_line(error)
     _log.warning("tool %s failed: %s", name, reason)
     _log.debug("tool %s failed", name, exc_info=error)
@@ -129,11 +129,7 @@ def is_infra_error(error: BaseException) -> bool:
 
 def error_line(error: BaseException) -> str:
     """An exception in one line, such as ``KeyError: 'city' (weather.py:12)``; our own without its place."""
-    try:
-        said = str(error)
-    except Exception:  # noqa: BLE001 an exception that cannot be shown
-        said = ""
-    lines = [line.strip() for line in said.strip().splitlines()] or [""]
+    lines = [line.strip() for line in _said(error).strip().splitlines()] or [""]
     text = lines[0] if len(lines) == 1 else f"{lines[0]} … {lines[-1]}"
     text = printable(without_credentials(shortened(text, 400)))
     if isinstance(error, RlfactoryError):
@@ -143,6 +139,13 @@ def error_line(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}{': ' if text else ''}{text}{where}"
+
+
+def _said(error: BaseException) -> str:
+    try:
+        return str(error)
+    except BaseException:  # noqa: BLE001 an exception that cannot be shown, whatever it raises instead
+        return ""
 
 
 def _is_infra(error: BaseException) -> bool:

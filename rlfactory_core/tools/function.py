@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from enum import Enum
 from operator import attrgetter
 from pathlib import Path
@@ -102,19 +102,19 @@ class FunctionTool(Generic[P, R]):
         if self._is_async:
             return await self._in_text(await fn(**values))
         value = await self._pool.run(functools.partial(_called, fn, values))
-        return await self._in_text(await value) if inspect.isawaitable(value) else str(value)
+        return await self._in_text(await value) if inspect.isawaitable(value) else value
 
     async def _in_text(self, value: object) -> str:
         """As JSON where it is not text; in a thread, since large results take long."""
         plain = value is None or isinstance(value, (str, int, float))
-        return _text(value) if plain else str(await self._pool.run(functools.partial(_text, value)))
+        return _text(value) if plain else await self._pool.run(functools.partial(_text, value))
 
     async def close(self) -> None:
         """End the idle threads. A later call starts new ones."""
         self._pool.close()
 
 
-def _called(fn: Callable[..., Any], values: Mapping[str, Any]) -> Any:
+def _called(fn: Callable[..., Any], values: Mapping[str, Any]) -> str | Awaitable[object]:
     """The result as text; or what is to be awaited, of a wrapper around an async function."""
     value = fn(**values)
     return value if inspect.isawaitable(value) else _text(value)

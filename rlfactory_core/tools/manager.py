@@ -24,10 +24,11 @@ from rlfactory_core.types import FaultKind, ToolCall, ToolResult, ToolSpec
 from rlfactory_core.utils.aio import gather_all
 from rlfactory_core.utils.backoff import backoff_s
 from rlfactory_core.utils.text import CountTokens, clean, truncate
+from rlfactory_core.utils.threads import DaemonExecutor
 
 _log = logging.getLogger(__name__)
 
-_TRIPPED = "no call is made for a while, because too many failed in a row"
+_TRIPPED = "no call is made for a while, because too many failed in a row, the last with: "
 _BACKOFF_S = (0.1, 2.0)  # the first pause and the longest, before jitter
 _WORTHWHILE = 0.1  # share of the deadline; with less time left, a shared infra fault is returned without another try
 
@@ -44,6 +45,10 @@ class _Managed:
         self.slots = asyncio.Semaphore(limits.concurrency)
         self.cache = cache
         self.in_flight: dict[str, InFlightCall] = {}  # by cache key
+        self.last_reason = ""  # of an infra fault
+
+    def tripped(self) -> Answer:
+        return unavailable(self.tool.spec.name, _TRIPPED + self.last_reason, attempts=0)
 
 
 class DefaultToolManager:
@@ -122,6 +127,7 @@ class DefaultToolManager:
             self._watchdog = Watchdog(lambda blocked: _log.warning("%s", blocked))
         if self._loop is not loop:
             self._loop, self._deadlines = loop, Deadlines()
+            loop.set_default_executor(DaemonExecutor())
             self._total = asyncio.Semaphore(self._total_concurrency)
             for managed in self._tools.values():
                 managed.slots = asyncio.Semaphore(managed.limits.concurrency)
@@ -223,11 +229,11 @@ class DefaultToolManager:
         """The tool's own answer, after as many attempts as fit into ``seconds`` from the first one on."""
         clock = asyncio.get_running_loop().time
         if managed.breaker.is_open(clock()):
-            return unavailable(managed.tool.spec.name, _TRIPPED, attempts=0)
+            return managed.tripped()
         async with managed.slots, self._total:
             started = now = clock()
             if not managed.breaker.admit(now):
-                return unavailable(managed.tool.spec.name, _TRIPPED, attempts=0)
+                return managed.tripped()
             if in_flight is not None:
                 in_flight.started = started
             attempts = 0
@@ -236,6 +242,7 @@ class DefaultToolManager:
                 answer = await attempt(managed.tool, arguments, context, started + seconds - now, self._deadlines)
                 now = clock()
                 managed.breaker.record(answer.fault is FaultKind.INFRA, now)
+                managed.last_reason = answer.reason or managed.last_reason
                 if answer.fault is not FaultKind.INFRA or attempts > managed.retries or managed.breaker.is_open(now):
                     break
                 pause = backoff_s(attempts, *_BACKOFF_S)

@@ -1,7 +1,7 @@
 """Threads for blocking functions, in which a function that hangs does not block others.
 
-``concurrent.futures.ThreadPoolExecutor`` does not fit, because a hung thread occupies its place for ever and delays the
-interpreter's exit.
+``concurrent.futures.ThreadPoolExecutor`` does not fit, because a hung thread occupies one of its few places for ever,
+and keeps `asyncio.run` and the interpreter from ending.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
-__all__ = ["BlockingPool"]
+__all__ = ["BlockingPool", "DaemonExecutor"]
 
 _Job = tuple["Future[Any]", Callable[[], Any]]
 
@@ -76,6 +77,21 @@ class BlockingPool:
             elif wanted:
                 future.set_result(result)
             del job, future, fn, result, error  # an idle thread keeps no result alive
+
+
+class DaemonExecutor(ThreadPoolExecutor):
+    """An event loop's default executor, for ``asyncio.to_thread`` in code of others: a `BlockingPool`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._pool = BlockingPool("thread")
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        return self._pool.submit(partial(fn, *args, **kwargs))
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Waits for nothing, because a function may hang."""
+        self._pool.close()
 
 
 def _outcome(fn: Callable[[], Any]) -> tuple[Any, BaseException | None]:

@@ -6,6 +6,7 @@ import io
 import json
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from tool_calls import invoke, write
 from rlfactory_core.cli.output import echo, echo_json, safe_output
 from rlfactory_core.cli.trace import show
 from rlfactory_core.cli.ui.console import make_console
-from rlfactory_core.cli.ui.progress import PlainProgress
+from rlfactory_core.cli.ui.progress import PlainProgress, make_progress
 from rlfactory_core.cli.ui.rich_progress import RichProgress
 from rlfactory_core.reporting.trajectories import StoredTrajectory
 from rlfactory_core.tools import tool
@@ -116,3 +117,20 @@ def test_what_a_tool_prints_goes_to_the_log(
         print("ours")
     assert "tool loud printed: loud and\nclear" in caplog.text
     assert capsys.readouterr().out == "ours\n"
+
+
+def test_a_tool_that_replaces_or_closes_the_streams_takes_nothing_from_the_display(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with safe_output():
+        with make_progress(sys.stdout):
+            redirect_stdout(io.StringIO()).__enter__()  # and another call's stream is put in place at its end
+            redirect_stderr(io.StringIO()).__enter__()
+        echo("the summary")
+        echo("the error", err=True)
+        sys.stdout.close()
+        echo("the rest")
+        sys.stdout = io.StringIO()
+        sys.stdout.close()
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("the summary\nthe rest\n", "the error\n")

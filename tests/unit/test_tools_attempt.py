@@ -27,6 +27,11 @@ from rlfactory_core.tools.watchdog import Blocked, Watchdog
 from rlfactory_core.types import FaultKind, ToolResult
 
 
+class UnspeakableError(ToolError):
+    def __str__(self) -> str:
+        raise SystemExit(3)
+
+
 @pytest.mark.parametrize(
     ("error", "kind", "content"),
     [
@@ -34,6 +39,7 @@ from rlfactory_core.types import FaultKind, ToolResult
         (ToolArgumentsError("the query is empty"), FaultKind.POLICY, "Error: the query is empty"),
         (ValueError("/home/me/secret.txt"), FaultKind.TOOL, "Error: breaks failed (ValueError)."),
         (FileNotFoundError(2, "gone", "/home/me"), FaultKind.TOOL, "Error: breaks failed (FileNotFoundError)."),
+        (UnspeakableError("x"), FaultKind.TOOL, "Error: "),
         (SystemExit("/home/me"), FaultKind.TOOL, None),
         (StopIteration("/home/me"), FaultKind.TOOL, None),
         (ToolUnavailableError("http://me:pw@host"), FaultKind.INFRA, "Error: breaks is not available now."),

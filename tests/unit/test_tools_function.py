@@ -302,3 +302,26 @@ def test_a_result_that_takes_long_to_write_ends_at_the_deadline() -> None:
     result = invoke(write("look", {}), look, deadline_s=0.05, retries=0)
     go_on.set()
     assert "did not answer in time" in result.content
+
+
+class Text(str):
+    """A text whose methods are of its own."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        raise AssertionError
+
+    encode = isprintable = translate = __str__
+
+
+@pytest.mark.parametrize("blocking", [False, True])
+def test_a_result_is_text_without_the_methods_of_its_class(blocking: bool) -> None:
+    def blocks() -> str:
+        return Text("found")
+
+    async def waits() -> str:
+        return Text("found")
+
+    result = invoke(write("find", {}), FunctionTool(blocks if blocking else waits, "find", description="Find."))
+    assert (result.content, type(result.content)) == ("found", str)

@@ -161,6 +161,14 @@ def test_a_batch_of_which_more_than_a_third_is_spoilt_is_replaced(queue: Queue) 
     ]
 
 
+def test_a_batch_that_loses_those_that_called_a_tool_is_replaced_though_they_are_few(queue: Queue) -> None:
+    batch = {f"a_{n}_0": make_trajectory(faults=(infra_fault(),) if n < 3 else (), calls=n < 3) for n in range(30)}
+    inner = Inner(queue, batch, rows("c", None, None))
+    made, heard = recording(inner)
+    assert take(made)[0].keys == ["c_0_0", "c_1_0"]
+    assert "of the last 3 that called search, 3 were lost. No update" in heard.said[0]
+
+
 def test_prompts_that_fill_the_token_budget_are_dropped(queue: Queue) -> None:
     full = {
         key: replace(trajectory, turns=(), stop=StopReason.LENGTH) for key, trajectory in rows("a", None, None).items()

@@ -7,13 +7,14 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
-from rlfactory_core.reporting.progress import NullProgress, Progress, StageState, count_text, seconds_text
+from rlfactory_core.cli.ui.display import Display
+from rlfactory_core.reporting.progress import Progress, StageState, count_text, seconds_text
 from rlfactory_core.utils.display import printable
 
 EVERY_S, QUIET_S = 3.0, 30.0
 
 
-class PlainProgress(NullProgress):
+class PlainProgress(Display):
     """Writes a line when a stage starts and ends, and after every tenth of it, but at most one in `EVERY_S`.
 
     If a tenth takes long or the total is unknown, a line is also written after `QUIET_S` without one.

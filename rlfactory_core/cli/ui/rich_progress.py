@@ -14,12 +14,13 @@ from rich.table import Table
 from rich.text import Text
 
 from rlfactory_core.cli.ui.console import make_console
-from rlfactory_core.reporting.progress import NullProgress, StageState, count_text, seconds_text
+from rlfactory_core.cli.ui.display import Display
+from rlfactory_core.reporting.progress import StageState, count_text, seconds_text
 
 _NAME_WIDTH = 16
 
 
-class RichProgress(NullProgress):
+class RichProgress(Display):
     """Two live lines: the bar with count and times, and the latest numbers.
 
     Args:

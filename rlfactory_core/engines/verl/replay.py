@@ -10,11 +10,12 @@ from typing import Any
 
 import transfer_queue as tq
 
-from rlfactory_core.algo.masking import LONGEST_PAUSE_S, PAUSE_S, masking_text, too_many
+from rlfactory_core.algo.masking import LONGEST_PAUSE_S, PAUSE_S, Counts, Losses, is_trained
 from rlfactory_core.engines.verl.events import StopFile, stopped
 from rlfactory_core.engines.verl.rollout_request import FIELD, POSITION, Position
 from rlfactory_core.errors import TrainingError
 from rlfactory_core.reporting.trajectories import StoredTrajectory
+from rlfactory_core.types import Group
 from rlfactory_core.utils.backoff import backoff_s
 
 TRAIN = "train"  # verl's name of the partition; the other is "val"
@@ -58,7 +59,7 @@ class RecordingReplayBuffer:
     ) -> None:
         self._inner, self._recorder, self._stop = inner, recorder, stop
         self._needed, self._max_spoilt = group_size_needed, max_spoilt
-        self._factor = refill_factor
+        self._factor, self._losses = refill_factor, Losses()
         self._submit: Any = getattr(inner, "refill_fn", None)
         self._filtered = getattr(inner, "filter_groups_metric", None)  # the metric by which verl filters groups
 
@@ -111,7 +112,7 @@ class RecordingReplayBuffer:
                 return batch.select_keys([key for key in batch.keys if key in useful]), metrics
             if self._stop.requested:  # perhaps for the reason that spoils them, such as a spent budget
                 raise stopped(f"Stopped in step {global_steps}, in which too little could be used.", self._stop)
-            reason = masking_text(row.stored.trajectory for row in rows)
+            reason = self._losses.text(row.stored.trajectory for row in rows)
             if play < self._max_spoilt:
                 self._pause(global_steps, play, reason)
                 self._inner.refill_fn(batch_size)
@@ -124,7 +125,7 @@ class RecordingReplayBuffer:
 
     def _useful(self, rows: Sequence[Row]) -> set[str]:
         """The keys of the rows that can be trained on; none if the batch has lost too many."""
-        if too_many(sum(row.stored.trajectory.masked for row in rows), len(rows)):
+        if self._losses.too_many(Counts.of(row.stored.trajectory for row in rows)):
             return set()
         groups: defaultdict[Position, list[Row]] = defaultdict(list)
         for row in rows:
@@ -132,7 +133,8 @@ class RecordingReplayBuffer:
         useful = set()
         for group in groups.values():
             live = [row for row in group if not row.stored.trajectory.masked]
-            trained = not too_many(len(group) - len(live), len(group)) and len(live) >= self._needed
+            attempts = tuple(row.stored.trajectory for row in group)
+            trained = is_trained(Group(attempts[0].sample, attempts)) and len(live) >= self._needed
             # Without a token, because the prompt fills the token budget, some estimators divide by zero.
             if trained and any(row.stored.trajectory.num_sampled for row in live):
                 useful |= {key for row in live for key in row.keys}

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from rlfactory_core.algo.advantages import Advantage, Credit
 from rlfactory_core.algo.batch import build_batches
-from rlfactory_core.algo.masking import LONGEST_PAUSE_S, PAUSE_S, masking_text, too_many
+from rlfactory_core.algo.masking import LONGEST_PAUSE_S, PAUSE_S, Counts, Losses
 from rlfactory_core.algo.policy_moved import Moved
 from rlfactory_core.algo.prompts import outcomes, teaches_nothing
 from rlfactory_core.algo.turn_advantages import turn_rewards
@@ -89,6 +89,7 @@ class Trainer:
     _credit: Credit = field(init=False)
     _proof: PolicyMovedProof = field(init=False)
     _queue: GroupQueue = field(init=False)
+    _losses: Losses = field(default_factory=Losses, init=False)
     _skipped_in_row: int = field(default=0, init=False)
     _index: dict[str, int] = field(init=False)  # of the training samples by their ids
     _evaluations: Evaluations = field(init=False)
@@ -162,13 +163,14 @@ class Trainer:
         """After a pause, since what masked so many trajectories may be over then."""
         everything = await self.compute.gather(([each.group for each in taken], self._untrained(taken)))
         groups = [group for part, _ in everything for group in part]
-        lost = masking_text(trajectory for group in groups for trajectory in group.trajectories)
+        lost = self._losses.text(trajectory for group in groups for trajectory in group.trajectories)
         pending = sorted(position for _, part in everything for position in part)
         if await self.compute.any(self.stop.requested):
             await self._stop(f"Stopped before the update of step {step}.{await self._saved_before(step, pending)}")
         if replay >= self.config.train.max_skipped:
             raise TrainingError(
-                f"Step {step} was played {replay} times, and more than a third of it was masked each time. "
+                f"Step {step} was played {replay} times, and each time more than a third of it was masked, or of those "
+                f"that called a tool. "
                 f"The last time, {lost}. What is left is a selection, so it is not trained on. "
                 f"Mend the cause, then go on with --resume.{await self._saved_before(step, pending)}"
             )
@@ -259,10 +261,9 @@ class Trainer:
 
     async def _lost_too_many(self, taken: Sequence[Taken]) -> bool:
         """Whether so many trajectories of all processes are masked that the step is not trained on."""
-        masked = [trajectory.masked for each in taken for trajectory in each.group.trajectories]
-        counts = [float(sum(masked)), float(len(masked))]
-        lost, total = await self.compute.run(lambda: self.compute.workers.sum(counts))
-        return too_many(int(lost), int(total))
+        counts = Counts.of(trajectory for each in taken for trajectory in each.group.trajectories)
+        everything = sum(await self.compute.gather(counts), Counts())  # of no one, in another process than the first
+        return await self.compute.broadcast(self._losses.too_many(everything))
 
     async def _update(self, step: int, batches: Sequence[TrainBatch]) -> tuple[dict[str, float], int]:
         """``updates_per_step`` optimizer steps, even if this process has fewer batches.
