@@ -85,7 +85,7 @@ class Losses:
         return "; ".join(filter(None, (masking_text(trajectories), *tools)))
 
 
-def too_many(masked: int, total: int) -> bool:
+def too_many(masked: float, total: float) -> bool:
     """Whether so many of the trajectories may not be masked."""
     return masked > total * MOST_MASKED
 

@@ -9,6 +9,7 @@ from math import inf
 from typing import Any, Literal
 
 from rlfactory_core.algo.evaluation import EvalPass, eval_passes
+from rlfactory_core.algo.masking import too_many
 from rlfactory_core.errors import ConfigError, nearest
 
 SAMPLED = "sampled/"
@@ -50,7 +51,13 @@ class Until:
         return reached({name: goal for name, goal in self.goals.items() if not name.startswith(SAMPLED)}, found)
 
     def check(self, step: int, found: Mapping[str, float]) -> Ended | None:
-        """Whether the training ends with the evaluation after this step, whose results are ``found``."""
+        """Whether the training ends with the evaluation after this step, whose results are ``found``.
+
+        An evaluation that has lost too many attempts to faults says nothing: the others are a selection.
+        """
+        played = {"": found.get("samples", 0), SAMPLED: self.attempts * found.get(f"{SAMPLED}samples", 0)}
+        if any(too_many(found.get(f"{prefix}masked", 0), attempts) for prefix, attempts in played.items()):
+            return None
         if self.goals and reached(self.goals, found):
             goals = (f"{name} {found[name]:.3f} (train.until: {goal:g})" for name, goal in self.goals.items())
             return Ended("until", f"reached {', '.join(goals)} after step {step}")

@@ -213,6 +213,13 @@ def ended_text(summary: Mapping[str, Any]) -> str:
     return "" if ended.get("by", "steps") == "steps" else f" The training ended early: {ended['text']}."
 
 
+def _lost_text(summary: Mapping[str, Any]) -> str:
+    """How many attempts the results leave out, as a further sentence."""
+    counts = [eval_value(summary, when, "masked") or 0 for when in ("before", "after")]
+    text = f" Masked attempts, which are not counted: {counts[0]:,.0f} before, {counts[1]:,.0f} after."
+    return text if any(counts) else ""
+
+
 def headline(summary: Mapping[str, Any], steps: int) -> str:
     """The run in one sentence. ``steps`` are those in the metrics, for a run that has no summary yet."""
     metric = success_metric(summary)
@@ -222,7 +229,7 @@ def headline(summary: Mapping[str, Any], steps: int) -> str:
         length += f" and {seconds_text(summary['seconds'])}"
     if before is not None and after is not None:
         held_out = f"Held-out {number_label(metric)} (greedy)"
-        early = ended_text(summary)
+        early = f"{ended_text(summary)}{_lost_text(summary)}"
         if f"{before:.2f}" == f"{after:.2f}":
             return f"{held_out} stayed at {after:.2f} in {length}.{early}"
         change = "rose" if after > before else "fell"

@@ -6,7 +6,9 @@ tokens, which are never decoded and encoded again (`rollout`), or in messages (`
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+import logging
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -25,6 +27,8 @@ from rlfactory_core.utils.aio import gather_all
 from rlfactory_core.utils.seeds import derive_seed
 
 T = TypeVar("T")
+CLOSE_S = 30.0  # for an environment to close
+_log = logging.getLogger(__name__)
 
 
 async def rollout(episode: Episode, chat: ChatFormat, sampler: Sampler) -> Trajectory:
@@ -78,10 +82,14 @@ async def play_episode(episode: Episode, speaker: Speaker) -> Trajectory:
     async with AsyncExitStack() as closing:
         context = ToolContext(episode.session, episode.sample)
         closing.push_async_callback(context.end)
-        env = episode.make_env(episode.sample, context)
-        closing.push_async_callback(ask_env, env, "close", object)
         closing.push_async_callback(speaker.close)
-        stop = await _play(episode.limits, env, speaker, played)
+        try:
+            env = episode.make_env(episode.sample, context)
+            closing.push_async_callback(_close, env)
+            stop = await _play(episode.limits, env, speaker, played)
+        except BackendError as error:
+            played.faults.append(Fault(FaultKind.INFRA, "env", str(error), 0))
+            stop = StopReason.FAULT
     return Trajectory(
         episode.sample,
         episode.attempt,
@@ -107,11 +115,7 @@ class _Played:
 async def _play(limits: RolloutLimits, env: Env, speaker: Speaker, played: _Played) -> StopReason:
     """Play until something ends the episode; returns what."""
     turns, calls_left = played.turns, limits.max_tool_calls
-    try:
-        start = await ask_env(env, "start", EnvStart)
-    except BackendError as error:
-        played.faults.append(Fault(FaultKind.INFRA, "env", str(error), 0))
-        return StopReason.FAULT
+    start = await ask_env(env, "start", EnvStart)
     played.tools, state = start.tools, start.state
     played.info.update(start.info)
     speaker.start(start)
@@ -158,6 +162,15 @@ async def _step(env: Env, turn: Turn, calls_left: int) -> EnvStep:
             "reads next, or why the episode is over, such as EnvStep(stop=StopReason.ENV_DONE)."
         )
     return step
+
+
+async def _close(env: Env) -> None:
+    """A server that is gone, or does not answer, takes nothing from the episode, which is over."""
+    try:
+        async with asyncio.timeout(CLOSE_S):
+            await ask_env(env, "close", object)
+    except (BackendError, TimeoutError) as error:
+        _log.warning("an environment did not close: %s", str(error) or f"it has not ended after {CLOSE_S:g} s")
 
 
 async def ask_env(env: Env, name: str, expected: type[T], *arguments: Any) -> T:

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from rlfactory_devkit import ScriptedSampler, ToyChatFormat
 
 from rlfactory_core.context import ToolContext
-from rlfactory_core.errors import PluginError, ToolUnavailableError
+from rlfactory_core.errors import BackendError, PluginError, ToolUnavailableError
 from rlfactory_core.protocols import Env, EnvStart, EnvStep
-from rlfactory_core.rollout import Episode, RolloutLimits, ToolEnv, rollout, rollout_group
+from rlfactory_core.rollout import Episode, RolloutLimits, ToolEnv, loop, rollout, rollout_group
 from rlfactory_core.tools import DefaultToolManager, tool
 from rlfactory_core.types import (
     FaultKind,
@@ -221,6 +221,49 @@ def test_scorers_see_the_last_state_that_an_environment_tells() -> None:
 def test_an_environment_that_ends_with_a_fault_is_masked() -> None:
     trajectory, _ = play(["a"], lambda sample, context: Steps(EnvStep(stop=StopReason.FAULT)))
     assert trajectory.masked
+
+
+class Gone(Steps):
+    """Its server is gone when ``method`` is called; or it never answers."""
+
+    def __init__(self, method: str, *, hangs: bool = False) -> None:
+        super().__init__(EnvStep(stop=StopReason.ENV_DONE, reward=1.0))
+        self.method, self.hangs = method, hangs
+
+    async def start(self) -> EnvStart:
+        await self._reach("start")
+        return await super().start()
+
+    async def close(self) -> None:
+        await self._reach("close")
+
+    async def _reach(self, method: str) -> None:
+        if method == self.method and self.hangs:
+            await asyncio.Event().wait()
+        if method == self.method:
+            raise BackendError("the game server is gone")
+
+
+def test_an_environment_whose_server_is_gone_masks_the_attempt() -> None:
+    def unreachable(sample: Sample, context: ToolContext) -> Env:
+        raise BackendError("the game server is gone")
+
+    async def run(make: Callable[[Sample, ToolContext], Env]) -> Trajectory:
+        return await rollout(Episode(SAMPLE, make, LIMITS, "x"), CHAT, ScriptedSampler(["a"], CHAT))
+
+    for make in (unreachable, lambda sample, context: Gone("start")):
+        trajectory = asyncio.run(run(make))
+        assert (trajectory.stop, trajectory.masked) == (StopReason.FAULT, True)
+        assert trajectory.faults[0].message == "the game server is gone"
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_what_an_environment_does_not_close_takes_nothing_from_the_episode(
+    hangs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "CLOSE_S", 0.01)
+    trajectory, _ = play(["a"], lambda sample, context: Gone("close", hangs=hangs))
+    assert (trajectory.stop, trajectory.reward, trajectory.faults) == (StopReason.ENV_DONE, 1.0, ())
 
 
 class SyncStart(Steps):

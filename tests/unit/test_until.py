@@ -35,6 +35,16 @@ def test_an_evaluation_that_measured_nothing_is_no_better_one() -> None:
     assert until.check(2, {"exact_match": float("nan")}) is not None
 
 
+@pytest.mark.parametrize("prefix", ["", "sampled/"])
+def test_an_evaluation_that_lost_too_many_attempts_ends_nothing(prefix: str) -> None:
+    until = Until({"exact_match": 0.5}, 1, "exact_match", attempts=1 if not prefix else 2)
+    counts = {"samples": 40, "sampled/samples": 40, f"{prefix}masked": 27}
+    reached, none = {"exact_match": 0.9, **counts}, {f"{prefix}masked": 40, "samples": 40}
+    if not prefix:
+        assert [until.check(step, found) for step, found in enumerate((reached, none, none))] == [None] * 3
+    assert until.check(4, {**reached, f"{prefix}masked": 13}) is not None
+
+
 def test_a_resumed_run_waits_for_as_long_as_the_whole_one() -> None:
     whole = Until({"f1": 1.0}, 2, "exact_match")
     whole.check(1, {"f1": 0.5})
