@@ -9,6 +9,7 @@ needs OpenEnv: ``nox -s benchmarks -- environments`` has it.
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -17,8 +18,11 @@ from tempfile import TemporaryDirectory
 
 from machine import describe, finish, publish, sized
 from openenv.core import GenericEnvClient
-from openenv_echo import echo_server
 from rlfactory_environments.openenv.servers import Servers, Waiting
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
+
+from openenv_echo import ECHO, make_echo, serving
 
 RESULTS = Path(__file__).parent / "results" / "environments.md"
 SESSIONS = sized(64, 2)
@@ -79,7 +83,7 @@ def report(found: dict[str, list[tuple[float, float]]]) -> str:
 
 def main() -> None:
     found: dict[str, list[tuple[float, float]]] = {"rlfactory's": [], "OpenEnv's own": []}
-    with TemporaryDirectory() as folder, echo_server(Path(folder), SESSIONS) as url:
+    with TemporaryDirectory() as folder, serving("-c", ECHO, "0", place=make_echo(Path(folder), SESSIONS)) as url:
         for _ in range(ROUNDS):
             found["rlfactory's"].append(asyncio.run(ours(url)))
             found["OpenEnv's own"].append(asyncio.run(openenvs(url)))

@@ -10,11 +10,15 @@ its own. It needs the libraries: ``nox -s benchmarks -- environments_learn`` has
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from openenv_echo import echo_server
 from seeds import Bar, Case, measure_learning
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
+
+from openenv_echo import ECHO, make_echo, serving
 
 SOLVERS = Path(__file__).with_name("environments_solvers.py")
 SUMS = {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1, "allow_negation": False}
@@ -54,7 +58,7 @@ def cases(url: str) -> dict[str, Case]:
 
 
 if __name__ == "__main__":
-    with TemporaryDirectory() as folder, echo_server(Path(folder), SESSIONS) as url:
+    with TemporaryDirectory() as folder, serving("-c", ECHO, "0", place=make_echo(Path(folder), SESSIONS)) as url:
         measure_learning(
             __file__,
             __doc__ or "",

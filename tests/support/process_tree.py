@@ -1,4 +1,4 @@
-"""Which processes a process has started, from Linux's ``/proc``."""
+"""Which processes a process has started, and which sockets and pipes it holds, from Linux's ``/proc``."""
 
 from __future__ import annotations
 
@@ -38,6 +38,17 @@ def is_gone(pid: int) -> bool:
             return True
         time.sleep(0.01)
     return False
+
+
+def sockets_and_pipes() -> list[str]:
+    """Those that this process holds."""
+    found = []
+    for link in Path("/proc/self/fd").iterdir():
+        try:
+            found.append(os.readlink(link))
+        except OSError:
+            continue  # that of the listing itself
+    return sorted(each for each in found if each.startswith(("socket:", "pipe:")))
 
 
 def parent(pid: int) -> int:

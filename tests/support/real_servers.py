@@ -15,7 +15,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from process_tree import children
+from process_tree import children, sockets_and_pipes
 from rlfactory_mcp.source import McpSource
 
 from rlfactory_core.config import ToolsConfig
@@ -159,16 +159,6 @@ def _left(before: set[int]) -> dict[int, str]:
     return found
 
 
-def _sockets_and_pipes() -> int:
-    kinds = []
-    for link in Path("/proc/self/fd").iterdir():
-        try:
-            kinds.append(os.readlink(link).split(":")[0])
-        except OSError:
-            continue  # that of the listing itself
-    return sum(kind in {"socket", "pipe"} for kind in kinds)
-
-
 @contextmanager
 def leaving_nothing() -> Iterator[None]:
     """At the end there is no process of the test's, no zombie, no socket or pipe, and no temporary file."""
@@ -176,8 +166,8 @@ def leaving_nothing() -> Iterator[None]:
         patch.setenv(_TAG, uuid4().hex)
         patch.setenv("TMPDIR", scratch)
         patch.setattr(tempfile, "tempdir", None)
-        before, handles = children(), _sockets_and_pipes()
+        before, handles = children(), len(sockets_and_pipes())
         yield
         until(lambda: not _left(before), "the test's processes to end", lambda: _left(before))
-        assert _sockets_and_pipes() <= handles
+        assert len(sockets_and_pipes()) <= handles
         until(lambda: not os.listdir(scratch), f"the temporary files in {scratch} to go")

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from documents import ROOT
 from mcp_calls import OpenedServers, fake, is_alive, opened, servers, wait_until
-from process_tree import children
+from process_tree import children, sockets_and_pipes
 from rlfactory_mcp import stdio
 from rlfactory_mcp.source import McpSource
 
@@ -55,18 +55,14 @@ def test_no_pipe_is_left_to_a_child_that_outlives_the_server(tmp_path: Path, imp
     script = f'setsid sleep 600 & echo $! > {heir}; exec "$@"'
     server |= {"command": "sh", "args": ["-c", script, "sh", server["command"], *server["args"]]}
 
-    def pipes() -> list[str]:
-        links = [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
-        return [each for each in map(os.readlink, links) if each.startswith("pipe")]
-
     async def work(it: OpenedServers) -> str:
         return await it.call("echo", text="x")
 
-    before = pipes()
+    before = sockets_and_pipes()
     gc.disable()  # it closes them, too, at some time
     try:
         opened(servers(it=server), work)
-        assert sorted(pipes()) == sorted(before)
+        assert sockets_and_pipes() == before
     finally:
         gc.enable()
         os.kill(int(heir.read_text("utf-8")), signal.SIGKILL)
