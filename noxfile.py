@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -318,11 +319,14 @@ def side_by_side(session: nox.Session, commands: Sequence[tuple[Path, Sequence[s
 
     def run(command: tuple[Path, Sequence[str]]) -> str:
         place, arguments = command
-        return run_in(session, place, *arguments, env={**MINIATURE, **CACHE}, silent=True)
+        began = time.monotonic()
+        output = run_in(session, place, *arguments, env={**MINIATURE, **CACHE}, silent=True)
+        *_, last = output.splitlines() or [""]
+        return f"{' '.join(arguments[:4])}, {time.monotonic() - began:.0f} s: {last}"
 
     with ThreadPoolExecutor(at_once) as pool:
-        for output in pool.map(run, commands):
-            session.log(output.rstrip().rsplit("\n", 1)[-1])
+        for line in pool.map(run, commands):
+            session.log(line)
 
 
 def author(session: nox.Session, place: Path, beside: tuple[Path, Sequence[str]]) -> None:
