@@ -62,7 +62,6 @@ class Tool(Protocol):
             ToolError: the tool refuses the call; the model sees the message. Another exception is a fault, too, but
                 its message is only logged.
         """
-        ...
 
     async def close(self) -> None: ...
 
@@ -83,11 +82,9 @@ class ToolSource(Protocol):
             UsageError: the user can correct the cause, such as a server's configuration.
             BackendError: the source does not start or answer; the message has its error output.
         """
-        ...
 
     async def close(self) -> None:
         """Called once, also after a failed `open`."""
-        ...
 
 
 class ToolManager(Protocol):
@@ -98,7 +95,6 @@ class ToolManager(Protocol):
 
     async def invoke(self, calls: Sequence[ToolCall], context: ToolContext) -> tuple[ToolResult, ...]:
         """Make all calls of a turn in parallel; the results have the calls' order. A wrong call raises nothing."""
-        ...
 
     async def close(self) -> None: ...
 
@@ -146,11 +142,9 @@ class ChatFormat(Protocol):
 
     def initial_ids(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> tuple[int, ...]:
         """The ids of the whole prompt, with the generation prompt."""
-        ...
 
     def observation_ids(self, messages: Sequence[Message]) -> tuple[int, ...]:
         """The ids that the chat template puts between a sampled stop token and the next sampled id."""
-        ...
 
     def parse(self, sampled_ids: Sequence[int], tools: Sequence[ToolSpec] = ()) -> Message:
         """The sampled turn as a message. Never raises: a malformed call becomes text or a `ToolCall` with an ``error``.
@@ -158,11 +152,9 @@ class ChatFormat(Protocol):
         Args:
             tools: that the model was offered; families that write arguments without types need the schemas.
         """
-        ...
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids, with special tokens, for people to read."""
-        ...
 
     def prove(self) -> None:
         """Check on this tokenizer that ids appended turn by turn are those of the rendered conversation.
@@ -170,11 +162,9 @@ class ChatFormat(Protocol):
         Raises:
             ChatFormatError: they differ; the message shows the first differing token.
         """
-        ...
 
     def encode(self, text: str) -> tuple[int, ...]:
         """The ids of a text, in which the names of special tokens become these tokens."""
-        ...
 
 
 class Vision(Protocol):
@@ -184,7 +174,6 @@ class Vision(Protocol):
 
     def images_in(self, messages: Sequence[Message]) -> tuple[str, ...]:
         """The hashes of the images that the ids of these messages show, in order."""
-        ...
 
     def inputs(self, ids: Any, images: Sequence[Sequence[str]]) -> Mapping[str, Any]:
         """What the model's forward pass needs beside ``input_ids``, as tensors; nothing if no row shows an image.
@@ -196,11 +185,9 @@ class Vision(Protocol):
         Raises:
             ModelError: the ids show other images.
         """
-        ...
 
     def save(self, folder: Path) -> None:
         """Write the files of the image processor into a model's folder."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,11 +219,9 @@ class Sampler(Protocol):
             session: the trajectory's name, under which the sampler may keep a cache. The ids of the next call in the
                 session begin with the ids of this call and its result.
         """
-        ...
 
     async def release(self, session: str) -> None:
         """Called when the trajectory is over; unknown sessions are ignored."""
-        ...
 
 
 class RewardScorer(Protocol):
@@ -292,7 +277,6 @@ class NeedsModelPool(Protocol):
     @property
     def pool(self) -> PoolRequest | None:
         """None if the scorer's configuration needs no such model."""
-        ...
 
     def use_pool(self, urls: Sequence[str], model: str) -> None:
         """Called before `ScorerLifecycle.open` if ``pool`` is not None.
@@ -301,7 +285,6 @@ class NeedsModelPool(Protocol):
             urls: addresses of OpenAI-compatible servers.
             model: the served model's id.
         """
-        ...
 
 
 __getattr__ = moved(

@@ -31,23 +31,18 @@ class PromptSampler(Protocol):
 
     def step(self, step: int) -> list[int]:
         """The samples of a step, which counts from 1: ``per_step`` of them, in order."""
-        ...
 
     def replacement(self, step: int, place: int, number: int) -> int:
         """The sample that replaces one which teaches nothing: the ``number``-th, from 1, at a place of the step."""
-        ...
 
     def played(self, groups: Sequence[Played]) -> None:
         """Called after each step with all its groups, replacements included."""
-        ...
 
     def state(self) -> Mapping[str, Any]:
         """What `played` has changed, for a checkpoint: texts, numbers, lists and dicts of them."""
-        ...
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Go on from a checkpoint's state."""
-        ...
 
 
 def teaches_nothing(group: Group, advantage: Advantage = GRPO, credit: Credit = NO_DISCOUNT) -> bool:

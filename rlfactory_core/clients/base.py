@@ -32,4 +32,3 @@ class ChatClient(Protocol):
         Raises:
             BackendError: there is no answer in time, retries included, or it cannot be read.
         """
-        ...

@@ -83,7 +83,6 @@ class Engine(Protocol):
         Raises:
             UsageError: this engine cannot do what is configured; raised before anything costly happens.
         """
-        ...
 
     def train(self, run: EngineRun) -> dict[str, Any]:
         """Train, evaluate before and after; returns what ``summary.json`` holds.
@@ -91,8 +90,6 @@ class Engine(Protocol):
         Raises:
             RunStopped: the user or a part of the run stopped it; everything up to the last whole step is saved.
         """
-        ...
 
     def evaluate(self, run: EngineRun) -> dict[str, Any]:
         """Only evaluate; returns the flat map of the results."""
-        ...

@@ -22,22 +22,18 @@ class Progress(Protocol):
 
     def stage(self, name: str, total: int | None = None, unit: str = "") -> None:
         """End the current stage and begin a new one with ``total`` units (None: unknown), such as ``"step"``."""
-        ...
 
     def advance(self, count: int = 1, **numbers: float) -> None:
         """Record ``count`` more units as done. Numbers are shown by name until they are replaced or the stage ends.
 
         Names are as in metrics.jsonl; pass those with a slash as ``**{"eval/exact_match": 0.9}``.
         """
-        ...
 
     def say(self, text: str) -> None:
         """Show one line that stays."""
-        ...
 
     def close(self) -> None:
         """End the stage and the display; may be called again."""
-        ...
 
     def __enter__(self) -> Self: ...
 

@@ -27,7 +27,6 @@ class Speaker(Protocol):
 
     async def shorten(self, number: int) -> Turn | None:
         """Change what turn ``number`` sees of earlier ones. A turn is a summary, which the environment never sees."""
-        ...
 
     async def say(self, number: int) -> Turn | None:
         """Turn ``number`` (from 0), without the environment's response; None if no token fits into the budget.
@@ -35,11 +34,9 @@ class Speaker(Protocol):
         Raises:
             BackendError: the model's server does not answer; an infra fault ends and masks the trajectory.
         """
-        ...
 
     def hear(self, messages: Sequence[Message]) -> None:
         """Take the environment's response to the last turn."""
-        ...
 
     async def close(self) -> None: ...
 

@@ -27,11 +27,9 @@ class ScorerLifecycle(Protocol):
             UsageError: the task or the options do not fit.
             BackendError: a service that scoring needs does not answer.
         """
-        ...
 
     async def close(self) -> None:
         """Called once, before the task is closed, also after a failed `open`."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

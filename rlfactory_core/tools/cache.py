@@ -44,7 +44,6 @@ class AnswerCache(Protocol):
 
     def put(self, key: str, tool: str, content: str) -> None:
         """Keep an answer, now or soon; ``content`` has no lone surrogates."""
-        ...
 
     async def close(self) -> None: ...
 

@@ -30,7 +30,6 @@ class Plan(Protocol):
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None) -> Tensor:
         """q [1, heads, N, dim], k and v [1, kv_heads, N, dim] -> [1, N, heads, dim]; window in tokens, or None."""
-        ...
 
 
 def ragged_attention(
