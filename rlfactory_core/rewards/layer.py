@@ -23,6 +23,7 @@ from rlfactory_core.plugins.declared import declared
 from rlfactory_core.protocols import GroupScorer, RewardScorer, ScorerTraits, Verifier
 from rlfactory_core.types import Fault, FaultCode, FaultKind, Group, Sample, Score, Trajectory, Verdict
 from rlfactory_core.utils.aio import cancelled
+from rlfactory_core.utils.display import said
 
 AnyScorer = RewardScorer | GroupScorer | Verifier
 Method = Callable[[Any], Awaitable[Sequence[Any]]]
@@ -210,16 +211,16 @@ async def _outcomes(
     try:
         scores = list(await _in_time(name, method(subject), deadline_s))
     except TimeoutError as error:
-        text, code = str(error) or f"no score within {deadline_s} s", "late"
+        text, code = said(error) or f"no score within {deadline_s} s", "late"
     except asyncio.CancelledError:
         if (task := asyncio.current_task()) and task.cancelling():
             raise
         text, code = "it cancelled itself", "crashed"
     except VerifierError as error:
-        text, code = str(error), "undecided"
+        text, code = said(error), "undecided"
         counts = getattr(error, "counts", {})  # a subclass may have left it out
     except Exception as error:  # noqa: BLE001 - the boundary to the scorer's code
-        text, code = f"{type(error).__name__}: {error}", "crashed"
+        text, code = f"{type(error).__name__}: {said(error)}", "crashed"
     else:
         if len(scores) == len(members):
             end = time.perf_counter()

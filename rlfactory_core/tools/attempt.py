@@ -26,7 +26,7 @@ from rlfactory_core.tools.deadlines import Deadlines, end
 from rlfactory_core.tools.watchdog import TASK_NAME
 from rlfactory_core.types import FaultKind
 from rlfactory_core.utils.aio import cancelled, forget_abandoned
-from rlfactory_core.utils.display import RUNNING_TOOL, printable, shortened, without_credentials
+from rlfactory_core.utils.display import RUNNING_TOOL, printable, said, shortened, without_credentials
 
 _log = logging.getLogger(__name__)
 
@@ -51,6 +51,7 @@ _INFRA_ERRNO = {
     for name in ("EHOSTDOWN", "EHOSTUNREACH", "ENETDOWN", "ENETUNREACH", "ENETRESET", "ENOBUFS", "EMFILE", "ENFILE")
     if hasattr(errno, name)
 }
+MAX_ERROR_CHARS = 1 << 20  # of a `ToolError` that the model reads; the limit on results cuts it further
 _CLOSE_S = 30.0  # for a tool to close, which may have to end processes
 
 
@@ -107,7 +108,7 @@ def _attribute(name: str, error: BaseException) -> Answer:
     if isinstance(error, ToolError):
         _log.debug("tool %s refused", name, exc_info=error)
         kind = FaultKind.POLICY if isinstance(error, ToolArgumentsError) else FaultKind.TOOL
-        return Answer(f"Error: {_said(error)}", kind)
+        return Answer(f"Error: {said(error, MAX_ERROR_CHARS)}", kind)
     reason = error_line(error)
     _log.warning("tool %s failed: %s", name, reason)
     _log.debug("tool %s failed", name, exc_info=error)
@@ -129,7 +130,7 @@ def is_infra_error(error: BaseException) -> bool:
 
 def error_line(error: BaseException) -> str:
     """An exception in one line, such as ``KeyError: 'city' (weather.py:12)``; our own without its place."""
-    lines = [line.strip() for line in _said(error).strip().splitlines()] or [""]
+    lines = [line.strip() for line in said(error, MAX_ERROR_CHARS).strip().splitlines()] or [""]
     text = lines[0] if len(lines) == 1 else f"{lines[0]} … {lines[-1]}"
     text = printable(without_credentials(shortened(text, 400)))
     if isinstance(error, RlfactoryError):
@@ -139,13 +140,6 @@ def error_line(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}{': ' if text else ''}{text}{where}"
-
-
-def _said(error: BaseException) -> str:
-    try:
-        return str(error)
-    except BaseException:  # noqa: BLE001 an exception that cannot be shown, whatever it raises instead
-        return ""
 
 
 def _is_infra(error: BaseException) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from contextvars import ContextVar
 
-__all__ = ["printable", "shortened", "without_credentials"]
+__all__ = ["printable", "said", "shortened", "without_credentials"]
 
 RUNNING_TOOL: ContextVar[str] = ContextVar("running_tool", default="")
 """The name of the tool whose code runs; what it prints goes to the log and not to the display."""
@@ -19,6 +19,14 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text.replace("\r\n", "\n"))
+
+
+def said(error: BaseException, most: int = 2000) -> str:
+    """The text of an exception of somebody else's code, which may be huge, or fail to be made."""
+    try:
+        return shortened(str(error), most)
+    except BaseException:  # noqa: BLE001 whatever it raises instead
+        return ""
 
 
 def shortened(text: str, most: int = 200) -> str:

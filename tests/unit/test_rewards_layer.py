@@ -120,10 +120,21 @@ def test_verifiers_score_one_zero_or_leave_a_fault() -> None:
     assert unknown.score.components == {}
 
 
+class UnspeakableError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("it has no words")
+
+
 @pytest.mark.parametrize(
     ("scorer", "message", "code"),
     [
         (Fixed(RuntimeError("boom")), "RuntimeError: boom", "crashed"),
+        (
+            Fixed(RuntimeError("x" * 1_000_000)),
+            f"RuntimeError: {'x' * 2000}…",
+            "crashed",
+        ),  # it goes into each trajectory
+        (Fixed(UnspeakableError()), "UnspeakableError: ", "crashed"),
         (Fixed(VerifierError("no sandbox")), "no sandbox", "undecided"),
         (Fixed(Score(float("nan"))), "not finite", "unusable"),
         (Fixed(Score(0.0, turn_rewards=(float("inf"),))), "not finite", "unusable"),
