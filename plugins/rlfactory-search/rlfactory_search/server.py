@@ -13,7 +13,6 @@ import json
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
-from json import JSONDecodeError
 from typing import Any
 
 import h11
@@ -30,6 +29,7 @@ from rlfactory_search.retrievers.base import Hit, Retriever
 _DEFAULT_TOPK = 3
 _MAX_TOPK = 1000
 _MAX_QUERIES = 4096
+_MAX_DOCUMENTS = 1 << 16  # that the answer to one request may have
 _MAX_BYTES = 16 << 20  # of a request's body
 _BODY_S = 30.0  # in which a client has to send it
 _HEAD_S = 30.0  # … and before it a request's first line and headers
@@ -54,12 +54,12 @@ def create_app(retriever: Retriever) -> Starlette:
             return _refused(f"The body took longer than {_BODY_S:g} s.", 408)
         except ClientDisconnect:
             return Response(status_code=400)  # which nobody reads
-        except (JSONDecodeError, UnicodeDecodeError) as error:
-            return _refused(f"The body is not JSON: {error}.")
         except RecursionError:
             return _refused("The body is nested too deeply; expected an object with a list of texts.")
         except UsageError as error:
             return _refused(str(error))
+        except ValueError as error:  # of the bytes, of JSON, or of a number with too many digits
+            return _refused(f"The body is not JSON: {error}.")
         try:
             results = await retriever.search(question.queries, question.topk)
         except ToolUnavailableError as error:
@@ -86,7 +86,7 @@ def _question(body: Any) -> _Question:
     if not isinstance(body, dict):
         raise UsageError(f"The body is {type(body).__name__}, expected an object with the key 'queries'.")
     queries = body.get("queries")
-    if not isinstance(queries, list) or not queries or not all(isinstance(query, str) for query in queries):
+    if not isinstance(queries, list) or not queries or not all(map(_is_text, queries)):
         raise UsageError(f"'queries' must be a list of at least one text. Got {queries!r:.100}.")
     if len(queries) > _MAX_QUERIES:
         raise UsageError(f"'queries' has {len(queries)} texts, expected at most {_MAX_QUERIES}. Send several requests.")
@@ -94,10 +94,20 @@ def _question(body: Any) -> _Question:
     topk = _DEFAULT_TOPK if topk is None else topk
     if not isinstance(topk, int) or isinstance(topk, bool) or not 1 <= topk <= _MAX_TOPK:
         raise UsageError(f"'topk' is {topk!r}, expected a whole number from 1 to {_MAX_TOPK}.")
+    if len(queries) * topk > _MAX_DOCUMENTS:
+        raise UsageError(
+            f"{len(queries)} queries with 'topk' {topk} ask for more than {_MAX_DOCUMENTS:,} documents. "
+            "Send several requests."
+        )
     return_scores = body.get("return_scores", False)
     if not isinstance(return_scores, bool):
         raise UsageError(f"'return_scores' is {return_scores!r}, expected true or false.")
     return _Question(queries, topk, return_scores)
+
+
+def _is_text(query: Any) -> bool:
+    """Half of a surrogate pair is none: it cannot be sent on, or in an answer."""
+    return isinstance(query, str) and not any("\ud800" <= character <= "\udfff" for character in query)
 
 
 def _refused(detail: str, status: int = 422) -> Response:

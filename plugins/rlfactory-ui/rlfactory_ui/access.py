@@ -7,12 +7,12 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 MAX_BODY = 2**20  # bytes of a form
+MAX_PATH = 1024  # characters
 FILES, MAX_FILE = "/new/files", 2**30  # where data is sent to, and bytes of it
 OPEN_PATHS = ("/login", "/static/")
 _CHANGES = ("POST", "PUT", "PATCH", "DELETE")
@@ -78,6 +78,8 @@ class Access:
         host = headers.get("host", "")
         if self.hosts and host not in self.hosts:
             return 421, f"This server is {sorted(self.hosts)[0]}, not {host!r}."
+        if len(scope["path"]) > MAX_PATH or "\0" in scope["path"]:
+            return 404, "There is no such page."
         if scope["method"] in _CHANGES and not _of_own_page(headers, host):
             return 403, "The request came from a page that is not this server's."
         if not self.knows(session) and not scope["path"].startswith(OPEN_PATHS):
@@ -94,7 +96,7 @@ def _of_own_page(headers: Mapping[str, str], host: str) -> bool:
     """A browser says where a change comes from; a program, which says nothing, has no cookie to be abused."""
     origin = headers.get("origin")
     if origin is not None:
-        return urlsplit(origin).netloc == host
+        return origin.partition("://")[2] == host
     return headers.get("sec-fetch-site", "same-origin") in ("same-origin", "none")
 
 
@@ -103,7 +105,8 @@ def _too_long(method: str, path: str, headers: Mapping[str, str]) -> tuple[int, 
     length = headers.get("content-length", "" if method in _CHANGES else "0")
     if not length.isdecimal():
         return 411, "A form comes with its length, as browsers send it."
-    return (413, f"At most {most:,} bytes can be sent here.") if int(length) > most else None
+    too_long = len(length) > len(str(most)) or int(length) > most
+    return (413, f"At most {most:,} bytes can be sent here.") if too_long else None
 
 
 def guarded(app: ASGIApp, access: Access) -> ASGIApp:

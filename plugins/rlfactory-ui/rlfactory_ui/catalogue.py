@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Sequence
@@ -58,6 +59,11 @@ class RunEntry:
     note: str = ""
 
 
+def is_name(name: str) -> bool:
+    """Whether a folder may have it, which is then in the folder of the runs."""
+    return name == Path(name).name and name not in ("", ".", "..") and "\0" not in name and len(os.fsencode(name)) < 256
+
+
 @dataclass(slots=True)
 class Catalogue:
     """The runs of one folder. Names outside it cannot be opened."""
@@ -71,7 +77,7 @@ class Catalogue:
             UsageError: there is no such run in the folder.
         """
         path = self.runs / name
-        if name != Path(name).name or name in ("", ".", "..") or not (path / "config.yaml").is_file():
+        if not is_name(name) or not (path / "config.yaml").is_file():
             raise UsageError(f"There is no run '{name}' in {self.runs}.")
         return RunFolder(path)
 

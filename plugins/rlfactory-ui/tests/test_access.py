@@ -58,6 +58,7 @@ def test_another_name_for_this_address_is_refused(access: Access, browser: TestC
     [
         {"origin": "http://evil.example"},
         {"origin": "null"},
+        {"origin": "http://["},
         {"origin": "http://127.0.0.1:8001"},
         {"sec-fetch-site": "cross-site"},
         {"sec-fetch-site": "same-site"},
@@ -75,6 +76,38 @@ def test_a_large_body_is_refused(access: Access, browser: TestClient) -> None:
     assert browser.post("/new/data", headers=origin, content=b"x" * (MAX_BODY + 1)).status_code == 413
     endless = (b"x" * 1000 for _ in range(2 * MAX_BODY // 1000))  # no length is told
     assert browser.post("/new/data", headers=origin, content=endless).status_code == 411
+
+
+def test_a_length_of_many_digits_is_refused(access: Access, browser: TestClient) -> None:
+    browser.get(f"/login?token={access.link()}")
+    headers = {"origin": f"http://{HOST}", "content-length": "9" * 5000}
+    assert browser.post("/new/data", headers=headers, content=b"").status_code == 413
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        (f"/runs/{'x' * 300}", 422),
+        (f"/runs/{'x' * 5000}", 404),
+        (f"/runs/one/trajectories/step-000001/{'9' * 5000}", 404),
+        ("/plugins/a%00b", 404),
+        ("/runs/a%00b", 404),
+        ("/runs/..%2Fsecret", 404),
+    ],
+)
+def test_an_address_that_no_page_can_have_is_refused(
+    access: Access, browser: TestClient, path: str, status: int
+) -> None:
+    browser.get(f"/login?token={access.link()}")
+    assert browser.get(path).status_code == status
+
+
+@pytest.mark.parametrize("path", ["/new/tools", "/new/preview", "/new/options", "/new/prompt", "/new/memory"])
+def test_a_form_without_fields_is_answered(access: Access, browser: TestClient, path: str) -> None:
+    browser.get(f"/login?token={access.link()}")
+    origin = {"origin": f"http://{HOST}"}
+    for fields in ({}, {"plugin": "x" * 300}):
+        assert browser.post(path, headers=origin, data=fields).status_code < 500
 
 
 def test_no_page_may_run_or_load_what_is_not_ours(access: Access, browser: TestClient) -> None:

@@ -7,11 +7,13 @@ import shlex
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal, get_args, get_origin
 
 from rlfactory_core.config.sections import Section
 from rlfactory_core.errors import UsageError
+from rlfactory_ui.catalogue import is_name
 from rlfactory_ui.routes.forms import Form, first
 
 # Options of the command, in the order of the page: the form's field and its name on the command line.
@@ -66,7 +68,7 @@ class Draft:
         plugin = first(form, "plugin")
         agent = Path((_split(form, "agent") or ["none"])[-1]).stem
         name = first(form, "name") or f"{time.strftime('%Y%m%d-%H%M%S')}-{Path(plugin).stem or agent}"
-        if name != Path(name).name or name.startswith(".") or (runs / name).exists():
+        if not is_name(name) or name.startswith(".") or (runs / name).exists():
             raise UsageError(f"The run's name: got '{name}', expected the name of a new folder in {runs}.")
         return cls(name, tuple(words_of(form)))
 
@@ -111,6 +113,5 @@ def sample_words(form: Form) -> list[str]:
 def tool_words(words: Sequence[str]) -> list[str]:
     """Those that `rlfactory tools` takes, too."""
     known = ("--plugin", "--mcp", "--config")
-    pairs = zip(words, [*words[1:], ""], strict=True)
-    taken = [each for word, value in pairs if word in known for each in (word, value)]
+    taken = [each for word, value in pairwise([*words, ""]) if word in known for each in (word, value)]
     return taken + [word for word in words if "=" in word and word.startswith(("task.", "tools."))]
