@@ -61,7 +61,6 @@ def build_batches(
 
 
 def _by_row(trajectory: Trajectory, values: Sequence[float]) -> Iterator[tuple[Row, list[float]]]:
-    """The rows, each with the values of its turns."""
     by_row: dict[int, list[float]] = {}
     for turn, value in zip(trajectory.turns, values, strict=True):
         by_row.setdefault(turn.row, []).append(value)

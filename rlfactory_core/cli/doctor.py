@@ -105,7 +105,6 @@ def _machine() -> Iterator[Check]:
 
 
 def _requirements() -> Iterator[Check]:
-    """The distribution's own requirements."""
     try:
         yield Check("ok", "core", f"rlfactory-core {version('rlfactory-core')}")
     except PackageNotFoundError:

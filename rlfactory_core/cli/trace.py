@@ -201,7 +201,6 @@ def _message_text(message: Message) -> str:
 
 
 def _choose(folder: RunFolder, step: str | None) -> int | str:
-    """The step or evaluation to show."""
     steps = folder.trajectory_steps()
     evaluations = [name for name in ("before", "after") if folder.trajectory_file(f"eval-{name}").exists()]
     if step is None:

@@ -170,7 +170,6 @@ def _parse_value(key: str, text: str) -> Any:
 
 
 def _explain(model_cls: type[BaseModel], start: Key, error: Mapping[str, Any]) -> str:
-    """One pydantic error in plain words."""
     place: Key = tuple(str(part) for part in error["loc"])
     key = ".".join(start + place) or "the configuration"
     kind, message, found = error["type"], str(error["msg"]), shortened(repr(error["input"]), 80)

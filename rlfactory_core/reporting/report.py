@@ -231,7 +231,6 @@ def _if_any(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, floa
 
 
 def _facts(run: RunData) -> list[tuple[str, str]]:
-    """The run's main facts: label and value."""
     merged = {**{key: run.config.get(key) for key in ("plugin", "engine", "model", "seed")}, **run.summary}
     facts = [(key, str(merged[key])) for key in ("plugin", "engine", "model", "seed") if merged.get(key) is not None]
     last_step = max((row.get("step") or 0 for row in run.metrics), default=0)

@@ -129,7 +129,6 @@ def resolve_task(
 
 
 def _resolve_one(registry: Registry, judge: str | None, given: dict[str, Any]) -> tuple[RunConfig, Task]:
-    """The whole configuration of one task, with its defaults."""
     given["plugin"] = plugin = given.get("plugin") or _generic(given)
     if not isinstance(plugin, str):
         raise UsageError(

@@ -31,43 +31,25 @@ def agents_plugin() -> str:
 class AgentPlayer(Protocol):
     """Plays attempts with one agent."""
 
-    async def open(self) -> None: ...
-
-    async def close(self) -> None: ...
-
-    async def play(self, episode: Episode, model: GatewayModel) -> Trajectory: ...
-
-
-class Agents:
-    """Plays attempts with the agent; `open` and `close` do nothing if there is none.
-
-    Raises:
-        ConfigError: the agent's command cannot be used.
-        MissingExtraError: there is an agent, and the plugin that plays it is not installed.
-    """
-
-    def __init__(self, task: Task, config: AgentConfig) -> None:
-        self._player: AgentPlayer | None = None
-        if has_agent(task, config):
-            agents_plugin()
-            self._player = _PLAYER(task.agent, config)
-
-    @property
-    def exist(self) -> bool:
-        """Whether there is an agent."""
-        return self._player is not None
-
     async def open(self) -> None:
         """Start the gateway."""
-        if self._player is not None:
-            await self._player.open()
 
     async def close(self) -> None:
         """End what is left of the agents, and the gateway; it may be called before `open`, and repeatedly."""
-        if self._player is not None:
-            await self._player.close()
 
     async def play(self, episode: Episode, model: GatewayModel) -> Trajectory:
         """One attempt, not scored."""
-        assert self._player is not None
-        return await self._player.play(episode, model)
+
+
+def make_agents(task: Task, config: AgentConfig) -> AgentPlayer | None:
+    """The player of the agent; None: there is no agent.
+
+    Raises:
+        ConfigError: the agent's command cannot be used.
+        MissingExtraError: the plugin that plays it is not installed.
+    """
+    if not has_agent(task, config):
+        return None
+    agents_plugin()
+    player: AgentPlayer = _PLAYER(task.agent, config)
+    return player

@@ -19,7 +19,7 @@ from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.rollout import Episode, RolloutLimits, chat_rollout, rollout, rollout_group
 from rlfactory_core.rollout.history import History
 from rlfactory_core.rollout.retrying import retried
-from rlfactory_core.tasks.agents import Agents
+from rlfactory_core.tasks.agents import make_agents
 from rlfactory_core.tasks.parts import TaskParts
 from rlfactory_core.tasks.scorers import ServedModel
 from rlfactory_core.tools.limits import only_about
@@ -42,7 +42,7 @@ class TaskResources:
         self._added: Sequence[Tool] = ()  # the tools of the configuration's own sources
         self._managers: dict[str, ToolManager] = {}
         self.chat: ChatFormat | None = None  # counts the tokens of tools' results, once the model is known
-        self.agents = Agents(parts.task, parts.config.agent)
+        self.agents = make_agents(parts.task, parts.config.agent)
 
     async def open(
         self,
@@ -74,12 +74,13 @@ class TaskResources:
             task.run = replace(run, sections=task.run.sections)
         await task.open()
         await scorers.open(task, served, but=waiting)
-        if config.rollout.deterministic and (self.agents.exist or config.rollout.context != "keep"):
-            other = "an agent asks when it likes" if self.agents.exist else "rollout.context begins further rows"
+        if config.rollout.deterministic and (self.agents or config.rollout.context != "keep"):
+            other = "an agent asks when it likes" if self.agents else "rollout.context begins further rows"
             raise ConfigError(
                 f"rollout.deterministic=true takes turns in a fixed order, and {other}. Drop one of the two."
             )
-        await self.agents.open()
+        if self.agents is not None:
+            await self.agents.open()
         await self._tools.open(task.tools)
         own = len(self._tools.tools)
         if config.tools.mcp is not None:
@@ -90,7 +91,8 @@ class TaskResources:
 
     async def close(self) -> None:
         """Release everything; it may be called before `open`, after a failed one, and repeatedly."""
-        await self.agents.close()
+        if self.agents is not None:
+            await self.agents.close()
         for manager in self._managers.values():
             await manager.close()
         await self._tools.close()
@@ -162,7 +164,7 @@ class TaskRuntime:
     def prompt_ids(self, sample: Sample) -> tuple[int, ...] | None:
         """The token ids of a sample's prompt, tools included; None: an agent of the user's own makes the prompt."""
         tools = offered_tools(self.manager, sample).specs
-        return None if self.agents.exist else self.chat.initial_ids(sample.messages, tools)
+        return None if self.agents else self.chat.initial_ids(sample.messages, tools)
 
     def check(self, samples: Sequence[Sample]) -> None:
         """Raises a `DataError` if a sample names a tool that the task does not have."""
@@ -234,14 +236,14 @@ class TaskRuntime:
 
         def play(sampler: Sampler) -> Awaitable[Trajectory]:
             model = TokenModel(chat, sampler)
-            return self.agents.play(episode, model) if self.agents.exist else rollout(episode, chat, sampler)
+            return self.agents.play(episode, model) if self.agents else rollout(episode, chat, sampler)
 
         config = self.config.rollout
         return await retried(play, sampler, 0 if config.deterministic else config.retries)
 
     async def chat_rollout(self, episode: Episode, client: ChatClient) -> Trajectory:
         """As `rollout`, but in messages, for a model behind a server."""
-        if self.agents.exist:
+        if self.agents is not None:
             return await self.agents.play(episode, ClientModel(client))
         return await chat_rollout(episode, client)
 

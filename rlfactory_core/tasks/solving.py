@@ -19,7 +19,7 @@ from rlfactory_core.errors import PluginError
 from rlfactory_core.gateway.models import ClientModel, Sampled
 from rlfactory_core.protocols import Env, ToolManager
 from rlfactory_core.rollout import Episode, RolloutLimits, chat_rollout
-from rlfactory_core.tasks.agents import Agents
+from rlfactory_core.tasks.agents import make_agents
 from rlfactory_core.tasks.parts import own_samples, raised_at
 from rlfactory_core.tasks.task import Task
 from rlfactory_core.tiny import Demonstration, calls_text
@@ -167,7 +167,7 @@ async def _stage(like: Task, make_env: EnvFactory | None, agent: AgentConfig) ->
     """Opens a task of the same class and options, on which demonstrations are played."""
     task = type(like)(like.config.model_dump(mode="json", exclude_unset=True), like.seed)
     task.progress, task.run = like.progress, like.run
-    tools, agents, made = OpenTools(), Agents(task, agent), make_env or task.make_env
+    tools, agents, made = OpenTools(), make_agents(task, agent), make_env or task.make_env
     config = validate_section(RolloutConfig, tiny_defaults(task).get("rollout", {}), prefix="rollout")
     async with AsyncExitStack() as opened:
         opened.push_async_callback(task.close)
@@ -176,14 +176,15 @@ async def _stage(like: Task, make_env: EnvFactory | None, agent: AgentConfig) ->
         await tools.open(task.tools)
         manager = DefaultToolManager(tools.tools)
         opened.push_async_callback(manager.close)
-        opened.push_async_callback(agents.close)
-        await agents.open()
+        if agents is not None:
+            opened.push_async_callback(agents.close)
+            await agents.open()
 
         async def show(sample: Sample, name: str) -> tuple[Trajectory, list[Played]]:
             limits = RolloutLimits.of(config)
             episode = Episode(sample, lambda sample, context: made(sample, manager, context), limits, name)
             model = _Demonstrator(task, sample)
-            played = await (agents.play(episode, model) if agents.exist else chat_rollout(episode, model))
+            played = await (agents.play(episode, model) if agents else chat_rollout(episode, model))
             return played, list(model.shown.values())
 
         yield task, show

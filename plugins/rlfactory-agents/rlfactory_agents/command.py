@@ -81,7 +81,7 @@ def _played_by_solve(
     from rlfactory_core.tasks.generic import NAME
 
     with TaskBench(plugin or NAME, overrides) as bench:
-        if not bench.resources.agents.exist:
+        if bench.resources.agents is None:
             raise UsageError("There is no agent to try: give --agent CMD, or --plugin of a task with an `agent`.")
         limit = bench.config.agent.deadline_s + 60.0
         played = bench.play(oracle(bench.task), bench.samples(limit=count), deadline_s=limit)

@@ -199,7 +199,7 @@ class TaskBench:
 
         limits = replace(episode.limits, max_turn_tokens=ROOM, max_tokens=ROOM)
         episode = replace(episode, make_env=make_env, limits=limits, attempt=attempt)
-        if self.resources.agents.exist:
+        if self.resources.agents is not None:
             played = await self.resources.agents.play(episode, PolicyModel(chat, sampler))
         else:
             played = await rollout(episode, chat, sampler)

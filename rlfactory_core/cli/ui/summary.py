@@ -40,7 +40,6 @@ def print_summary(folder: RunFolder, stream: TextIO) -> None:
 
 
 def _outcome(run: RunData) -> RenderableType:
-    """Results, faults and an example."""
     parts: list[RenderableType] = ["", Text(headline(run.summary, len(run.metrics)), style="bold")]
     if rows := eval_rows(run.summary):
         parts += ["", _results(run, rows)]
@@ -124,7 +123,6 @@ def _short(text: str) -> str:
 
 
 def _places(folder: RunFolder) -> Iterator[tuple[str, str]]:
-    """The run's files, and commands for the next steps."""
     yield "everything", str(folder.path)
     if folder.report.exists():
         yield "plots", f"{folder.report} (open it in a browser)"

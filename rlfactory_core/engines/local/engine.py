@@ -85,7 +85,6 @@ def _in_processes(program: Callable[[EngineRun, Workers], dict[str, Any]], run: 
 
 
 def _check_critic(config: RunConfig) -> None:
-    """Refuse what does not go with a critic."""
     train, contexts = config.train, {config.of_task(name).rollout.context for name in config.tasks}
     if train.aggregation != "token":
         raise ConfigError(

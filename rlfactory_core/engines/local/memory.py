@@ -12,7 +12,7 @@ from rlfactory_core.engines.local.model.loading import choose_device, choose_dty
 from rlfactory_core.engines.memory import MemoryPart, MemoryPhase, ModelSize, activations, keys_and_values
 
 _LIBRARIES = {"cpu": 2**29, "cuda": 2**30}  # bytes that torch, transformers and CUDA themselves take
-_FIRST_CAPACITY = 256  # tokens of a slot, which are doubled as often as needed
+_CAPACITY = 256  # tokens of a slot at first, which are doubled as often as needed
 
 
 def memory(config: RunConfig, size: ModelSize) -> Sequence[MemoryPhase]:
@@ -27,7 +27,8 @@ def memory(config: RunConfig, size: ModelSize) -> Sequence[MemoryPhase]:
     if config.train.kl > 0 and config.train.lora is None:
         parts.append(MemoryPart("start model", size.parameters * width, "the weights again, for train.kl"))
     parts += activations(size.shape, config, width)
-    parts.append(keys_and_values(size.shape, config.rollout.slots, _capacity(config.rollout.max_tokens), width))
+    capacity = max(_CAPACITY, 1 << (config.rollout.max_tokens - 1).bit_length())
+    parts.append(keys_and_values(size.shape, config.rollout.slots, capacity, width))
     parts.append(MemoryPart("libraries", _LIBRARIES[device.type], "a constant"))
     return [MemoryPhase("sampling and training", parts, _limit(device))]
 
@@ -35,13 +36,6 @@ def memory(config: RunConfig, size: ModelSize) -> Sequence[MemoryPhase]:
 def _state(width: int) -> int:
     """Two moments in fp32; for bf16 weights also a copy in fp32, and its gradient."""
     return 8 if width == 4 else 16
-
-
-def _capacity(tokens: int) -> int:
-    found = _FIRST_CAPACITY
-    while found < tokens:
-        found *= 2
-    return found
 
 
 def _limit(device: torch.device) -> int:

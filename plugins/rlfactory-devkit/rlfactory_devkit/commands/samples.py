@@ -84,7 +84,7 @@ def prompt(which: str, split: str, as_json: bool, rest: tuple[str, ...], **optio
 
 
 def _prompt(bench: TaskBench, sample: Sample) -> dict[str, Any]:
-    if bench.resources.agents.exist:
+    if bench.resources.agents is not None:
         raise UsageError("An agent of your own writes its prompts itself: see them with `rlfactory agents try`.")
     with needs_local():
         from rlfactory_core.engines.local.tiny.default_model import tokenizer_of

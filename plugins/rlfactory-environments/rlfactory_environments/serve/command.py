@@ -52,7 +52,7 @@ def serve(
     own = {"data": {split: path for split, path in given.items() if path}}
     listening = listen(host, port)
     with TaskBench(plugin, [own, *task_options(rest)]) as bench:
-        if bench.runtime.agents.exist:
+        if bench.runtime.agents is not None:
             raise UsageError(
                 f"The task {plugin} has a loop of its own (Task.agent), so nobody else can play its turns."
             )
