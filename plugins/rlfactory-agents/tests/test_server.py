@@ -142,6 +142,14 @@ def test_anthropic_messages_and_their_stream() -> None:
         (CHAT_PATH, {}, 400, "expected a list of messages"),
         (CHAT_PATH, {"messages": [{"role": "robot"}]}, 400, "expected a role among"),
         (CHAT_PATH, {"messages": [user("?")], "n": 0}, 400, "n is 0"),
+        (CHAT_PATH, {"messages": [user("?")], "tools": True}, 400, "tools is True; expected a list"),
+        (CHAT_PATH, {"messages": [user("?")], "stop": 0.5}, 400, "stop is 0.5; expected a list"),
+        (
+            CHAT_PATH,
+            {"messages": [user("?")], "tools": [{"type": "function", "function": {"name": "f", "parameters": "x"}}]},
+            400,
+            "expected a JSON schema",
+        ),
         (CHAT_PATH, {"messages": [user("?")], "tools": [{"type": "web_search"}]}, 400, "expected functions"),
         (
             CHAT_PATH,

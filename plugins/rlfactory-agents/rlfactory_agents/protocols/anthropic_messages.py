@@ -10,6 +10,7 @@ from rlfactory_agents.exchange import ModelAnswer, ModelRequest, RequestError
 from rlfactory_agents.protocols.base import (
     Reply,
     event,
+    listed,
     named_results,
     overridden,
     read_call,
@@ -37,7 +38,7 @@ class AnthropicMessages:
         for row in require_messages(body, "messages"):
             messages += _messages(row)
         choice = (body.get("tool_choice") or {}).get("type", "auto")
-        tools = () if choice == "none" else tuple(read_tool(tool, "input_schema") for tool in body.get("tools") or ())
+        tools = () if choice == "none" else tuple(read_tool(tool, "input_schema") for tool in listed(body, "tools"))
         neutral = {"tool_choice": body.get("tool_choice") if choice in ("auto", "none") else None}
         return ModelRequest(
             named_results(messages),

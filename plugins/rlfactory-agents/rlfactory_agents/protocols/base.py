@@ -106,7 +106,9 @@ def read_tool(function: Any, schema_key: str) -> ToolSpec:
     if not isinstance(name, str) or not name:
         raise RequestError(f"tools has {function!r:.80}; expected a function with a name.")
     parameters = function.get(schema_key) or {"type": "object", "properties": {}}
-    return ToolSpec(name, str(function.get("description") or ""), parameters)
+    if not isinstance(parameters, dict):
+        raise RequestError(f"{schema_key} of {name!r:.80} is {parameters!r:.80}; expected a JSON schema.")
+    return ToolSpec(clean(name), clean(str(function.get("description") or "")), parameters)
 
 
 def named_results(messages: Iterable[Message]) -> tuple[Message, ...]:
@@ -138,9 +140,19 @@ def whole_number(body: Mapping[str, Any], *keys: str) -> int | None:
 def texts(body: Mapping[str, Any], key: str) -> tuple[str, ...]:
     """A text or a list of texts; empty if the key is not set."""
     value = body.get(key)
-    if value is None:
-        return ()
-    return (value,) if isinstance(value, str) else tuple(str(each) for each in value)
+    return (value,) if isinstance(value, str) else tuple(map(str, listed(body, key)))
+
+
+def listed(body: Mapping[str, Any], key: str) -> list[Any]:
+    """A list; empty if the key is not set.
+
+    Raises:
+        RequestError: it is none.
+    """
+    value = body.get(key)
+    if value is not None and not isinstance(value, list):
+        raise RequestError(f"{key} is {value!r:.80}; expected a list.")
+    return value or []
 
 
 def overridden(body: Mapping[str, Any], *keys: str, neutral: Mapping[str, Any] = {}) -> tuple[str, ...]:

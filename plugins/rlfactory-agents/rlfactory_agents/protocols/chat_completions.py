@@ -9,6 +9,7 @@ from rlfactory_agents.exchange import ModelAnswer, ModelRequest, RequestError
 from rlfactory_agents.protocols.base import (
     Reply,
     event,
+    listed,
     named_results,
     overridden,
     read_call,
@@ -41,7 +42,7 @@ class ChatCompletions:
     path = "/chat/completions"
 
     def read(self, body: Mapping[str, Any]) -> ModelRequest:
-        tools = () if body.get("tool_choice") == "none" else tuple(map(_tool, body.get("tools") or ()))
+        tools = () if body.get("tool_choice") == "none" else tuple(map(_tool, listed(body, "tools")))
         return ModelRequest(
             named_results(map(_message, require_messages(body, "messages"))),
             tools,

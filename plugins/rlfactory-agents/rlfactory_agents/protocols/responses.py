@@ -10,6 +10,7 @@ from rlfactory_agents.exchange import ModelAnswer, ModelRequest, RequestError
 from rlfactory_agents.protocols.base import (
     Reply,
     event,
+    listed,
     named_results,
     overridden,
     read_call,
@@ -50,7 +51,7 @@ class Responses:
         none = body.get("tool_choice") == "none"
         return ModelRequest(
             named_results(messages),
-            () if none else tuple(map(_tool, body.get("tools") or ())),
+            () if none else tuple(map(_tool, listed(body, "tools"))),
             whole_number(body, "max_output_tokens"),
             overridden=overridden(body, *_RUNS_OWN, neutral={**_NEUTRAL, **({"tool_choice": "none"} if none else {})}),
         )
