@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rlfactory_nl2sql.checks.ordering import Untied
 from rlfactory_nl2sql.comparison.answer import Answer, answer_of
 from rlfactory_nl2sql.comparison.compare import Comparison, compare
 from rlfactory_nl2sql.connection import Connection, QueryLimits
@@ -66,9 +65,9 @@ def gold_answer(case: Case, evaluator: str, connection: Connection) -> Answer:
     """
     orders = case["category"] == "order_by" or re.search(r"\b(order|sort|arrange)\b", case["question"].lower())
     if not (evaluator.startswith("defog") and orders):
-        return answer_of(connection.query(case["gold"], QueryLimits()), ordered=False, untied=None)
-    untied = Untied(case["gold"].replace("*", '*, "B"'), keys=1, limit=None, offset=0)
-    return answer_of(connection.query(untied.sql, QueryLimits()), ordered=True, untied=untied)
+        return answer_of([connection.query(case["gold"], QueryLimits())], ordered=False)
+    orders = ("", ' ORDER BY "B", 1', ' ORDER BY "B", 1 DESC')
+    return answer_of([connection.query(case["gold"] + order, QueryLimits()) for order in orders], ordered=True)
 
 
 @pytest.mark.parametrize("name", COMPARED)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 from rlfactory_nl2sql.checks.constants import constants
-from rlfactory_nl2sql.checks.ordering import is_ordered, untie
+from rlfactory_nl2sql.checks.ordering import is_ordered, tie_breaks, uncut
 from rlfactory_nl2sql.checks.parsing import Query, parse_query
 from rlfactory_nl2sql.schema import Column, Schema, Table
 
@@ -178,21 +179,15 @@ def test_constants_are_of_columns_that_the_schema_has(sql: str, chinook: sqlite3
 
 
 @pytest.mark.parametrize("sql", QUERIES)
-def test_the_untied_query_cut_as_it_says_is_the_query(sql: str, chinook: sqlite3.Connection, schema: Schema) -> None:
-    untied = untie(read(sql), schema)
-    if untied is None:
-        assert "VALUES" in sql or "NATURAL" in sql
+def test_whichever_way_ties_are_broken_the_uncut_rows_are_the_same(
+    sql: str, chinook: sqlite3.Connection, schema: Schema
+) -> None:
+    query, own = read(sql), rows(chinook, sql)
+    assert bool(tie_breaks(query, schema, len(own[0]))) >= is_ordered(query)
+    cut = uncut(query)
+    if cut is None:
         return
-
-    found = rows(chinook, untied.sql)
-    kept = found[untied.offset :][: untied.limit]
-    answer = rows(chinook, sql)
-    if untied.keys:
-        ranks = [row[-1] for row in found]
-        assert ranks == sorted(ranks)
-        places = {tuple(row[: -untied.keys]): row[-1] for row in found}
-        assert [row[-1] for row in kept] == [places[row] for row in answer]
-    if len({row[-1] for row in found}) == len(found):
-        assert [row[: len(row) - untied.keys] for row in kept] == answer
-    assert len(kept) == len(answer)
-    assert bool(untied.keys) == is_ordered(read(sql))
+    rising, falling, *_ = [rows(chinook, each) for each in tie_breaks(cut.query, schema, len(own[0]))] or [own, own]
+    assert Counter(rising) == Counter(falling)
+    assert not Counter(own) - Counter(rows(chinook, cut.query.sql))
+    assert len(own) == len(rows(chinook, cut.query.sql)[cut.offset :][: cut.limit])

@@ -24,7 +24,7 @@ def rows_of(table: Table) -> Rows:
 
 
 def difference(gold: Table, result: Table, how: Comparison = ANY_COLUMNS, *, ordered: bool = False) -> str | None:
-    return compare(answer_of(rows_of(gold), ordered=ordered, untied=None), rows_of(result), how)
+    return compare(answer_of([rows_of(gold)], ordered=ordered), rows_of(result), how)
 
 
 def shuffled(table: Table, seed: int = 0, *, rows: bool = True) -> list[list[Any]]:

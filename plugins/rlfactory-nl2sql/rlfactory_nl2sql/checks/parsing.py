@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from sqlglot import Dialect, ErrorLevel, ParseError, Token, TokenError, TokenType, exp
+from sqlglot import Dialect, ParseError, Token, TokenError, TokenType, exp
 
 from rlfactory_nl2sql.connection import Failure, QueryError
 
@@ -105,15 +105,6 @@ def parse_query(sql: str, dialect: str) -> Query:
     if not all(isinstance(part, _READS) for part in parts):
         raise _not_understood(dialect, "a query starts with SELECT, WITH or VALUES.")
     return Query(sql, dialect, tree)
-
-
-def written(tree: exp.Expr, dialect: str) -> str | None:
-    """The tree as SQL; None if another tree is read from it, because sqlglot may write two trees as the same text."""
-    sql = tree.sql(dialect, comments=False, unsupported_level=ErrorLevel.IGNORE)
-    try:
-        return sql if parse_query(sql, dialect).tree == tree else None
-    except QueryError:
-        return None
 
 
 def same_form(first: str, second: str, dialect: str) -> bool:

@@ -6,17 +6,14 @@ The functions at the end compare a result's rows with it, columns by position. T
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from itertools import accumulate, combinations, groupby, islice
-from typing import TYPE_CHECKING, Any
+from itertools import combinations, islice
+from typing import Any
 
-from rlfactory_nl2sql.comparison.values import coded, codes, normal, normal_column
+from rlfactory_nl2sql.comparison.values import coded, codes, normal_column
 from rlfactory_nl2sql.connection import Row, Rows
-
-if TYPE_CHECKING:
-    from rlfactory_nl2sql.checks.ordering import Untied
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,29 +58,57 @@ class Answer:
         return sum(tie.take for tie in self.ties)
 
 
-def answer_of(rows: Rows, *, ordered: bool, untied: Untied | None) -> Answer:
+def answer_of(
+    readings: Sequence[Rows], *, ordered: bool, limit: int | None = None, offset: int = 0, folded: bool = False
+) -> Answer:
     """The answer of a gold query.
 
     Args:
-        rows: the result of ``untied.sql``; if ``untied`` is None, and its ties are not known, that of the query itself.
+        readings: its result, then the same rows with ties broken in two ways, if some are tied.
         ordered: whether the gold query's outermost SELECT orders.
+        folded: whether the database may order texts without regard to letter case.
+        limit: how many of the rows it gives, after ``offset``; None: all.
     """
-    keys, limit, offset = (untied.keys, untied.limit, untied.offset) if untied else (0, None, 0)
-    end = len(rows.rows) if limit is None else offset + limit
-    plain = [row[: len(row) - keys] for row in rows.rows] if keys else rows.rows
-    stops: Iterable[int] = range(1, len(plain) + 1) if ordered and not untied else [len(plain)]
-    if keys:  # where each run of rows of equal rank ends
-        stops = accumulate(len(list(run)) for _, run in groupby(rows.rows, lambda row: normal(row[-1])))
+    rows, others = [one.rows for one in readings[1:3] or readings * 2]
+    end = len(rows) if limit is None else offset + limit
     ties, start = [], 0
-    for stop in stops:
+    for stop in _ends(rows, others, folded=folded) if ordered else [len(rows)]:
         take = min(stop, end) - max(start, offset)
         if take > 0:
-            ties.append(Tie(tuple(plain[start:stop]), take))
+            ties.append(Tie(rows[start:stop], take))
         start = stop
-    tied = keys > 0 and any(not tie.whole for tie in ties)
+    tied = ordered and any(not tie.whole for tie in ties)
     certain = tuple(row for tie in ties if tie.whole for row in tie.rows) if tied else ()
     fewest = 0 if offset else sum(tie.take for tie in ties)  # all rows of the first ties may come before the OFFSET
-    return Answer(rows.columns[: len(rows.columns) - keys], tuple(ties), tied, certain, fewest)
+    return Answer(readings[0].columns, tuple(ties), tied, certain, fewest)
+
+
+def _ends(rows: Sequence[Row], others: Sequence[Row], *, folded: bool) -> Iterator[int]:
+    """Where each tie ends: what comes before is the same in both orders.
+
+    If the database takes rows that differ in no more than letter case for equal, it does not order them, so they count
+    as tied.
+    """
+    keys, apart = list(map(_key, rows)), Counter[str]()  # rows that came in one order only
+    for place, (key, other) in enumerate(zip(keys, map(_key, others), strict=True), 1):
+        for one, change in ((key, 1), (other, -1)):
+            apart[one] += change
+            if not apart[one]:
+                del apart[one]
+        following = keys[place] if place < len(keys) else ""
+        if not apart and not (folded and key != following and key.lower() == following.lower()):
+            yield place
+
+
+def same_rows(readings: Sequence[Rows]) -> bool:
+    """Whether results have the same rows, in whatever order."""
+    first, *others = (Counter(map(_key, one.rows)) for one in readings)
+    return all(one == first for one in others)
+
+
+def _key(row: Row) -> str:
+    """A row without the last digits of its numbers, which hang on the order in which the database adds."""
+    return repr([f"{value:.12g}" if isinstance(value, float) else value for value in row])
 
 
 def _loosely(row: Row) -> tuple[str, ...]:

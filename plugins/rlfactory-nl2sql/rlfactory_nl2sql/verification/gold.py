@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache
 from itertools import product
 
 from sqlglot import exp
 
 from rlfactory_core.errors import BackendError, ConfigError
 from rlfactory_nl2sql.checks.constants import Constant, Uses, constants, uses
-from rlfactory_nl2sql.checks.ordering import Untied, inner_limits, is_ordered, tie_breaks, untie
+from rlfactory_nl2sql.checks.ordering import inner_limits, is_ordered, tie_breaks, uncut
 from rlfactory_nl2sql.checks.parsing import Query, parse_query
-from rlfactory_nl2sql.comparison.answer import Answer, answer_of
+from rlfactory_nl2sql.comparison.answer import Answer, answer_of, same_rows
 from rlfactory_nl2sql.comparison.compare import Comparison
 from rlfactory_nl2sql.connection import Connection, Failure, QueryError, QueryLimits, Rows, TableRows
 from rlfactory_nl2sql.databases.limiting import Deadline, late
@@ -122,10 +122,9 @@ class Answers:
         self._connections = connections
         self._schema = database.connection.schema()
         self._query = parse_query(job.gold, job.ref.kind)
-        self._ordered = is_ordered(self._query)
-        self._untied = untie(self._query, self._schema)
-        self._inner = [untied for inner in inner_limits(self._query) if (untied := untie(inner, self._schema))]
-        self._tie_breaks = cache(partial(tie_breaks, self._query, self._schema))
+        self._folded = job.ref.kind == "mysql" or any(table.collated for table in self._schema.tables)
+        self._inner, self._uncut = inner_limits(self._query), cache(uncut)
+        self._tie_breaks = cache(lambda query, columns: tie_breaks(query, self._schema, columns))
         self._clock = Clock(self._options.gold_seconds)
         self._instances: list[tuple[bytes | None, Answer | None]] = []
         self._notes: list[str] = []
@@ -230,38 +229,36 @@ class Answers:
         return self._answer(connection)
 
     def _answer(self, connection: Connection) -> Answer:
-        ordered, untied = self._ordered, self._untied
-        if untied is not None:
-            try:
-                rows = self._run(connection, untied.sql, 2)
-                answer = answer_of(rows, ordered=ordered, untied=untied)
-                return answer if answer.tied else self._marked(answer, connection, outermost=False)
-            except QueryError:  # for example too many rows without the LIMIT: use the query's own rows
-                pass
-        answer = answer_of(self._run(connection, self._query.sql, 1), ordered=ordered, untied=None)
-        return self._marked(answer, connection, outermost=untied is not None and ordered)
-
-    def _marked(self, answer: Answer, connection: Connection, *, outermost: bool) -> Answer:
-        """The answer, marked as tied if it depends on how ties within the query are broken."""
+        answer = self._answer_of(self._query, connection)
         tied = any(self._cuts(inner, connection) for inner in self._inner)
-        tied = tied or self._varies(connection, outermost=outermost)
-        return replace(answer, tied=tied, certain=(), fewest=0)
+        return replace(answer, tied=True, certain=(), fewest=0) if tied else answer
 
-    def _cuts(self, inner: Untied, connection: Connection) -> bool:
+    def _cuts(self, inner: Query, connection: Connection) -> bool:
         """Whether a SELECT within the query cuts a tie; False if it is no query of its own."""
         try:
-            rows = self._run(connection, inner.sql, 4)
+            return self._answer_of(inner, connection).tied
         except QueryError:  # it may need columns of the query around it
             return False
-        return answer_of(rows, ordered=True, untied=inner).tied
 
-    def _varies(self, connection: Connection, *, outermost: bool) -> bool:
+    def _answer_of(self, query: Query, connection: Connection) -> Answer:
+        """The answer of a query; tied without certain rows if not all right answers are known."""
+        ordered, cut, readings = is_ordered(query), self._uncut(query), self._readings(query, connection)
+        if (cut is None or not cut.offset) and same_rows(readings):
+            return answer_of(readings, ordered=ordered, folded=self._folded)
+        if cut is not None:
+            with suppress(QueryError):  # for example too many rows
+                whole = self._readings(cut.query, connection)
+                if same_rows(whole):
+                    return answer_of(whole, ordered=ordered, limit=cut.limit, offset=cut.offset, folded=self._folded)
+        return replace(answer_of(readings[:1], ordered=False), tied=True, fewest=0)
+
+    def _readings(self, query: Query, connection: Connection) -> list[Rows]:
+        """A query's result, then those with ties broken in two or three ways, if that is possible."""
+        own = self._run(connection, query.sql, 2 if self._tie_breaks(query, 1) else 1)
         try:
-            readings = self._tie_breaks(outermost=outermost)
-            found = [Counter(map(repr, self._run(connection, sql, 4).rows)) for sql in readings]
+            return [own, *(self._run(connection, sql, 4) for sql in self._tie_breaks(query, len(own.columns)))]
         except QueryError:  # no database needs to accept what is not the user's text
-            return False
-        return any(one != found[0] for one in found)
+            return [own]
 
     def _run(self, connection: Connection, sql: str, part: int) -> Rows:
         """The result of a query that may take this part of the time that is left."""
