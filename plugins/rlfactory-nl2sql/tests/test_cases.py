@@ -15,8 +15,7 @@ import pytest
 from rlfactory_nl2sql.comparison.answer import Answer, answer_of
 from rlfactory_nl2sql.comparison.compare import Comparison, compare
 from rlfactory_nl2sql.connection import Connection, QueryLimits
-from rlfactory_nl2sql.databases.opening import connect
-from rlfactory_nl2sql.databases.reference import parse_reference
+from rlfactory_nl2sql.databases.reference import connect, parse_reference
 from rlfactory_nl2sql.verification.gold import VerifyOptions
 from rlfactory_nl2sql.verification.pool import WorkerPool
 from rlfactory_nl2sql.verification.verifier import SqlVerifier

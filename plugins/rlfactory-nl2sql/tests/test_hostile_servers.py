@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from database_servers import PASSWORD
 from rlfactory_nl2sql.connection import Connection, Failure, QueryError, QueryLimits
-from rlfactory_nl2sql.databases.opening import connect
+from rlfactory_nl2sql.databases.reference import connect
 from sql_databases import make_mysql, make_postgres, mysql_admin, mysql_rows, postgres_admin, postgres_rows
 
 LIMITS = QueryLimits(seconds=60.0, rows=1000, bytes=1_000_000, memory_mb=128)

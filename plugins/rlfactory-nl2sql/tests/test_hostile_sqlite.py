@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 from effort import modest_effort
 from rlfactory_nl2sql.connection import Failure, QueryError, QueryLimits
-from rlfactory_nl2sql.databases.opening import connect
-from rlfactory_nl2sql.databases.reference import parse_reference
+from rlfactory_nl2sql.databases.reference import connect, parse_reference
 from rlfactory_nl2sql.databases.sqlite import SqliteDatabase
 
 pytestmark = pytest.mark.slow  # seven seconds in all
@@ -245,7 +244,7 @@ import resource, sys
 most = int(sys.argv[2]) << 20
 resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
 from rlfactory_nl2sql.connection import QueryError, QueryLimits
-from rlfactory_nl2sql.databases.opening import connect
+from rlfactory_nl2sql.databases.reference import connect
 from rlfactory_nl2sql.databases.reference import parse_reference
 
 limits = QueryLimits(seconds=60, memory_mb=48)

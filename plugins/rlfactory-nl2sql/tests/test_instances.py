@@ -21,7 +21,7 @@ from rlfactory_nl2sql.checks.parsing import parse_query
 from rlfactory_nl2sql.connection import QueryLimits, Row, TableRows
 from rlfactory_nl2sql.databases.reference import parse_reference
 from rlfactory_nl2sql.databases.sqlite import open_database
-from rlfactory_nl2sql.instances.characters import CHARACTERS
+from rlfactory_nl2sql.instances.rows import CHARACTERS
 from rlfactory_nl2sql.instances.vary import vary
 from rlfactory_nl2sql.schema import Column, ForeignKey, Schema, Table
 

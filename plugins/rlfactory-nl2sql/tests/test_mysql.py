@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 from database_servers import Server
 from rlfactory_nl2sql.connection import Connection, QueryLimits
-from rlfactory_nl2sql.databases.opening import connect
-from rlfactory_nl2sql.databases.reference import DatabaseRef, parse_reference
+from rlfactory_nl2sql.databases.reference import DatabaseRef, connect, parse_reference
 from sql_databases import make_mysql, mysql_admin
 
 from rlfactory_core.errors import BackendError, UsageError
@@ -139,7 +138,7 @@ def test_a_copy_is_gone_when_it_is_closed(given: Connection, mariadb: Server) ->
 def test_what_a_killed_process_leaves_is_dropped_by_the_next(ref: DatabaseRef, mariadb: Server) -> None:
     program = (
         "import sys\nfrom rlfactory_nl2sql.connection import QueryLimits\n"
-        "from rlfactory_nl2sql.databases.opening import connect\n"
+        "from rlfactory_nl2sql.databases.reference import connect\n"
         "from rlfactory_nl2sql.databases.reference import parse_reference\n"
         "given = connect(parse_reference(sys.argv[1]), QueryLimits())\ncopy = given.instance({})\n"
         "print('made', flush=True)\nsys.stdin.read()"

@@ -12,8 +12,7 @@ from uuid import UUID
 import pytest
 from database_servers import Server
 from rlfactory_nl2sql.connection import Connection, Failure, QueryError, QueryLimits
-from rlfactory_nl2sql.databases.opening import connect
-from rlfactory_nl2sql.databases.reference import DatabaseRef, parse_reference
+from rlfactory_nl2sql.databases.reference import DatabaseRef, connect, parse_reference
 from rlfactory_nl2sql.verification.connections import Connections
 from sql_databases import VARIABLE, make_postgres, postgres_admin
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from rlfactory_nl2sql.connection import QueryLimits
-from rlfactory_nl2sql.databases import opening
+from rlfactory_nl2sql.databases import reference
 from rlfactory_nl2sql.databases.reference import DatabaseRef, connection_url, parse_reference
 
 from rlfactory_core.errors import MissingExtraError, UsageError
@@ -99,6 +99,6 @@ def test_a_missing_driver_is_named_with_its_command(monkeypatch: pytest.MonkeyPa
     def absent(*_: object) -> None:
         raise ModuleNotFoundError("No module named 'psycopg'", name="psycopg")
 
-    monkeypatch.setattr(opening, "import_module", absent)
+    monkeypatch.setattr(reference, "import_module", absent)
     with pytest.raises(MissingExtraError, match=r"psycopg.*pip install 'rlfactory-nl2sql\[postgresql\]'"):
-        opening.connect(DatabaseRef("postgres", "postgresql://me@db.example/shop"), QueryLimits())
+        reference.connect(DatabaseRef("postgres", "postgresql://me@db.example/shop"), QueryLimits())

@@ -17,8 +17,7 @@ from types import SimpleNamespace
 import pytest
 from rlfactory_nl2sql.connection import Failure, QueryError, QueryLimits, Rows
 from rlfactory_nl2sql.databases import limiting
-from rlfactory_nl2sql.databases.opening import connect
-from rlfactory_nl2sql.databases.reference import parse_reference
+from rlfactory_nl2sql.databases.reference import connect, parse_reference
 from rlfactory_nl2sql.databases.sqlite import SqliteDatabase
 from rlfactory_nl2sql.databases.sqlite_guard import replace_trim
 from rlfactory_nl2sql.schema import Column, ForeignKey

@@ -59,7 +59,7 @@ class Answer:
 
 
 def answer_of(
-    readings: Sequence[Rows], *, ordered: bool, limit: int | None = None, offset: int = 0, folded: bool = False
+    readings: list[Rows], *, ordered: bool, limit: int | None = None, offset: int = 0, folded: bool = False
 ) -> Answer:
     """The answer of a gold query.
 

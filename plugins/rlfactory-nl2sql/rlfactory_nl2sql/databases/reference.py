@@ -1,4 +1,7 @@
-"""A reference to a database, made from a path or URL. It has no secrets, so processes and people can share it."""
+"""A reference to a database, made from a path or URL, and a connection made from it.
+
+It has no secrets, so processes and people can share it.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,13 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Literal
 from urllib.parse import quote, unquote, urlsplit
 
-from rlfactory_core.errors import UsageError, nearest
+from rlfactory_core.errors import MissingExtraError, UsageError, nearest
+from rlfactory_nl2sql.connection import Connection, QueryLimits
 
 Kind = Literal["sqlite", "postgres", "mysql"]
 
@@ -102,6 +107,26 @@ def connection_url(ref: DatabaseRef) -> str:
     place, mark, options = ref.location.partition("?")
     login, at, host = place.rpartition("@")
     return _filled(login, encode=True) + at + _filled(host, encode=False) + mark + _filled(options, encode=True)
+
+
+def connect(ref: DatabaseRef, limits: QueryLimits) -> Connection:
+    """A read-only connection. ``limits`` holds for the database engine while the connection is open.
+
+    Raises:
+        BackendError: the database does not answer, or cannot be read.
+        MissingExtraError: its driver is not installed.
+        UsageError: its URL needs an environment variable that is not set.
+    """
+    try:
+        module = import_module(f"rlfactory_nl2sql.databases.{ref.kind}")
+    except ModuleNotFoundError as error:
+        extra = "postgresql" if ref.kind == "postgres" else ref.kind
+        raise MissingExtraError(
+            f"The database {ref.location} needs the package {error.name}, which is not installed. "
+            f"Install it: python -m pip install 'rlfactory-nl2sql[{extra}]'"
+        ) from error
+    opened: Connection = module.open_database(ref, limits)
+    return opened
 
 
 def _file(path: Path) -> DatabaseRef:

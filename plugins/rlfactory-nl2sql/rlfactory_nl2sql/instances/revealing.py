@@ -10,11 +10,10 @@ from operator import itemgetter
 from typing import Any
 
 from rlfactory_nl2sql.checks.constants import Constant, Uses
-from rlfactory_nl2sql.instances.characters import Role
 from rlfactory_nl2sql.instances.conditions import around
 from rlfactory_nl2sql.instances.domains import Kind, comparable
 from rlfactory_nl2sql.instances.links import Link, places_in
-from rlfactory_nl2sql.instances.rows import Filling, Missed
+from rlfactory_nl2sql.instances.rows import Filling, Missed, Role
 
 _TOGETHER = 0.3  # the share of rows in which two columns have neighbouring values
 _MANY = 8  # values of a column: fewer would become nearly equal without the greatest and the least

@@ -13,11 +13,10 @@ from collections.abc import Sequence
 
 from rlfactory_nl2sql.checks.constants import Constant, Uses
 from rlfactory_nl2sql.connection import TableRows
-from rlfactory_nl2sql.instances.characters import character
 from rlfactory_nl2sql.instances.conditions import NULL_TESTS, conditions_of
 from rlfactory_nl2sql.instances.links import Part, in_order, links_of, sound
 from rlfactory_nl2sql.instances.revealing import Revealing
-from rlfactory_nl2sql.instances.rows import Filling
+from rlfactory_nl2sql.instances.rows import Filling, character
 from rlfactory_nl2sql.schema import Schema
 
 
@@ -39,7 +38,7 @@ def vary(
         data: some rows of each table. Rows that they refer to may be missing.
         constants: those of the gold query, or of both queries.
         seed: the same arguments give the same rows.
-        number: counts from 1, and chooses a `characters.Character` in turn.
+        number: counts from 1, and chooses a `rows.Character` in turn.
         used: of both queries. If given, there is also what the schema allows and ``data`` happens not to have: NULLs
             in aggregated columns, unless they refer to others or decide which rows a LIMIT keeps, and values of
             compared columns that are equal or neighbouring. With the second ``number`` of each eight, one row's value

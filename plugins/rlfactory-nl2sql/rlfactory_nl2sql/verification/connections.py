@@ -12,8 +12,7 @@ from typing import Any, TypeVar
 
 from rlfactory_core.errors import BackendError
 from rlfactory_nl2sql.connection import Connection, Failure, QueryError, QueryLimits, SessionLostError, TableRows
-from rlfactory_nl2sql.databases.opening import connect
-from rlfactory_nl2sql.databases.reference import DatabaseRef
+from rlfactory_nl2sql.databases.reference import DatabaseRef, connect
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")

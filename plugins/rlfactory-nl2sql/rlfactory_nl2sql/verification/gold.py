@@ -10,8 +10,6 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import product
 
-from sqlglot import exp
-
 from rlfactory_core.errors import BackendError, ConfigError
 from rlfactory_nl2sql.checks.constants import Constant, Uses, constants, uses
 from rlfactory_nl2sql.checks.ordering import inner_limits, is_ordered, tie_breaks, uncut
@@ -21,8 +19,8 @@ from rlfactory_nl2sql.comparison.compare import Comparison
 from rlfactory_nl2sql.connection import Connection, Failure, QueryError, QueryLimits, Rows, TableRows
 from rlfactory_nl2sql.databases.limiting import Deadline, late
 from rlfactory_nl2sql.databases.reference import DatabaseRef
-from rlfactory_nl2sql.instances.characters import CHARACTERS
 from rlfactory_nl2sql.instances.links import SHARES, links_of, subsample
+from rlfactory_nl2sql.instances.rows import CHARACTERS
 from rlfactory_nl2sql.instances.vary import vary
 from rlfactory_nl2sql.schema import Schema
 from rlfactory_nl2sql.verification.connections import PREPARE_S, Connections, Database
@@ -85,7 +83,7 @@ class About:
 
 def _read(query: Query, schema: Schema) -> set[str]:
     """All tables, if the query reads a view."""
-    named = {table.name.lower() for table in query.tree.find_all(exp.Table)}
+    named = query.tables
     if any(table.view and table.name.lower() in named for table in schema.tables):
         return {table.name for table in schema.tables}
     links, found = links_of(schema), set[str]()
