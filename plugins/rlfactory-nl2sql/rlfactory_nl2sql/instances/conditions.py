@@ -95,7 +95,9 @@ def _origin(at: tuple[str, int], parts: Mapping[str, Part]) -> tuple[str, int]:
     seen: list[tuple[str, int]] = []
     while at not in seen:
         seen.append(at)
-        ends = [(link.target, to) for link in parts[at[0]].links for of, to in link.pairs if of == at[1]]
+        table, place = at
+        links = [link for link in parts[table].links if place in link.places]
+        ends = [(link.target, link.target_places[link.places.index(place)]) for link in links]
         at = next((end for end in ends if end not in seen), at)
     return at
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 from rlfactory_nl2sql.checks.constants import TableColumn
@@ -15,7 +15,7 @@ from rlfactory_nl2sql.instances.domains import Sample, comparable, learn
 from rlfactory_nl2sql.schema import Schema, Table
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Link:
     """A reference: the values at some places of a row are those of a row in the target table."""
 
@@ -23,11 +23,6 @@ class Link:
     target: str  # as the schema spells it
     target_places: tuple[int, ...]
     declared: bool  # False: it is inferred from names, and some rows may refer to nothing
-
-    @cached_property
-    def pairs(self) -> tuple[tuple[int, int], ...]:
-        """Each place, with the place in the target table that it refers to."""
-        return tuple(zip(self.places, self.target_places, strict=True))
 
     def at(self, row: Sequence[Any]) -> tuple[Any, ...]:
         """A row's values at the places."""
