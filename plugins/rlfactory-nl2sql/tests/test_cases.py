@@ -65,7 +65,7 @@ def gold_answer(case: Case, evaluator: str, connection: Connection) -> Answer:
     orders = case["category"] == "order_by" or re.search(r"\b(order|sort|arrange)\b", case["question"].lower())
     if not (evaluator.startswith("defog") and orders):
         return answer_of([connection.query(case["gold"], QueryLimits())], ordered=False)
-    orders = ("", ' ORDER BY "B", 1', ' ORDER BY "B", 1 DESC')
+    orders = (' ORDER BY "B", 1', ' ORDER BY "B", 1 DESC')
     return answer_of([connection.query(case["gold"] + order, QueryLimits()) for order in orders], ordered=True)
 
 

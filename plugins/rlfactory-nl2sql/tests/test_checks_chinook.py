@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from rlfactory_nl2sql.checks.constants import constants
-from rlfactory_nl2sql.checks.ordering import is_ordered, tie_breaks, uncut
+from rlfactory_nl2sql.checks.ordering import cut, is_ordered, tie_breaks
 from rlfactory_nl2sql.checks.parsing import Query, parse_query
 from rlfactory_nl2sql.schema import Column, Schema, Table
 
@@ -184,10 +184,9 @@ def test_whichever_way_ties_are_broken_the_uncut_rows_are_the_same(
 ) -> None:
     query, own = read(sql), rows(chinook, sql)
     assert bool(tie_breaks(query, schema, len(own[0]))) >= is_ordered(query)
-    cut = uncut(query)
-    if cut is None:
-        return
-    rising, falling, *_ = [rows(chinook, each) for each in tie_breaks(cut.query, schema, len(own[0]))] or [own, own]
-    assert Counter(rising) == Counter(falling)
-    assert not Counter(own) - Counter(rows(chinook, cut.query.sql))
-    assert len(own) == len(rows(chinook, cut.query.sql)[cut.offset :][: cut.limit])
+    found = cut(query)
+    whole = rows(chinook, found.wider[-1].sql)
+    assert not Counter(own) - Counter(whole)
+    assert len(own) == len(whole[found.offset :][: found.limit])
+    for each in tie_breaks(found.wider[-1], schema, len(own[0])):
+        assert Counter(rows(chinook, each)) == Counter(whole)

@@ -10,7 +10,7 @@ from effort import modest_effort
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rlfactory_nl2sql.checks.constants import constants
-from rlfactory_nl2sql.checks.ordering import is_ordered, tie_breaks, uncut
+from rlfactory_nl2sql.checks.ordering import cut, is_ordered, tie_breaks
 from rlfactory_nl2sql.checks.parsing import NAMES, NotUnderstoodError, parse_query, same_form
 from rlfactory_nl2sql.checks.similarity import similarity
 from rlfactory_nl2sql.connection import Failure, QueryError
@@ -200,7 +200,7 @@ def test_no_text_breaks_a_check(dialect: str, start: str, changes: list[tuple[in
         return
     constants(query, SCHEMA)
     tie_breaks(query, SCHEMA, 2)
-    uncut(query)
+    cut(query)
     is_ordered(query)
     assert 0 <= similarity(query, parse_query(start, dialect)) <= 1
 

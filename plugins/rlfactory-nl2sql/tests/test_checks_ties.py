@@ -10,9 +10,10 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from rlfactory_nl2sql.checks.ordering import Uncut, is_ordered, tie_breaks, uncut
+from rlfactory_nl2sql.checks.ordering import cut, is_ordered, tie_breaks
 from rlfactory_nl2sql.checks.parsing import NAMES, parse_query
 from rlfactory_nl2sql.comparison.answer import Answer
+from rlfactory_nl2sql.connection import Rows
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.schema import Schema
 from rlfactory_nl2sql.verification.connections import Connections
@@ -147,6 +148,19 @@ def test_a_cut_tie_has_the_rows_that_may_stand_there(database: Path) -> None:
     assert found.tied
 
 
+def test_rows_that_look_the_same_may_be_tied(database: Path) -> None:
+    """So a prediction may have all of them, as ``x = (SELECT max(x) ...)`` gives them, but no others."""
+    found = answer("SELECT name FROM singer WHERE name = 'Bo' ORDER BY age DESC LIMIT 1", database)
+    given = {names: Rows(("name",), tuple((name,) for name in names)) for names in (("Bo", "Bo"), ("Bo", "Ann"), ())}
+    assert [found.may_break_ties(one) for one in given.values()] == [True, False, False]
+    assert not found.tied
+
+
+def test_a_tie_that_is_cut_at_both_ends_is_seen(database: Path) -> None:
+    (tie,) = answer("SELECT id FROM singer ORDER BY band_id LIMIT 6 OFFSET 12", database).ties
+    assert (len(tie.rows), tie.take) == (10, 6)
+
+
 def test_without_order_there_is_only_the_cut(database: Path) -> None:
     (tie,) = answer("SELECT id FROM singer WHERE age = 30 LIMIT 3 OFFSET 1", database).ties
     assert (len(tie.rows), tie.take) == (len(rows("SELECT 1 FROM singer WHERE age = 30", database)), 3)
@@ -182,16 +196,19 @@ def test_neither_ties_nor_order_are_made_up(database: Path) -> None:
         assert not found.tied
         assert [len(tie.rows) for tie in found.ties] == [1, 1]
     query = parse_query("SELECT id FROM singer WHERE id IN (SELECT id FROM singer ORDER BY age)", "sqlite")
-    assert (is_ordered(query), tie_breaks(query, Schema(()), 1), uncut(query)) == (False, [], None)
+    assert (is_ordered(query), tie_breaks(query, Schema(()), 1), cut(query).wider) == (False, [], (query,))
 
 
 def test_fetch_first_is_a_limit() -> None:
     for sql, limit, offset in (("FETCH FIRST 3 ROWS ONLY", 3, 0), ("OFFSET 2 ROWS FETCH NEXT ROW ONLY", 1, 2)):
-        found = uncut(parse_query(f"SELECT name FROM singer ORDER BY age {sql}", "postgres"))
-        assert found is not None
-        assert (found.query.sql, found.limit, found.offset) == ("SELECT name FROM singer ORDER BY age", limit, offset)
-    with_ties = "SELECT name FROM singer ORDER BY age FETCH FIRST 3 ROWS WITH TIES"
-    assert uncut(parse_query(with_ties, "postgres")) is None
+        found = cut(parse_query(f"SELECT name FROM singer ORDER BY age {sql}", "postgres"))
+        assert (found.limit, found.offset) == (limit, offset)
+        assert [each.sql for each in found.wider] == [
+            "SELECT name FROM singer ORDER BY age LIMIT 4",
+            "SELECT name FROM singer ORDER BY age",
+        ]
+    with_ties = parse_query("SELECT name FROM singer ORDER BY age FETCH FIRST 3 ROWS WITH TIES", "postgres")
+    assert cut(with_ties).wider == (with_ties,)
 
 
 @pytest.mark.parametrize("dialect", NAMES)
@@ -201,7 +218,7 @@ def test_every_dialect(dialect: str) -> None:
     nulls = {"postgres": (" NULLS FIRST", " NULLS LAST")}.get(dialect, ("", ""))
     assert rising == f"SELECT s.name AS n FROM singer AS s ORDER BY n DESC, 1 ASC{nulls[0]} LIMIT 3 OFFSET 2"
     assert falling == f"SELECT s.name AS n FROM singer AS s ORDER BY n DESC, 1 DESC{nulls[1]} LIMIT 3 OFFSET 2"
-    assert isinstance(uncut(query), Uncut)
+    assert cut(query).wider[0].sql.endswith("LIMIT 6")
 
 
 def test_a_declared_collation_ties_too(tmp_path: Path) -> None:

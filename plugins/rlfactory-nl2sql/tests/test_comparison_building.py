@@ -11,7 +11,7 @@ def result(*values: object) -> Rows:
 
 
 ROWS = result(*"abbc")
-READINGS = [result(*"acbbdegf"), result(*"abbcdefg"), result(*"acbbedgf")]
+READINGS = [result(*"abbcdefg"), result(*"acbbedgf")]
 
 
 def ties(answer: Answer) -> list[tuple[str, int]]:
@@ -20,7 +20,7 @@ def ties(answer: Answer) -> list[tuple[str, int]]:
 
 
 def cut(limit: int | None = None, offset: int = 0) -> list[tuple[str, int]]:
-    return ties(answer_of(READINGS, ordered=True, limit=limit, offset=offset))
+    return ties(answer_of(READINGS, limit, offset, ordered=True))
 
 
 def test_without_ties_known_the_order_is_all_or_nothing() -> None:
@@ -34,11 +34,11 @@ def test_rows_that_change_places_are_a_tie() -> None:
 
 def test_last_digits_and_letter_case_make_no_order() -> None:
     one, other = result(1, 0.1 + 0.2, 2), result(1, 0.3, 2)
-    assert [tie.take for tie in answer_of([one, one, other], ordered=True).ties] == [1, 1, 1]
+    assert [tie.take for tie in answer_of([one, other], ordered=True).ties] == [1, 1, 1]
     assert same_rows([one, other])
     alike = result("Ann", "ann", "Bo")
-    assert ties(answer_of([alike, alike, alike], ordered=True, folded=True)) == [("Annann", 2), ("Bo", 1)]
-    assert ties(answer_of([alike, alike, alike], ordered=True)) == [("Ann", 1), ("ann", 1), ("Bo", 1)]
+    assert ties(answer_of([alike, alike], ordered=True, folded=True)) == [("Annann", 2), ("Bo", 1)]
+    assert ties(answer_of([alike, alike], ordered=True)) == [("Ann", 1), ("ann", 1), ("Bo", 1)]
 
 
 def test_limit_and_offset_cut_through_ties() -> None:
@@ -52,13 +52,13 @@ def test_limit_and_offset_cut_through_ties() -> None:
 
 
 def test_limit_without_order_gives_any_rows() -> None:
-    answer = answer_of([ROWS], ordered=False, limit=2, offset=1)
+    answer = answer_of([ROWS], 2, 1, ordered=False)
     assert ties(answer) == [("abbc", 2)]
     assert answer.size == 2
 
 
 def test_no_rows_are_an_answer_too() -> None:
-    assert answer_of([result()] * 3, ordered=True) == Answer(("name",), ())
+    assert answer_of([result()] * 2, ordered=True) == Answer(("name",), ())
     assert answer_of([result()], ordered=False).size == 0
 
 

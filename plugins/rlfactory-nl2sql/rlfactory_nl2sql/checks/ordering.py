@@ -62,28 +62,31 @@ def _deciding(keys: list[exp.Ordered]) -> list[exp.Ordered]:
 
 
 @dataclass(frozen=True, slots=True)
-class Uncut:
-    """A query without its outermost LIMIT and OFFSET. Its rows ``offset`` to ``offset + limit`` are an answer."""
+class Cut:
+    """What the outermost LIMIT and OFFSET of a query leave of its rows."""
 
-    query: Query
     limit: int | None
     offset: int
+    wider: tuple[Query, ...]  # one with a row more at the end, if it has a LIMIT, and the last without both
 
 
-def uncut(query: Query) -> Uncut | None:
-    """None if there is no LIMIT or OFFSET, or if they are not plain numbers, or include ties."""
-    tree = query.tree.copy()
-    top = tree.unnest()
-    cut = _cut(top)
-    if cut in {None, (None, 0)}:
-        return None
-    top.set("limit", None)
-    top.set("offset", None)
-    return Uncut(Query(tree.sql(query.dialect), query.dialect, tree), *cut)
+def cut(query: Query) -> Cut:
+    """A query whose LIMIT and OFFSET are no plain numbers, or include ties, counts as one without."""
+    top = query.tree.unnest()
+    numbers = _limit_and_offset(top)
+    if numbers in {None, (None, 0)}:
+        return Cut(None, 0, (query,))
+    limit, offset = numbers
+    wider = []
+    for most in (None,) if limit is None else (offset + limit + 1, None):
+        tree = query.tree.copy()
+        tree.unnest().set("limit", most and exp.Limit(expression=exp.Literal.number(most)))
+        tree.unnest().set("offset", None)
+        wider.append(Query(tree.sql(query.dialect), query.dialect, tree))
+    return Cut(limit, offset, tuple(wider))
 
 
-def _cut(tree: exp.Expr) -> tuple[int | None, int] | None:
-    """The outermost LIMIT and OFFSET; None if they are not plain numbers, or include ties."""
+def _limit_and_offset(tree: exp.Expr) -> tuple[int | None, int] | None:
     limit, offset = tree.args.get("limit"), tree.args.get("offset")
     most: int | None = None
     if limit is not None:

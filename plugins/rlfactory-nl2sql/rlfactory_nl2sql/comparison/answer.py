@@ -37,6 +37,7 @@ class Answer:
     tied: bool = False  # whether another right answer exists, because a LIMIT cuts rows that an ORDER BY leaves tied
     certain: tuple[Row, ...] = ()  # if tied: rows that each right answer has
     fewest: int = 0  # if tied: the fewest rows of a right answer
+    repeated: bool = False  # whether a LIMIT leaves out a row that is like one in the answer, and perhaps tied with it
 
     @property
     def is_evidence(self) -> bool:
@@ -48,9 +49,17 @@ class Answer:
 
         It may have all tied rows, as ``x = (SELECT max(x) …)`` gives them.
         """
-        if not self.tied or len(rows.rows) < self.fewest:
+        if not (self.tied or self.repeated) or len(rows.rows) < self.fewest:
             return False  # before the rows are counted: nearly all answers are not tied
-        return not Counter(map(_loosely, self.certain)) - Counter(map(_loosely, rows.rows))
+        given = Counter(map(_loosely, rows.rows))
+        if self.tied:
+            return not Counter(map(_loosely, self.certain)) - given
+        return given.keys() == {_loosely(row) for tie in self.ties for row in tie.rows}
+
+    @property
+    def whole(self) -> bool:
+        """Whether no tie is cut."""
+        return all(tie.whole for tie in self.ties)
 
     @property
     def size(self) -> int:
@@ -59,28 +68,28 @@ class Answer:
 
 
 def answer_of(
-    readings: list[Rows], *, ordered: bool, limit: int | None = None, offset: int = 0, folded: bool = False
+    readings: Sequence[Rows], limit: int | None = None, offset: int = 0, *, ordered: bool, folded: bool = False
 ) -> Answer:
     """The answer of a gold query.
 
     Args:
-        readings: its result, then the same rows with ties broken in two ways, if some are tied.
+        readings: rows of which it gives ``limit`` after ``offset``; or these with ties broken in two ways.
         ordered: whether the gold query's outermost SELECT orders.
         folded: whether the database may order texts without regard to letter case.
-        limit: how many of the rows it gives, after ``offset``; None: all.
     """
-    rows, others = [one.rows for one in readings[1:3] or readings * 2]
+    rows, others = readings[0].rows, readings[min(len(readings), 2) - 1].rows
     end = len(rows) if limit is None else offset + limit
     ties, start = [], 0
-    for stop in _ends(rows, others, folded=folded) if ordered else [len(rows)]:
+    for stop in [*_ends(rows, others, folded=folded), len(rows)] if ordered else [len(rows)]:
         take = min(stop, end) - max(start, offset)
         if take > 0:
             ties.append(Tie(rows[start:stop], take))
         start = stop
-    tied = ordered and any(not tie.whole for tie in ties)
-    certain = tuple(row for tie in ties if tie.whole for row in tie.rows) if tied else ()
+    begins, ends = (ordered and 0 < at < len(rows) and _key(rows[at - 1]) == _key(rows[at]) for at in (offset, end))
+    tied = ordered and (begins or any(not tie.whole for tie in ties))
+    certain = tuple(row for tie in ties if tie.whole for row in tie.rows) if tied and not begins else ()
     fewest = 0 if offset else sum(tie.take for tie in ties)  # all rows of the first ties may come before the OFFSET
-    return Answer(readings[0].columns, tuple(ties), tied, certain, fewest)
+    return Answer(readings[0].columns, tuple(ties), tied, certain, fewest, repeated=ends)
 
 
 def _ends(rows: Sequence[Row], others: Sequence[Row], *, folded: bool) -> Iterator[int]:

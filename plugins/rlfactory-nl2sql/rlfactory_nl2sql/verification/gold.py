@@ -5,14 +5,13 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import product
 
 from rlfactory_core.errors import BackendError, ConfigError
 from rlfactory_nl2sql.checks.constants import Constant, Uses, constants, uses
-from rlfactory_nl2sql.checks.ordering import inner_limits, is_ordered, tie_breaks, uncut
+from rlfactory_nl2sql.checks.ordering import Cut, cut, inner_limits, is_ordered, tie_breaks
 from rlfactory_nl2sql.checks.parsing import Query, parse_query
 from rlfactory_nl2sql.comparison.answer import Answer, answer_of, same_rows
 from rlfactory_nl2sql.comparison.compare import Comparison
@@ -121,7 +120,7 @@ class Answers:
         self._schema = database.connection.schema()
         self._query = parse_query(job.gold, job.ref.kind)
         self._folded = job.ref.kind == "mysql" or any(table.collated for table in self._schema.tables)
-        self._inner, self._uncut = inner_limits(self._query), cache(uncut)
+        self._inner, self._cut = inner_limits(self._query), cache(cut)
         self._tie_breaks = cache(lambda query, columns: tie_breaks(query, self._schema, columns))
         self._clock = Clock(self._options.gold_seconds)
         self._instances: list[tuple[bytes | None, Answer | None]] = []
@@ -234,33 +233,39 @@ class Answers:
     def _cuts(self, inner: Query, connection: Connection) -> bool:
         """Whether a SELECT within the query cuts a tie; False if it is no query of its own."""
         try:
-            return self._answer_of(inner, connection).tied
+            found = self._answer_of(inner, connection)
         except QueryError:  # it may need columns of the query around it
             return False
+        return found.tied or found.repeated
 
     def _answer_of(self, query: Query, connection: Connection) -> Answer:
         """The answer of a query; tied without certain rows if not all right answers are known."""
-        ordered, cut, readings = is_ordered(query), self._uncut(query), self._readings(query, connection)
-        if (cut is None or not cut.offset) and same_rows(readings):
-            return answer_of(readings, ordered=ordered, folded=self._folded)
-        if cut is not None:
-            with suppress(QueryError):  # for example too many rows
-                whole = self._readings(cut.query, connection)
-                if same_rows(whole):
-                    return answer_of(whole, ordered=ordered, limit=cut.limit, offset=cut.offset, folded=self._folded)
-        return replace(answer_of(readings[:1], ordered=False), tied=True, fewest=0)
-
-    def _readings(self, query: Query, connection: Connection) -> list[Rows]:
-        """A query's result, then those with ties broken in two or three ways, if that is possible."""
-        own = self._run(connection, query.sql, 2 if self._tie_breaks(query, 1) else 1)
+        ordered, breaks = is_ordered(query), self._tie_breaks
+        own = self._run(connection, query.sql, 2 if breaks(query, 1) else 1)
+        if not breaks(query, 1):
+            return answer_of([own], ordered=ordered)
+        within = self._cut(query)
         try:
-            return [own, *(self._run(connection, sql, 4) for sql in self._tie_breaks(query, len(own.columns)))]
-        except QueryError:  # no database needs to accept what is not the user's text
-            return [own]
+            for each in within.wider:
+                sqls = breaks(each, len(own.columns)) or [each.sql]
+                readings = [self._run(connection, sql, 4) for sql in sqls]
+                found = answer_of(readings, within.limit, within.offset, ordered=ordered, folded=self._folded)
+                if found.whole and same_rows([own, *(_part(one, within) for one in readings)]):
+                    return found
+            if same_rows(readings):
+                return found
+        except QueryError as error:
+            if error.failure is Failure.ERROR:  # no database needs to accept what is not the user's text
+                return answer_of([own], ordered=ordered)
+        return replace(answer_of([own], ordered=False), tied=True, fewest=0)
 
     def _run(self, connection: Connection, sql: str, part: int) -> Rows:
         """The result of a query that may take this part of the time that is left."""
         return self._clock.query(connection, sql, self._options.limits, self._clock.left / part)
+
+
+def _part(rows: Rows, cut: Cut) -> Rows:
+    return Rows(rows.columns, rows.rows[cut.offset :][: cut.limit])
 
 
 class Clock:

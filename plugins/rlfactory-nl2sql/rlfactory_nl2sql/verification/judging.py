@@ -138,7 +138,7 @@ class _Judging:
         # The given database is no evidence: a query can hold what was read from it. It is if nothing else is asked.
         if number or self._options.instances == 1:
             equal = difference is None
-            self._firm |= not answer.tied and answer.is_evidence
+            self._firm |= not answer.tied and equal and answer.is_evidence
             self._tied |= answer.tied and equal and answer.is_evidence
             self._unequal |= answer.tied and not equal
         return None
