@@ -10,10 +10,11 @@ import asyncio
 import inspect
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from itertools import count
+from math import isfinite
 from typing import Any, TypeVar
 
 from rlfactory_core.clients.base import ChatClient
@@ -22,7 +23,7 @@ from rlfactory_core.errors import BackendError, PluginError
 from rlfactory_core.protocols import ChatFormat, Env, EnvStart, EnvStep, Sampler
 from rlfactory_core.rollout.episode import Episode, RolloutLimits
 from rlfactory_core.rollout.speakers import MessageSpeaker, Speaker, TokenSpeaker
-from rlfactory_core.types import Fault, FaultKind, Group, StopReason, ToolResult, ToolSpec, Trajectory, Turn
+from rlfactory_core.types import Fault, FaultKind, Group, Message, StopReason, ToolResult, ToolSpec, Trajectory, Turn
 from rlfactory_core.utils.aio import gather_all
 from rlfactory_core.utils.seeds import derive_seed
 
@@ -84,7 +85,7 @@ async def play_episode(episode: Episode, speaker: Speaker) -> Trajectory:
         closing.push_async_callback(context.end)
         closing.push_async_callback(speaker.close)
         try:
-            env = episode.make_env(episode.sample, context)
+            env = _object(episode.make_env(episode.sample, context))
             closing.push_async_callback(_close, env)
             stop = await _play(episode.limits, env, speaker, played)
         except BackendError as error:
@@ -156,12 +157,44 @@ async def _step(env: Env, turn: Turn, calls_left: int) -> EnvStep:
     except BackendError as error:
         failed = ToolResult("", "env", "", FaultKind.INFRA, reason=str(error))
         return EnvStep(stop=StopReason.FAULT, results=(failed,))
-    if step.stop is None and not step.messages:
-        raise PluginError(
-            f"{type(env).__name__}.step returned an EnvStep with neither messages nor a stop; expected what the model "
-            "reads next, or why the episode is over, such as EnvStep(stop=StopReason.ENV_DONE)."
-        )
+    if wrong := _wrong(step):
+        raise PluginError(f"{type(env).__name__}.step returned an EnvStep with {wrong}.")
     return step
+
+
+def _wrong(step: Any) -> str:
+    """What of a step does not keep the contract; empty if it does."""
+    if step.stop is None and not step.messages:
+        return (
+            "neither messages nor a stop; expected what the model reads next, or why the episode is over, such as "
+            "EnvStep(stop=StopReason.ENV_DONE)"
+        )
+    if not isinstance(step.messages, (tuple, list)) or not all(isinstance(each, Message) for each in step.messages):
+        return f"messages={step.messages!r:.80}; expected Message objects in a tuple"
+    if step.stop is not None and not isinstance(step.stop, StopReason):
+        return f"stop={step.stop!r:.80}; expected a StopReason, such as StopReason.ENV_DONE"
+    if not _is_finite(step.reward):
+        return f"reward={step.reward!r:.80}; expected a finite number"
+    return "" if isinstance(step.info, Mapping) else f"info={step.info!r:.80}; expected a dict"
+
+
+def _is_finite(reward: Any) -> bool:
+    """Of Python, numpy or torch."""
+    try:
+        return isfinite(reward)
+    except (TypeError, ValueError, OverflowError):
+        return False
+
+
+def _object(env: Any) -> Env:
+    """What `make_env` gave, which an author may have written otherwise than the contract says."""
+    if inspect.iscoroutine(env):
+        env.close()
+        raise PluginError("make_env is async; write it with `def`, and wait in the environment's `start`.")
+    if isinstance(env, type):
+        raise PluginError(f"make_env gave the class {env.__name__}; expected an object, such as {env.__name__}(…).")
+    made: Env = env
+    return made
 
 
 async def _close(env: Env) -> None:

@@ -124,7 +124,14 @@ def make_task(registration: Registration, options: Mapping[str, Any], seed: int)
         raise PluginError(
             f"{what} has rewards = {task.rewards!r}; expected names with their weights, such as {{'exact_match': 1.0}}."
         )
+    if not _is_pair(task.reward_bounds):
+        raise PluginError(f"{what} has reward_bounds = {task.reward_bounds!r}; expected two numbers, as in (0.0, 1.0).")
     return task
+
+
+def _is_pair(bounds: Any) -> bool:
+    pair = isinstance(bounds, (tuple, list)) and len(bounds) == 2
+    return bounds is None or (pair and all(isinstance(bound, (int, float)) for bound in bounds))
 
 
 def raised_at(error: Exception) -> str:

@@ -289,6 +289,12 @@ class StepOfText(Steps):
         (StepOfText(), r"StepOfText\.step returned 'done'; expected EnvStep"),
         (Steps(EnvStep()), r"Steps\.step returned an EnvStep with neither messages nor a stop"),
         (None, r"The environment is None, which has no method"),
+        (Steps(EnvStep("On.")), r"with messages='On\.'; expected Message objects"),  # type: ignore[arg-type]
+        (Steps(EnvStep(stop="done")), r"with stop='done'; expected a StopReason"),  # type: ignore[arg-type]
+        (Steps(EnvStep(stop=StopReason.ENV_DONE, reward="1")), r"with reward='1'; expected"),  # type: ignore[arg-type]
+        (Steps(EnvStep(stop=StopReason.ENV_DONE, reward=float("nan"))), r"with reward=nan; expected a finite"),
+        (Steps(EnvStep(stop=StopReason.ENV_DONE, info=[1])), r"with info=\[1\]; expected a dict"),  # type: ignore[arg-type]
+        (Steps, r"make_env gave the class Steps; expected an object, such as Steps"),
     ],
 )
 def test_an_environment_that_breaks_its_contract_is_told_in_words(env: Any, words: str) -> None:
@@ -296,6 +302,15 @@ def test_an_environment_that_breaks_its_contract_is_told_in_words(env: Any, word
     sampler = ScriptedSampler(["a", "b"], CHAT)
     with pytest.raises(PluginError, match=words):
         asyncio.run(rollout(episode, CHAT, sampler))
+
+
+def test_an_environment_that_is_made_by_an_async_function_is_told_in_words() -> None:
+    async def make(sample: Sample, context: ToolContext) -> Env:
+        return Steps()
+
+    episode = Episode(SAMPLE, make, LIMITS, "x")  # type: ignore[arg-type]
+    with pytest.raises(PluginError, match="make_env is async; write it with `def`"):
+        asyncio.run(rollout(episode, CHAT, ScriptedSampler(["a"], CHAT)))
 
 
 class Broken(ScriptedSampler):

@@ -161,3 +161,34 @@ def test_options_that_cannot_be_are_told_in_our_words(tmp_path: Path, imports: s
     with pytest.raises(PluginError, match=said) as caught:
         Registry().task(file).make({}, 0)
     assert "pydantic" not in str(caught.value)
+
+
+def test_bounds_that_are_no_pair_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(PluginError, match=r"has reward_bounds = 1\.0; expected two numbers, as in \(0\.0, 1\.0\)"):
+        TaskBench(plugin(tmp_path, PAYS.replace("(0.0, 1.0)", "1.0")))
+
+
+AGENT = """
+from rlfactory_core import Message, Sample, Task, hookimpl
+
+class Wrong(Task):
+    rewards = {"exact_match": 1.0}
+
+    def samples(self, split):
+        yield Sample(f"{split}-1", "Who?", "him", split=split)
+
+    def solve(self, sample, messages):
+        return Message("assistant", "him")
+
+    async def agent(self, sample, endpoint):
+        raise LookupError("the agent has no such tool")
+"""
+
+
+def test_what_an_agent_raises_is_told_and_not_laid_to_solve(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("rlfactory_agents")
+    assert invoke(["plugins", "check", plugin(tmp_path, AGENT), "--only", "oracle"]) == 1
+    said = capsys.readouterr().out
+    assert "the agent failed in 1 of 1 episode. The first: " in said
+    assert "LookupError: the agent has no such tool" in said
+    assert "Task.solve" not in said

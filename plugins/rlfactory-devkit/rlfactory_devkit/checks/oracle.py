@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rlfactory_core.types import Trajectory
+from rlfactory_core.types import FaultKind, StopReason, Trajectory
 from rlfactory_devkit.checks.context import CheckContext
 from rlfactory_devkit.checks.result import Evidence, seen, wrong
 from rlfactory_devkit.rewards import ended_by_policy, last_text, masking_fault, mean, of, opinions
@@ -23,6 +23,11 @@ def check(context: CheckContext) -> Iterator[Evidence]:
         yield from _masked(split, played)
         if not context.bench.task.has_solution:
             yield seen(f"{split}: the task says that its solve() is no solution, so its rewards are not judged")
+            continue
+        failed = [each for each in played if each.stop is StopReason.AGENT_FAILED]
+        if failed:
+            why = next((fault.message for fault in failed[0].faults if fault.kind is FaultKind.AGENT), "")
+            yield wrong(f"{split}: the agent failed in {of(len(failed), len(played), 'episode')}. The first: {why}")
             continue
         yield from _cut(split, played)
         yield from _rewarded(context, split, [each for each in played if not each.masked])
