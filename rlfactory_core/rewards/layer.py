@@ -184,7 +184,11 @@ def _method(name: str, scorer: Any) -> Method:
         return [await _awaited(scorer.score, trajectory)]
 
     async def verified(trajectory: Trajectory) -> list[Score]:
-        verdict: Verdict = await _awaited(scorer.verify, trajectory)
+        verdict = await _awaited(scorer.verify, trajectory)
+        if not isinstance(verdict, Verdict):
+            raise TypeError(f"it gave {verdict!r:.80}; expected a Verdict, such as Verdict(True)")
+        if verdict.passed not in (True, False, None):
+            raise TypeError(f"it gave a Verdict whose passed is {verdict.passed!r:.80}; expected True, False or None")
         if verdict.passed is None:
             raise VerifierError("; ".join(verdict.reasons) or "the verifier could not decide")
         return [Score(float(verdict.passed), verdicts={name: verdict})]

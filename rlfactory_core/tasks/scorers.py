@@ -133,9 +133,10 @@ def _make(reward: RewardConfig, registry: Registry) -> Any:
     try:
         return registration.make(**reward.options)
     except TypeError as error:
-        if not reward.options or takes(registration.factory, **reward.options):
+        if takes(registration.factory, **reward.options):
             raise  # a bug in the scorer
+        given = f"with the options {', '.join(reward.options)}" if reward.options else "without options"
         raise ConfigError(
-            f"Reward '{reward.name}' cannot be made with the options {', '.join(reward.options)}: {error}. Beside "
-            "name, label, weight and deadline_s, a reward takes only options of its own."
+            f"Reward '{reward.name}' cannot be made {given}: {error}. Beside name, label, weight and deadline_s, a "
+            "reward takes only options of its own; those without a default have to be given."
         ) from error

@@ -120,6 +120,14 @@ def test_verifiers_score_one_zero_or_leave_a_fault() -> None:
     assert unknown.score.components == {}
 
 
+class Verifies:
+    def __init__(self, verdict: object) -> None:
+        self.verdict = verdict
+
+    async def verify(self, trajectory: Trajectory) -> Verdict:
+        return self.verdict  # type: ignore[return-value]
+
+
 class UnspeakableError(Exception):
     def __str__(self) -> str:
         raise RuntimeError("it has no words")
@@ -152,6 +160,8 @@ class UnspeakableError(Exception):
         (Blocks(), "not async; write `async def score(…)`", "crashed"),
         (BlocksVerifying(), "not async; write `async def verify(…)`", "crashed"),
         (RanksNothing(), "'NoneType' object is not iterable", "crashed"),
+        (Verifies(True), "it gave True; expected a Verdict", "crashed"),
+        (Verifies(Verdict(("no",))), "whose passed is ('no',); expected True, False or None", "crashed"),  # type: ignore[arg-type]
         (Waits([], 2), "no score within 0.01 s", "late"),
     ],
 )

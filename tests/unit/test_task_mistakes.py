@@ -192,3 +192,30 @@ def test_what_an_agent_raises_is_told_and_not_laid_to_solve(tmp_path: Path, caps
     assert "the agent failed in 1 of 1 episode. The first: " in said
     assert "LookupError: the agent has no such tool" in said
     assert "Task.solve" not in said
+
+
+REWARD = """
+from rlfactory_core import Sample, Score, Task, hookimpl
+
+class Needs:
+    def __init__(self, count):
+        self.count = count
+
+    async def score(self, trajectory):
+        return Score(1.0)
+
+class Wrong(Task):
+    rewards = {"needs": 1.0}
+
+    def samples(self, split):
+        yield Sample(f"{split}-1", "Who?", "him", split=split)
+
+@hookimpl
+def rlfactory_reward_scorers(register):
+    register("needs", Needs)
+"""
+
+
+def test_a_reward_that_needs_an_option_is_told_in_words(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"'needs' cannot be made without options: .*'count'.* have to be given"):
+        TaskBench(plugin(tmp_path, REWARD))
