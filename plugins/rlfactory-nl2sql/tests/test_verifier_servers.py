@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 from typing import Any
 
 import pytest
 from rlfactory_nl2sql.databases.reference import DatabaseRef
-from rlfactory_nl2sql.verification.gold import VerifyOptions
+from rlfactory_nl2sql.verification.connections import Connections
+from rlfactory_nl2sql.verification.gold import GoldJob, VerifyOptions
 from rlfactory_nl2sql.verification.pool import WorkerPool
 from rlfactory_nl2sql.verification.verifier import SqlVerifier
 from sql_databases import make_mysql, make_postgres
@@ -33,3 +35,23 @@ def test_a_server_is_asked_by_guarded_workers(kind: str, request: pytest.Fixture
     server: Any = request.getfixturevalue(kind)
     ref = make_postgres(server) if kind == "postgres" else make_mysql(server)
     assert asyncio.run(verdicts(ref)) == [True, False]
+
+
+SINGERS = "(SELECT 1 AS age, 'Ann' AS name UNION ALL SELECT 1, 'ann' UNION ALL SELECT 2, 'Bo') AS singers"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["postgres", "mariadb"])
+def test_rows_are_tied_whatever_letter_case_means_to_the_server(kind: str, request: pytest.FixtureRequest) -> None:
+    server: Any = request.getfixturevalue(kind)
+    ref = make_postgres(server) if kind == "postgres" else make_mysql(server)
+    connections = Connections(lambda _: None)
+    sizes = []
+    try:
+        for end in ("", " LIMIT 1", " LIMIT 2"):
+            job = GoldJob(ref, f"SELECT * FROM {SINGERS} ORDER BY age{end}", VerifyOptions(instances=1))
+            _, ((_, answer),) = pickle.loads(job.run(connections).answers)
+            sizes.append([(len(tie.rows), tie.take) for tie in answer.ties])
+    finally:
+        connections.close()
+    assert sizes == [[(2, 2), (1, 1)], [(2, 1)], [(2, 2)]]
