@@ -29,18 +29,11 @@ def is_ordered(query: Query) -> bool:
 
     An ORDER BY in a subquery, a CTE, a window or an aggregate does not count.
     """
-    return any(not _is_constant(key.this) for key in _deciding(sort_keys(query.tree)))
-
-
-def sort_keys(tree: exp.Expr) -> list[exp.Ordered]:
-    """The keys of the outermost ORDER BY, through parentheses around the query; set operations have their own."""
-    node: exp.Expr | None = tree
-    while node is not None:
-        order = node.args.get("order")
-        if order is not None:
-            return list(order.expressions)
-        node = node.this if isinstance(node, exp.Subquery) else None
-    return []
+    tree = query.tree
+    while isinstance(tree, exp.Subquery) and not tree.args.get("order"):
+        tree = tree.this
+    order = tree.args.get("order")
+    return any(not _is_constant(key.this) for key in _deciding(order.expressions if order else []))
 
 
 def is_volatile(expression: exp.Expr) -> bool:

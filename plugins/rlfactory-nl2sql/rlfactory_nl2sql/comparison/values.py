@@ -42,12 +42,9 @@ class Nested(tuple[Any, ...]):
 
 def normal_column(values: Sequence[Any]) -> Sequence[Any]:
     """Values of a column in a form that Python hashes and compares by value, tolerance aside."""
-    return values if set(map(type, values)) <= _PLAIN else [normal(value) for value in values]
-
-
-def normal(value: Any) -> Any:
-    """One value in the form of `normal_column`."""
-    return Nested(_flat(value)) if isinstance(value, (list, tuple)) else _scalar(value)
+    if set(map(type, values)) <= _PLAIN:
+        return values
+    return [Nested(_flat(value)) if isinstance(value, (list, tuple)) else _scalar(value) for value in values]
 
 
 def _is_whole(value: Any) -> bool:
