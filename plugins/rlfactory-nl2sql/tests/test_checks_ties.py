@@ -141,6 +141,11 @@ def test_rows_of_equal_sort_keys_are_a_tie(sql: str, keyed: str, database: Path)
     assert start == len(own)
 
 
+def test_columns_have_the_names_of_the_query(database: Path) -> None:
+    sql = "SELECT id + (SELECT id FROM singer ORDER BY id LIMIT 1) FROM singer ORDER BY id LIMIT 1"
+    assert answer(sql, database).columns == ("id + (SELECT id FROM singer ORDER BY id LIMIT 1)",)
+
+
 def test_a_cut_tie_has_the_rows_that_may_stand_there(database: Path) -> None:
     found = answer("SELECT id, name FROM singer ORDER BY name COLLATE NOCASE LIMIT 20 OFFSET 1", database)
     assert [{name for _, name in tie.rows} for tie in found.ties] == [{None}, {"Ann", "ann"}, {"Bo"}]

@@ -55,3 +55,15 @@ def test_rows_are_tied_whatever_letter_case_means_to_the_server(kind: str, reque
     finally:
         connections.close()
     assert sizes == [[(2, 2), (1, 1)], [(2, 1)], [(2, 2)]]
+
+
+@pytest.mark.slow
+def test_rows_that_the_server_cannot_sort_say_nothing_against_a_prediction(postgres: Any) -> None:
+    connections = Connections(lambda _: None)
+    gold = f"SELECT CAST('[1]' AS json) AS data, age FROM {SINGERS} ORDER BY age"
+    try:
+        job = GoldJob(make_postgres(postgres), gold, VerifyOptions(instances=1))
+        _, ((_, answer),) = pickle.loads(job.run(connections).answers)
+    finally:
+        connections.close()
+    assert (answer.tied, answer.certain) == (True, ())

@@ -248,15 +248,14 @@ class Answers:
         try:
             for each in within.wider:
                 sqls = breaks(each, len(own.columns)) or [each.sql]
-                readings = [self._run(connection, sql, 4) for sql in sqls]
+                readings = [Rows(own.columns, self._run(connection, sql, 4).rows) for sql in sqls]
                 found = answer_of(readings, within.limit, within.offset, ordered=ordered, folded=self._folded)
                 if found.whole and same_rows([own, *(_part(one, within) for one in readings)]):
                     return found
             if same_rows(readings):
                 return found
-        except QueryError as error:
-            if error.failure is Failure.ERROR:  # no database needs to accept what is not the user's text
-                return answer_of([own], ordered=ordered)
+        except QueryError:  # for example too many rows, or values that PostgreSQL does not sort, such as JSON
+            pass
         return replace(answer_of([own], ordered=False), tied=True, fewest=0)
 
     def _run(self, connection: Connection, sql: str, part: int) -> Rows:
