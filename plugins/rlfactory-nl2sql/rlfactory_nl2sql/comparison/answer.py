@@ -99,7 +99,7 @@ def _ends(rows: Sequence[Row], others: Sequence[Row], *, folded: bool) -> Iterat
     as tied.
     """
     keys, apart = list(map(_key, rows)), Counter[str]()  # rows that came in one order only
-    for place, (key, other) in enumerate(zip(keys, map(_key, others), strict=True), 1):
+    for place, (key, other) in enumerate(zip(keys, map(_key, others), strict=False), 1):
         for one, change in ((key, 1), (other, -1)):
             apart[one] += change
             if not apart[one]:
