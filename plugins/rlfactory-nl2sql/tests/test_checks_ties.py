@@ -185,7 +185,7 @@ def test_a_random_order_is_no_order(database: Path) -> None:
         "SELECT name FROM singer ORDER BY age LIMIT 1 + 2",
         "SELECT name FROM singer ORDER BY age LIMIT (SELECT COUNT(*) FROM band)",
         "SELECT name FROM singer WHERE id IN (SELECT id FROM singer ORDER BY age LIMIT 3)",
-        "SELECT id FROM singer WHERE age = (SELECT age FROM singer ORDER BY band_id, age IS NULL LIMIT 1) ORDER BY name",
+        "SELECT id FROM singer WHERE age = (SELECT age FROM singer ORDER BY age IS NULL LIMIT 1) ORDER BY name",
         "SELECT name FROM (SELECT name, ROW_NUMBER() OVER (ORDER BY age) AS n FROM singer) WHERE n = 2",
     ],
 )
