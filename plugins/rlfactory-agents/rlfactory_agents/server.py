@@ -106,6 +106,10 @@ class Gateway:
             shape = form or FORMATS[0]
             headers = {"x-should-retry": "false"}  # of OpenAI's and Anthropic's SDKs
             return JSONResponse(shape.error(error), error.status, headers)
+        except asyncio.CancelledError:
+            if self._serving is not None:
+                raise
+            return Response(status_code=503)  # nobody reads it: closing, uvicorn cancels, and would log a traceback
         reply = Reply(f"{next(self._ids):08d}", MODEL, int(time.time()), body, answers)
         if body.get("stream"):
             return StreamingResponse(form.events(reply), media_type="text/event-stream")

@@ -284,3 +284,26 @@ def test_answers_are_sent_at_once() -> None:
             await gateway.close()
 
     assert asyncio.run(play()) == [socket.IPPROTO_TCP]
+
+
+def test_a_request_under_way_is_no_error_when_the_gateway_closes(caplog: pytest.LogCaptureFixture) -> None:
+    begun = asyncio.Event()
+
+    class Hangs:
+        async def answer(self, asked: Any) -> Any:
+            begun.set()
+            await asyncio.Event().wait()
+
+    async def main() -> None:
+        gateway = Gateway()
+        await gateway.open()
+        with gateway.serving(Hangs()) as endpoint:  # type: ignore[arg-type]
+            headers = {"authorization": f"Bearer {endpoint.key}"}
+            async with httpx.AsyncClient(base_url=endpoint.url, headers=headers, trust_env=False, timeout=30) as client:
+                asking = asyncio.ensure_future(client.post(CHAT_PATH, json={"messages": [user("?")]}))
+                await begun.wait()
+                await gateway.close()
+                await asyncio.gather(asking, return_exceptions=True)
+
+    asyncio.run(main())
+    assert not [record for record in caplog.records if record.exc_info]
