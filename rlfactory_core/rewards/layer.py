@@ -169,11 +169,7 @@ class GroupScoring:
 
 
 def _method(name: str, scorer: Any) -> Method:
-    """Gives a list of scores: one for a trajectory, or one for each of a group. A verifier scores 1 for passed.
-
-    Raises:
-        ConfigError: the object can neither score nor verify.
-    """
+    """Gives a list of scores: one for a trajectory, or one for each of a group. A verifier scores 1 for passed."""
     if not any(hasattr(scorer, method) for method in ("score_group", "score", "verify")):
         raise ConfigError(
             f"Reward {name!r} is a {type(scorer).__name__}, which can neither score nor verify. It needs one of the "

@@ -17,7 +17,7 @@ from rlfactory_core.rewards.layer import GroupScoring, RewardLayer
 from rlfactory_core.rollout import Episode
 from rlfactory_core.tasks.parts import TaskParts
 from rlfactory_core.tasks.runtime import TaskResources, TaskRuntime
-from rlfactory_core.tasks.scorers import ServedModel, TaskScorers
+from rlfactory_core.tasks.scorers import TaskScorers
 from rlfactory_core.tasks.task import Task
 from rlfactory_core.types import Sample, Trajectory
 
@@ -130,18 +130,13 @@ class MixedResources(TaskResources):
         }
 
     async def open(
-        self,
-        progress: Progress | None = None,
-        run: RunContext | None = None,
-        *,
-        served: ServedModel | None = None,
-        pools_later: bool = False,
+        self, progress: Progress | None = None, run: RunContext | None = None, **options: Any
     ) -> TaskRuntime:
         """As `TaskResources.open`; an error names the task."""
         opened = {}
         for name, resources in self._members.items():
             try:
-                opened[name] = await resources.open(progress, run, served=served, pools_later=pools_later)
+                opened[name] = await resources.open(progress, run, **options)
             except RlfactoryError as error:
                 error.args = (f"The task '{name}' of this run: {error}", *error.args[1:])
                 raise

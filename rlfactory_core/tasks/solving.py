@@ -256,7 +256,6 @@ def _check_solved(task: Task, trajectory: Trajectory) -> None:
     for fault in trajectory.faults:
         if fault.kind is FaultKind.POLICY:
             raise PluginError(f"{place}: turn {fault.turn + 1}, {fault.source}: {fault.message}")
-    for fault in trajectory.faults:
         if fault.kind is FaultKind.AGENT:
             raise PluginError(f"{place}: the agent failed: {fault.message}")
     if trajectory.stop not in ENDS:

@@ -9,25 +9,20 @@ from dataclasses import dataclass, field
 from rlfactory_core.types import Group
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """A group that a step trains."""
+@dataclass(slots=True)
+class Flight:
+    """A group that is being played, waits for its step, or is trained by it."""
 
     position: int  # of its prompt in the run
-    group: Group
-    started: float  # on `time.perf_counter`, as the next
-    ended: float
-
-
-@dataclass(slots=True)
-class _Flight:
-    """A group that is being played or waits for its step."""
-
-    position: int
     due: int  # the last step that may train it
     task: asyncio.Task[Group]
     started: float = field(default_factory=time.perf_counter)
     ended: float = 0.0
+
+    @property
+    def group(self) -> Group:
+        """Once it is complete; raises what ended its play."""
+        return self.task.result()
 
 
 class GroupQueue:
@@ -44,7 +39,7 @@ class GroupQueue:
 
     def __init__(self, size: int, staleness: int) -> None:
         self._size, self._staleness = size, staleness
-        self._flights: list[_Flight] = []
+        self._flights: list[Flight] = []
         self._news = asyncio.Event()
 
     @property
@@ -54,7 +49,7 @@ class GroupQueue:
 
     def add(self, position: int, step: int, task: asyncio.Task[Group]) -> None:
         """Add a task that began when ``step`` was the next one to be trained."""
-        flight = _Flight(position, step + self._staleness, task)
+        flight = Flight(position, step + self._staleness, task)
         self._flights.append(flight)
 
         def ended(_task: asyncio.Task[Group]) -> None:
@@ -63,13 +58,13 @@ class GroupQueue:
 
         task.add_done_callback(ended)
 
-    async def take(self, step: int) -> list[Taken]:
+    async def take(self, step: int) -> list[Flight]:
         """The groups of a step, by position.
 
         Raises:
             Exception: what ended the play of a group.
         """
-        taken: list[Taken] = []
+        taken: list[Flight] = []
         while len(taken) < self._size:
             self._news.clear()
             flight = self._first_ready(step, self._size - len(taken))
@@ -77,7 +72,8 @@ class GroupQueue:
                 await self._news.wait()
                 continue
             self._flights.remove(flight)
-            taken.append(Taken(flight.position, flight.task.result(), flight.started, flight.ended))
+            flight.task.result()  # raises
+            taken.append(flight)
         return sorted(taken, key=lambda each: each.position)
 
     async def close(self) -> None:
@@ -86,7 +82,7 @@ class GroupQueue:
             flight.task.cancel()
         await asyncio.gather(*(flight.task for flight in self._flights), return_exceptions=True)
 
-    def _first_ready(self, step: int, room: int) -> _Flight | None:
+    def _first_ready(self, step: int, room: int) -> Flight | None:
         """The group that was complete first, of those that may be taken; one that has failed comes before all."""
         done = sorted((flight for flight in self._flights if flight.task.done()), key=lambda flight: flight.ended)
         for flight in done:
@@ -94,7 +90,7 @@ class GroupQueue:
                 return flight
         return next((flight for flight in done if self._leaves_room(flight, step, room)), None)
 
-    def _leaves_room(self, flight: _Flight, step: int, room: int) -> bool:
+    def _leaves_room(self, flight: Flight, step: int, room: int) -> bool:
         """Whether older groups still find a place in time if this step has ``room`` places, and this one takes one."""
         for after in range(flight.due - step):  # steps of which this group is not due
             due = sum(each.due <= step + after for each in self._flights)  # groups that have to be trained by then

@@ -26,7 +26,7 @@ from rlfactory_core.algo.until import Ended, Until
 from rlfactory_core.config import RunConfig
 from rlfactory_core.engines.local.training.critic import Estimates
 from rlfactory_core.engines.local.training.evaluations import Evaluation, Evaluations
-from rlfactory_core.engines.local.training.group_queue import GroupQueue, Taken
+from rlfactory_core.engines.local.training.group_queue import Flight, GroupQueue
 from rlfactory_core.engines.local.training.moved import PolicyMovedProof
 from rlfactory_core.engines.local.training.rollouts import Rollouts
 from rlfactory_core.engines.local.training.update import Learner, summarise
@@ -35,6 +35,7 @@ from rlfactory_core.errors import RunStopped, TrainingError
 from rlfactory_core.reporting.metrics import group_metrics, tool_metrics
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.types import Group, TrainBatch
+from rlfactory_core.utils.aio import gather_all
 from rlfactory_core.utils.backoff import backoff_s
 from rlfactory_core.utils.interrupt import StopRequest
 from rlfactory_core.utils.seeds import derive_seed
@@ -159,7 +160,7 @@ class Trainer:
         for start in range(0, len(positions), size):
             yield positions[start : start + size]
 
-    async def _again(self, step: int, replay: int, taken: Sequence[Taken]) -> list[Taken]:
+    async def _again(self, step: int, replay: int, taken: Sequence[Flight]) -> list[Flight]:
         """After a pause, since what masked so many trajectories may be over then."""
         everything = await self.compute.gather(([each.group for each in taken], self._untrained(taken)))
         groups = [group for part, _ in everything for group in part]
@@ -187,7 +188,7 @@ class Trainer:
         finally:
             await again.close()
 
-    def _untrained(self, taken: Sequence[Taken] = ()) -> list[int]:
+    def _untrained(self, taken: Sequence[Flight] = ()) -> list[int]:
         """The positions of this process that are begun and not trained, with those of the step under way."""
         return [*self._queue.positions, *(each.position for each in taken)]
 
@@ -230,36 +231,34 @@ class Trainer:
         if self.compute.workers.first:
             metrics = self._metrics(step, all_groups) | update | {"replays": float(replays)}
             metrics |= self._evaluation.metrics
-            idle = self.rollouts.sampler.idle_s - idle
-            seconds = {
+            sampled = sum(trajectory.num_sampled for group in groups for trajectory in group.trajectories)
+            size = self.compute.workers.size  # this process's tokens, scaled to all
+            metrics |= {
                 "rollout_s": rollout_s,
                 "rollout_wait_s": waited,
-                "sampler_idle_s": idle,
+                "sampler_idle_s": self.rollouts.sampler.idle_s - idle,
                 "update_s": update_s,
+                "sampled_tokens_s": sampled * size / max(rollout_s, 1e-9),
+                "trained_tokens_s": context_tokens * size / max(update_s, 1e-9),
+                "step_s": time.perf_counter() - start,
             }
-            sampled = sum(trajectory.num_sampled for group in groups for trajectory in group.trajectories)
-            metrics |= self._speed(seconds, sampled, context_tokens) | {"step_s": time.perf_counter() - start}
             self.observer.on_step(StepResult(step, all_groups, metrics))
         self._check_skipped(update, step)
         await self._save_or_stop(step, pending)
 
-    async def _refill(self, taken: Sequence[Taken]) -> list[Group]:
+    async def _refill(self, taken: Sequence[Flight]) -> list[Group]:
         """Groups in the place of those that teach nothing, of this process."""
         train, latest, found = self.config.train, {each.position: each.group for each in taken}, list[Group]()
         for number in range(1, train.refill_factor if train.refill else 1):
             again = [
                 position for position, group in latest.items() if teaches_nothing(group, self._advantage, self._credit)
             ]
-            tasks = [self.rollouts.start(position, refill=number) for position in again]
-            try:
-                latest = dict(zip(again, await asyncio.gather(*tasks), strict=True))
-            finally:
-                for task in tasks:
-                    task.cancel()
-            found += latest.values()
+            played = await gather_all(self.rollouts.start(position, refill=number) for position in again)
+            latest = dict(zip(again, played, strict=True))
+            found += played
         return found
 
-    async def _lost_too_many(self, taken: Sequence[Taken]) -> bool:
+    async def _lost_too_many(self, taken: Sequence[Flight]) -> bool:
         """Whether so many trajectories of all processes are masked that the step is not trained on."""
         counts = Counts.of(trajectory for each in taken for trajectory in each.group.trajectories)
         everything = sum(await self.compute.gather(counts), Counts())  # of no one, in another process than the first
@@ -302,28 +301,16 @@ class Trainer:
         return summarise(results) | critical, context
 
     def _metrics(self, step: int, groups: Sequence[Group]) -> dict[str, float]:
+        train, refilled = self.config.train, float(len(groups) - self.config.train.prompts_per_step)
         trajectories = [t for group in groups for t in group.trajectories]
         lag = [step - 1 - version for t in trajectories for turn in t.turns for version in turn.token_versions]
         return {
             **group_metrics(groups),
             **tool_metrics(trajectories),
-            **self._refill_metrics(len(groups), len(trajectories)),
+            **({"refilled_groups": refilled, "attempts": len(trajectories)} if train.refill else {}),
             "lr": self.learner.optimizer.lr,
             "staleness": sum(lag) / len(lag) if lag else 0.0,
             "staleness_max": float(max(lag, default=0)),
-        }
-
-    def _refill_metrics(self, groups: int, attempts: int) -> dict[str, float]:
-        train = self.config.train
-        return {"refilled_groups": float(groups - train.prompts_per_step), "attempts": attempts} if train.refill else {}
-
-    def _speed(self, seconds: Mapping[str, float], sampled: int, context: int) -> dict[str, float]:
-        """Wall-clock figures of rank 0, with its own tokens; rates are scaled to all processes."""
-        size = self.compute.workers.size
-        return {
-            **seconds,
-            "sampled_tokens_s": sampled * size / max(seconds["rollout_s"], 1e-9),
-            "trained_tokens_s": context * size / max(seconds["update_s"], 1e-9),
         }
 
     def _check_skipped(self, update: Mapping[str, float], step: int) -> None:
