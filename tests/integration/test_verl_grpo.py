@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import signal
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -103,16 +104,24 @@ def learnt(run: Path, before: dict[str, float]) -> None:
     assert before["exact_match/search/two_hop"] < 0.2
     rows = metrics(run)
     assert [row["step"] for row in rows] == list(range(1, STEPS + 1))
+    assert "eval/exact_match/search" in rows[3]
     found = summary(run)
     after = found["eval"]["after"]
     assert (found["engine"], found["steps"], found["eval"]["before"]) == ("verl", STEPS, before)
-    # Sampling differs from run to run: some need six steps, and so few steps may fall back at the end.
-    best = max(rows[3]["eval/exact_match/search"], rows[7]["eval/exact_match/search"], after["exact_match/search"])
-    assert best > before["exact_match/search"] + 0.05
+    assert sampled_success(rows[-3:]) > sampled_success(rows[:2]) + 0.1
     assert {f"success/{name}" for name in SHARES} <= set(after)
     proof = found["policy_moved"]
     assert proof["moved"] > 3 * proof["noise"]
     assert proof["to_new"] < proof["moved"] / 3 < proof["to_old"]
+
+
+def sampled_success(rows: Sequence[Mapping[str, float]]) -> float:
+    """The search task's success in training: of both kinds of questions alike, since steps have them in other shares.
+
+    Held-out success at temperature 0 says less of so few steps: it stays as it is until the likeliest text changes.
+    """
+    names = [f"exact_match/search/{kind}" for kind in ("one_hop", "two_hop")]
+    return fmean(fmean(row[name] for row in rows if name in row) for name in names)
 
 
 def all_tasks_were_trained_on_what_was_sampled(run: Path) -> None:
