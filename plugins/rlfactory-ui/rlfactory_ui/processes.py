@@ -22,6 +22,9 @@ from rlfactory_core.reporting.folder import RunFolder, write_atomic
 LAUNCHES = ".launches"  # beside the runs: what was started here, and what it wrote
 _HOLDER = re.compile(r"process (\d+) on (.+), since ")
 _LOG_SHOWN = 20_000  # bytes
+_STARTTIME = (
+    18  # place in /proc/PID/stat after the state; see proc(5). The folder's own time is of the first look at it.
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +130,13 @@ def _lives_since(pid: int, time_s: float) -> bool:
         return False
     except PermissionError:
         pass  # it lives, as another user
-    process = Path(f"/proc/{pid}")
     try:
-        dead = not (process / "cmdline").read_bytes()  # nobody has asked for its exit code yet
-        return not dead and process.stat().st_mtime <= time_s + 1
+        state, *fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:  # no such list of processes here
         return not Path("/proc/self").exists()
+    boot = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+    began = boot + int(fields[_STARTTIME]) / os.sysconf("SC_CLK_TCK")
+    return state != b"Z" and began <= time_s + 1  # of a zombie nobody has asked for the exit code yet
 
 
 def _holds_locks(pid: int) -> bool:

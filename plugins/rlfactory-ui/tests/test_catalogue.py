@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -58,6 +60,17 @@ def test_a_later_process_of_the_same_number_is_another_one(tmp_path: Path) -> No
     long_ago = time.time() - 10**6
     os.utime(folder.path / ".lock", (long_ago, long_ago))
     assert processes.holder(folder) is None
+
+
+def test_what_has_just_been_started_lives_and_what_has_ended_does_not() -> None:
+    """In its first moments, a process has no command line yet."""
+    waits = [sys.executable, "-S", "-c", "input()"]
+    for _ in range(20):
+        process = subprocess.Popen(waits, stdin=subprocess.PIPE)
+        launch = processes.Launch("mine", (), process.pid, time.time())
+        assert launch.alive
+        process.communicate(b"\n")
+        assert not launch.alive
 
 
 def test_an_entry_is_read_again_when_a_file_changes(tmp_path: Path) -> None:
