@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
 from mcp_runs import trajectories
 from runs import TINY_TASK, finish, metrics, start, summary
 from verl_runs import LIMIT_S, VERL, own_model, rlfactory
+
+from rlfactory_core.algo.masking import is_trained
+from rlfactory_core.reporting.trajectories import StoredTrajectory
+from rlfactory_core.types import Group, Trajectory
 
 pytest.importorskip("verl", reason="the verl engine: rlfactory doctor --engine verl --install")
 pytest.importorskip("vllm", reason="the verl engine: rlfactory doctor --engine verl --install")
@@ -83,8 +88,24 @@ def test_ppo_with_a_judge_in_verls_pool_until_its_budget_is_spent(policy: Path, 
         assert names <= set(score["components"])
         assert score["verdicts"]["judge"]["reasons"]
         assert score["seconds"] < sum(score["latency_s"].values())  # all at once
-    trained = [each["reward"] for each in first]
-    assert rows[0]["verl/critic/score/mean"] == pytest.approx(sum(trained) / len(trained), abs=1e-4)
+    for row in rows:
+        trained = rewards_that_are_trained(run / "trajectories" / f"step-{row['step']:06d}.jsonl")
+        assert row["verl/critic/score/mean"] == pytest.approx(sum(trained) / len(trained), abs=1e-4)
+
+
+def rewards_that_are_trained(path: Path) -> list[float]:
+    """Of the attempts that are not masked, without the groups that lost too many of those that called a tool."""
+    groups: defaultdict[str, list[Trajectory]] = defaultdict(list)
+    for line in path.read_text(encoding="utf-8").splitlines():
+        trajectory = StoredTrajectory.from_line(line).trajectory
+        groups[trajectory.sample.id].append(trajectory)
+    return [
+        each.reward
+        for attempts in groups.values()
+        if is_trained(Group(attempts[0].sample, tuple(attempts)))
+        for each in attempts
+        if not each.masked
+    ]
 
 
 def assert_the_adapter_is_what_was_merged(base: Path, checkpoint: Path) -> None:
