@@ -1,8 +1,15 @@
-"""A socket for a small web server in this process."""
+"""What the small web servers of this project share: their socket, and bounds on what clients send.
+
+uvicorn and Starlette are imported on first use, because only plugins depend on them.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import socket
+from typing import Any
+
+HEAD_S = 30.0  # in which a client has to send a request's first line and headers
 
 
 def listener(host: str, port: int = 0) -> socket.socket:
@@ -22,3 +29,71 @@ def listener(host: str, port: int = 0) -> socket.socket:
         made.close()
         raise
     return made
+
+
+class BodyError(Exception):
+    """A body that is not read.
+
+    Args:
+        status: of the answer.
+    """
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+async def read_body(request: Any, most: int, seconds: float) -> bytes:
+    """The body of a Starlette request.
+
+    Args:
+        most: bytes.
+
+    Raises:
+        BodyError: it is longer, takes longer, or the client has gone.
+    """
+    from starlette.requests import ClientDisconnect
+
+    read = bytearray()
+    try:
+        async with asyncio.timeout(seconds):
+            async for chunk in request.stream():
+                read += chunk
+                if len(read) > most:
+                    raise BodyError(413, f"The body is longer than {most:,} bytes. Send several requests.")
+    except TimeoutError:
+        raise BodyError(408, f"The body took longer than {seconds:g} s.") from None
+    except ClientDisconnect:
+        raise BodyError(400, "The client has gone.") from None
+    return bytes(read)
+
+
+def prompt_protocol() -> type[asyncio.Protocol]:
+    """uvicorn's HTTP, without its endless wait for the head of a request: the connection is closed after `HEAD_S`."""
+    import h11
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    class PromptProtocol(H11Protocol):
+        _late: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            self._late = self.loop.call_later(HEAD_S, transport.close)
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            if self.conn.their_state is not h11.IDLE:  # the head is complete
+                self._in_time()
+            elif self._late is None:
+                self._late = self.loop.call_later(HEAD_S, self.transport.close)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._in_time()
+            super().connection_lost(exc)
+
+        def _in_time(self) -> None:
+            if self._late is not None:
+                self._late.cancel()
+                self._late = None
+
+    return PromptProtocol

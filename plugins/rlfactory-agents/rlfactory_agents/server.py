@@ -25,7 +25,7 @@ from rlfactory_agents.protocols.base import Reply, WireFormat
 from rlfactory_agents.protocols.chat_completions import ChatCompletions
 from rlfactory_agents.protocols.responses import Responses
 from rlfactory_core.gateway.agent import MODEL, Endpoint
-from rlfactory_core.utils.listening import listener
+from rlfactory_core.utils.listening import BodyError, listener, prompt_protocol, read_body
 
 FORMATS: Sequence[WireFormat] = (ChatCompletions(), Responses(), AnthropicMessages())
 MAX_BODY = 32 * 2**20  # bytes
@@ -52,6 +52,7 @@ class Gateway:
         listening = listener("127.0.0.1")
         config = uvicorn.Config(
             application,
+            http=prompt_protocol(),
             log_config=None,
             access_log=False,
             lifespan="off",
@@ -134,15 +135,10 @@ async def _body(request: Request) -> dict[str, Any]:
     Raises:
         RequestError: it is none, too large, or does not come.
     """
-    data = bytearray()
     try:
-        async with asyncio.timeout(BODY_DEADLINE_S):
-            async for chunk in request.stream():
-                data += chunk
-                if len(data) > MAX_BODY:
-                    raise RequestError(f"The request has more than {MAX_BODY:,} bytes.", 413, "request_too_large")
-    except TimeoutError:
-        raise RequestError(f"The request did not come within {BODY_DEADLINE_S:g} s.", 408, "timeout") from None
+        data = await read_body(request, MAX_BODY, BODY_DEADLINE_S)
+    except BodyError as error:
+        raise RequestError(str(error), error.status, "body_not_read") from None
     try:
         body = json.loads(data)
     except (ValueError, RecursionError) as error:

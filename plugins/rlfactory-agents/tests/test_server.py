@@ -19,6 +19,7 @@ from rlfactory_agents.server import Gateway
 
 from rlfactory_core.gateway import Endpoint
 from rlfactory_core.gateway.models import TokenModel
+from rlfactory_core.utils import listening
 
 CHAT_PATH, RESPONSES_PATH, MESSAGES_PATH = "/chat/completions", "/responses", "/messages"
 THOUGHT_CALL = f"<think>\nhm\n</think>\n\nLet me look. {calling(query='é')}"
@@ -227,6 +228,39 @@ def test_a_request_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch)
             assert (await made.client.post(CHAT_PATH, content=b"{not json")).status_code == 400
 
     asyncio.run(play())
+
+
+@pytest.mark.parametrize("sent", [b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nx-", b""])
+def test_a_client_that_does_not_finish_its_head_is_closed(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listening, "HEAD_S", 0.2)
+
+    async def play() -> None:
+        async with served() as made:
+            port = int(made.endpoint.url.split(":")[2].partition("/")[0])
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(sent)
+            async with asyncio.timeout(60):
+                assert await reader.read() == b""
+            writer.close()
+
+    asyncio.run(play())
+
+
+def test_a_client_that_goes_within_its_body_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    async def play() -> None:
+        async with served() as made:
+            port = int(made.endpoint.url.split(":")[2].partition("/")[0])
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            key = f"authorization: Bearer {made.endpoint.key}".encode()
+            head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n"
+            writer.write(head + key + b"\r\n\r\n{")
+            writer.write_eof()
+            async with asyncio.timeout(60):
+                await reader.read()
+            writer.close()
+
+    asyncio.run(play())
+    assert not [each for each in caplog.records if each.exc_info]
 
 
 def test_a_client_that_hangs_up_ends_the_sampling() -> None:

@@ -10,9 +10,12 @@ from typing import Any, TypeVar
 import httpx
 import pytest
 from rlfactory_devkit import TaskBench, constant, oracle
+from rlfactory_environments.serve import app
 from rlfactory_environments.serve.app import listen, run_server
 from rlfactory_environments.serve.sessions import Sessions
 from websockets.asyncio.client import connect
+
+from rlfactory_core.utils import listening
 
 Value = TypeVar("Value")
 CALL = {"type": "call_tool", "tool_name": "search", "arguments": {"query": "x"}}
@@ -31,9 +34,9 @@ def serve(
     sessions = Sessions(bench.runtime, bench.rows, most=most, idle_s=idle_s)
 
     async def run() -> Value:
-        listening = listen("127.0.0.1", 0)
-        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        serving = asyncio.ensure_future(run_server(sessions, listening, "search"))
+        bound = listen("127.0.0.1", 0)
+        url = f"http://127.0.0.1:{bound.getsockname()[1]}"
+        serving = asyncio.ensure_future(run_server(sessions, bound, "search"))
         try:
             return await use(url)
         finally:
@@ -269,3 +272,83 @@ def test_many_sessions_play_at_once(bench: TaskBench) -> None:
     played, _ = serve(bench, use, most=8)
     assert len(played) == 24
     assert not any(each.masked for each in played)
+
+
+HALF = "\\ud800"  # of a surrogate pair, which JSON may hold, and no encoding
+CALL_HALF = f'{{"action": {{"type": "call_tool", "tool_name": "search", "arguments": {{"query": "{HALF}"}}}}}}'
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "said"),
+    [
+        ("/reset", b"{oops", 422, "Expecting property name"),
+        ("/reset", b"[" * 200_000, 422, "nested too deeply"),
+        ("/reset", b"[1]", 422, "expected an object, not [1]"),
+        ("/step", CALL_HALF.encode(), 200, "cannot be written as JSON"),
+        ("/step", b"x" * (17 << 20), 413, "longer than 16,777,216 bytes"),
+        ("/mcp", b"x" * (17 << 20), 413, "longer than 16,777,216 bytes"),
+        ("/mcp", b"[" * 200_000, 200, "Parse error"),
+        ("/mcp", f'{{"jsonrpc": "2.0", "id": NaN, "method": "{HALF}"}}'.encode(), 200, "Method not found"),
+    ],
+)
+def test_a_wrong_body_is_refused_with_the_reason(
+    bench: TaskBench, path: str, body: bytes, status: int, said: str
+) -> None:
+    async def use(url: str) -> httpx.Response:
+        async with httpx.AsyncClient(base_url=url, timeout=30) as client:
+            return await client.post(path, content=body)
+
+    response, sessions = serve(bench, use)
+    assert response.status_code == status
+    assert said in response.text
+    assert sessions.is_empty
+
+
+@pytest.mark.parametrize("path", ["/ws", "/mcp"])
+@pytest.mark.parametrize("first", [b"\xff", b"{}", "[" * 200_000])
+def test_a_socket_outlives_messages_that_are_none(bench: TaskBench, path: str, first: str | bytes) -> None:
+    request = {"jsonrpc": "2.0", "id": 7, "method": "tools/list"}
+
+    async def use(url: str) -> list[dict[str, Any]]:
+        async with connect(url.replace("http", "ws") + path) as socket:
+            await socket.send(first)
+            refused = json.loads(await socket.recv())
+            await socket.send(json.dumps(request if path == "/mcp" else {"type": "mcp", "data": request}))
+            return [refused, json.loads(await socket.recv())]
+
+    (refused, listed), _ = serve(bench, use)
+    assert "error" in (refused, refused.get("type"), *refused)
+    assert "search" in json.dumps(listed)
+
+
+@pytest.mark.parametrize("begun", [b"", b"POST /reset HTTP/1.1\r\nhost: x\r\nx-"])
+def test_a_client_that_does_not_finish_its_head_is_closed(
+    bench: TaskBench, begun: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listening, "HEAD_S", 0.2)
+
+    async def use(url: str) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+        writer.write(begun)
+        async with asyncio.timeout(60):
+            answer = await reader.read()
+        writer.close()
+        return answer
+
+    assert serve(bench, use)[0] == b""
+
+
+def test_a_client_that_does_not_send_its_body_is_answered_408(
+    bench: TaskBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "_BODY_S", 0.2)
+
+    async def use(url: str) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+        writer.write(b"POST /reset HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{")
+        async with asyncio.timeout(60):
+            answer = await reader.read()
+        writer.close()
+        return answer
+
+    assert serve(bench, use)[0].startswith(b"HTTP/1.1 408 ")

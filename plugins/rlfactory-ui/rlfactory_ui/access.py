@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import secrets
 from collections.abc import Mapping
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 MAX_BODY = 2**20  # bytes of a form
 MAX_PATH = 1024  # characters
+MAX_TRIES = 8  # passwords that are tried at once; a wrong one takes a second
+MAX_SESSIONS = 1024  # of which the oldest ends
 FILES, MAX_FILE = "/new/files", 2**30  # where data is sent to, and bytes of it
 OPEN_PATHS = ("/login", "/static/")
 _CHANGES = ("POST", "PUT", "PATCH", "DELETE")
@@ -45,7 +48,8 @@ class Access:
     hosts: frozenset[str]
     password: str | None = None
     _links: set[str] = field(default_factory=set)
-    _sessions: set[str] = field(default_factory=set)
+    tries: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_TRIES))
+    _sessions: dict[str, None] = field(default_factory=dict)  # the oldest first
 
     @property
     def cookie(self) -> str:
@@ -88,7 +92,9 @@ class Access:
 
     def _session(self) -> str:
         session = secrets.token_urlsafe(24)
-        self._sessions.add(session)
+        self._sessions[session] = None
+        if len(self._sessions) > MAX_SESSIONS:
+            del self._sessions[next(iter(self._sessions))]
         return session
 
 

@@ -11,6 +11,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from rlfactory_core.errors import RlfactoryError
+from rlfactory_core.utils.listening import BodyError
 from rlfactory_ui.access import Access, guarded
 from rlfactory_ui.catalogue import Catalogue
 from rlfactory_ui.pages import STATIC, Site, environment, page
@@ -65,7 +66,7 @@ def create_app(runs_folder: Path, access: Access, players: Players | None = None
             Mount("/static", StaticFiles(directory=STATIC)),
             *routes,
         ],
-        exception_handlers={RlfactoryError: _refused, 404: _missing},
+        exception_handlers={RlfactoryError: _refused, BodyError: _unread, 404: _missing},
     )
     made.state.site = Site(Catalogue(runs_folder), access, players or Players())
     return guarded(made, access)
@@ -84,6 +85,11 @@ async def _refused(request: Request, error: Exception) -> Response:
     if request.headers.get("x-part"):
         return PlainTextResponse(str(error), 422)
     return page(request, "error.jinja", 422, text=str(error))
+
+
+async def _unread(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, BodyError)
+    return PlainTextResponse(f"{error}\n", error.status, {"Connection": "close"})
 
 
 async def _missing(request: Request, _error: Exception) -> Response:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
-from rlfactory_ui.access import MAX_BODY, Access
+from rlfactory_ui.access import MAX_BODY, MAX_SESSIONS, MAX_TRIES, Access
 from rlfactory_ui.app import create_app
-from rlfactory_ui.routes import entry
+from rlfactory_ui.routes import entry, forms
 from starlette.testclient import TestClient
 
 HOST = "127.0.0.1:8000"
@@ -134,3 +138,54 @@ def test_a_password_lets_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     right = browser.post("/login", data={"password": "correct horse"}, headers={"origin": "http://lab:8000"})
     assert right.status_code == 303
     assert browser.get("/").status_code == 200
+
+
+def test_passwords_are_tried_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entry, "WRONG_S", 60.0)
+    access = Access(8000, frozenset(), "correct horse")
+
+    async def statuses() -> list[int]:
+        app = create_app(tmp_path, access)
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://lab:8000") as client:
+
+            async def enter(password: str) -> int:
+                return (await client.post("/login", data={"password": password})).status_code
+
+            wrong = [asyncio.ensure_future(enter("wrong horse")) for _ in range(MAX_TRIES)]
+            while not access.tries.locked():  # noqa: ASYNC110 - a semaphore tells nobody that it is
+                await asyncio.sleep(0)
+            answered = [await enter("correct horse")]
+            for each in wrong:
+                each.cancel()
+            await asyncio.gather(*wrong, return_exceptions=True)
+            return [*answered, await enter("correct horse")]
+
+    assert asyncio.run(statuses()) == [429, 303]
+
+
+def test_the_oldest_browser_is_forgotten_first(access: Access) -> None:
+    sessions = [access.redeem(access.link()) for _ in range(MAX_SESSIONS + 1)]
+    assert [access.knows(each) for each in (sessions[0], sessions[1], sessions[-1])] == [False, True, True]
+
+
+def test_a_form_that_does_not_come_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forms, "FORM_S", 0.1)
+    app = create_app(tmp_path, Access(8000, frozenset(), "correct horse"))
+
+    async def status() -> int:
+        async def endless() -> AsyncIterator[bytes]:
+            yield b"password="
+            await asyncio.Event().wait()
+
+        chunks = endless()
+
+        async def waits(scope: Any, _receive: Any, send: Any) -> None:
+            async def receive() -> dict[str, Any]:
+                return {"type": "http.request", "body": await anext(chunks), "more_body": True}
+
+            await app(scope, receive, send)
+
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(waits), base_url="http://lab:8000") as client:
+            return (await client.post("/login", data={"password": "correct horse"})).status_code
+
+    assert asyncio.run(status()) == 408

@@ -18,7 +18,7 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from rlfactory_core.errors import BackendError, UsageError
-from rlfactory_core.utils.listening import listener
+from rlfactory_core.utils.listening import BodyError, listener, prompt_protocol, read_body
 from rlfactory_environments.serve.rpc import answer_rpc
 from rlfactory_environments.serve.sessions import FullError, ServedSession, Sessions
 from rlfactory_environments.serve.wire import (
@@ -34,7 +34,8 @@ from rlfactory_environments.serve.wire import (
 )
 
 _log = logging.getLogger(__name__)
-_MOST_BYTES = 100 * 2**20  # of one message, as OpenEnv's client sends at most
+_MOST_BYTES = 16 * 2**20  # of one message
+_BODY_S = 30.0  # in which a client has to send a body
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -53,6 +54,7 @@ async def run_server(sessions: Sessions, listening: socket.socket, name: str) ->
     """Serve until cancelled."""
     config = uvicorn.Config(
         make_app(sessions, name),
+        http=prompt_protocol(),
         log_level="warning",
         lifespan="off",
         ws_max_size=_MOST_BYTES,
@@ -116,36 +118,44 @@ class _Served:
         return JSONResponse({"episode_id": None, "step_count": 0, "sample": None, "done": False})
 
     async def reset(self, request: Request) -> JSONResponse:
-        return await self._alone(await _json(request), None)
+        return await self._alone(request, acts=False)
 
     async def step(self, request: Request) -> JSONResponse:
-        body = await _json(request)
-        return await self._alone(body, body.get("action"))
+        return await self._alone(request, acts=True)
 
-    async def _alone(self, body: Mapping[str, Any], action: Any) -> JSONResponse:
+    async def _alone(self, request: Request, *, acts: bool) -> JSONResponse:
         try:
+            body = _parsed(await read_body(request, _MOST_BYTES, _BODY_S) or b"{}")
+            if not isinstance(body, Mapping):
+                raise ValueError(f"expected an object, not {body!r:.40}")
             session = await self._sessions.open()
+        except BodyError as error:
+            return _Json({"detail": str(error)}, error.status, {"Connection": "close"})
+        except ValueError as error:
+            return _invalid(str(error))
         except FullError as error:
-            return JSONResponse({"detail": str(error)}, 503)
+            return _Json({"detail": str(error)}, 503)
         try:
-            message = None if action is None else read_action(action)
+            message = read_action(body["action"]) if acts and body.get("action") is not None else None
             response = await session.reset(body)
             if message is not None:
                 response = await session.say(message)
-            return JSONResponse(observed(response, called=bool(message and message.tool_calls)))
+            return _Json(observed(response, called=bool(message and message.tool_calls)))
         except (UsageError, ActionError) as error:
-            return JSONResponse({"detail": [{"loc": ["body"], "msg": str(error), "type": "value_error"}]}, 422)
+            return _invalid(str(error))
         except BackendError as error:
-            return JSONResponse({"detail": str(error)}, 503)
+            return _Json({"detail": str(error)}, 503)
         finally:
             await session.close()
 
     async def mcp(self, request: Request) -> JSONResponse:
         try:
-            body = json.loads(await request.body())
-        except (ValueError, RecursionError):
-            return JSONResponse(rpc_error(None, -32700, "Parse error"))
-        return JSONResponse(await answer_rpc(body, self._sessions))
+            body = _parsed(await read_body(request, _MOST_BYTES, _BODY_S))
+        except BodyError as error:
+            return _Json({"detail": str(error)}, error.status, {"Connection": "close"})
+        except ValueError:
+            return _Json(rpc_error(None, -32700, "Parse error"))
+        return _Json(await answer_rpc(body, self._sessions))
 
     async def websocket(self, websocket: WebSocket) -> None:
         await websocket.accept()
@@ -161,7 +171,7 @@ class _Served:
             return
         session.attached = True
         try:
-            while (answer := await self._answer(await websocket.receive_text(), session)) is not None:
+            while (answer := await self._answer(await _received(websocket), session)) is not None:
                 await websocket.send_text(json.dumps(answer))
         except WebSocketDisconnect:
             pass
@@ -184,7 +194,7 @@ class _Served:
             await session.reset({})
             while True:
                 try:
-                    body = json.loads(await websocket.receive_text())
+                    body = _parsed(await _received(websocket))
                 except ValueError:
                     answer = rpc_error(None, -32700, "Parse error")
                 else:
@@ -202,11 +212,11 @@ class _Served:
             raise UsageError(f"Session {named[:64]} already has an attached WebSocket")
         return session
 
-    async def _answer(self, text: str, session: ServedSession) -> dict[str, Any] | None:
+    async def _answer(self, text: str | bytes, session: ServedSession) -> dict[str, Any] | None:
         """The answer to a message of the WebSocket; None ends the session."""
         try:
-            message = json.loads(text)
-        except (ValueError, RecursionError) as error:
+            message = _parsed(text)
+        except ValueError as error:
             return error_message("INVALID_JSON", f"Invalid JSON: {error}")
         kind = message.get("type") if isinstance(message, Mapping) else None
         data = message.get("data") or {} if isinstance(message, Mapping) else {}
@@ -239,12 +249,39 @@ class _Served:
         return error_message("UNKNOWN_TYPE", f"Unknown message type: {kind[:64]}")
 
 
-async def _json(request: Request) -> Mapping[str, Any]:
+class _Json(JSONResponse):
+    """Escapes what is not ASCII, because half a surrogate pair, which JSON may hold, cannot be encoded."""
+
+    def render(self, content: Any) -> bytes:
+        return json.dumps(content).encode()
+
+
+def _invalid(reason: str) -> JSONResponse:
+    return _Json({"detail": [{"loc": ["body"], "msg": reason, "type": "value_error"}]}, 422)
+
+
+def _parsed(text: str | bytes) -> Any:
+    """
+    Raises:
+        ValueError: it is not JSON, or nested too deeply.
+    """
     try:
-        body = json.loads(await request.body() or b"{}")
-    except (ValueError, RecursionError):
-        return {}
-    return body if isinstance(body, Mapping) else {}
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+async def _received(websocket: WebSocket) -> str | bytes:
+    """The next message, which may also come as bytes.
+
+    Raises:
+        WebSocketDisconnect: the client has gone.
+    """
+    message = await websocket.receive()
+    if message["type"] == "websocket.disconnect":
+        raise WebSocketDisconnect(message["code"])
+    text: str | bytes = message.get("text") or message.get("bytes") or ""
+    return text
 
 
 async def _refuse(websocket: WebSocket, message: Mapping[str, Any]) -> None:

@@ -22,6 +22,7 @@ async def answer_rpc(request: Any, sessions: Sessions, session: ServedSession | 
         session: of the WebSocket that the request came from.
     """
     number = request.get("id") if isinstance(request, Mapping) else None
+    number = number if isinstance(number, (str, int)) else None  # a NaN or a thing cannot come back
     if (
         not isinstance(request, Mapping)
         or request.get("jsonrpc") != "2.0"

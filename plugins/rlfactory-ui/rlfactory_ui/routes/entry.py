@@ -24,10 +24,14 @@ async def enter(request: Request) -> Response:
 
 
 async def enter_by_password(request: Request) -> Response:
-    session = site_of(request).access.enter(first(await posted(request), "password"))
-    if session is None:
-        await asyncio.sleep(WRONG_S)
-        return _asked(request, 401, "That is not the password.")
+    access, password = site_of(request).access, first(await posted(request), "password")
+    if access.tries.locked():
+        return _asked(request, 429, "Too many passwords are being tried. Wait a moment, and try again.")
+    async with access.tries:
+        session = access.enter(password)
+        if session is None:
+            await asyncio.sleep(WRONG_S)
+            return _asked(request, 401, "That is not the password.")
     return _entered(request, session)
 
 

@@ -6,12 +6,16 @@ from urllib.parse import parse_qs
 
 from starlette.requests import Request
 
+from rlfactory_core.utils.listening import read_body
+from rlfactory_ui.access import MAX_BODY
+
+FORM_S = 30.0  # in which a browser has to send a form
 Form = dict[str, list[str]]
 
 
 async def posted(request: Request) -> Form:
     """The fields of a form; several values of a name stay several."""
-    text = (await request.body()).decode("utf-8", "replace")
+    text = (await read_body(request, MAX_BODY, FORM_S)).decode("utf-8", "replace")
     return parse_qs(text, keep_blank_values=True, max_num_fields=2000)
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import secrets
+import shutil
 from pathlib import Path
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from rlfactory_core.errors import UsageError
+from rlfactory_core.utils.listening import BodyError
 from rlfactory_ui.access import FILES
 from rlfactory_ui.pages import site_of
 from rlfactory_ui.processes import LAUNCHES
@@ -32,6 +34,9 @@ async def take(request: Request) -> Response:
         with place.open("wb") as file:
             async for part in request.stream():
                 file.write(part)
+    except ClientDisconnect as error:
+        shutil.rmtree(place.parent, ignore_errors=True)
+        raise BodyError(400, "The browser has gone.") from error
     except OSError as error:
         raise UsageError(f"The file cannot be saved as {place}: {error.strerror}.") from error
     return PlainTextResponse(str(place))
