@@ -57,6 +57,17 @@ def test_a_dead_tool_stops_the_run_before_anything_is_learnt_from_it(cli: Cli, t
     assert metrics(out) == []
 
 
+def test_a_tool_that_begins_to_fail_stops_the_run_before_the_policy_forgets_it(cli: Cli, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    code, said = run(cli, out, "task.fails_after=150", "train.max_skipped=3")
+    assert code == 1
+    assert "search failed for each of the last" in said
+    assert "RuntimeError: the corpus is locked" in said
+    assert "mend the cause, then go on with --resume" in said.lower()
+    assert 1 <= len(metrics(out)) < 12
+    assert calling(out, len(metrics(out))) >= calling(out, 1) - 0.1
+
+
 def test_a_step_is_played_again_until_the_tool_is_back(cli: Cli, tmp_path: Path) -> None:
     out = tmp_path / "run"
     code, said = run(cli, out, "task.down_for=80", "tools.breaker_failures=1000", "rollout.retries=0", steps=2)

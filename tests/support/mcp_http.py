@@ -13,7 +13,11 @@ from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-_TOOLS = ("echo", "status", "sleep", "header")
+_TOOLS = ("echo", "status", "sleep", "header", "page")
+
+
+class _PageError(Exception):
+    """What answers is not the server, but something before it."""
 
 
 class McpHttp(ThreadingHTTPServer):
@@ -122,7 +126,11 @@ class _Handler(BaseHTTPRequestHandler):
         elif "id" not in message:
             self._reply(202)
         else:
-            self._send_answer(*self._answer(message))
+            try:
+                self._send_answer(*self._answer(message))
+            except _PageError:
+                text = message["params"]["arguments"]["text"]
+                self._reply(200, text, message["params"]["arguments"]["kind"])
 
     def _send_answer(self, status: int, answer: dict[str, Any], headers: dict[str, str] | None = None) -> None:
         body = json.dumps(answer)
@@ -149,6 +157,8 @@ class _Handler(BaseHTTPRequestHandler):
         if params["name"] == "status":
             error = {"code": arguments.get("error", -32001), "message": "as told"}
             return arguments["code"], {**reply, "error": error}
+        if params["name"] == "page":
+            raise _PageError
         if params["name"] == "sleep":
             time.sleep(arguments["seconds"])
         text = self.headers[arguments["name"]] if params["name"] == "header" else arguments.get("text", "")

@@ -38,6 +38,7 @@ LOCK = threading.Lock()
 COUNTER = itertools.count(1)
 CANCELLED: list[Any] = []
 NOTES: dict[str, str] = {}
+FORGOTTEN: dict[str, bool] = {}  # tools, and whether their calls get a JSON-RPC error
 
 
 def send(message: dict[str, Any]) -> None:
@@ -79,6 +80,12 @@ def hold(folder: str, name: str) -> dict[str, Any]:
 def freeze() -> dict[str, Any]:
     os.kill(os.getpid(), signal.SIGSTOP)
     return sleep(600)  # the signal may reach another thread first
+
+
+def forget(tool: str, with_error: bool) -> dict[str, Any]:
+    """Offer a tool no more."""
+    FORGOTTEN[tool] = with_error
+    return text("forgotten")
 
 
 def die(code: int = 7) -> dict[str, Any]:
@@ -126,6 +133,7 @@ TOOLS: dict[str, tuple[Callable[..., dict[str, Any]], dict[str, Any], dict[str, 
     "recall": (lambda key: text(NOTES.get(key, "unknown")), schema(key="string"), {}),
     "show": (show, schema(kind="string"), {}),
     "refuse": (refuse, schema(code="integer", message="string"), {}),
+    "forget": (forget, schema(tool="string", with_error="boolean"), {}),
     "die": (die, schema(code="integer"), {}),
     "freeze": (freeze, schema(), {}),
     "cancelled": (lambda: text(json.dumps(CANCELLED)), schema(), {}),
@@ -141,7 +149,7 @@ def listed(name: str) -> dict[str, Any]:
 
 
 def tools_list(params: dict[str, Any]) -> dict[str, Any]:
-    names = OPTIONS.tools.split(",") if OPTIONS.tools else list(TOOLS)
+    names = OPTIONS.tools.split(",") if OPTIONS.tools else [name for name in TOOLS if name not in FORGOTTEN]
     start = int(params.get("cursor", 0))
     end = start + OPTIONS.page if OPTIONS.page else len(names)
     page: dict[str, Any] = {"tools": [listed(name) for name in names[start:end]]}
@@ -159,7 +167,12 @@ def initialize(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def tools_call(params: dict[str, Any]) -> dict[str, Any]:
-    return TOOLS[params["name"]][0](**params.get("arguments") or {})
+    name = params["name"]
+    if name in FORGOTTEN:
+        if FORGOTTEN[name]:
+            refuse(-32602, f"Tool {name} not found")
+        return text(f"Unknown tool: {name}") | {"isError": True}
+    return TOOLS[name][0](**params.get("arguments") or {})
 
 
 METHODS = {"initialize": initialize, "tools/list": tools_list, "tools/call": tools_call, "ping": lambda _: {}}

@@ -89,6 +89,7 @@ class Colours(Task):
         hangs: bool = False  # the tool never answers while training
         outage: bool = False  # the tool is down for every group's first attempt while training
         lost: float = 0.0  # share of the calls in training that get no answer
+        fails_after: int = 0  # so many calls in training get an answer, then each raises
         down_for: int = 0  # so many calls in training get no answer, then all do
         head_dim: int = 16  # vLLM's CPU attention takes 32
         turn_reward: float = 0.0  # for each turn whose search finds something
@@ -126,6 +127,8 @@ class Colours(Task):
             raise ToolUnavailableError("the corpus is down")
         if context.sample.split == "train" and self._no_answer(context.trajectory_id):
             raise ToolUnavailableError("the corpus is away")
+        if context.sample.split == "train" and 0 < self.config.fails_after < self._calls:
+            raise RuntimeError("the corpus is locked")
         thing, colour = context.sample.metadata["thing"], context.sample.metadata["colour"]
         return f"1: {colour}" if query.strip() == thing else "No results."
 

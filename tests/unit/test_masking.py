@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from reporting_examples import infra_fault, make_trajectory
 
-from rlfactory_core.algo.masking import Counts, Losses, is_trained
-from rlfactory_core.types import Group, Sample, Trajectory
+from rlfactory_core.algo.masking import FAILED, Counts, Losses, is_trained
+from rlfactory_core.types import FaultKind, Group, Sample, ToolResult, Trajectory
 
 
 def attempts(*, guess: int = 0, call: int = 0, lost: int = 0) -> list[Trajectory]:
@@ -59,3 +61,53 @@ def test_a_tool_that_is_called_once_a_step_is_found_to_be_down_over_several_step
 def test_the_attempts_of_all_processes_count_together() -> None:
     here, there = attempts(guess=20, lost=2), attempts(guess=20, lost=1)
     assert Losses().too_many(Counts.of(here) + Counts.of(there))
+
+
+def failed(number: int, reason: str = "MCP server s: the database is locked", task: str = "") -> list[Trajectory]:
+    """So many whose one call the tool itself fails; without a reason it refuses."""
+    result = ToolResult("c0", "search", "Error: search failed.", FaultKind.TOOL, reason=reason)
+
+    def fail(each: Trajectory) -> Trajectory:
+        turn = replace(each.turns[0], results=(result,))
+        return replace(each, turns=(turn, *each.turns[1:]), sample=replace(each.sample, task=task))
+
+    return [fail(each) for each in attempts(call=number)]
+
+
+def test_a_tool_that_has_answered_and_now_fails_for_all_is_down() -> None:
+    well, down = attempts(guess=4, call=4), attempts(guess=8) + failed(FAILED)
+    assert plays(well, down) == (
+        [False, True],
+        "search failed for each of the last 8 that called it (MCP server s: the database is locked)",
+    )
+    few = attempts(guess=8) + failed(3)
+    assert plays(well, few, few, few)[0] == [False, False, False, True]
+    seldom = attempts(call=4) + failed(12)  # it answers every fourth
+    assert plays(seldom, failed(30), failed(20))[0] == [False, False, True]
+    assert plays(well, down, attempts(call=1, guess=8))[0] == [False, True, False]  # it is back
+
+
+def test_a_tool_that_fails_for_some_or_refuses_or_never_answered_is_not_down() -> None:
+    well = attempts(call=4)
+    assert plays(well, failed(20) + attempts(call=1))[0] == [False, False]
+    assert plays(well, failed(20, reason=""))[0] == [False, False]
+    assert plays(*[failed(20)] * 3)[0] == [False] * 3  # the policy may not call it well yet
+
+
+def test_tools_of_two_tasks_with_one_name_are_told_apart() -> None:
+    def of(task: str, played: list[Trajectory]) -> list[Trajectory]:
+        return [replace(each, sample=replace(each.sample, task=task)) for each in played]
+
+    dead = of("a", attempts(guess=60, lost=6)) + of("b", attempts(call=60))
+    assert plays(dead) == (
+        [True],
+        (
+            "6 of 126 trajectories were masked: search of a 6 (no answer within 30 s); "
+            "of the last 6 that called search of a, 6 were lost"
+        ),
+    )
+    both = of("a", attempts(call=4)) + of("b", attempts(call=4))
+    assert plays(both, failed(FAILED, task="a") + of("b", attempts(call=60))) == (
+        [False, True],
+        "search of a failed for each of the last 8 that called it (MCP server s: the database is locked)",
+    )

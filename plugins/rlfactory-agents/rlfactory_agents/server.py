@@ -13,6 +13,7 @@ from itertools import count
 from typing import Any
 
 import uvicorn
+from rlfactory_devkit.serving import BodyError, PromptProtocol, listener, read_body
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -25,7 +26,6 @@ from rlfactory_agents.protocols.base import Reply, WireFormat
 from rlfactory_agents.protocols.chat_completions import ChatCompletions
 from rlfactory_agents.protocols.responses import Responses
 from rlfactory_core.gateway.agent import MODEL, Endpoint
-from rlfactory_core.utils.listening import BodyError, listener, prompt_protocol, read_body
 
 FORMATS: Sequence[WireFormat] = (ChatCompletions(), Responses(), AnthropicMessages())
 MAX_BODY = 32 * 2**20  # bytes
@@ -52,7 +52,7 @@ class Gateway:
         listening = listener("127.0.0.1")
         config = uvicorn.Config(
             application,
-            http=prompt_protocol(),
+            http=PromptProtocol,
             log_config=None,
             access_log=False,
             lifespan="off",

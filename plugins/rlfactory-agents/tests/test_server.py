@@ -16,10 +16,10 @@ from conversations import CHAT, SEARCH, RecordingSampler, calling, episode
 from rlfactory_agents import server
 from rlfactory_agents.conversation import Conversation
 from rlfactory_agents.server import Gateway
+from rlfactory_devkit import serving
 
 from rlfactory_core.gateway import Endpoint
 from rlfactory_core.gateway.models import TokenModel
-from rlfactory_core.utils import listening
 
 CHAT_PATH, RESPONSES_PATH, MESSAGES_PATH = "/chat/completions", "/responses", "/messages"
 THOUGHT_CALL = f"<think>\nhm\n</think>\n\nLet me look. {calling(query='é')}"
@@ -232,7 +232,7 @@ def test_a_request_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("sent", [b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nx-", b""])
 def test_a_client_that_does_not_finish_its_head_is_closed(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listening, "HEAD_S", 0.2)
+    monkeypatch.setattr(serving, "HEAD_S", 0.2)
 
     async def play() -> None:
         async with served() as made:

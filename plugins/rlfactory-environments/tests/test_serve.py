@@ -9,13 +9,11 @@ from typing import Any, TypeVar
 
 import httpx
 import pytest
-from rlfactory_devkit import TaskBench, constant, oracle
+from rlfactory_devkit import TaskBench, constant, oracle, serving
 from rlfactory_environments.serve import app
 from rlfactory_environments.serve.app import listen, run_server
 from rlfactory_environments.serve.sessions import Sessions
 from websockets.asyncio.client import connect
-
-from rlfactory_core.utils import listening
 
 Value = TypeVar("Value")
 CALL = {"type": "call_tool", "tool_name": "search", "arguments": {"query": "x"}}
@@ -36,12 +34,12 @@ def serve(
     async def run() -> Value:
         bound = listen("127.0.0.1", 0)
         url = f"http://127.0.0.1:{bound.getsockname()[1]}"
-        serving = asyncio.ensure_future(run_server(sessions, bound, "search"))
+        running = asyncio.ensure_future(run_server(sessions, bound, "search"))
         try:
             return await use(url)
         finally:
-            serving.cancel()
-            await asyncio.wait({serving})
+            running.cancel()
+            await asyncio.wait({running})
 
     return bench.run(run()), sessions
 
@@ -325,7 +323,7 @@ def test_a_socket_outlives_messages_that_are_none(bench: TaskBench, path: str, f
 def test_a_client_that_does_not_finish_its_head_is_closed(
     bench: TaskBench, begun: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listening, "HEAD_S", 0.2)
+    monkeypatch.setattr(serving, "HEAD_S", 0.2)
 
     async def use(url: str) -> bytes:
         reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))

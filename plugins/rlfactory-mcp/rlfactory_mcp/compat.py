@@ -20,12 +20,10 @@ _CONNECTION_CLOSED = -32000
 _CLOSED_MESSAGE = "Connection closed"  # the SDK's own message; servers use the same code for their errors
 _CUT_OFF = ("SSE stream ended", "SSE stream failed")  # messages of 2.x for an answer over HTTP that broke off
 INVALID_PARAMS = -32602
-_INTERNAL = {
-    -32700,
-    -32600,
-    -32601,
-    -32603,
-}  # of JSON-RPC itself: parse error, invalid request, no method, internal error
+_INTERNAL = -32603
+# Parse error, invalid request, no method: of messages whose form is ours, or of answers that the SDK cannot read, such
+# as the page of a proxy. No arguments of a call lead to them.
+_NO_MCP = {-32700, -32600, -32601}
 _CUT_S = 0.5  # to send the notification that a call was cancelled
 UNREACHABLE = -32098  # ours, in the range that JSON-RPC leaves free: an HTTP request failed
 
@@ -67,12 +65,13 @@ class RpcError(Exception):
     @property
     def internal(self) -> bool:
         """Whether its text is about the server, and not written for who calls the tool."""
-        return self.code in _INTERNAL
+        return self.code == _INTERNAL
 
     @property
     def connection_lost(self) -> bool:
+        """Whether there was no answer of an MCP server."""
         closed = self.message == _CLOSED_MESSAGE or self.message.startswith(_CUT_OFF)
-        return (self.code == _CONNECTION_CLOSED and closed) or self.code == UNREACHABLE
+        return (self.code == _CONNECTION_CLOSED and closed) or self.code == UNREACHABLE or self.code in _NO_MCP
 
 
 def require_sdk() -> Any:
@@ -108,17 +107,21 @@ async def introduce(session: Any) -> Listing:
     """Do the handshake and read all pages of the list of tools."""
     wire = _wire(await session.initialize())
     info = wire["serverInfo"]
-    tools: list[ListedTool] = []
-    if "tools" in wire["capabilities"]:
-        cursor: str | None = None
-        while True:
-            params = None if cursor is None else require_sdk().types.PaginatedRequestParams(cursor=cursor)
-            page = _wire(await session.list_tools(params=params))
-            tools.extend(map(_listed, page["tools"]))
-            cursor = page.get("nextCursor")
-            if not cursor:
-                break
+    tools = await list_tools(session) if "tools" in wire["capabilities"] else ()
     return Listing(f"{info['name']} {info['version']}", tuple(tools))
+
+
+async def list_tools(session: Any) -> list[ListedTool]:
+    """All pages of the list."""
+    tools: list[ListedTool] = []
+    cursor: str | None = None
+    while True:
+        params = None if cursor is None else require_sdk().types.PaginatedRequestParams(cursor=cursor)
+        page = _wire(await session.list_tools(params=params))
+        tools.extend(map(_listed, page["tools"]))
+        cursor = page.get("nextCursor")
+        if not cursor:
+            return tools
 
 
 def _listed(tool: Mapping[str, Any]) -> ListedTool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
@@ -31,6 +32,8 @@ _BACKOFF_S = (0.1, 30.0)  # the pause after the first death and the longest paus
 _STEADY_S = 60.0  # the backoff starts again after a server has lived this long
 _GOODBYE_S = 2.0  # for the orderly end of an HTTP session
 _CLOSE_S = 10.0  # longer than all limits of a transport; then the task is cancelled
+
+_NO_TOOL = re.compile(r"(?i)unknown tool|tool\b.*\bnot found")  # what servers say, some as an error, some as a result
 
 _OPENERS = {"stdio": open_stdio, "http": open_streamable_http, "sse": open_sse}
 
@@ -99,20 +102,24 @@ class Connection:
             ToolError: the tool reports a failure.
             ToolArgumentsError: the server refuses the arguments.
             ToolFailedError: the server itself failed.
-            ToolUnavailableError: the server is not up, or went down during the call.
+            ToolUnavailableError: the server is not up, went down during the call, or does not offer the tool any more.
         """
         life = self._life
         if life.calls is None or life.over.is_set():
             raise ToolUnavailableError(f"MCP server {self._server.name} is not up")
         try:
             result = await life.calls.call_tool(tool, arguments)
+            life.answers += 1
+            return await asyncio.to_thread(render, result) if has_images(result) else render(result)
         except asyncio.CancelledError:
             self._check(life)
             raise
         except Exception as error:
-            raise self._attribute(error, life) from error
-        life.answers += 1
-        return await asyncio.to_thread(render, result) if has_images(result) else render(result)
+            failure = error if isinstance(error, ToolError) else self._attribute(error, life)
+            if isinstance(failure, ToolError) and _NO_TOOL.search(str(failure)) and not await _offers(life, tool):
+                gone = f"MCP server {self._server.name} does not offer the tool {tool} any more: {failure}"
+                raise ToolUnavailableError(gone) from error
+            raise failure from error
 
     async def close(self) -> None:
         """End the server, whatever state it is in, within twenty seconds."""
@@ -237,3 +244,11 @@ class Connection:
             life.calls.lose()
         if life.check is not None:
             life.check.cancel()
+
+
+async def _offers(life: _Life, tool: str) -> bool:
+    """Whether the server still lists a tool that it does not know in a call."""
+    try:
+        return tool in {each.name for each in await compat.list_tools(life.session)}
+    except Exception:  # noqa: BLE001 the boundary to the SDK; the error stays what it was
+        return True

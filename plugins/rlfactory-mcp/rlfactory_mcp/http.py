@@ -33,6 +33,7 @@ _NO_ENTRY = (401, 403)  # such a status says nothing about the transport
 async def open_streamable_http(request: LinkRequest) -> AsyncIterator[Link]:
     """Sends messages as POST requests, and tells the server when the session ends."""
     server = request.server
+    _log_no_tracebacks()
 
     def failed(sent: Any, status: int | None) -> None:
         if status == 404 and _SESSION in sent.headers:
@@ -49,6 +50,7 @@ async def open_streamable_http(request: LinkRequest) -> AsyncIterator[Link]:
 async def open_sse(request: LinkRequest) -> AsyncIterator[Link]:
     """Answers come over one long request; its end is the end of the connection."""
     server = request.server
+    _log_no_tracebacks()
 
     def make_client(**_: Any) -> Any:
         return _client(dict(server.headers), lambda *_: request.over.set(), answer=False)
@@ -62,6 +64,16 @@ async def open_sse(request: LinkRequest) -> AsyncIterator[Link]:
             relaying.cancel()
             for stream in (deliver, read):
                 stream.close()
+
+
+def _log_no_tracebacks() -> None:
+    """The SDK logs one for each answer that it cannot read; the call's fault says it in a line."""
+    for transport in ("streamable_http", "sse"):
+        logging.getLogger(f"mcp.client.{transport}").addFilter(_is_quiet)
+
+
+def _is_quiet(record: logging.LogRecord) -> bool:
+    return record.levelno < logging.WARNING
 
 
 async def _relay(source: Any, deliver: Any, over: asyncio.Event) -> None:
@@ -90,6 +102,7 @@ def _client(headers: dict[str, str], failed: Callable[[Any, int | None], None], 
         async def send(self, request: Any, **options: Any) -> Any:
             try:
                 response = await super().send(request, **options)
+                foreign = await _foreign(response) if answer and request.method == "POST" else ""
             except package.TransportError as error:
                 if request.method == "POST":
                     failed(request, None)
@@ -102,6 +115,9 @@ def _client(headers: dict[str, str], failed: Callable[[Any, int | None], None], 
                     await response.aread()
                     await response.aclose()
                     return _failure(package, request, f"HTTP {response.status_code}", response)
+            if foreign:
+                await response.aclose()
+                return _failure(package, request, foreign)
             if not answer and request.method == "GET":
                 response.aiter_text = partial(fitting, response.aiter_text())
             return response
@@ -110,6 +126,20 @@ def _client(headers: dict[str, str], failed: Callable[[Any, int | None], None], 
     timeout = package.Timeout(_CONNECT_S, read=None, pool=None)
     limits = package.Limits(max_connections=None, max_keepalive_connections=64)
     return Client(headers=headers, timeout=timeout, limits=limits)
+
+
+async def _foreign(response: Any) -> str:
+    """What tells that no MCP server wrote this answer, but a proxy, say; the SDK's first generation would wait on."""
+    kind = response.headers.get("content-type", "")
+    if response.status_code != 200 or "text/event-stream" in kind:
+        return ""
+    if "application/json" not in kind:
+        return f"an answer of the type {kind!r:.60} instead of JSON"
+    try:
+        is_message = isinstance(json.loads(await response.aread()), (dict, list))
+    except (ValueError, RecursionError):
+        is_message = False
+    return "" if is_message else "an answer that is not JSON-RPC"
 
 
 def _failure(package: Any, request: Any, reason: str, response: Any = None) -> Any:

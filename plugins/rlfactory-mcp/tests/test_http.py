@@ -76,6 +76,22 @@ def test_a_request_that_fails_is_the_infra_fault_of_its_call_alone(server: McpHt
     assert len(server.sessions) == 1
 
 
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [("text/html", "<html>busy</html>"), ("application/json", '{"jsonrpc": '), ("application/json", "7")],
+)
+def test_an_answer_that_is_no_message_is_an_infra_fault_without_a_traceback(
+    server: McpHttp, kind: str, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def work(it: OpenedServers) -> None:
+        with pytest.raises(ToolUnavailableError, match="did not answer"):
+            await it.call("page", kind=kind, text=text)
+        assert await it.call("echo", text="x") == "x"
+
+    opened(servers(it={"url": server.url("/mcp")}), work)
+    assert not [record for record in caplog.records if record.exc_info]
+
+
 def test_arguments_that_the_server_refuses_with_a_status(server: McpHttp) -> None:
     async def work(it: OpenedServers) -> None:
         with pytest.raises(ToolArgumentsError, match="as told"):

@@ -96,7 +96,7 @@ def test_processes_that_start_at_once_use_one_server_and_the_last_one_ends_it(gr
 @pytest.mark.usefixtures("folder")
 def test_the_tools_are_those_of_one_process(group: str, caplog: pytest.LogCaptureFixture) -> None:
     async def work(it: OpenedServers) -> None:
-        assert len(it.tools) == 15
+        assert len(it.tools) == 16
         assert it.tools["echo"].idempotent
         assert it.tools["echo"].spec.parameters["properties"] == {"text": {"type": "string"}}
         assert await it.call("echo", text="naïve 数\n🌍") == "naïve 数\n🌍"

@@ -13,7 +13,14 @@ import pytest
 from mcp_calls import OpenedServers, answer, fake, opened, servers
 from rlfactory_mcp.source import McpSource
 
-from rlfactory_core.errors import MissingExtraError, ToolArgumentsError, ToolError, ToolFailedError, UsageError
+from rlfactory_core.errors import (
+    MissingExtraError,
+    ToolArgumentsError,
+    ToolError,
+    ToolFailedError,
+    ToolUnavailableError,
+    UsageError,
+)
 from rlfactory_core.protocols import Tool, ToolSource
 from rlfactory_core.tools import DefaultToolManager
 from rlfactory_core.types import FaultKind, ToolCall
@@ -25,7 +32,7 @@ def test_tools_are_what_the_server_lists_over_all_pages() -> None:
     async def work(it: OpenedServers) -> None:
         assert isinstance(it.source, ToolSource)
         assert all(isinstance(tool, Tool) for tool in it.tools.values())
-        assert len(it.tools) == 15
+        assert len(it.tools) == 16
         echo = it.tools["echo"]
         assert echo.spec.description == "Does echo."
         assert echo.spec.parameters == {"type": "object", "properties": {"text": {"type": "string"}}}
@@ -98,6 +105,28 @@ def test_whose_fault_an_error_is(name: str, arguments: dict[str, Any], error: ty
             await it.call(name, **arguments)
         assert type(caught.value) is error
         assert await it.call("echo", text="goes on") == "goes on"
+
+    opened(servers(it=fake()), work)
+
+
+@pytest.mark.parametrize("code", [-32700, -32600, -32601])
+def test_an_error_that_no_arguments_lead_to_is_the_infrastructures_fault(code: int) -> None:
+    async def work(it: OpenedServers) -> None:
+        with pytest.raises(ToolUnavailableError, match="did not answer: gateway"):
+            await it.call("refuse", code=code, message="gateway")
+        assert await it.call("echo", text="goes on") == "goes on"
+
+    opened(servers(it=fake()), work)
+
+
+@pytest.mark.parametrize("with_error", [True, False])
+def test_a_tool_that_the_server_has_dropped_is_not_the_models_fault(with_error: bool) -> None:
+    async def work(it: OpenedServers) -> None:
+        await it.call("forget", tool="recall", with_error=with_error)
+        with pytest.raises(ToolUnavailableError, match="does not offer the tool recall any more"):
+            await it.call("recall", key="k")
+        with pytest.raises(ToolArgumentsError, match="not found"):  # of a tool that is offered
+            await it.call("refuse", code=-32602, message="Tool x not found")
 
     opened(servers(it=fake()), work)
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import uvicorn
+from rlfactory_devkit.serving import PromptProtocol
 
-from rlfactory_core.utils.listening import prompt_protocol
 from rlfactory_ui.access import Access
 from rlfactory_ui.app import create_app
 from rlfactory_ui.players import Players
@@ -29,7 +29,7 @@ async def serve(
     access = Access(listener.getsockname()[1], hosts, password)
     config = uvicorn.Config(
         create_app(runs, access, players),
-        http=prompt_protocol(),
+        http=PromptProtocol,
         log_config=None,
         access_log=False,
         server_header=False,

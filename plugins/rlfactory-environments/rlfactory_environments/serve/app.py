@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 import uvicorn
+from rlfactory_devkit.serving import BodyError, PromptProtocol, listener, read_body
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse
@@ -18,7 +19,6 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from rlfactory_core.errors import BackendError, UsageError
-from rlfactory_core.utils.listening import BodyError, listener, prompt_protocol, read_body
 from rlfactory_environments.serve.rpc import answer_rpc
 from rlfactory_environments.serve.sessions import FullError, ServedSession, Sessions
 from rlfactory_environments.serve.wire import (
@@ -54,7 +54,7 @@ async def run_server(sessions: Sessions, listening: socket.socket, name: str) ->
     """Serve until cancelled."""
     config = uvicorn.Config(
         make_app(sessions, name),
-        http=prompt_protocol(),
+        http=PromptProtocol,
         log_level="warning",
         lifespan="off",
         ws_max_size=_MOST_BYTES,

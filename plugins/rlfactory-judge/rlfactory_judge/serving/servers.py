@@ -24,7 +24,6 @@ import httpx
 
 from rlfactory_core.errors import BackendError, MissingExtraError, UsageError
 from rlfactory_core.utils.display import printable
-from rlfactory_core.utils.listening import listener
 
 Backend = Literal["vllm", "transformers"]
 Wanted = Literal["auto", Backend]
@@ -192,7 +191,8 @@ def local_model(model: str) -> str:
 def free_port(host: str, port: int = 0) -> int:
     """The port, or with 0 a free one, which another program may still take. Raises `UsageError` if it cannot be had."""
     try:
-        with listener(host, port) as probe:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        with socket.create_server((host, port), family=family) as probe:
             return int(probe.getsockname()[1])
     except (OSError, OverflowError) as error:
         what = f"Port {port} on {host or 'this machine'} cannot be used" if port else f"Nobody can listen on {host}"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -118,11 +119,14 @@ class Trainer:
     def state(self) -> dict[str, Any]:
         """For a checkpoint: what the loop knows besides weights and optimizer."""
         ended = asdict(self._ended) if self._ended else None
-        return {"until": self._evaluations.until.state(), "ended": ended, "rollouts": self.rollouts.state()}
+        calls = self._losses.answered, self._losses.failed
+        own = {"until": self._evaluations.until.state(), "rollouts": self.rollouts.state()}
+        return {**own, "ended": ended, "calls": calls}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Go on from a checkpoint's state; a training that had ended has ended, unless its goals are others now."""
         self.rollouts.load(state["rollouts"])
+        self._losses.answered, self._losses.failed = map(Counter, state.get("calls", ((), ())))
         same = self._evaluations.until.load(state["until"])
         self._ended = Ended(**state["ended"]) if state["ended"] and same else None
 
@@ -171,8 +175,8 @@ class Trainer:
         if replay >= self.config.train.max_skipped:
             raise TrainingError(
                 f"Step {step} was played {replay} times, and each time more than a third of it was masked, or of those "
-                f"that called a tool. "
-                f"The last time, {lost}. What is left is a selection, so it is not trained on. "
+                f"that called a tool, or a tool failed. The last time, {lost}. "
+                "What is left is a selection, so it is not trained on. "
                 f"Mend the cause, then go on with --resume.{await self._saved_before(step, pending)}"
             )
         pause_s = backoff_s(replay, PAUSE_S, LONGEST_PAUSE_S, least=1.0)

@@ -1,13 +1,16 @@
-"""What the small web servers of this project share: their socket, and bounds on what clients send.
+"""What small web servers share: their socket, and bounds on the time and the size of a request.
 
-uvicorn and Starlette are imported on first use, because only plugins depend on them.
+For plugins with a server of their own, which depend on uvicorn and Starlette.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from typing import Any
+
+import h11
+from starlette.requests import ClientDisconnect, Request
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEAD_S = 30.0  # in which a client has to send a request's first line and headers
 
@@ -43,7 +46,7 @@ class BodyError(Exception):
         self.status = status
 
 
-async def read_body(request: Any, most: int, seconds: float) -> bytes:
+async def read_body(request: Request, most: int, seconds: float) -> bytes:
     """The body of a Starlette request.
 
     Args:
@@ -52,8 +55,6 @@ async def read_body(request: Any, most: int, seconds: float) -> bytes:
     Raises:
         BodyError: it is longer, takes longer, or the client has gone.
     """
-    from starlette.requests import ClientDisconnect
-
     read = bytearray()
     try:
         async with asyncio.timeout(seconds):
@@ -68,32 +69,27 @@ async def read_body(request: Any, most: int, seconds: float) -> bytes:
     return bytes(read)
 
 
-def prompt_protocol() -> type[asyncio.Protocol]:
-    """uvicorn's HTTP, without its endless wait for the head of a request: the connection is closed after `HEAD_S`."""
-    import h11
-    from uvicorn.protocols.http.h11_impl import H11Protocol
+class PromptProtocol(H11Protocol):
+    """uvicorn's HTTP without its endless wait for the head of a request: the connection is closed after `HEAD_S`."""
 
-    class PromptProtocol(H11Protocol):
-        _late: asyncio.TimerHandle | None = None
+    _late: asyncio.TimerHandle | None = None
 
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            super().connection_made(transport)
-            self._late = self.loop.call_later(HEAD_S, transport.close)
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._late = self.loop.call_later(HEAD_S, transport.close)
 
-        def data_received(self, data: bytes) -> None:
-            super().data_received(data)
-            if self.conn.their_state is not h11.IDLE:  # the head is complete
-                self._in_time()
-            elif self._late is None:
-                self._late = self.loop.call_later(HEAD_S, self.transport.close)
-
-        def connection_lost(self, exc: Exception | None) -> None:
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.conn.their_state is not h11.IDLE:  # the head is complete
             self._in_time()
-            super().connection_lost(exc)
+        elif self._late is None:
+            self._late = self.loop.call_later(HEAD_S, self.transport.close)
 
-        def _in_time(self) -> None:
-            if self._late is not None:
-                self._late.cancel()
-                self._late = None
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._in_time()
+        super().connection_lost(exc)
 
-    return PromptProtocol
+    def _in_time(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
