@@ -26,7 +26,6 @@ _COMPARISONS: dict[type[exp.Expr], str] = {
     exp.GTE: ">=",
     exp.Like: "like",
     exp.ILike: "like",
-    exp.Glob: "glob",
 }
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "<>": "<>"}
 _AGGREGATES = (exp.Count, exp.Sum, exp.Avg, exp.Min, exp.Max, exp.AnonymousAggFunc)  # the last is SQLite's TOTAL
@@ -42,7 +41,7 @@ class Constant:
     """How the column is compared with ``value``, read as *column operator value*: ``5 < x`` is ``>``.
 
     - ``=  <>  <  <=  >  >=`` comparisons (an IN list is one ``=`` for each item; BETWEEN is a ``>=`` and a ``<=``);
-    - ``like  glob``: ``value`` is the pattern, with its wildcards; ILIKE and NOT LIKE are ``like``, too;
+    - ``like``: ``value`` is the pattern, with its wildcards; ILIKE and NOT LIKE are ``like``, too;
     - ``function``: the literal is compared with an expression of this column, such as ``LOWER(x) = 'a'``,
       ``strftime('%Y', x) = '2010'``, ``x + 1 > 5`` or ``x LIKE 'a' || '%'``. The literal is no value of the column;
     - ``count= count<> count< count<= count> count>=``: the number of rows of a group (HAVING COUNT(*) > 2), or of

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from fnmatch import fnmatchcase
-from itertools import cycle, pairwise, product
+from itertools import cycle
 from typing import Any
 
 from rlfactory_nl2sql.checks.constants import Constant
@@ -39,7 +38,7 @@ Groups = Sequence[Sequence[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """Values of one column, sorted by the conditions on it: those at the edge, other made ones, and given ones."""
+    """Values of one column, sorted by the conditions on it: made ones, and given ones."""
 
     inside: Groups  # meet as many of the conditions as one value can; empty if no row may meet them
     beside: Groups  # meet fewer conditions; most are close to meeting one more
@@ -125,23 +124,14 @@ def boundary(domain: Domain, constants: Sequence[Constant]) -> Boundary | None:
     met = [frozenset(at for at, one in enumerate(constants) if _meets(value, one)) for value in (*made, *given)]
     # With OR, perhaps no value meets all. A value is inside unless another meets the same conditions and more.
     good = [bool(mine) and not any(mine < other for other in met) for mine in met]
-    edge = _edge(domain, made, good, {str(constant.value) for constant in constants})
-
     sides: dict[bool, Groups] = {}
     for wanted in (True, False):
-        these = [value for value, its in zip(made, good, strict=False) if its is wanted]
-        others = [value for value, its in zip(given, good[len(made) :], strict=True) if its is wanted]
-        groups = [value for value in these if value in edge], [value for value in these if value not in edge], others
+        groups = (
+            [value for value, its in zip(made, good, strict=False) if its is wanted],
+            [value for value, its in zip(given, good[len(made) :], strict=True) if its is wanted],
+        )
         sides[wanted] = tuple(group for group in groups if group)
     return Boundary(sides[True] or sides[False], sides[False] or sides[True])
-
-
-def _edge(domain: Domain, made: Sequence[Any], good: Sequence[bool], exact: set[str]) -> list[Any]:
-    """The values next to one of the other side; of kinds without an order the constants themselves."""
-    if domain.closed or domain.kind is Kind.TEXT:
-        return [value for value in made if str(value) in exact]
-    ranked = sorted(zip(made, good, strict=False), key=lambda pair: pair[0])
-    return [value for one, other in pairwise(ranked) if one[1] is not other[1] for value in (one[0], other[0])]
 
 
 def dealt(groups: Groups, rng: random.Random) -> Iterator[Any]:
@@ -161,18 +151,12 @@ def around(domain: Domain, constant: Constant) -> Iterator[Any]:
     if domain.closed:
         yield from (known for known in domain.known if known == value)
     elif domain.kind is Kind.NUMBER:
-        for part in (1, 2) if constant.operator.startswith("sum") else (1,):
-            with suppress(ArithmeticError):  # it is no number
-                yield from _numbers_around(domain, Decimal(str(value)) / part)
+        with suppress(ArithmeticError):  # it is no number
+            yield from _numbers_around(domain, Decimal(text))
     elif domain.kind is Kind.DATE:
         yield from _dates_around(domain, text.strip("%"))
     elif domain.kind is Kind.TEXT and constant.operator == "like":
         yield from filter(domain.fits, _matching(text, domain))
-    elif domain.kind is Kind.TEXT and constant.operator == "glob":
-        yield from filter(domain.fits, _matching(text.replace("*", "%").replace("?", "_"), domain))
-    elif domain.kind is Kind.TEXT and constant.operator == "function" and isinstance(value, int):
-        long = [known * (value // max(len(known), 1) + 2) for known in domain.known[:3]]
-        yield from (one[:size] for one in long for size in (value - 1, value, value + 1) if size > 0)
     elif domain.kind is Kind.TEXT:
         if constant.operator != "function" or domain.fits(text):
             yield text
@@ -231,8 +215,6 @@ def _matching(pattern: str, domain: Domain) -> Iterator[str]:
     bare = pattern.replace("_", "a")
     inner = bare.replace("%", "")
     yield from (bare.replace("%", filler) for filler in ("", *fillers, *(filler[:1] for filler in fillers)))
-    for part, filler in product((inner, inner[:-1], inner[1:]), fillers):
-        yield from (part + filler, filler + part, filler + part + filler)
     yield from (inner[:-1], inner[1:], inner.upper(), inner.lower())
 
 
@@ -241,8 +223,6 @@ def _meets(value: Any, constant: Constant) -> bool:
     wanted, given = constant.value, value
     if constant.operator == "like":
         return isinstance(value, str) and _like(str(wanted)).fullmatch(value) is not None
-    if constant.operator == "glob":
-        return isinstance(value, str) and fnmatchcase(value, str(wanted))
     if kind_of(value) is Kind.DATE:
         wanted, given = str(wanted), str(value)
         if constant.operator == "function":

@@ -1,6 +1,6 @@
 """The kind and format of a column's values, and new values like them.
 
-New values are made from given ones: dates move by a day, a month or a year, texts get a word of another text or another
+New values are made from given ones: dates move by a day, a month or a year, texts get another
 letter or digit, numbers change by one in the last digit. Except for keys, numbers stay in the given range.
 """
 
@@ -188,25 +188,19 @@ def as_date(text: str, like: Any) -> Any:
 
 
 def vary_text(text: str, other: str, rng: random.Random) -> str:
-    """The text with a word of the other text, or with another letter or digit, where the two differ."""
+    """The text with another letter or digit in a word where it differs from the other text."""
     pieces, others = _PIECES.findall(text), _PIECES.findall(other)
     words = [at for at, piece in enumerate(pieces) if piece[0].isalnum()]
     places = [at for at in words if at >= len(others) or others[at] != pieces[at]] or words[-1:]
     if not places:
         return text
-    at = rng.choice(places)
-    if len(places) > 1 and at < len(others) and others[at].isalpha() == pieces[at].isalpha():
-        pieces[at] = others[at]
-    else:  # with one place, the word of the other text would make the other text
-        pieces[at] = _vary_character(pieces[at], rng)
-    return "".join(pieces)
-
-
-def _vary_character(piece: str, rng: random.Random) -> str:
+    place = rng.choice(places)
+    piece = pieces[place]
     at = rng.randrange(len(piece))
     old = piece[at]
     letters = string.digits if old.isdigit() else string.ascii_uppercase if old.isupper() else string.ascii_lowercase
-    return piece[:at] + rng.choice(letters) + piece[at + 1 :]
+    pieces[place] = piece[:at] + rng.choice(letters) + piece[at + 1 :]
+    return "".join(pieces)
 
 
 def _moved(date: Any, days: int) -> Any:

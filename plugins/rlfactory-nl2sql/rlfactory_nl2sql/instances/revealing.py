@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from decimal import Decimal
 from functools import partial
 from operator import itemgetter
@@ -28,7 +27,7 @@ class Revealing:
         self._domains, self._free, self._links = part.domains, part.free, part.links
         self._bound = filling.conditions.bound(name)  # the columns with conditions
 
-    def reveal(self, constants: Sequence[Constant], used: Uses | None, number: int) -> None:
+    def reveal(self, used: Uses | None, number: int) -> None:
         """Change the rows so that they show what independent columns hide; the arguments are those of `vary`."""
         if used:
             self._bring_together(list(self._compared(used)))
@@ -36,9 +35,6 @@ class Revealing:
             self._lead(number)
         if used and used.aggregated and self._made and number % 8 == 2:  # not always: a small type cannot hold a sum
             self._dominate([place for place in places_in(self._part.table, used.aggregated) if place in self._free])
-        for one in (one for one in constants if one.operator.startswith(("sum", "avg"))):
-            for place in places_in(self._part.table, [(one.table or "", one.column or "")]):
-                self._reach(one, place, number)
 
     def _compared(self, used: Uses) -> Iterator[tuple[int, Callable[[Sequence[Any]], Any]]]:
         """Free columns, each with what finds a value it is compared with, in its row or in one that this refers to."""
@@ -89,44 +85,14 @@ class Revealing:
             for row in self._rng.sample(others, min(len(others), 1)):
                 row[place] = least
 
-    def _reach(self, constant: Constant, place: int, number: int) -> None:
-        """Where a condition is on a sum or an average of a column, make it exactly equal in one group.
-
-        This is done for groups by each reference and by each free column. If ``number`` is even, only the rows that
-        satisfy all conditions count as a group's.
-        """
-        domain, asked = self._domains[place], Decimal("NaN")
-        with suppress(ArithmeticError):  # it is no number
-            asked = Decimal(str(constant.value))
-        if domain.closed or not asked.is_finite():
-            return
-        satisfying = [made.values for made in self._made if number % 2 or made.role is Role.SATISFIES_ALL]
-        numbers = [row for row in satisfying if isinstance(row[place], type(domain.step))]
-        rows = [row for row in numbers if Decimal(str(row[place])).is_finite()]
-        done: set[int] = set()
-        others = [(other,) for other in self._free if other != place]
-        for places in [*(link.places for link in self._links), *others]:
-            groups: dict[Any, list[list[Any]]] = {}
-            for row in rows:
-                groups.setdefault(tuple(row[one] for one in places), []).append(row)
-            for group in sorted(groups.values(), key=len):
-                total = asked * len(group) if constant.operator.startswith("avg") else asked
-                rest = total - sum(Decimal(str(row[place])) for row in group[1:])
-                value = round(type(domain.step)(rest), domain.decimals) if domain.decimals else type(domain.step)(rest)
-                exact = Decimal(str(value)) == rest and value >= domain.ends[0] and domain.accepts(value)
-                if exact and done.isdisjoint(map(id, group)):
-                    group[0][place] = value
-                    done.update(map(id, group))
-                    break
-
     def _dominate(self, places: Sequence[int]) -> None:
         """In each column make one row's number as much as all others together, and another row's half of it in all.
 
         So one group has the greatest sum of a column, and perhaps another one that of a product of columns. Where a
         second row refers to the same row as the first, it has as much, and a row of another group has the greatest
-        single number. The rows are among those with all that they refer to, since a join leaves others out.
+        single number.
         """
-        rows = [made.values for made in self._filling.joined[self._part.table.name] or self._made]
+        rows = [made.values for made in self._made]
         numbers = [place for place in places if self._domains[place].kind is Kind.NUMBER]
         common, *leaders = self._rng.sample(rows, min(len(rows), 1 + len(numbers)))
         for place, leader in zip(numbers, leaders, strict=False):

@@ -105,7 +105,6 @@ class Filling:
     ) -> None:
         self.parts, self.conditions, self.rng, self._character = parts, conditions, rng, character
         self.rows: dict[str, list[Made]] = {}
-        self.joined: dict[str, list[Made]] = {}  # those from which all links lead to rows, and from these likewise
         self._depths: dict[str, int] = {}  # the longest chain of links from a table
         self._salt = rng.getrandbits(32)
         self._open: list[tuple[str, Link]] = []
@@ -147,10 +146,6 @@ class Filling:
                 self._refer(row, name, link, drawn[link])
             if all(row[place] is not None for place in needed):
                 self.rows[name].append(Made(row, role, missed))
-        self.joined[name] = self.rows[name]
-        for link in ready:
-            there = {tuple(made.values[place] for place in link.target_places) for made in self.joined[link.target]}
-            self.joined[name] = [made for made in self.joined[name] if link.at(made.values) in there]
         free = [
             place for place in sources if isinstance(place, int) and place not in bound and (place,) not in keys.unique
         ]

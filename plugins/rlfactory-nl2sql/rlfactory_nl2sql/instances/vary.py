@@ -59,7 +59,7 @@ def vary(
     for name in in_order(links):
         if parts[name].given:
             filling.fill(name)
-            Revealing(filling, name).reveal(constants, used, number)
+            Revealing(filling, name).reveal(used, number)
             parts[name].mend([made.values for made in filling.rows[name]], rng)
     filling.close_circles()
     held = {
