@@ -130,9 +130,7 @@ REWARD = click.option(
     help="Instead of the task's rewards; may be repeated.",
 )
 _JUDGE = click.option(
-    "--judge",
-    metavar="URL",
-    help="Adds the reward judge, or moves it, to the server at this address.",
+    "--judge", metavar="URL", help="Adds the reward judge, or moves it, to the server at this address."
 )
 
 

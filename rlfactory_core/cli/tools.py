@@ -122,10 +122,7 @@ def _list_all(plugin: str | None, mcp: Path | None, file: Path | None, overrides
 @CONFIG
 @click.option("--json", "as_json", is_flag=True, help="The whole result as JSON.")
 @click.argument(
-    "rest",
-    nargs=-1,
-    type=click.UNPROCESSED,
-    metavar="[ARGUMENT=VALUE | JSON] [--TASK-OPTION VALUE] [KEY.KEY=VALUE]...",
+    "rest", nargs=-1, type=click.UNPROCESSED, metavar="[ARGUMENT=VALUE | JSON] [--TASK-OPTION VALUE] [KEY.KEY=VALUE]..."
 )
 @click.pass_context
 def call(
@@ -178,12 +175,7 @@ def call(
 
 
 def _parts(
-    plugin: str | None,
-    mcp: Path | None,
-    file: Path | None,
-    overrides: Sequence[str],
-    *,
-    without_servers: bool = False,
+    plugin: str | None, mcp: Path | None, file: Path | None, overrides: Sequence[str], *, without_servers: bool = False
 ) -> tuple[ToolsConfig, TaskParts]:
     """The tools' section, and the task that it belongs to; with the task's own tools alone, if wanted."""
     from rlfactory_core.plugins.registry import Registry

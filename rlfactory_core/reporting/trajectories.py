@@ -92,11 +92,7 @@ class StoredTrajectory:
         for name, key in _LATER.items():
             for fault, value in zip(faults, row.get(key, ()), strict=False):
                 fault[name] = value
-        fields_now = {
-            **row,
-            "faults": faults,
-            "score": score and {**score, "turn_rewards": score["turns"]},
-        }
+        fields_now = {**row, "faults": faults, "score": score and {**score, "turn_rewards": score["turns"]}}
         try:
             trajectory = _reader().validate_python(fields_now)
         except ValidationError as error:

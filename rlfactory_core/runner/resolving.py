@@ -49,10 +49,7 @@ class Prepared:
 
 
 def prepare(
-    file: Path | None,
-    overrides: Sequence[str | Mapping[str, Any]],
-    judge: str | None = None,
-    recipe: str | None = None,
+    file: Path | None, overrides: Sequence[str | Mapping[str, Any]], judge: str | None = None, recipe: str | None = None
 ) -> Prepared:
     """Resolve the configuration, load the plugin and let the engine check it.
 

@@ -1,8 +1,8 @@
 """JSON-schema validators whose work is bounded: the model chooses the value, and often a server chose the schema.
 
 Regular expressions run in RE2, in time that is linear in the text. Unique items are found in linear time, and so are
-those of an enum. All keywords together may do a multiple of the value's size; schemas that refer to themselves could
-need exponentially more.
+those of an enum. Of each of several schemas only the first error is looked for. All keywords together may do a multiple
+of the value's size; schemas that refer to themselves could need exponentially more.
 """
 
 from __future__ import annotations
@@ -151,6 +151,16 @@ def _enum(validator: Any, values: Any, instance: Any, schema: object) -> Iterato
         yield ValidationError(f"{instance!r} is none of the values")
 
 
+def _any_of(validator: Any, rules: Any, instance: Any, schema: object) -> Iterator[ValidationError]:
+    if not any(validator.evolve(schema=rule).is_valid(instance) for rule in rules):
+        yield ValidationError(f"{instance!r:.80} fits none of the schemas")
+
+
+def _one_of(validator: Any, rules: Any, instance: Any, schema: object) -> Iterator[ValidationError]:
+    if sum(validator.evolve(schema=rule).is_valid(instance) for rule in rules) != 1:
+        yield ValidationError(f"{instance!r:.80} does not fit exactly one of the schemas")
+
+
 def _key(value: Any) -> Any:
     """Equal for values that are equal in JSON: 1 and 1.0, but not 1 and true."""
     if isinstance(value, dict):
@@ -168,4 +178,6 @@ _OWN: Mapping[str, Keyword] = {
     "additionalProperties": _additional_properties,
     "uniqueItems": _unique_items,
     "enum": _enum,
+    "anyOf": _any_of,
+    "oneOf": _one_of,
 }

@@ -73,9 +73,14 @@ class CircuitBreaker:
         self._failures = 0
         self._refuse_until = 0.0
 
+    @property
+    def has_tripped(self) -> bool:
+        """Whether no call has succeeded since it opened, so that one which is admitted is a probe."""
+        return self._failures >= self._limit
+
     def is_open(self, now: float) -> bool:
         """Whether a call would be refused now."""
-        return self._failures >= self._limit and now < self._refuse_until
+        return self.has_tripped and now < self._refuse_until
 
     def admit(self, now: float) -> bool:
         """Whether a call may be made. If a probe is cancelled and never recorded, the next period admits another."""

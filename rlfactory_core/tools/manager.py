@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -46,6 +47,17 @@ class _Managed:
         self.cache = cache
         self.in_flight: dict[str, InFlightCall] = {}  # by cache key
         self.last_reason = ""  # of an infra fault
+        self.probe: asyncio.Future[None] | None = None  # of the call that finds out whether the backend is back
+
+    @contextmanager
+    def probing(self) -> Iterator[None]:
+        """Calls that come meanwhile wait."""
+        probe = self.probe = asyncio.get_running_loop().create_future()
+        try:
+            yield
+        finally:
+            probe.set_result(None)
+            self.probe = None
 
     def tripped(self) -> Answer:
         return unavailable(self.tool.spec.name, _TRIPPED + self.last_reason, attempts=0)
@@ -131,7 +143,7 @@ class DefaultToolManager:
             self._total = asyncio.Semaphore(self._total_concurrency)
             for managed in self._tools.values():
                 managed.slots = asyncio.Semaphore(managed.limits.concurrency)
-                managed.in_flight = {}
+                managed.in_flight, managed.probe = {}, None
 
     async def _call(self, call: ToolCall, context: ToolContext) -> ToolResult:
         started = time.perf_counter()
@@ -228,29 +240,33 @@ class DefaultToolManager:
     ) -> Answer:
         """The tool's own answer, after as many attempts as fit into ``seconds`` from the first one on."""
         clock = asyncio.get_running_loop().time
+        if managed.probe is not None:
+            await asyncio.wait((managed.probe,))
         if managed.breaker.is_open(clock()):
             return managed.tripped()
         async with managed.slots, self._total:
             started = now = clock()
+            probes = managed.breaker.has_tripped
             if not managed.breaker.admit(now):
                 return managed.tripped()
-            if in_flight is not None:
-                in_flight.started = started
-            attempts = 0
-            while True:
-                attempts += 1
-                answer = await attempt(managed.tool, arguments, context, started + seconds - now, self._deadlines)
-                now = clock()
-                managed.breaker.record(answer.fault is FaultKind.INFRA, now)
-                managed.last_reason = answer.reason or managed.last_reason
-                if answer.fault is not FaultKind.INFRA or attempts > managed.retries or managed.breaker.is_open(now):
-                    break
-                pause = backoff_s(attempts, *_BACKOFF_S)
-                if now + pause >= started + seconds:
-                    break
-                await asyncio.sleep(pause)
-                now = clock()
-            return answer if attempts == 1 else replace(answer, attempts=attempts)
+            with managed.probing() if probes else nullcontext():
+                if in_flight is not None:
+                    in_flight.started = started
+                attempts = 0
+                while True:
+                    attempts += 1
+                    answer = await attempt(managed.tool, arguments, context, started + seconds - now, self._deadlines)
+                    now = clock()
+                    managed.breaker.record(answer.fault is FaultKind.INFRA, now)
+                    managed.last_reason = answer.reason or managed.last_reason
+                    if answer.fault is not FaultKind.INFRA or managed.breaker.is_open(now):
+                        break
+                    pause = backoff_s(attempts, *_BACKOFF_S)
+                    if attempts > managed.retries or now + pause >= started + seconds:
+                        break
+                    await asyncio.sleep(pause)
+                    now = clock()
+                return answer if attempts == 1 else replace(answer, attempts=attempts)
 
 
 def _caches(limits: Iterable[ToolLimits]) -> dict[CachePlace, AnswerCache]:

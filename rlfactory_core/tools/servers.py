@@ -53,12 +53,6 @@ def server_tools(servers: Servers) -> ToolSource:
     return source
 
 
-def server_names(servers: Servers) -> Sequence[str]:
-    """The servers' names, from a configuration that is only read."""
-    names: Sequence[str] = _source("server_names")(servers)
-    return names
-
-
 def check_servers(servers: Servers) -> None:
     """Check a configuration without starting a server; a `UsageError` for an environment variable that is not set."""
     _source("check_servers")(servers)

@@ -252,6 +252,21 @@ def test_an_open_breaker_spares_the_tool() -> None:
     assert {result.fault for result in results} == {FaultKind.INFRA}
 
 
+@pytest.mark.parametrize("back", [True, False])
+def test_calls_during_a_probe_share_its_outcome(back: bool) -> None:
+    flaky = Flaky(failures=3 if back else 4, idempotent=False)
+
+    async def work(manager: DefaultToolManager) -> list[ToolResult]:
+        for _ in range(3):
+            await manager.invoke([write("flaky", {})], CONTEXT)
+        manager._tools["flaky"].breaker._refuse_until = 0.0  # the pause is over
+        return [*await manager.invoke([write("flaky", {})] * 5, CONTEXT)]
+
+    results = manage(work, flaky, breaker_failures=3, breaker_reset_s=1000, concurrency=2)
+    assert [result.fault for result in results] == [None if back else FaultKind.INFRA] * 5
+    assert sum(result.attempts for result in results) == (5 if back else 1)
+
+
 def test_the_breaker_probes_one_call_at_a_time_until_one_succeeds() -> None:
     breaker = CircuitBreaker(failures=2, reset_s=10.0)
     for now in (0.0, 1.0):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tool_calls import CONTEXT, echo, invoke, manage, write
 
 from rlfactory_core.errors import UsageError
-from rlfactory_core.tools import DefaultToolManager, tool
+from rlfactory_core.tools import DefaultToolManager, bounded_validator, tool
 from rlfactory_core.tools.validation import ArgumentChecker
 from rlfactory_core.types import FaultKind, ToolCall, ToolResult, ToolSpec
 
@@ -250,6 +250,14 @@ def test_checking_takes_bounded_work(rule: dict[str, Any], value: object, proble
     checker = ArgumentChecker(ToolSpec("t", "", {"type": "object", "properties": {"v": rule}, **defs}))
     found = checker.problem({"v": value})
     assert found is None if problem is None else problem in (found or "")
+
+
+@pytest.mark.parametrize("of", ["anyOf", "oneOf"])
+def test_one_wrong_item_rules_out_one_of_several_schemas(of: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded_validator, "WORK_PER_NODE", 0)  # so that each item cannot be looked at
+    rule = {of: [{"items": {"type": "integer"}}, {"items": {"type": "null"}}]}
+    checker = ArgumentChecker(ToolSpec("t", "", {"type": "object", "properties": {"v": rule}}))
+    assert "'v' must fit" in (checker.problem({"v": ["x"] * 100_000}) or "")
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])

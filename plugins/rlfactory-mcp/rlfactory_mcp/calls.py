@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from rlfactory_core.errors import MissingExtraError, ToolError
+from rlfactory_core.errors import MissingExtraError, ToolError, ToolFailedError
 from rlfactory_core.images import image_text
 from rlfactory_core.utils.text import to_text
 from rlfactory_mcp import compat
@@ -144,12 +144,13 @@ def render(result: Mapping[str, Any]) -> str:
     is used only if there is no text, because servers send both for clients that know only one of them.
 
     Raises:
-        ToolError: the result reports a failure, whose text the error holds, or it does not follow the protocol.
+        ToolError: the result reports a failure, whose text the error holds.
+        ToolFailedError: it does not follow the protocol.
     """
     try:
         blocks = [_block(block) for block in result.get("content", ())]
     except (AttributeError, KeyError, TypeError) as error:
-        raise ToolError("the server's answer is not valid") from error
+        raise ToolFailedError("the server's answer is not valid") from error
     structured = result.get("structuredContent")
     text = "\n".join(blocks) if blocks or structured is None else to_text(structured)
     if result.get("isError"):

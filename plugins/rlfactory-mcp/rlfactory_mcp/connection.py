@@ -115,7 +115,7 @@ class Connection:
             self._check(life)
             raise
         except Exception as error:
-            failure = error if isinstance(error, ToolError) else self._attribute(error, life)
+            failure = error if isinstance(error, (ToolError, ToolFailedError)) else self._attribute(error, life)
             if isinstance(failure, ToolError) and _NO_TOOL.search(str(failure)) and not await _offers(life, tool):
                 gone = f"MCP server {self._server.name} does not offer the tool {tool} any more: {failure}"
                 raise ToolUnavailableError(gone) from error
@@ -147,7 +147,7 @@ class Connection:
             if error.internal:
                 return ToolFailedError(f"MCP server {self._server.name}: {error.message}")
             return (ToolArgumentsError if error.invalid_arguments else ToolError)(error.message)
-        return ToolError("the server's answer is not valid")
+        return ToolFailedError(f"MCP server {self._server.name}: the server's answer is not valid")
 
     def _check(self, life: _Life) -> None:
         """Find out whether the server is still alive, after a call that was cancelled or lost."""

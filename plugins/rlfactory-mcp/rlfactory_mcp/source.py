@@ -78,7 +78,7 @@ class McpSource:
 
 
 def server_names(config: Path | str | Mapping[str, Any]) -> Sequence[str]:
-    """As `rlfactory_core.tools.servers.server_names`."""
+    """Their names, from a configuration that is only read; `rlfactory ui` shows them."""
     return [server.name for server in read_servers(config)]
 
 

@@ -93,7 +93,7 @@ def test_content_becomes_text(kind: str, text: str) -> None:
     ("name", "arguments", "error", "text"),
     [
         ("show", {"kind": "error"}, ToolError, "no such city"),
-        ("show", {"kind": "invalid"}, ToolError, "the server's answer is not valid"),
+        ("show", {"kind": "invalid"}, ToolFailedError, "the server's answer is not valid"),
         ("refuse", {"code": -32602, "message": "seconds is negative"}, ToolArgumentsError, "seconds is negative"),
         ("refuse", {"code": -32603, "message": "/srv/db is locked"}, ToolFailedError, "/srv/db is locked"),
         ("refuse", {"code": -32000, "message": "no such key"}, ToolError, "no such key"),

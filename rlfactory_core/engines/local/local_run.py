@@ -20,12 +20,7 @@ from rlfactory_core.engines.adapters import write_adapter
 from rlfactory_core.engines.base import EngineRun
 from rlfactory_core.engines.local.decoding.padded_decoder import make_decoder
 from rlfactory_core.engines.local.decoding.sampler import LocalSampler
-from rlfactory_core.engines.local.model.loading import (
-    choose_device,
-    choose_dtype,
-    load_pretrained,
-    make_policy,
-)
+from rlfactory_core.engines.local.model.loading import choose_device, choose_dtype, load_pretrained, make_policy
 from rlfactory_core.engines.local.model.lora import StartPolicy, adapter_weights, add_lora, load_adapter_weights
 from rlfactory_core.engines.local.model.pack import common_prefix
 from rlfactory_core.engines.local.model.policy import Policy

@@ -13,7 +13,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from rlfactory_core.errors import UsageError
-from rlfactory_core.tools.servers import server_names
+from rlfactory_core.plugins.lazy import Lazy
+from rlfactory_core.tools.servers import mcp_plugin
 from rlfactory_ui import processes
 from rlfactory_ui.pages import part, site_of
 from rlfactory_ui.routes.draft import tool_words, words_of
@@ -31,7 +32,8 @@ async def tools(request: Request) -> Response:
     """
     site, form = site_of(request), await posted(request)
     if (mcp := first(form, "mcp")) and not first(form, "start"):
-        servers = [{"name": name} for name in server_names(Path(mcp))]
+        mcp_plugin()  # says how to install it
+        servers = [{"name": name} for name in Lazy("rlfactory_mcp.source:server_names").load()(Path(mcp))]
         return part("tools.jinja", tools=[], servers=servers, starting=True, kept=_of_tools(form))
     words = tool_words(tuple(words_of(form)))
     outcome = await site.commands.run("tools", "list", *words, "--servers", "--json", seconds=START_S)
