@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from documents import ROOT
 from mcp_calls import OpenedServers, context, fake, is_alive, opened, servers, wait_until
+from rlfactory_mcp.sharing import client
 from rlfactory_mcp.sharing.rendezvous import Rendezvous
 from rlfactory_mcp.source import McpSource
 
@@ -136,6 +137,31 @@ def test_a_host_that_is_killed_gives_infra_faults_and_the_next_call_starts_anoth
         assert int(fresh[0]) != pid
         wait_until(lambda: not is_alive(pid))
 
+    opened(servers(it=fake()), work, group=group)
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("at_open", [False, True])
+def test_a_host_that_stops_is_killed_and_another_is_started(
+    group: str, at_open: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(it: OpenedServers) -> None:
+        pid = int(await it.call("pid"))
+        host = parent_of(pid)
+        os.kill(host, signal.SIGSTOP)
+        if at_open:
+            other = McpSource(servers(it=fake()))
+            tools = {tool.spec.name: tool for tool in await other.open((), group)}
+            fresh = int(await tools["pid"].call({}, context("b")))
+            await other.close()
+        else:
+            with pytest.raises(ToolUnavailableError):
+                await it.call("sleep", seconds=60)
+            fresh = int(await it.call("pid"))
+        assert fresh != pid
+        wait_until(lambda: not is_alive(host) and not is_alive(pid))
+
+    monkeypatch.setattr(client, "_SILENT_S", 3.0)
     opened(servers(it=fake()), work, group=group)
 
 

@@ -16,12 +16,13 @@ from typing import Any
 from rlfactory_core.errors import BackendError, ToolUnavailableError
 from rlfactory_mcp.compat import ListedTool, Listing
 from rlfactory_mcp.config import ServerConfig
-from rlfactory_mcp.sharing.rendezvous import Rendezvous, read_frame, reply_error, to_frame
+from rlfactory_mcp.sharing.rendezvous import DAEMON, Rendezvous, kill_peer, read_frame, reply_error, to_frame
 
 _log = logging.getLogger(__name__)
 
 _POLL_S = 0.02  # between attempts to get the lock or to reach the daemon
 _CONNECT_S = 60.0  # for a daemon to be reachable, whichever process starts it
+_SILENT_S = 20.0  # between greetings, and until one has to be answered; no server is asked for that
 
 
 class _DaemonConnection:
@@ -32,6 +33,7 @@ class _DaemonConnection:
         self._replies: dict[int, asyncio.Future[Any]] = {}
         self._numbers = itertools.count()
         self._reading = asyncio.ensure_future(self._read(reader))
+        self._watching = asyncio.ensure_future(self._watch())
 
     @property
     def gone(self) -> bool:
@@ -58,9 +60,29 @@ class _DaemonConnection:
             del self._replies[number]
 
     async def close(self) -> None:
-        self._reading.cancel()
-        await asyncio.wait((self._reading,))
+        tasks = (self._reading, self._watching)
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
         self._writer.close()
+
+    async def greet(self) -> bool:
+        """Whether the daemon answers; one that has stopped is killed, because everything would wait for it for ever."""
+        try:
+            async with asyncio.timeout(_SILENT_S):
+                await self.request("hello")
+        except ToolUnavailableError:
+            return False
+        except TimeoutError:
+            _log.warning("the process that keeps the MCP servers does not answer, and is killed")
+            kill_peer(self._writer.get_extra_info("socket"))
+            self._writer.transport.abort()
+            return False
+        return True
+
+    async def _watch(self) -> None:
+        while await self.greet():  # noqa: ASYNC110 - no event says when it is time
+            await asyncio.sleep(_SILENT_S)
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         try:
@@ -76,6 +98,7 @@ class _DaemonConnection:
                 else:
                     reply.set_result(message["result"])
         finally:
+            self._watching.cancel()
             self._writer.close()
             for reply in self._replies.values():
                 if not reply.done():
@@ -158,12 +181,10 @@ class RemoteServers:
         except OSError:
             return None
         connection = _DaemonConnection(reader, writer)
-        try:
-            await connection.request("hello")
-        except ToolUnavailableError:
-            await connection.close()
-            return None
-        return connection
+        if await connection.greet():
+            return connection
+        await connection.close()
+        return None
 
     async def _is_reachable(self) -> bool:
         connection = await self._try_connection()
@@ -179,7 +200,7 @@ class RemoteServers:
             "cwd": str(Path.cwd()),
             "servers": [server.model_dump(mode="json") for server in self._servers],
         }
-        command = [sys.executable, "-m", "rlfactory_mcp.sharing.daemon"]
+        command = [sys.executable, "-m", DAEMON]
         started = await asyncio.to_thread(
             subprocess.run,
             command,

@@ -186,9 +186,14 @@ def main() -> None:
     servers = tuple(map(ServerConfig.model_validate, given["servers"]))
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(str(place.socket))
-    listening.listen(_BACKLOG)
+    told, tells = os.pipe()
     if os.fork():
-        os._exit(0)
+        os.close(tells)
+        os._exit(0 if os.read(told, 1) else 1)
+    listening.listen(_BACKLOG)  # not before: a client learns which process called this, see `kill_peer`
+    os.write(tells, b"1")
+    os.close(tells)
+    os.close(told)
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nowhere, stream)
