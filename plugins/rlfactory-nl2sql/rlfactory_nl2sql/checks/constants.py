@@ -28,25 +28,22 @@ _COMPARISONS: dict[type[exp.Expr], str] = {
     exp.ILike: "like",
 }
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "<>": "<>"}
-_AGGREGATES = (exp.Count, exp.Sum, exp.Avg, exp.Min, exp.Max, exp.AnonymousAggFunc)  # the last is SQLite's TOTAL
 
 
 @dataclass(frozen=True, slots=True)
 class Constant:
     """One literal, with the column of a base table that it is compared with, as the schema writes it."""
 
-    table: str | None  # for COUNT(*) the one table whose rows are counted; None where it is not clear
-    column: str | None  # None for COUNT(*), and where it is not clear
+    table: str | None  # None for a count, and where it is not clear
+    column: str | None  # likewise
     operator: str
     """How the column is compared with ``value``, read as *column operator value*: ``5 < x`` is ``>``.
 
     - ``=  <>  <  <=  >  >=`` comparisons (an IN list is one ``=`` for each item; BETWEEN is a ``>=`` and a ``<=``);
     - ``like``: ``value`` is the pattern, with its wildcards; ILIKE and NOT LIKE are ``like``, too;
     - ``function``: the literal is compared with an expression of this column, such as ``LOWER(x) = 'a'``,
-      ``strftime('%Y', x) = '2010'``, ``x + 1 > 5`` or ``x LIKE 'a' || '%'``. The literal is no value of the column;
-    - ``count= count<> count< count<= count> count>=``: the number of rows of a group (HAVING COUNT(*) > 2), or of
-      values of ``column`` in it;
-    - ``sum… avg… min… max…`` with a comparison behind, such as ``avg>``: the aggregate of this column (TOTAL is a sum);
+      ``strftime('%Y', x) = '2010'``, ``SUM(x) > 5`` or ``x LIKE 'a' || '%'``. The literal is no value of the column;
+    - ``count= count<> count< count<= count> count>=``: the number of rows or values in a group (HAVING COUNT(*) > 2);
     - ``null``, ``not null``: IS NULL and IS NOT NULL; ``value`` is empty;
     - ``limit``, ``offset``: bounds on the number of rows of this or a nested query.
     """
@@ -65,20 +62,26 @@ TableColumn = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Uses:
-    """Columns of base tables that a query, or one of several, uses in other ways than with a constant."""
+    """What a query, or one of several, uses of the data."""
 
+    constants: tuple[Constant, ...]
+    tables: frozenset[str]  # and views, in lower case
     aggregated: frozenset[TableColumn]  # in aggregates, which leave out NULLs
     sorted_by: frozenset[TableColumn]  # keys of an ORDER BY with LIMIT
     compared: frozenset[tuple[TableColumn, TableColumn]]  # two columns with each other, both ways round
 
     def __or__(self, other: Uses) -> Uses:
         return Uses(
-            self.aggregated | other.aggregated, self.sorted_by | other.sorted_by, self.compared | other.compared
+            tuple(dict.fromkeys((*self.constants, *other.constants))),
+            self.tables | other.tables,
+            self.aggregated | other.aggregated,
+            self.sorted_by | other.sorted_by,
+            self.compared | other.compared,
         )
 
 
 def uses(query: Query, schema: Schema) -> Uses:
-    """How a query uses columns."""
+    """How a query uses the columns of base tables, and which tables it names."""
     scopes = Scopes(query, schema)
 
     def named(node: exp.Expr) -> Iterator[TableColumn]:
@@ -91,6 +94,8 @@ def uses(query: Query, schema: Schema) -> Uses:
     sides = ((one, other) for node in query.tree.walk() for one, _, other in _comparisons(node))
     pairs = {pair for one, other in sides for pair in product(named(one), named(other))}
     return Uses(
+        constants(query, schema),
+        query.tables,
         frozenset(column for node in aggregates for column in named(node)),
         frozenset(column for key in keys if isinstance(key, exp.Column) for column in named(key)),
         frozenset(each for pair in pairs if pair[0] != pair[1] for each in (pair, pair[::-1])),
@@ -128,15 +133,8 @@ class _Reader:
         meaning = self._scopes.meaning(subject)
         if meaning is None or isinstance(meaning, Origin):
             yield _constant(meaning, operator, value)
-        elif isinstance(meaning, _AGGREGATES) and operator != "function":
-            total = isinstance(meaning, exp.AnonymousAggFunc)
-            inner = meaning.expressions[0] if total else meaning.this
-            inner = inner.expressions[0] if isinstance(inner, exp.Distinct) else inner
-            operator = ("sum" if total else meaning.key) + operator
-            if inner is not None and isinstance(bare(inner), exp.Column):
-                yield _constant(self._scopes.meaning(inner), operator, value)
-            else:
-                yield Constant(self._scopes.only_table(meaning), None, operator, value)
+        elif isinstance(meaning, exp.Count) and operator != "function":
+            yield Constant(None, None, f"count{operator}", value)
         else:
             origins = [self._scopes.meaning(column) for column in meaning.find_all(exp.Column)]
             known = [origin for origin in origins if isinstance(origin, Origin)]

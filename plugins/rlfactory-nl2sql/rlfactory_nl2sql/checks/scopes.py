@@ -41,14 +41,6 @@ class Scopes:
             for table in schema.tables
         }
 
-    def only_table(self, node: exp.Expr) -> str | None:
-        """The name of the one table of the SELECT that an expression is in."""
-        scope = self._scopes.get(id(node.find_ancestor(exp.Select)))
-        tables = (
-            [one.name.lower() if isinstance(one, exp.Table) else "" for _, one in scope.references] if scope else []
-        )
-        return self._names.get(tables[0]) if len(tables) == 1 else None
-
     def meaning(self, node: exp.Expr) -> Origin | exp.Expr | None:
         """The table's column or the other expression that a column stands for; any other expression itself.
 

@@ -10,7 +10,7 @@ from functools import cache
 from itertools import product
 
 from rlfactory_core.errors import BackendError, ConfigError
-from rlfactory_nl2sql.checks.constants import Constant, Uses, constants, uses
+from rlfactory_nl2sql.checks.constants import Constant, Uses, constants
 from rlfactory_nl2sql.checks.ordering import Cut, cut, inner_limits, is_ordered, tie_breaks
 from rlfactory_nl2sql.checks.parsing import Query, parse_query
 from rlfactory_nl2sql.comparison.answer import Answer, answer_of, same_rows
@@ -63,26 +63,8 @@ class Gold:
     evidence: bool  # whether an answer other than the given database's can tell a right prediction from others
 
 
-@dataclass(frozen=True, slots=True)
-class About:
-    """What the databases that confirm a prediction depend on."""
-
-    literals: tuple[Constant, ...]
-    uses: Uses
-    tables: frozenset[str]  # those that the queries read, and those that they refer to; the others stay empty
-
-    @classmethod
-    def of(cls, query: Query, schema: Schema) -> About:
-        return cls(constants(query, schema), uses(query, schema), frozenset(_read(query, schema)))
-
-    def __or__(self, other: About) -> About:
-        literals = tuple(dict.fromkeys((*self.literals, *other.literals)))
-        return About(literals, self.uses | other.uses, self.tables | other.tables)
-
-
-def _read(query: Query, schema: Schema) -> set[str]:
-    """All tables, if the query reads a view."""
-    named = query.tables
+def _read(named: frozenset[str], schema: Schema) -> set[str]:
+    """The tables of these names, and those that they refer to; all tables, if one is a view."""
     if any(table.view and table.name.lower() in named for table in schema.tables):
         return {table.name for table in schema.tables}
     links, found = links_of(schema), set[str]()
@@ -141,23 +123,26 @@ class Answers:
             except QueryError as error:
                 self._instances.append((rows, None))
                 self._notes.append(f"{instance_name(number)} is left out, where the gold query fails: {error}")
-        if len(self._instances) > 1 and _read(self._query, self._schema) and not self._suffices():
+        if len(self._instances) > 1 and _read(self._query.tables, self._schema) and not self._suffices():
             self._extend(literals)
         compared = self._instances[1:] if self._options.instances > 1 else self._instances
         evidence = any(answer is not None and answer.is_evidence for _, answer in compared)
         answers = pickle.dumps((self._job, self._instances), pickle.HIGHEST_PROTOCOL)
         return Gold(answers, tuple(self._notes), self._clock.used, evidence)
 
-    def confirm(self, about: About) -> Iterator[tuple[bytes, Answer]]:
+    def confirm(self, used: Uses) -> Iterator[tuple[bytes, Answer]]:
         """Further varied databases, pickled, with the query's answers; without those where it fails.
+
+        Tables that neither query needs stay empty.
 
         Raises `QueryError` with `Failure.DEADLINE` when the query's time is over.
         """
-        data = {name: rows for name, rows in self._database.rows().items() if name in about.tables}
-        for number in range(1, self._options.confirmed + 1 if about.tables else 0):
+        needed = _read(used.tables, self._schema)
+        data = {name: rows for name, rows in self._database.rows().items() if name in needed}
+        for number in range(1, self._options.confirmed + 1 if needed else 0):
             try:
                 seed = self._options.seed + _CONFIRMING
-                rows, varied = self._vary(data, about.literals, seed, number, about.uses)
+                rows, varied = self._vary(data, used.constants, seed, number, used)
                 yield rows, self._answer(varied)  # each of its queries has its own deadline
             except BackendError:
                 continue

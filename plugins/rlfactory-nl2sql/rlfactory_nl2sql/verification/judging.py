@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Any
 
 from rlfactory_core.types import Verdict
+from rlfactory_nl2sql.checks.constants import Uses, uses
 from rlfactory_nl2sql.checks.parsing import parse_query, same_form
 from rlfactory_nl2sql.comparison.answer import Answer
 from rlfactory_nl2sql.comparison.compare import CELL, cell, compare, number_of
@@ -17,14 +18,7 @@ from rlfactory_nl2sql.connection import QueryError, Row, Rows
 from rlfactory_nl2sql.databases.limiting import SLOW
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.verification.connections import Connections, Database
-from rlfactory_nl2sql.verification.gold import (
-    About,
-    Answers,
-    Clock,
-    GoldJob,
-    Instances,
-    instance_name,
-)
+from rlfactory_nl2sql.verification.gold import Answers, Clock, GoldJob, Instances, instance_name
 
 _COLUMNS = 12  # shown of a row
 _LOOKED_AT = 1000  # rows of each side, for those to show
@@ -91,17 +85,17 @@ class _Judging:
 
         Raises `QueryError` if these take the gold query longer than it may.
         """
-        about = self._about(self._gold.gold)
+        used = self._uses(self._gold.gold)
         if len(self._job.prediction) <= _LONGEST:
             with suppress(QueryError):  # the database knows more SQL than our parser
-                about |= self._about(self._job.prediction)
+                used |= self._uses(self._job.prediction)
         return self._database.once(
-            (self._gold, about), lambda: list(Answers(self._gold, self._database, self._connections).confirm(about))
+            (self._gold, used), lambda: list(Answers(self._gold, self._database, self._connections).confirm(used))
         )
 
-    def _about(self, sql: str) -> About:
+    def _uses(self, sql: str) -> Uses:
         schema = self._database.connection.schema()
-        return self._database.once((About, sql), lambda: About.of(parse_query(sql, self._job.ref.kind), schema))
+        return self._database.once((Uses, sql), lambda: uses(parse_query(sql, self._job.ref.kind), schema))
 
     def _same_form(self) -> bool:
         try:
