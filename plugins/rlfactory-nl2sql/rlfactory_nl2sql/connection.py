@@ -5,7 +5,6 @@ Connections live in worker processes (`verification.pool`). One thread at a time
 
 from __future__ import annotations
 
-import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from rlfactory_core.errors import BackendError, RlfactoryError
 from rlfactory_nl2sql.schema import Schema, Table
 
 _SAMPLED = 1_000_000  # rows; of a larger table only the first are sampled, to bound the time
+_PLACE = "rlfactory_place"  # a column of ours, in our own queries
 
 Row = tuple[Any, ...]
 TableRows = Mapping[str, Sequence[Row]]
@@ -109,16 +109,14 @@ class Connection(ABC):
         if not known.columns:
             return ()  # PostgreSQL allows it
         names = ", ".join(self._quoted(column.name) for column in known.columns)
-        taken = {column.name.lower() for column in known.columns}
-        number = next(name for name in map("place_{}".format, itertools.count()) if name not in taken)
         place = self._quoted(known.name)
         ((held,),) = self._own(f"SELECT count(*) FROM (SELECT 1 FROM {place} LIMIT {_SAMPLED}) AS part_", 1)  # noqa: S608
         numbered = (
-            f"SELECT {names}, row_number() OVER () - 1 AS {number} "  # noqa: S608
+            f"SELECT {names}, row_number() OVER () - 1 AS {_PLACE} "  # noqa: S608
             f"FROM (SELECT {names} FROM {place} LIMIT {_SAMPLED}) AS part_"
         )
         step = max(-(-held // rows), 1)
-        return self._own(f"SELECT {names} FROM ({numbered}) AS numbered_ WHERE {number} % {step} = 0", rows)  # noqa: S608
+        return self._own(f"SELECT {names} FROM ({numbered}) AS numbered_ WHERE {_PLACE} % {step} = 0", rows)  # noqa: S608
 
     @abstractmethod
     def instance(self, data: TableRows) -> Connection:

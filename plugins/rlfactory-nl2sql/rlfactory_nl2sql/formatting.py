@@ -9,7 +9,7 @@ import re
 from decimal import Decimal
 from typing import Any
 
-from rlfactory_nl2sql.connection import Row, Rows
+from rlfactory_nl2sql.connection import Row, Rows, quoted
 from rlfactory_nl2sql.schema import Column, ForeignKey, Schema, Table
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_$]*")
@@ -75,7 +75,7 @@ def _names(names: tuple[str, ...]) -> str:
 
 
 def _name(name: str) -> str:
-    return name if _PLAIN.fullmatch(name) else '"' + name.replace('"', '""') + '"'
+    return name if _PLAIN.fullmatch(name) else quoted(name)
 
 
 def _row(row: Row) -> str:

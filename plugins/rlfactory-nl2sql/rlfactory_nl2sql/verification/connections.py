@@ -18,12 +18,11 @@ K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
 PREPARE_S = 60.0  # time to connect, and to read and vary a large database
-KEPT = 128  # gold queries' answers
+KEPT = 128  # gold queries whose answers, and whose varied databases, a worker keeps
 _OPEN = 8
 _FOUND = 1024  # of a database
 _ROWS = 200  # sampled from each table as a model for varied databases
-_VARIED = 128  # number of gold queries whose varied databases are kept; SQLite's are small
-_VARIED_OTHERS = 2
+_VARIED_OTHERS = 2  # likewise of a server, where these are large
 
 Content = tuple[tuple[int, int, int] | None, ...]
 
@@ -65,7 +64,7 @@ class Database:
         prepare()
         self._prepare = prepare
         self.connection: Connection = connect(ref, limits)
-        self._varied: Recent[str, dict[bytes, Connection]] = Recent(_VARIED if ref.is_file else _VARIED_OTHERS, _close)
+        self._varied: Recent[str, dict[bytes, Connection]] = Recent(KEPT if ref.is_file else _VARIED_OTHERS, _close)
         self._found: Recent[Hashable, Any] = Recent(_FOUND)
 
     def once(self, key: Hashable, find: Callable[[], T]) -> T:

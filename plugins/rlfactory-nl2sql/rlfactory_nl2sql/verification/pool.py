@@ -18,11 +18,11 @@ from rlfactory_core.errors import BackendError
 from rlfactory_core.utils.cpu import usable_cores
 from rlfactory_nl2sql.connection import Failure, QueryError
 from rlfactory_nl2sql.databases.reference import DatabaseRef
+from rlfactory_nl2sql.verification.connections import KEPT, Recent
 from rlfactory_nl2sql.verification.process import Request, Worker, connect, forkserver
 from rlfactory_nl2sql.verification.worker import NETWORK, Access, Job
 
 _IDLE_S = 5.0  # idle time after which a surplus worker ends
-_KNOWN = 128  # affinities that a worker is assumed to have cached: as many golds' databases as it keeps
 _LOOK = 64  # waiting jobs among which a free worker looks for a known affinity
 _OVERTAKEN = 16  # times that a waiting job may be overtaken
 _MOST_AT_LEAST = 32
@@ -106,7 +106,7 @@ class _Workers:
         self.loop, self.process, self.closed = asyncio.get_running_loop(), os.getpid(), False
         self.forkserver = forkserver(memory_mb, nice)
         self._usual, self._most = usual, most
-        self._known: dict[Worker, dict[str, None]] = {}  # each worker's affinities, least recently used first
+        self._known: dict[Worker, Recent[str, None]] = {}  # each worker's affinities
         self._idle: dict[Worker, float] = {}  # with the time since when; least recently used first
         self._waiting: deque[Request] = deque()
         self._access = Access()  # what all jobs so far need; a worker with less is replaced
@@ -161,7 +161,7 @@ class _Workers:
                     self._waiting.popleft().settle(None, error)
                     continue
                 worker = Worker(connection, lifeline, self._access, self._on_free, self._on_lost, self._fill)
-                self._known[worker], self._idle[worker] = {}, self.loop.time()
+                self._known[worker], self._idle[worker] = Recent(KEPT), self.loop.time()
             self._hand()
 
     def _hand(self) -> None:
@@ -174,11 +174,7 @@ class _Workers:
         first.overtaken += chosen is not first
         del self._idle[worker]
         self._waiting.remove(chosen)
-        knows = self._known[worker]
-        knows.pop(chosen.affinity, None)
-        knows[chosen.affinity] = None
-        if len(knows) > _KNOWN:
-            del knows[next(iter(knows))]
+        self._known[worker].use(chosen.affinity, lambda: None)
         worker.run(chosen)
 
     def _on_free(self, worker: Worker) -> None:
