@@ -112,13 +112,8 @@ class Losses:
             for name, found in self.tools().items()
         ]
         trajectories = list(trajectories)
-        reasons = {
-            _label(result.name, each): result.reason
-            for each in trajectories
-            for turn in each.turns
-            for result in turn.results
-            if _is_failure(result)
-        }
+        results = ((each, result) for each in trajectories for turn in each.turns for result in turn.results)
+        reasons = {_label(result.name, each): result.reason for each, result in results if _is_failure(result)}
         tools += [
             f"{name} failed for each of the last {number:,} that called it ({reasons.get(name, 'as before'):.200})"
             for name, number in self.failing().items()

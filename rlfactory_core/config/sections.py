@@ -68,6 +68,8 @@ class LimitsConfig(Section):
     """Tokens that the model samples in one turn."""
     max_tokens: Positive = 4096
     """Context and sampled tokens over the whole trajectory."""
+    env_deadline_s: Annotated[float, Field(gt=0.0)] = 600.0
+    """For the start and each step of an environment of your own; then the attempt is lost. Tools have their own."""
     context: Literal["keep", "drop_thinking", "compact", "summarize"] = "keep"
     """What a turn sees of earlier ones. keep: all of it. drop_thinking: what the model's chat template keeps of it, as
     at inference. compact: beyond ``context_tokens`` the oldest tools' results are removed. summarize: beyond them the
@@ -302,8 +304,8 @@ class TaskShare(Section):
     env: str | None = None
     data: DataConfig = DataConfig()
     rollout: dict[str, Any] = {}
-    """The limits of an attempt that differ: max_turns, max_tool_calls, max_turn_tokens, max_tokens, context,
-    context_tokens, retries."""
+    """The limits of an attempt that differ: max_turns, max_tool_calls, max_turn_tokens, max_tokens, env_deadline_s,
+    context, context_tokens, retries."""
     tools: dict[str, Any] = {}
     """The keys of ``tools`` that differ."""
 

@@ -23,10 +23,12 @@ class RolloutLimits:
     max_tool_calls: int  # over the trajectory
     max_turn_tokens: int  # sampled in one turn
     max_tokens: int  # context and sampled, over the trajectory
+    env_s: float = 600.0  # for an environment's start, and for each step
 
     @classmethod
     def of(cls, config: RolloutConfig) -> RolloutLimits:
-        return cls(config.max_turns, config.max_tool_calls, config.max_turn_tokens, config.max_tokens)
+        tokens = config.max_turn_tokens, config.max_tokens
+        return cls(config.max_turns, config.max_tool_calls, *tokens, config.env_deadline_s)
 
 
 @dataclass(frozen=True, slots=True)

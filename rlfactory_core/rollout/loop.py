@@ -23,6 +23,7 @@ from rlfactory_core.errors import BackendError, PluginError
 from rlfactory_core.protocols import ChatFormat, Env, EnvStart, EnvStep, Sampler
 from rlfactory_core.rollout.episode import Episode, RolloutLimits
 from rlfactory_core.rollout.speakers import MessageSpeaker, Speaker, TokenSpeaker
+from rlfactory_core.rollout.tool_env import OwnDeadlines
 from rlfactory_core.types import Fault, FaultKind, Group, Message, StopReason, ToolResult, ToolSpec, Trajectory, Turn
 from rlfactory_core.utils.aio import gather_all
 from rlfactory_core.utils.seeds import derive_seed
@@ -116,7 +117,7 @@ class _Played:
 async def _play(limits: RolloutLimits, env: Env, speaker: Speaker, played: _Played) -> StopReason:
     """Play until something ends the episode; returns what."""
     turns, calls_left = played.turns, limits.max_tool_calls
-    start = await ask_env(env, "start", EnvStart)
+    start = await _in_time(env, "start", EnvStart, limits.env_s)
     played.tools, state = start.tools, start.state
     played.info.update(start.info)
     speaker.start(start)
@@ -132,7 +133,7 @@ async def _play(limits: RolloutLimits, env: Env, speaker: Speaker, played: _Play
             return StopReason.LENGTH
         calls_left -= len(turn.message.tool_calls)
         before = time.perf_counter()
-        step = await _step(env, turn, calls_left)
+        step = await _step(env, turn, calls_left, limits.env_s)
         tools_s = time.perf_counter() - before
         turns.append(replace(turn, results=step.results, reward=step.reward, tools_s=tools_s, state=state))
         state = step.state
@@ -146,14 +147,14 @@ async def _play(limits: RolloutLimits, env: Env, speaker: Speaker, played: _Play
     raise AssertionError  # the count never ends
 
 
-async def _step(env: Env, turn: Turn, calls_left: int) -> EnvStep:
+async def _step(env: Env, turn: Turn, calls_left: int, seconds: float) -> EnvStep:
     """The environment's step, or the end if a budget has run out."""
     if turn.finish == "length":
         return EnvStep(stop=StopReason.LENGTH)
     if calls_left < 0:
         return EnvStep(stop=StopReason.TOOL_BUDGET)
     try:
-        step = await ask_env(env, "step", EnvStep, turn.message)
+        step = await _in_time(env, "step", EnvStep, seconds, turn.message)
     except BackendError as error:
         failed = ToolResult("", "env", "", FaultKind.INFRA, reason=str(error))
         return EnvStep(stop=StopReason.FAULT, results=(failed,))
@@ -204,6 +205,17 @@ async def _close(env: Env) -> None:
             await ask_env(env, "close", object)
     except (BackendError, TimeoutError) as error:
         _log.warning("an environment did not close: %s", str(error) or f"it has not ended after {CLOSE_S:g} s")
+
+
+async def _in_time(env: Env, name: str, expected: type[T], seconds: float, *arguments: Any) -> T:
+    """As `ask_env`, with a deadline, unless the environment has deadlines of its own."""
+    try:
+        async with asyncio.timeout(None if isinstance(env, OwnDeadlines) else seconds) as deadline:
+            return await ask_env(env, name, expected, *arguments)
+    except TimeoutError as error:
+        if not deadline.expired():  # the environment's own
+            raise
+        raise BackendError(f"{type(env).__name__}.{name} has not ended after {seconds:g} s") from error
 
 
 async def ask_env(env: Env, name: str, expected: type[T], *arguments: Any) -> T:

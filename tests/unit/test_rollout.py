@@ -234,6 +234,10 @@ class Gone(Steps):
         await self._reach("start")
         return await super().start()
 
+    async def step(self, message: Message) -> EnvStep:
+        await self._reach("step")
+        return await super().step(message)
+
     async def close(self) -> None:
         await self._reach("close")
 
@@ -255,6 +259,33 @@ def test_an_environment_whose_server_is_gone_masks_the_attempt() -> None:
         trajectory = asyncio.run(run(make))
         assert (trajectory.stop, trajectory.masked) == (StopReason.FAULT, True)
         assert trajectory.faults[0].message == "the game server is gone"
+
+
+@pytest.mark.parametrize("method", ["start", "step"])
+def test_an_environment_that_never_answers_masks_the_attempt(method: str) -> None:
+    limits = replace(LIMITS, env_s=0.01)
+    episode = Episode(SAMPLE, lambda sample, context: Gone(method, hangs=True), limits, "x")
+    trajectory = asyncio.run(rollout(episode, CHAT, ScriptedSampler(["a"], CHAT)))
+    assert (trajectory.stop, trajectory.masked) == (StopReason.FAULT, True)
+    assert trajectory.faults[0].message == f"Gone.{method} has not ended after 0.01 s"
+
+
+def test_waiting_for_a_tool_is_no_hanging_environment() -> None:
+    @tool(name="look")
+    async def slow(where: str) -> str:
+        await asyncio.sleep(0.05)
+        return f"nothing {where}"
+
+    async def run() -> Trajectory:
+        manager = DefaultToolManager([slow])
+        limits = replace(LIMITS, env_s=0.01)
+        episode = Episode(SAMPLE, lambda sample, context: ToolEnv(sample, manager, context), limits, "x")
+        try:
+            return await rollout(episode, CHAT, ScriptedSampler([calling("here"), ANSWER], CHAT))
+        finally:
+            await manager.close()
+
+    assert asyncio.run(run()).faults == ()
 
 
 @pytest.mark.parametrize("hangs", [False, True])

@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from functools import partial
 
 from rlfactory_core.protocols import EnvStart, EnvStep
+from rlfactory_core.rollout.tool_env import OwnDeadlines
 from rlfactory_core.tools.attempt import error_line
 from rlfactory_core.types import FaultKind, Message, Sample, StopReason, ToolResult
 from rlfactory_core.utils.threads import BlockingPool
@@ -21,7 +22,7 @@ SOURCE = "environment"  # of its faults
 ILLEGAL = "illegal_actions"  # in the trajectory's info
 
 
-class GameEnv:
+class GameEnv(OwnDeadlines):
     """Plays one game.
 
     A game that raises, is late, or gives a reward that is no number is an infra fault, which masks the trajectory. A

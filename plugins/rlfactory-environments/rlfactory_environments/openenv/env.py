@@ -9,6 +9,7 @@ from typing import Any
 
 from rlfactory_core.errors import BackendError, nearest
 from rlfactory_core.protocols import EnvStart, EnvStep
+from rlfactory_core.rollout.tool_env import OwnDeadlines
 from rlfactory_core.types import FaultKind, Message, StopReason, ToolCall, ToolResult, ToolSpec
 from rlfactory_environments.episodes import action_text, observation_text, refused_call, result_message
 from rlfactory_environments.openenv.actions import ActionForm
@@ -32,7 +33,7 @@ class EpisodeForm:
     max_steps: int | None = None  # after which an episode is over, where the environment has no end of its own
 
 
-class OpenEnvEnv:
+class OpenEnvEnv(OwnDeadlines):
     """An episode; a session is leased at its start.
 
     Args:
