@@ -71,11 +71,12 @@ def update_tokens(config: RunConfig) -> int:
     return min(max(train.microbatch_tokens, config.rollout.max_tokens), step)
 
 
-def activations(shape: ModelShape, config: RunConfig, width: int) -> Sequence[MemoryPart]:
+def activations(shape: ModelShape, config: RunConfig, width: int, at_once: int | None = None) -> Sequence[MemoryPart]:
     """What the backward pass of one micro-batch keeps.
 
     Args:
         width: bytes of a number of the computation.
+        at_once: the most logits that are held in fp32; None: all.
     """
     tokens = update_tokens(config)
     layer = (12 * shape.hidden + 4 * (shape.queries + 2 * shape.keys) + 4 * shape.inner) * width
@@ -83,13 +84,14 @@ def activations(shape: ModelShape, config: RunConfig, width: int) -> Sequence[Me
         kept, how = shape.layers * shape.hidden * width + layer, "layers x hidden size + one layer"
     else:
         kept, how = shape.layers * layer, "layers x (12 hidden + 4 (queries + keys + values) + 4 inner)"
+    logits = tokens * shape.vocabulary
+    size, each = logits * _LOGITS_BYTES, f"{_LOGITS_BYTES} bytes"
+    if at_once is not None and logits > at_once:  # they, their gradient and its parts in the model's own type
+        size = logits * 3 * width + at_once * _LOGITS_BYTES
+        each = f"{3 * width} bytes + {at_once:,} x {_LOGITS_BYTES} bytes"
     return (
         MemoryPart("activations", tokens * kept, f"{tokens:,} tokens x {how}, {width} bytes each"),
-        MemoryPart(
-            "logits",
-            tokens * shape.vocabulary * _LOGITS_BYTES,
-            f"at most {tokens:,} tokens x {shape.vocabulary:,} words x {_LOGITS_BYTES} bytes",
-        ),
+        MemoryPart("logits", size, f"at most {tokens:,} tokens x {shape.vocabulary:,} words x {each}"),
     )
 
 

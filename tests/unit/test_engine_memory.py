@@ -108,8 +108,10 @@ def test_what_the_keys_change(model: Path) -> None:
     (adapters,) = local_memory(config(kl=0.1, lora={"rank": 2}), replace(size, trained=1000))
     assert "start model" not in sizes(adapters)
     assert sizes(adapters)["gradients"] == 4000
-    (half,) = local_memory(config().model_copy(update={"dtype": "bfloat16"}), size)
-    assert sizes(half)["optimizer"] == 16 * size.parameters
+    training, step = local_memory(config().model_copy(update={"dtype": "bfloat16"}), size)
+    assert sizes(training)["optimizer"] == sizes(step)["optimizer"] == 12 * size.parameters
+    assert sizes(step)["gradients"] == 4 * size.parameters
+    assert "activations" not in sizes(step)
     assert sizes(base)["keys and values"] == 2 * 8 * 128 * TOKENS * 4 * 4
     assert base.fits
     assert replace(base, limit=base.total - 1).fits is False

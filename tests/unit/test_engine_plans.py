@@ -9,6 +9,8 @@ import pytest
 import torch
 from tiny_models import eager_logprobs, make_model, random_ids, train_sequence
 
+from rlfactory_core.engines.local.model import policy as policies
+from rlfactory_core.engines.local.model.loading import checkpoint_activations
 from rlfactory_core.engines.local.model.pack import pack
 from rlfactory_core.engines.local.model.plans import DecodePlan, PrefillPlan, PrefixPlan, SlotCache
 from rlfactory_core.engines.local.model.policy import PaddedPolicy, RaggedPolicy, token_logprobs
@@ -178,5 +180,20 @@ def test_gradient_checkpointing_changes_nothing(name: str) -> None:
         return list(torch.autograd.grad(loss, [p for p in model.parameters() if p.requires_grad]))
 
     plain = gradients()
-    model.gradient_checkpointing_enable()
+    checkpoint_activations(model)
     assert all(torch.equal(a, b) for a, b in zip(plain, gradients(), strict=True))
+
+
+def test_logits_in_parts_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(50, 300, generator=generator, requires_grad=True)
+    ids = torch.randint(300, (50,), generator=generator)
+
+    def found() -> tuple[torch.Tensor, ...]:
+        logprobs, entropy = token_logprobs(logits, ids, 0.7)
+        (gradient,) = torch.autograd.grad((logprobs * torch.arange(50)).sum(), logits)
+        return logprobs, entropy, gradient
+
+    whole = found()
+    monkeypatch.setattr(policies, "AT_ONCE", 7 * 300)
+    assert all(torch.equal(a, b) for a, b in zip(whole, found(), strict=True))

@@ -20,7 +20,13 @@ from rlfactory_core.engines.adapters import write_adapter
 from rlfactory_core.engines.base import EngineRun
 from rlfactory_core.engines.local.decoding.padded_decoder import make_decoder
 from rlfactory_core.engines.local.decoding.sampler import LocalSampler
-from rlfactory_core.engines.local.model.loading import choose_device, choose_dtype, load_pretrained, make_policy
+from rlfactory_core.engines.local.model.loading import (
+    checkpoint_activations,
+    choose_device,
+    choose_dtype,
+    load_pretrained,
+    make_policy,
+)
 from rlfactory_core.engines.local.model.lora import StartPolicy, adapter_weights, add_lora, load_adapter_weights
 from rlfactory_core.engines.local.model.pack import common_prefix
 from rlfactory_core.engines.local.model.policy import Policy
@@ -316,9 +322,7 @@ def _policy(run: EngineRun, start: Start, workers: Workers, vision: Vision | Non
         if start.state is not None:
             load_adapter_weights(policy.model, start.state.trainable)
     if train.gradient_checkpointing:
-        # Newer releases of transformers renamed it.
-        enable = getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)
-        enable({"use_reentrant": False})
+        checkpoint_activations(model)
     return policy
 
 

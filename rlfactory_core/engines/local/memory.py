@@ -9,6 +9,7 @@ import torch
 
 from rlfactory_core.config import RunConfig
 from rlfactory_core.engines.local.model.loading import choose_device, choose_dtype
+from rlfactory_core.engines.local.model.policy import AT_ONCE
 from rlfactory_core.engines.memory import MemoryPart, MemoryPhase, ModelSize, activations, keys_and_values
 
 _LIBRARIES = {"cpu": 2**29, "cuda": 2**30}  # bytes that torch, transformers and CUDA themselves take
@@ -16,26 +17,31 @@ _CAPACITY = 256  # tokens of a slot at first, which are doubled as often as need
 
 
 def memory(config: RunConfig, size: ModelSize) -> Sequence[MemoryPhase]:
-    """One process, in which all is held at once: the cache of sampling stays while the update is made."""
+    """One process. The cache of sampling stays while the update is made.
+
+    Of bf16 weights the optimizer has a copy in fp32. The copy's gradients take the place of the weights' own when the
+    backward pass is over.
+    """
     device = choose_device(config.device)
     width = choose_dtype(config.dtype, device).itemsize
-    parts = [
-        MemoryPart("weights", size.parameters * width, f"{size.parameters:,} parameters x {width} bytes"),
-        MemoryPart("gradients", size.trained * width, f"{size.trained:,} trained parameters x {width} bytes"),
-        MemoryPart("optimizer", size.trained * _state(width), f"trained parameters x {_state(width)} bytes (AdamW)"),
-    ]
+    half = width < 4
+    held = [MemoryPart("weights", size.parameters * width, f"{size.parameters:,} parameters x {width} bytes")]
     if config.train.kl > 0 and config.train.lora is None:
-        parts.append(MemoryPart("start model", size.parameters * width, "the weights again, for train.kl"))
-    parts += activations(size.shape, config, width)
+        held.append(MemoryPart("start model", size.parameters * width, "the weights again, for train.kl"))
+    state = 12 if half else 8  # two moments in fp32, and the copy
+    held.append(MemoryPart("optimizer", size.trained * state, f"trained parameters x {state} bytes (AdamW)"))
     capacity = max(_CAPACITY, 1 << (config.rollout.max_tokens - 1).bit_length())
-    parts.append(keys_and_values(size.shape, config.rollout.slots, capacity, width))
-    parts.append(MemoryPart("libraries", _LIBRARIES[device.type], "a constant"))
-    return [MemoryPhase("sampling and training", parts, _limit(device))]
+    held.append(keys_and_values(size.shape, config.rollout.slots, capacity, width))
+    held.append(MemoryPart("libraries", _LIBRARIES[device.type], "a constant"))
 
+    def gradients(each: int) -> MemoryPart:
+        return MemoryPart("gradients", size.trained * each, f"{size.trained:,} trained parameters x {each} bytes")
 
-def _state(width: int) -> int:
-    """Two moments in fp32; for bf16 weights also a copy in fp32, and its gradient."""
-    return 8 if width == 4 else 16
+    update = [*held, gradients(width), *activations(size.shape, config, width, AT_ONCE)]
+    phases = [MemoryPhase("sampling and training", update, _limit(device))]
+    if half:
+        phases.append(MemoryPhase("step of the optimizer", [*held, gradients(4)], _limit(device)))
+    return phases
 
 
 def _limit(device: torch.device) -> int:

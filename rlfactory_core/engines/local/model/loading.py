@@ -81,6 +81,13 @@ def load_pretrained(model: str, device: torch.device, dtype: torch.dtype) -> tup
     return loaded.to(device).eval(), tokenizer
 
 
+def checkpoint_activations(model: Any) -> None:
+    """Training computes each layer again in its backward pass (Chen et al. 2016, arXiv 1604.06174)."""
+    # Newer releases of transformers renamed it.
+    enable = getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)
+    enable({"use_reentrant": False})
+
+
 def load_tokenizer(model: str) -> Any:
     """The tokenizer alone; raises as `load_pretrained`."""
     from transformers import AutoTokenizer

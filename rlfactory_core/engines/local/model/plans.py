@@ -23,7 +23,7 @@ def _tokens_first(x: Tensor) -> Tensor:
 
 
 def _causal(q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None) -> Tensor:
-    """Plain causal attention of one row, q and k of equal length: [1, heads, N, dim]."""
+    """Plain causal attention, q and k of equal length: [B, heads, N, dim]."""
     length = q.shape[2]
     if not window or window >= length:
         return _attention(q, k, v, None, scale)
@@ -305,6 +305,9 @@ class Bucket:
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None) -> Tensor:
         """The whole row's q, k, v -> [B * width, heads, dim]."""
+        if not self.prefix:
+            out = _causal(self._own(q), self._own(k), self._own(v), scale, window)
+            return out.transpose(1, 2).flatten(0, 1)
         keys = _after_prefix(k[0, :, : self.prefix], self._own(k))
         values = _after_prefix(v[0, :, : self.prefix], self._own(v))
         out = _padded_attention(self._own(q), keys, values, self.distance, scale, window)

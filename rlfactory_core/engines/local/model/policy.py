@@ -14,6 +14,7 @@ from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 from transformers import AttentionInterface
 
 from rlfactory_core.engines.local.model.onednn import padding_of, speed_up_linears
@@ -22,6 +23,7 @@ from rlfactory_core.engines.local.model.plans import TrainPlan
 from rlfactory_core.protocols import Vision
 
 IMPOSSIBLE = -1e9  # a logit; an infinite one would make the entropy NaN
+AT_ONCE = 2**27  # logits, in training
 ATTENTION = "rlfactory_ragged"  # the name of our attention function in transformers
 
 
@@ -152,8 +154,21 @@ class PaddedPolicy(Policy):
 def token_logprobs(logits: Tensor, ids: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     """Log-probability of ``ids`` [T] and the distribution's entropy [T] (nats, without gradient), both float32.
 
-    For temperature 0 (greedy sampling) both are taken at temperature 1.
+    For temperature 0 (greedy sampling) both are taken at temperature 1. Of many logits only `AT_ONCE` are held in
+    float32 at a time; the backward pass computes them again.
     """
+    rows = max(1, AT_ONCE // logits.shape[1])
+    if len(ids) <= rows:
+        return _token_logprobs(logits, ids, temperature)
+    parts = [
+        checkpoint(_token_logprobs, *part, temperature, use_reentrant=False)
+        for part in zip(logits.split(rows), ids.split(rows), strict=True)
+    ]
+    logprobs, entropies = zip(*parts, strict=True)
+    return torch.cat(logprobs), torch.cat(entropies)
+
+
+def _token_logprobs(logits: Tensor, ids: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     scaled = logits.float()
     if temperature not in (0.0, 1.0):
         scaled = scaled / temperature

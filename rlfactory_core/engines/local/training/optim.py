@@ -58,7 +58,10 @@ class Optimizer:
         decay = options.weight_decay
         self._optimizers: list[torch.optim.Optimizer] = []
         if rest:
-            self._optimizers.append(torch.optim.AdamW(rest, lr=options.lr, weight_decay=decay, betas=(0.9, 0.95)))
+            fused = all(p.is_cuda for p in rest)  # the other implementations need as much memory again for their terms
+            self._optimizers.append(
+                torch.optim.AdamW(rest, lr=options.lr, weight_decay=decay, betas=(0.9, 0.95), fused=fused)
+            )
         if hidden:
             self._optimizers.append(torch.optim.Muon(hidden, lr=options.muon_lr, weight_decay=decay))
         self._base = [[group["lr"] for group in optimizer.param_groups] for optimizer in self._optimizers]
@@ -88,12 +91,14 @@ class Optimizer:
         return norm, taken
 
     def _apply(self, factor: float) -> None:
-        for live, master in self._masters.values():
-            master.grad = None if live.grad is None else live.grad.float()
+        for live, master in self._masters.values():  # each in turn: both kinds at once would not fit
+            master.grad, live.grad = None if live.grad is None else live.grad.float(), None
         for optimizer, base in zip(self._optimizers, self._base, strict=True):
             for group, lr in zip(optimizer.param_groups, base, strict=True):
                 group["lr"] = lr * factor
             optimizer.step()
+        for _, master in self._masters.values():
+            master.grad = None
         self._publish()
 
     @torch.no_grad()
