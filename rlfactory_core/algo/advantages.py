@@ -11,6 +11,7 @@ from rlfactory_core.types import Trajectory
 
 _EQUAL = 1e-9  # rewards that differ by less are equal: weighted sums carry rounding
 EPS = 1e-6
+LARGEST_REWARD = 1e30  # of a scorer or a step: squares and sums of larger ones, or their float32, are not finite
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,6 @@ Advantage = Callable[[Sequence[Trajectory], Credit], Sequence[Sequence[float]]]
 
 It gets the attempts that no fault masks, two or more. It is registered by ``rlfactory_advantages``.
 """
-
 
 GAE = "gae"
 """The advantage that a critic estimates, token by token, instead of comparing a group's attempts."""

@@ -54,8 +54,7 @@ def _read(turn: Turn, start: int) -> CallObject:
 
 _FORM = 'call:NAME{KEY:VALUE,…} with strings as <|"|>TEXT<|"|>'
 parse_gemma4 = Parser(
-    (between(_OPEN, _CLOSE, partial(read_block, close=_CLOSE, read=_read), _FORM),),
-    thinking=(_THINK.strip(), _UNTHINK),
+    (between(_OPEN, _CLOSE, partial(read_block, close=_CLOSE, read=_read), _FORM),), thinking=(_THINK.strip(), _UNTHINK)
 )
 
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
+from rlfactory_core.algo.advantages import LARGEST_REWARD
 from rlfactory_core.errors import ConfigError, VerifierError
 from rlfactory_core.plugins.declared import declared
 from rlfactory_core.protocols import GroupScorer, RewardScorer, ScorerTraits, Verifier
@@ -276,8 +277,8 @@ def checked(score: Any, num_turns: int) -> Score:
     turns = tuple(_number(each, "turn_rewards") for each in _of(score.turn_rewards, Collection, "turn_rewards"))
     if turns and len(turns) != num_turns:
         raise ValueError(f"it gave {len(turns)} per-turn scores for {num_turns} turns")
-    if not all(map(math.isfinite, (value, *turns))):
-        raise ValueError(f"it gave a score that is not finite: {value}, per turn {turns}")
+    if not all(abs(each) <= LARGEST_REWARD for each in (value, *turns)):
+        raise ValueError(f"it gave a score that is not finite, or above {LARGEST_REWARD:g}: {value}, per turn {turns}")
     for verdict in _of(score.verdicts, Mapping, "verdicts").values():
         _of(verdict, Verdict, "verdicts")
     parts, counts = (_numbers(getattr(score, name), name) for name in ("components", "counts"))

@@ -14,9 +14,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from itertools import count
-from math import isfinite
 from typing import Any, TypeVar
 
+from rlfactory_core.algo.advantages import LARGEST_REWARD
 from rlfactory_core.clients.base import ChatClient
 from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import BackendError, PluginError
@@ -182,7 +182,7 @@ def _wrong(step: Any) -> str:
 def _is_finite(reward: Any) -> bool:
     """Of Python, numpy or torch."""
     try:
-        return isfinite(reward)
+        return bool(abs(reward) <= LARGEST_REWARD)
     except (TypeError, ValueError, OverflowError):
         return False
 

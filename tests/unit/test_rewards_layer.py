@@ -139,6 +139,7 @@ class UnspeakableError(Exception):
         (Fixed(UnspeakableError()), "UnspeakableError: ", "crashed"),
         (Fixed(VerifierError("no sandbox")), "no sandbox", "undecided"),
         (Fixed(Score(float("nan"))), "not finite", "unusable"),
+        (Fixed(Score(1.7e308)), "above 1e+30", "unusable"),  # two of them are infinite
         (Fixed(Score(0.0, turn_rewards=(float("inf"),))), "not finite", "unusable"),
         (Fixed(Score(0.0, turn_rewards=(1.0, 2.0))), "2 per-turn scores for 1 turns", "unusable"),
         (Fixed(1.0), "it gave 1.0; expected a Score", "unusable"),  # type: ignore[arg-type]
