@@ -21,7 +21,7 @@ from machine import describe, sized
 from seeds import measure_seeds, run_plugin
 
 TASK = str(Path(__file__).with_name("quiz_task.py"))
-ADVANTAGES = ("turn_grpo", "gigpo", "gae")  # beside grpo
+ADVANTAGES = sized(("turn_grpo", "gigpo", "gae"), ("gigpo",))  # beside grpo
 LEARNT = 0.8
 BAR = 0.6  # of the attempts that grpo takes; for gigpo, which compares turns of one state
 KEYS = (

@@ -56,7 +56,7 @@ from verl_parts import (
 RESULTS = Path(__file__).parent / "results" / "verl_agent_loop.md"
 LATENCY_S = 0.2  # of the tool where several calls are made
 DEADLINE_S = 2.0  # of a tool call of ours
-HANGING = 100  # one call in so many
+HANGING = sized(100, 20)  # one call in so many
 OUTER_LIMIT_S = sized(15.0, 3.0)  # for verl's loop, which has none of its own
 RATIO_BAR, CALLS_BAR = 1.02, 1.1
 

@@ -17,6 +17,7 @@ from statistics import mean
 from typing import Any, cast
 
 import ray
+from machine import sized
 from omegaconf import OmegaConf, open_dict
 from rlfactory_search.demonstrations import Demonstrator, answer_text, call_text
 from rlfactory_search.task import SearchTask
@@ -42,8 +43,8 @@ from rlfactory_core.types import ToolSpec
 
 CALLS = 4  # at once
 OURS, VERL, VERL_PARALLEL = "rlfactory", "verl", f"verl, max_parallel_calls={CALLS}"
-TRAJECTORIES = 128  # of two calls and an answer each
-FEW = 16  # those whose first turn has several calls
+TRAJECTORIES = sized(128, 16)  # of two calls and an answer each
+FEW = sized(16, 4)  # those whose first turn has several calls
 OVERRIDES = (
     "actor_rollout_ref.rollout.load_format=auto",  # no trainer syncs weights here
     "actor_rollout_ref.rollout.nnodes=1",

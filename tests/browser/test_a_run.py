@@ -12,23 +12,21 @@ from typing import Any
 import colour_server
 import pytest
 from reporting_examples import write_run
-from runs import write_lines
+from runs import TINY_TASK, write_lines
 
 from rlfactory_core.reporting.folder import RunFolder
 
 pytestmark = pytest.mark.slow
 
 
-def fill_search(page: Any, name: str, steps: int) -> None:
+def fill_form(page: Any, plugin: str, name: str, steps: int, keys: str) -> None:
     page.goto("/new")
-    page.locator("[name=plugin]").fill("search")
+    page.locator("[name=plugin]").fill(plugin)
     page.locator("[name=name]").fill(name)
     page.locator("[name='key.train.steps']").fill(str(steps))
     page.locator("[name='key.train.prompts_per_step']").fill("4")
     page.locator("[name='key.eval.limit']").fill("8")
-    # Without a goal, or a slow page could meet a run that has ended. With as many processes as by default, the model is
-    # in the cache of the sessions before. Small, since other sessions run beside this one.
-    page.locator("[name=keys]").fill("train.until={} train.group_size=2")
+    page.locator("[name=keys]").fill(keys)
 
 
 def test_start_watch_look_stop_reload_resume_compare(page: Any, expect: Callable[..., Any], ui: Any) -> None:
@@ -37,10 +35,11 @@ def test_start_watch_look_stop_reload_resume_compare(page: Any, expect: Callable
     other.write_config({"plugin": "search", "engine": "local", "seed": 3, "train": {"steps": 60, "lr": 0.5}})
     write_run(other)
 
-    fill_search(page, "first", 100_000)
+    # Its steps mostly wait for their tool, so that they take no processor from the page and from other tests.
+    fill_form(page, TINY_TASK, "first", 100_000, "train.group_size=2 task.waits=0.5")
     page.locator("[name=plugin]").press("Tab")
     expect(page.locator("#options")).to_contain_text("of the task")
-    expect(page.locator("#preview pre").first).to_contain_text("rlfactory run --plugin search")
+    expect(page.locator("#preview pre").first).to_contain_text(f"rlfactory run --plugin {TINY_TASK}")
     expect(page.locator("#preview pre").first).to_contain_text("train.prompts_per_step=4")
     page.get_by_role("button", name="Start").click()
 
@@ -130,8 +129,7 @@ def test_data_is_chosen_in_the_browser(page: Any, expect: Callable[..., Any], tm
 
 
 def test_a_mistake_is_said_in_the_command_lines_words(page: Any, expect: Callable[..., Any]) -> None:
-    fill_search(page, "one", 4)
-    page.locator("[name=keys]").fill("train.stepps=3")
+    fill_form(page, "search", "one", 4, "train.stepps=3")
     expect(page.locator("#preview [role=alert]")).to_contain_text("train.steps")
     page.get_by_role("button", name="Start").click()
     expect(page.get_by_role("heading", name="That did not work")).to_be_visible()

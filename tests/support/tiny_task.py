@@ -91,6 +91,7 @@ class Colours(Task):
         lost: float = 0.0  # share of the calls in training that get no answer
         fails_after: int = 0  # so many calls in training get an answer, then each raises
         down_for: int = 0  # so many calls in training get no answer, then all do
+        waits: float = 0.0  # seconds of each call, in which nothing is computed
         head_dim: int = 16  # vLLM's CPU attention takes 32
         turn_reward: float = 0.0  # for each turn whose search finds something
 
@@ -121,6 +122,7 @@ class Colours(Task):
         Args:
             query: what to look for.
         """
+        await asyncio.sleep(self.config.waits)
         if self.config.hangs and context.sample.split == "train":
             await asyncio.Event().wait()
         if self.config.outage and context.sample.split == "train" and context.trajectory_id.endswith("/0"):
