@@ -125,8 +125,10 @@ class ForkServer:
 
 def _remove_orphans(prefix: str) -> None:
     """Remove the folders of fork servers that were killed together with their clients."""
-    for log in glob.iglob(os.path.join(tempfile.gettempdir(), f"{prefix}*", _LOG)):
-        with contextlib.suppress(OSError), open(log, "rb") as file:  # its fork server lives, or it is another user's
-            if time.time() - os.stat(log).st_mtime > _MIN_AGE_S:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                folders.remove(os.path.dirname(log))
+    for folder in glob.iglob(os.path.join(tempfile.gettempdir(), f"{prefix}*")):
+        with contextlib.suppress(OSError):  # its fork server lives, and holds the lock
+            found = os.lstat(folder)
+            if found.st_uid == os.getuid() and time.time() - found.st_mtime > _MIN_AGE_S:
+                with open(os.path.join(folder, _LOG), "ab") as log:  # made if they were killed before they made it
+                    fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    folders.remove(folder)

@@ -327,14 +327,16 @@ def test_the_leavings_of_forkservers_that_were_killed_with_their_clients_are_rem
     for folder in (dead, young, other):
         (folder / "1" / "deep").mkdir(parents=True)
         (folder / "forkserver.log").write_text("")
-    for folder in (dead, other):
-        os.utime(folder / "forkserver.log", (1, 1))
+    early = folders / "rlfactory-code-early"  # killed before its log was made
+    early.mkdir()
+    for folder in (dead, early, other):
+        os.utime(folder, (1, 1))
 
     async def work(manager: DefaultToolManager) -> None:
         context = trajectory()
         await run(manager, "x = 1", context)
         (live,) = _others(folders, young, other)
-        os.utime(live / "forkserver.log", (1, 1))
+        os.utime(live, (1, 1))
         assert (await asyncio.to_thread(play, "1"))[0].fault is None  # another fork server
         assert (await run(manager, "x", context)).content == "1\n"
         await context.end()
