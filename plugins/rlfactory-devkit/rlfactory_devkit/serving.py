@@ -6,6 +6,7 @@ For plugins with a server of their own, which depend on uvicorn and Starlette.
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 
 import h11
@@ -93,3 +94,13 @@ class PromptProtocol(H11Protocol):
         if self._late is not None:
             self._late.cancel()
             self._late = None
+
+
+def end_quietly() -> None:
+    """Show no error for what is cancelled at the end, such as a page's events or a client's open WebSocket."""
+    logging.getLogger("uvicorn.error").addFilter(_is_no_end)
+
+
+def _is_no_end(record: logging.LogRecord) -> bool:
+    cancelled = record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError)
+    return not (cancelled or "graceful shutdown exceeded" in record.getMessage())

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeVar
 
@@ -350,3 +353,24 @@ def test_a_client_that_does_not_send_its_body_is_answered_408(
         return answer
 
     assert serve(bench, use)[0].startswith(b"HTTP/1.1 408 ")
+
+
+def test_ctrl_c_with_an_open_socket_ends_in_silence() -> None:
+    command = [sys.executable, "-m", "rlfactory_core", "serve", "--plugin", "search", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        port = process.stdout.readline().partition("127.0.0.1:")[2].partition(" ")[0]
+
+        async def leave_open() -> None:
+            async with connect(f"ws://127.0.0.1:{port}/ws") as socket:
+                await socket.send(json.dumps({"type": "reset"}))
+                await socket.recv()
+                process.send_signal(signal.SIGINT)
+                await asyncio.to_thread(process.wait, 60)
+
+        try:
+            asyncio.run(leave_open())
+        finally:
+            process.kill()
+        assert process.stderr is not None
+        assert (process.returncode, process.stderr.read()) == (0, "")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import socket
 from collections.abc import Callable
 from pathlib import Path
 
 import uvicorn
-from rlfactory_devkit.serving import PromptProtocol
+from rlfactory_devkit.serving import PromptProtocol, end_quietly
 
 from rlfactory_ui.access import Access
 from rlfactory_ui.app import create_app
@@ -37,16 +35,10 @@ async def serve(
         ws="none",
         timeout_graceful_shutdown=1,
     )
-    logging.getLogger("uvicorn.error").addFilter(_is_no_end)
+    end_quietly()
     server = uvicorn.Server(config)
     ready(access.link())
     try:
         await server.serve(sockets=[listener])
     finally:
         await players.close()
-
-
-def _is_no_end(record: logging.LogRecord) -> bool:
-    """Ctrl-C cancels what is still being answered, such as an open page's events, which is no error to show."""
-    cancelled = record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError)
-    return not (cancelled or "graceful shutdown exceeded" in record.getMessage())

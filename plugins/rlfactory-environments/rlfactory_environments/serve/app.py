@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 import uvicorn
-from rlfactory_devkit.serving import BodyError, PromptProtocol, listener, read_body
+from rlfactory_devkit.serving import BodyError, PromptProtocol, end_quietly, listener, read_body
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse
@@ -61,6 +61,7 @@ async def run_server(sessions: Sessions, listening: socket.socket, name: str) ->
         ws_ping_interval=None,  # a client that computes does not answer, and its session has to stay
         timeout_graceful_shutdown=1,
     )
+    end_quietly()
     server = uvicorn.Server(config)
     serving = asyncio.ensure_future(server.serve(sockets=[listening]))
     try:
