@@ -8,15 +8,19 @@ import signal
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
 import pytest
+from click.testing import CliRunner
 from rlfactory_devkit import TaskBench, constant, oracle, serving
 from rlfactory_environments.serve import app
 from rlfactory_environments.serve.app import listen, run_server
 from rlfactory_environments.serve.sessions import Sessions
 from websockets.asyncio.client import connect
+
+from rlfactory_core.errors import DataError, UsageError
 
 Value = TypeVar("Value")
 CALL = {"type": "call_tool", "tool_name": "search", "arguments": {"query": "x"}}
@@ -374,3 +378,16 @@ def test_ctrl_c_with_an_open_socket_ends_in_silence() -> None:
             process.kill()
         assert process.stderr is not None
         assert (process.returncode, process.stderr.read()) == (0, "")
+
+
+def test_data_that_cannot_be_read_and_a_port_in_use_are_said_at_the_start(tmp_path: Path) -> None:
+    from rlfactory_environments.serve.command import serve as command
+
+    with pytest.raises(DataError, match=r"none\.jsonl"):
+        CliRunner().invoke(
+            command,
+            ["--plugin", "search", "--port", "0", "--data", str(tmp_path / "none.jsonl")],
+            catch_exceptions=False,
+        )
+    with listen("127.0.0.1", 0) as taken, pytest.raises(UsageError, match="Choose another --port or --host"):
+        listen("127.0.0.1", taken.getsockname()[1])

@@ -47,7 +47,9 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         return listener(host, port)
     except OSError as error:
-        raise UsageError(f"cannot listen on {host}, port {port}: {error.strerror}. Choose another --port.") from error
+        raise UsageError(
+            f"cannot listen on {host}, port {port}: {error.strerror}. Choose another --port or --host."
+        ) from error
 
 
 async def run_server(sessions: Sessions, listening: socket.socket, name: str) -> None:

@@ -56,6 +56,8 @@ def serve(
             raise UsageError(
                 f"The task {plugin} has a loop of its own (Task.agent), so nobody else can play its turns."
             )
+        for split in own["data"]:
+            bench.rows(split)  # a file that cannot be read is an error here, and not at each reset
         table = Sessions(bench.runtime, bench.rows, most=sessions, idle_s=idle_s)
         address = f"http://{host}:{listening.getsockname()[1]}"
         echo(f"{plugin} is an OpenEnv environment at {address} ({sessions} sessions at most). Ctrl-C ends it.")
