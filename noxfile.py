@@ -261,7 +261,7 @@ def verl(session: nox.Session) -> None:
     """The verl engine on the CPU, for real: whole runs."""
     # Two at once: most of a run's time, its processes import one after the other, each on one core. The second process
     # begins with the longest test and the next file, which it holds meanwhile and which is light.
-    order = ("nodes", "grpo", "config", "ppo", "mcp", "images", "eval", "judge_serving")
+    order = ("nodes", "grpo", "config", "ppo", "images", "eval", "judge_serving")
     first = [f"tests/integration/test_verl_{name}.py" for name in order]
     chosen = [*first, *sorted({*map(str, Path("tests").rglob("test_*verl*.py"))} - {*first})]
     run_tests(session, make_verl(session), "--no-loadscope-reorder", "--durations=20", *chosen, env=TESTS_CACHE)

@@ -1,13 +1,15 @@
-"""PPO with verl for real, on the CPU: a critic, adapters, turn rewards, outages, and a judge beside the policy."""
+"""PPO with verl for real, on the CPU: a critic, adapters, turn rewards, outages, a judge beside the policy, MCP."""
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import pytest
-from mcp_runs import trajectories
+from colour_server import COLOURS
+from mcp_runs import Servers, results, trajectories
 from runs import TINY_TASK, finish, metrics, start, summary
 from verl_runs import LIMIT_S, VERL, own_model, rlfactory
 
@@ -18,13 +20,15 @@ from rlfactory_core.types import Group, Trajectory
 pytest.importorskip("verl", reason="the verl engine: rlfactory doctor --engine verl --install")
 pytest.importorskip("vllm", reason="the verl engine: rlfactory doctor --engine verl --install")
 pytest.importorskip("rlfactory_judge", reason="the judge: python -m pip install -e plugins/rlfactory-judge")
+pytest.importorskip("rlfactory_mcp", reason="needs rlfactory-core[mcp]")
 from tiny_judge import tiny_judge
 
-pytest_plugins = ("verl_runs",)
+pytest_plugins = ("mcp_runs", "verl_runs")
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("nothing_of_verl_left")]
 
 STOPPED = 130
 TASK = {"head_dim": 32, "turn_reward": 0.5, "outage": True}
+LIMITS = {"max_turns": 3, "max_tool_calls": 2, "max_turn_tokens": 40, "max_tokens": 320}
 
 
 @pytest.fixture(scope="module")
@@ -33,11 +37,14 @@ def policy(cache: Path) -> Path:
     return own_model(TINY_TASK, **TASK)
 
 
-def test_ppo_with_a_judge_in_verls_pool_until_its_budget_is_spent(policy: Path, tmp_path: Path) -> None:
+def test_ppo_with_a_judge_in_verls_pool_until_its_budget_is_spent(
+    policy: Path, servers: Servers, data: Path, tmp_path: Path
+) -> None:
     """A critic; adapters; an environment that rewards turns; a tool that is down for one attempt of each group.
 
     Of the four rewards, the judge and one of the test's own share the model that verl serves in a pool; a rule and a
     verifier score beside them. What the model says is held to its form by vLLM, so that every attempt can be scored.
+    Beside it, the generic task has the tool of an MCP server that verl's processes share.
     """
     run, config, judge = tmp_path / "run", tmp_path / "run.yaml", tiny_judge(tmp_path / "judge")
     served = {"model": str(judge), "placement": "pool", "output": "json", "cache": "off", "max_tokens": 64}
@@ -49,11 +56,17 @@ def test_ppo_with_a_judge_in_verls_pool_until_its_budget_is_spent(policy: Path, 
         *({"name": name, "weight": 0.1} for name in ("exact_match", "looked")),
     ]
     names = {reward["name"] for reward in rewards}
-    config.write_text(json.dumps({"plugin": TINY_TASK, "task": TASK, "tools": {"retries": 0}, "rewards": rewards}))
+    rows_of = {"train": str(data), "eval": str(data), "columns": {"answer": "answer"}}
+    by_mcp = {"data": rows_of, "tools": {"mcp": str(servers.config)}, "task": {"system": ""}}
+    tasks = {
+        "colours": {"plugin": TINY_TASK, "task": TASK, "rewards": rewards, "weight": 2},
+        "served": {"plugin": "tools", **by_mcp, "rewards": {"exact_match": 1.0}},
+    }
+    config.write_text(json.dumps({"tasks": tasks, "model": str(policy), "tools": {"retries": 0}, "rollout": LIMITS}))
     command = (
         "run", "--config", config, *VERL, "--out", run, "--steps", "9", "train.advantage=gae", "train.critic_lr=1e-3",
-        "train.prompts_per_step=8", "eval.limit=2", "eval.sampled=false", "checkpoint.every=1",
-        "train.lora.rank=4", "train.lora.alpha=8", "train.lr=1e-2",
+        "train.prompts_per_step=12", "train.group_size=4", "eval.limit=2", "eval.sampled=false", "checkpoint.every=1",
+        "train.lora.rank=4", "train.lora.alpha=8", "train.lr=1e-2", "verl.agent_workers=2",
     )  # fmt: skip
     shown = rlfactory(*command, "--dry-run").out.splitlines()
     told = [line.split() for line in shown if line.startswith("# rewards.judge, rewards.asked")]
@@ -82,8 +95,9 @@ def test_ppo_with_a_judge_in_verls_pool_until_its_budget_is_spent(policy: Path, 
     assert all(row["faults/infra"] == row["masked"] for row in rows)
     first, second = (trajectories(run, f"step-{step:06d}") for step in (1, 2))
     assert any(turn["reward"] == 0.5 for each in (*first, *second) for turn in each["turns"])
-    first = [each for each in first if not each["masked"]]
-    for each in first:
+    the_servers_results_came([each for each in (*first, *second) if each["sample"]["task"] == "served"], servers)
+    judged = [each for each in first if each["sample"]["task"] == "colours" and not each["masked"]]
+    for each in judged:
         score = each["score"]
         assert names <= set(score["components"])
         assert score["verdicts"]["judge"]["reasons"]
@@ -91,6 +105,15 @@ def test_ppo_with_a_judge_in_verls_pool_until_its_budget_is_spent(policy: Path, 
     for row in rows:
         trained = rewards_that_are_trained(run / "trajectories" / f"step-{row['step']:06d}.jsonl")
         assert row["verl/critic/score/mean"] == pytest.approx(sum(trained) / len(trained), abs=1e-4)
+
+
+def the_servers_results_came(played: list[dict[str, Any]], servers: Servers) -> None:
+    assert len(played) == 32
+    assert not any(each["masked"] for each in played)
+    found = [result for each in played for result in results(each)]
+    assert {result["content"] for result in found} & {f"1: {colour}" for colour in COLOURS.values()}
+    assert len(servers.queries) >= sum(result["attempts"] for result in found) > 0
+    assert len(servers.started) == 3  # the checks of the machine and of the pool, and all rollout processes together
 
 
 def rewards_that_are_trained(path: Path) -> list[float]:

@@ -6,9 +6,8 @@ Starting verl takes most of a test's time, so proofs share a start where they ca
 |---|---|---|
 | test_verl_grpo | verl, twice | an agent and others' environments beside search; a resume after SIGKILL |
 | test_verl_eval | verl, once | `eval` |
-| test_verl_ppo | verl, once | a critic, adapters, turn rewards, outages; a pool's judge, whose budget stops it |
-| test_verl_mcp | verl, once | `separate_async` with a staleness; MCP servers that processes share; Ctrl-C |
-| test_verl_images | verl, once | a model that sees images, of a prompt and of a tool |
+| test_verl_ppo | verl, once | a critic, adapters, turn rewards, outages; a pool's judge and its budget; MCP servers |
+| test_verl_images | verl, once | images of a prompt and of a tool; `separate_async` with a staleness; Ctrl-C |
 | test_verl_nodes | Ray, once | a cluster of two machines is checked; all of its tests share it |
 | test_verl_judge_serving | vLLM, once | `judge serve` with vLLM, which enforces forms; a kill leaves nothing |
 
