@@ -165,6 +165,20 @@ def test_a_host_that_stops_is_killed_and_another_is_started(
     opened(servers(it=fake()), work, group=group)
 
 
+def test_a_host_that_is_killed_at_the_end_leaves_no_folder(folder: Path, group: str) -> None:
+    async def work(it: OpenedServers) -> None:
+        pid = int(await it.call("pid"))
+        sleeping = asyncio.ensure_future(it.call("sleep", seconds=60))
+        await asyncio.sleep(0)
+        os.kill(parent_of(pid), signal.SIGKILL)
+        with pytest.raises(ToolUnavailableError):
+            await sleeping
+        wait_until(lambda: not is_alive(pid))
+
+    opened(servers(it=fake()), work, group=group)
+    assert not list(folder.iterdir())
+
+
 @pytest.mark.usefixtures("folder")
 def test_a_call_that_is_cut_while_a_host_starts_leaves_one_host(group: str) -> None:
     async def work(it: OpenedServers) -> None:

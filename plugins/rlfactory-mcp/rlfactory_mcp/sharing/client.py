@@ -145,8 +145,14 @@ class RemoteServers:
         self._closed = True
         if self._connecting is not None:
             await asyncio.wait((self._connecting,))
-        if self._connection is not None:
-            await self._connection.close()
+        if self._connection is None:
+            return
+        killed = self._connection.gone
+        await self._connection.close()
+        if killed and self._place.folder.exists():
+            with self._place.try_lock() as locked:
+                if locked and not await self._is_reachable():
+                    self._place.remove()  # as the daemon would have done
 
     async def _connect(self) -> _DaemonConnection:
         """The connection, made again if it is lost: once for all callers, also if one of them is cancelled.
