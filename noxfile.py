@@ -43,6 +43,7 @@ NPM_SERVERS = (
     *(f"@modelcontextprotocol/server-{name}@2026.8.31" for name in ("everything", "filesystem", "memory")),
 )
 MCP_SERVERS = ENVIRONMENTS / "mcp-servers"
+VERL_DOCTOR = ("-m", "rlfactory_core", "doctor", "--engine", "verl", "--device", "cpu")
 TRAINING = f"{SEARCH}/tests/test_run.py"
 AXE = "axe-core@4.14.1"  # what it finds on the pages of `rlfactory ui`; from npm
 BROWSER_TESTS = "tests/browser"
@@ -244,9 +245,7 @@ def make_verl(session: nox.Session) -> Path:
     place = made(session, ENVIRONMENTS / "verl", TORCH, *own, *group("test"), *named)
     made(session, place, "--no-deps", TORCHVISION)  # it would bring CUDA's libraries
     run_in(session, place, "python", "tests/support/torchvision_operators.py")
-    doctor = ("-m", "rlfactory_core", "doctor", "--engine", "verl", "--device", "cpu")
-    run_in(session, place, "python", *doctor, "--install")
-    run_in(session, place, "python", *doctor)
+    run_in(session, place, "python", *VERL_DOCTOR, "--install")
     return place
 
 
@@ -264,7 +263,9 @@ def verl(session: nox.Session) -> None:
     order = ("nodes", "grpo", "config", "ppo", "images", "eval", "judge_serving")
     first = [f"tests/integration/test_verl_{name}.py" for name in order]
     chosen = [*first, *sorted({*map(str, Path("tests").rglob("test_*verl*.py"))} - {*first})]
-    run_tests(session, make_verl(session), "--no-loadscope-reorder", "--durations=20", *chosen, env=TESTS_CACHE)
+    place = make_verl(session)
+    run_in(session, place, "python", *VERL_DOCTOR)
+    run_tests(session, place, "--no-loadscope-reorder", "--durations=20", *chosen, env=TESTS_CACHE)
 
 
 def build(session: nox.Session) -> None:
