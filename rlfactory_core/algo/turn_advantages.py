@@ -8,7 +8,7 @@ from itertools import chain
 from math import fsum, sqrt
 
 from rlfactory_core.algo.advantages import EPS, Credit, all_equal, group_advantages
-from rlfactory_core.types import Trajectory, Turn
+from rlfactory_core.types import Trajectory
 
 
 def turn_rloo(trajectories: Sequence[Trajectory], credit: Credit) -> list[list[float]]:
@@ -38,15 +38,16 @@ def turn_grpo(trajectories: Sequence[Trajectory], credit: Credit) -> list[list[f
 def gigpo(trajectories: Sequence[Trajectory], credit: Credit) -> list[list[float]]:
     """That of the whole attempt as in GRPO, plus ``turn_weight`` times that of the turn among turns in its state.
 
-    Turns are compared that began in the same state of the environment (`EnvStep.state`), in any attempt of the group
-    and at any time, by their discounted returns; one without peers has none: GiGPO, Feng et al. 2025, arXiv 2505.10978.
+    Turns are compared that began in the same state of the environment (`EnvStep.state`, or without one what the model
+    was shown since its last turn), in any attempt of the group and at any time, by their discounted returns; one
+    without peers has none: GiGPO, Feng et al. 2025, arXiv 2505.10978.
     """
     whole = group_advantages("grpo", [trajectory.reward for trajectory in trajectories])
     groups: dict[Hashable, list[tuple[int, int]]] = defaultdict(list)
     returns = [returns_to_go(turn_rewards(each), credit.gamma) for each in trajectories]
     for index, trajectory in enumerate(trajectories):
         for number, turn in enumerate(trajectory.turns):
-            groups[_state(turn)].append((index, number))
+            groups[turn.state or turn.context_ids].append((index, number))
     values = [[value] * len(each.turns) for value, each in zip(whole, trajectories, strict=True)]
     for places in groups.values():
         own = group_advantages("grpo", [returns[index][number] for index, number in places])
@@ -83,8 +84,3 @@ def _against_others(returns: Sequence[Sequence[float]], index: int, turn: int) -
     if not peers or all_equal([own, *peers]):
         return 0.0
     return own - fsum(peers) / len(peers)
-
-
-def _state(turn: Turn) -> Hashable:
-    """The environment's state in which the turn began; what the model was shown since its last turn if it has none."""
-    return turn.state or turn.context_ids

@@ -55,16 +55,13 @@ def describe(plugin: LoadedPlugin) -> Description:
 def _part(item: Registration) -> Part:
     try:
         target = item.factory.load() if isinstance(item.factory, Lazy) else item.factory
-        part = _PARTS.get(item.kind, _plain)(item, target)
+        describe_part = _PARTS.get(item.kind)
+        part = describe_part(item, target) if describe_part else Part(item.kind, item.name, _first_line(target))
     except PydanticUserError as error:
         return Part(item.kind, item.name, "", problem=refused_options(error))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the boundary to a plugin's code, which may fail in any way
         return Part(item.kind, item.name, "", problem=f"{type(error).__name__}: {error}")
     return part if part.options else replace(part, given_as="")
-
-
-def _plain(item: Registration, target: Any) -> Part:
-    return Part(item.kind, item.name, _first_line(target))
 
 
 def _task(item: Registration, target: Any) -> Part:

@@ -125,13 +125,10 @@ def section_class(annotation: Any) -> type[BaseModel] | None:
     """The section that a field holds, also if it may be null; None for a field of any other type."""
     if get_origin(annotation) is Annotated:
         return section_class(get_args(annotation)[0])
-    options = [item for item in _options(annotation) if item is not type(None)]
+    options = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    options = tuple(item for item in options if item is not type(None))
     only = options[0] if len(options) == 1 else None
     return only if isinstance(only, type) and issubclass(only, BaseModel) else None
-
-
-def _options(annotation: Any) -> tuple[Any, ...]:
-    return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
 
 
 def _plain(annotation: Any) -> str:

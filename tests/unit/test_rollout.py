@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rlfactory_devkit import ScriptedSampler, ToyChatFormat
+from scripted_env import Gone, Steps
 
 from rlfactory_core.context import ToolContext
-from rlfactory_core.errors import BackendError, PluginError, ToolUnavailableError
+from rlfactory_core.errors import ToolUnavailableError
 from rlfactory_core.protocols import Env, EnvStart, EnvStep
 from rlfactory_core.rollout import Episode, RolloutLimits, ToolEnv, loop, rollout, rollout_group
 from rlfactory_core.tools import DefaultToolManager, tool
@@ -186,21 +187,6 @@ def test_faults_are_kept_with_their_turn() -> None:
     assert not replace(trajectory, faults=trajectory.faults[:2]).masked
 
 
-class Steps:
-    """A custom environment that gives these steps."""
-
-    def __init__(self, *steps: EnvStep) -> None:
-        self.steps = iter(steps)
-
-    async def start(self) -> EnvStart:
-        return EnvStart((Message("user", "Go."),))
-
-    async def step(self, message: Message) -> EnvStep:
-        return next(self.steps)
-
-    async def close(self) -> None: ...
-
-
 def test_a_custom_environment_rewards_and_ends() -> None:
     steps = EnvStep((Message("user", "On."),), reward=0.25), EnvStep(stop=StopReason.ENV_DONE, reward=1.0)
     trajectory, _ = play(["a", "b"], lambda sample, context: Steps(*steps))
@@ -221,53 +207,6 @@ def test_scorers_see_the_last_state_that_an_environment_tells() -> None:
 def test_an_environment_that_ends_with_a_fault_is_masked() -> None:
     trajectory, _ = play(["a"], lambda sample, context: Steps(EnvStep(stop=StopReason.FAULT)))
     assert trajectory.masked
-
-
-class Gone(Steps):
-    """Its server is gone when ``method`` is called; or it never answers."""
-
-    def __init__(self, method: str, *, hangs: bool = False) -> None:
-        super().__init__(EnvStep(stop=StopReason.ENV_DONE, reward=1.0))
-        self.method, self.hangs = method, hangs
-
-    async def start(self) -> EnvStart:
-        await self._reach("start")
-        return await super().start()
-
-    async def step(self, message: Message) -> EnvStep:
-        await self._reach("step")
-        return await super().step(message)
-
-    async def close(self) -> None:
-        await self._reach("close")
-
-    async def _reach(self, method: str) -> None:
-        if method == self.method and self.hangs:
-            await asyncio.Event().wait()
-        if method == self.method:
-            raise BackendError("the game server is gone")
-
-
-def test_an_environment_whose_server_is_gone_masks_the_attempt() -> None:
-    def unreachable(sample: Sample, context: ToolContext) -> Env:
-        raise BackendError("the game server is gone")
-
-    async def run(make: Callable[[Sample, ToolContext], Env]) -> Trajectory:
-        return await rollout(Episode(SAMPLE, make, LIMITS, "x"), CHAT, ScriptedSampler(["a"], CHAT))
-
-    for make in (unreachable, lambda sample, context: Gone("start")):
-        trajectory = asyncio.run(run(make))
-        assert (trajectory.stop, trajectory.masked) == (StopReason.FAULT, True)
-        assert trajectory.faults[0].message == "the game server is gone"
-
-
-@pytest.mark.parametrize("method", ["start", "step"])
-def test_an_environment_that_never_answers_masks_the_attempt(method: str) -> None:
-    limits = replace(LIMITS, env_s=0.01)
-    episode = Episode(SAMPLE, lambda sample, context: Gone(method, hangs=True), limits, "x")
-    trajectory = asyncio.run(rollout(episode, CHAT, ScriptedSampler(["a"], CHAT)))
-    assert (trajectory.stop, trajectory.masked) == (StopReason.FAULT, True)
-    assert trajectory.faults[0].message == f"Gone.{method} has not ended after 0.01 s"
 
 
 def test_waiting_for_a_tool_is_no_hanging_environment() -> None:
@@ -295,53 +234,6 @@ def test_what_an_environment_does_not_close_takes_nothing_from_the_episode(
     monkeypatch.setattr(loop, "CLOSE_S", 0.01)
     trajectory, _ = play(["a"], lambda sample, context: Gone("close", hangs=hangs))
     assert (trajectory.stop, trajectory.reward, trajectory.faults) == (StopReason.ENV_DONE, 1.0, ())
-
-
-class SyncStart(Steps):
-    def start(self) -> EnvStart:  # type: ignore[override]
-        return EnvStart((Message("user", "Go."),))
-
-
-class SyncStep(Steps):
-    def step(self, message: Message) -> EnvStep:  # type: ignore[override]
-        return EnvStep(stop=StopReason.ENV_DONE)
-
-
-class StepOfText(Steps):
-    async def step(self, message: Message) -> EnvStep:
-        return "done"  # type: ignore[return-value]
-
-
-@pytest.mark.parametrize(
-    ("env", "words"),
-    [
-        (SyncStart(), r"SyncStart\.start is not async; write `async def start"),
-        (SyncStep(), r"SyncStep\.step is not async"),
-        (StepOfText(), r"StepOfText\.step returned 'done'; expected EnvStep"),
-        (Steps(EnvStep()), r"Steps\.step returned an EnvStep with neither messages nor a stop"),
-        (None, r"The environment is None, which has no method"),
-        (Steps(EnvStep("On.")), r"with messages='On\.'; expected Message objects"),  # type: ignore[arg-type]
-        (Steps(EnvStep(stop="done")), r"with stop='done'; expected a StopReason"),  # type: ignore[arg-type]
-        (Steps(EnvStep(stop=StopReason.ENV_DONE, reward="1")), r"with reward='1'; expected"),  # type: ignore[arg-type]
-        (Steps(EnvStep(stop=StopReason.ENV_DONE, reward=float("nan"))), r"with reward=nan; expected a finite"),
-        (Steps(EnvStep(stop=StopReason.ENV_DONE, info=[1])), r"with info=\[1\]; expected a dict"),  # type: ignore[arg-type]
-        (Steps, r"make_env gave the class Steps; expected an object, such as Steps"),
-    ],
-)
-def test_an_environment_that_breaks_its_contract_is_told_in_words(env: Any, words: str) -> None:
-    episode = Episode(SAMPLE, lambda sample, context: env, LIMITS, "x")
-    sampler = ScriptedSampler(["a", "b"], CHAT)
-    with pytest.raises(PluginError, match=words):
-        asyncio.run(rollout(episode, CHAT, sampler))
-
-
-def test_an_environment_that_is_made_by_an_async_function_is_told_in_words() -> None:
-    async def make(sample: Sample, context: ToolContext) -> Env:
-        return Steps()
-
-    episode = Episode(SAMPLE, make, LIMITS, "x")  # type: ignore[arg-type]
-    with pytest.raises(PluginError, match="make_env is async; write it with `def`"):
-        asyncio.run(rollout(episode, CHAT, ScriptedSampler(["a"], CHAT)))
 
 
 class Broken(ScriptedSampler):

@@ -123,15 +123,20 @@ def test_a_call_that_is_cut_is_cut_in_the_host_too(group: str) -> None:
     opened(servers(it=fake()), work, group=group)
 
 
+async def kill_the_host_under_a_call(it: OpenedServers, pid: int) -> None:
+    """The call is an infra fault. ``pid`` is the server's."""
+    sleeping = asyncio.ensure_future(it.call("sleep", seconds=60))
+    await asyncio.sleep(0)
+    os.kill(parent_of(pid), signal.SIGKILL)
+    with pytest.raises(ToolUnavailableError):
+        await sleeping
+
+
 @pytest.mark.usefixtures("folder")
 def test_a_host_that_is_killed_gives_infra_faults_and_the_next_call_starts_another(group: str) -> None:
     async def work(it: OpenedServers) -> None:
         pid = int(await it.call("pid"))
-        sleeping = asyncio.ensure_future(it.call("sleep", seconds=60))
-        await asyncio.sleep(0)
-        os.kill(parent_of(pid), signal.SIGKILL)
-        with pytest.raises(ToolUnavailableError):
-            await sleeping
+        await kill_the_host_under_a_call(it, pid)
         fresh: list[str] = await asyncio.gather(*(it.call("pid") for _ in range(5)))
         assert len(set(fresh)) == 1
         assert int(fresh[0]) != pid
@@ -168,11 +173,7 @@ def test_a_host_that_stops_is_killed_and_another_is_started(
 def test_a_host_that_is_killed_at_the_end_leaves_no_folder(folder: Path, group: str) -> None:
     async def work(it: OpenedServers) -> None:
         pid = int(await it.call("pid"))
-        sleeping = asyncio.ensure_future(it.call("sleep", seconds=60))
-        await asyncio.sleep(0)
-        os.kill(parent_of(pid), signal.SIGKILL)
-        with pytest.raises(ToolUnavailableError):
-            await sleeping
+        await kill_the_host_under_a_call(it, pid)
         wait_until(lambda: not is_alive(pid))
 
     opened(servers(it=fake()), work, group=group)
