@@ -24,7 +24,7 @@ from rlfactory_core.types import Message, ToolCall
 
 _SECTION, _SECTION_END = "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"
 _OPEN, _ARGUMENTS, _CLOSE = "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"
-_HEAD = re.compile(rf"\s*((?:functions\.)?([^\s:<|]*)(?::\d+)?)\s*{re.escape(_ARGUMENTS)}")
+_HEAD = re.compile(rf"\s*+((?:functions\.)?([^\s:<|]*)(?::\d+)?)\s*+{re.escape(_ARGUMENTS)}")
 _ID = re.compile(r"functions\.[^\s:<|]+:\d+")
 _WRITTEN = re.compile(rf"({_ID.pattern})\s*{re.escape(_ARGUMENTS)}\s*\Z")
 _LONGEST = 400  # characters of an id and what surrounds it

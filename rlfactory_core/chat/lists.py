@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 _PROBE = {"text": 'a "b"\n', "number": 1}
 _START, _END = "<|python_start|>", "<|python_end|>"
 _LFM2_START, _LFM2_END = "<|tool_call_start|>", "<|tool_call_end|>"
-_HEAD = re.compile(r"\s*([^\s()\[\]{}=,'\"]*)\s*\(\s*")
+_HEAD = re.compile(r"\s*+([^\s()\[\]{}=,'\"]*)\s*+\(\s*")
 _KEY = re.compile(r"\s*([^\s()\[\]{}=,'\":]+)\s*=\s*")
 _NEXT = re.compile(r"\s*(?:,|(?P<end>\)))")
 _FORM = "[NAME(KEY=VALUE, …)]"

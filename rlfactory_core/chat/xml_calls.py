@@ -93,7 +93,7 @@ _PAIRS = Arguments(
     f"</tool_call{_END}",
     f"<arg_key{_END}KEY</arg_key{_END}<arg_value{_END}VALUE</arg_value{_END}",
 )
-_NAMED = re.compile(rf"<tool_call{_END}\s*([^<\s]*)\s*<tool_sep{_END}\s*")
+_NAMED = re.compile(rf"<tool_call{_END}\s*+([^<\s]*)\s*+<tool_sep{_END}\s*")
 _BODY = f"<tool_call{_END}NAME<tool_sep{_END}{_PAIRS.form}…{_PAIRS.close}"
 parse_hunyuan = Parser(
     (_block(f"<tool_calls{_END}", f"</tool_calls{_END}", _NAMED, _PAIRS, _BODY),),

@@ -72,7 +72,7 @@ def test_start_watch_look_stop_reload_resume_compare(page: Any, expect: Callable
         page.get_by_label(f"compare {name}").check()
     page.get_by_role("button", name="Compare the marked runs").click()
     expect(page.get_by_role("row", name="train.lr")).to_contain_text("0.5")
-    assert page.locator(".charts svg").count() > 0
+    expect(page.locator(".charts svg")).not_to_have_count(0)
 
 
 def test_a_server_that_does_not_start_is_named(page: Any, expect: Callable[..., Any], tmp_path: Path) -> None:

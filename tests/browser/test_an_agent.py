@@ -43,7 +43,7 @@ def test_an_agent_of_ones_own_is_trained(page: Any, expect: Callable[..., Any], 
     page.goto("/runs/mine/trajectories?file=step-000001")
     expect(page.locator("a[data-item]")).to_have_count(4)
     page.locator("a[data-item]").first.click()
-    assert page.locator("pre.tokens .own").count() > 0  # what the model sampled for the program
+    expect(page.locator("pre.tokens .own")).not_to_have_count(0)  # what the model sampled for the program
 
 
 def test_an_agent_and_data_of_ones_own(page: Any, expect: Callable[..., Any], tmp_path: Path) -> None:

@@ -331,6 +331,8 @@ def hostile(syntax: Syntax, size: int) -> Iterator[tuple[str, str]]:
         yield f"`{_shown(unit)}` repeated", fill(unit)
     for unit in syntax.pieces:
         yield f"a call's beginning, then `{_shown(unit)}` repeated", fill(unit, head)
+        yield f"`{_shown(unit)}`, then white space", fill(" \n", unit)
+        yield f"`{_shown(unit)}[`, then white space", fill(" \n", f"{unit}[")
 
 
 def thinking_tags(syntax: Syntax) -> tuple[str, str]:

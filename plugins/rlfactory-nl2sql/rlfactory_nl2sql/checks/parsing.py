@@ -17,6 +17,8 @@ from rlfactory_nl2sql.connection import Failure, QueryError
 MAX_CHARACTERS = 16_384  # the longest gold query of the public sets has some thousands
 MAX_TOKENS = 4_000  # some of sqlglot's steps are quadratic; this many take 0.1 s
 MAX_NESTING = 32  # sqlglot needs some 20 Python frames a level, of 1,000; SQLite's own parser ends at 100 levels
+MAX_SQUARE_NESTING = 8  # sqlglot reads what is in INT[INT[... twice a level
+MAX_NODES = 10_000  # of sqlglot: MAX_TOKENS make 6,000, but those after n JOINs without ON are read 2**n times
 MAX_DEPTH = 200  # of the tree, where a chain such as 1+1+1+... grows without brackets; SQLite allows 1,000
 NAMES = {"sqlite": "SQLite", "postgres": "PostgreSQL", "mysql": "MySQL"}
 """The dialects: sqlglot's names, and those for people."""
@@ -168,7 +170,7 @@ def _check_start(first: Token) -> None:
 
 
 def _check_nesting(tokens: list[Token]) -> None:
-    depth = run = subscripts = 0
+    depth = square = run = subscripts = 0
     before: TokenType | None = None
     for token in tokens:
         kind = token.token_type
@@ -176,10 +178,11 @@ def _check_nesting(tokens: list[Token]) -> None:
             depth += 1
         elif kind in _CLOSING:
             depth = max(depth - 1, 0)
+        square = max(square + (kind is TokenType.L_BRACKET) - (kind is TokenType.R_BRACKET), 0)
         run = run + 1 if kind in _PREFIXES else 0
         # sqlglot parses a[1][1][1]… again for each subscript.
         subscripts += kind is TokenType.L_BRACKET and before is TokenType.R_BRACKET
-        if max(depth, run, subscripts) > MAX_NESTING:
+        if max(depth, run, subscripts) > MAX_NESTING or square > MAX_SQUARE_NESTING:
             raise _too_deep()
         if kind is TokenType.INTO:
             raise QueryError(Failure.REFUSED, "INTO writes; only a query that reads can run here.")
@@ -189,7 +192,7 @@ def _check_nesting(tokens: list[Token]) -> None:
 def _parse(tokens: list[Token], sql: str, dialect: str) -> exp.Expr:
     """Call sqlglot's parser, which may raise any exception on hostile text."""
     try:
-        tree = Dialect.get_or_raise(dialect).parser().parse(tokens, sql)[0]
+        tree = Dialect.get_or_raise(dialect).parser(max_nodes=MAX_NODES).parse(tokens, sql)[0]
     except ParseError as error:
         raise _not_understood(dialect, _explain(error)) from None
     except RecursionError:
@@ -231,6 +234,8 @@ def _explain(error: ParseError) -> str:
         what = "unexpected text"
     elif what.startswith("Required keyword"):
         what = "something is missing"
+    elif what.startswith("Maximum number"):
+        what = "there are too many ways to read it; write ON after each JOIN"
     column = max(int(first["col"] or 1) - len(near) + 1, 1)
     return f"{what[:1].lower()}{what[1:]}, at '{near}' (line {first['line']}, column {column})."
 
