@@ -84,7 +84,7 @@ class Worker:
         return content
 
     def leave(self) -> int:
-        self.process.communicate(timeout=30)
+        self.process.communicate(timeout=120)
         return self.process.returncode
 
     def _write(self, message: object) -> None:
@@ -113,7 +113,7 @@ def workers(nothing_left: None) -> Iterator[StartWorkers]:
     yield start
     for worker in started:
         worker.process.kill()
-        worker.process.communicate(timeout=30)
+        worker.process.communicate(timeout=120)
 
 
 def entity(name: str) -> dict[str, object]:

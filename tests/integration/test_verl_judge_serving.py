@@ -18,8 +18,8 @@ pytest.importorskip("vllm", reason="the server")
 pytest.importorskip("rlfactory_judge", reason="the plugin")
 
 from judge_services import judging, question
-from judge_serving import is_alive, until
-from process_tree import descendants
+from judge_serving import until
+from process_tree import descendants, is_running
 from rlfactory_judge.contract import RefusedError, Reply
 from tiny_judge import tiny_judge
 
@@ -58,7 +58,7 @@ def test_vllm_enforces_the_form_and_a_kill_leaves_nothing(served: tuple[subproce
     assert shared
     process.send_signal(signal.SIGKILL)
     process.wait()
-    until(lambda: not any(map(is_alive, family)), "all of vLLM to end")
+    until(lambda: not any(map(is_running, family)), "all of vLLM to end")
     assert not [name for name in shared if (SHARED_MEMORY / name).exists()]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -11,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import judge_stub_server
+from process_tree import is_running
 from rlfactory_judge.serving.servers import LOOPBACK, Server, free_port
 
 MODEL = "stub"
-_PATIENCE_S = 30.0
+_PATIENCE_S = 120.0
 _PACKAGE = """
 import sys
 from pathlib import Path
@@ -91,16 +91,7 @@ def pids(folder: Path, name: str = "") -> set[int]:
 
 def living(folder: Path, name: str = "") -> set[int]:
     """Those of them that still run."""
-    return {pid for pid in pids(folder, name) if is_alive(pid)}
-
-
-def is_alive(pid: int) -> bool:
-    """Zombies have ended: nobody has to have waited for them yet."""
-    try:
-        os.kill(pid, 0)
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    return {pid for pid in pids(folder, name) if is_running(pid)}
 
 
 def until(holds: Callable[[], Any], what: str, seconds: float = _PATIENCE_S) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -88,15 +87,6 @@ def answer(config: Any, name: str, /, **arguments: Any) -> str:
     """What one call gives."""
     text: str = opened(config, lambda tools: tools.call(name, **arguments))
     return text
-
-
-def is_alive(pid: int) -> bool:
-    """A process that only waits for its parent to take notice counts as ended."""
-    try:
-        os.kill(pid, 0)
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (ProcessLookupError, FileNotFoundError):
-        return False
 
 
 def wait_until(holds: Callable[[], bool], seconds: float = 60.0) -> None:

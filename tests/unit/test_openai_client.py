@@ -179,7 +179,7 @@ def test_a_server_that_hangs_meets_the_deadline() -> None:
 
     def answer(body: Mapping[str, Any]) -> Reply:
         if body["messages"][0]["content"] != "Hello":
-            over.wait(10)
+            over.wait(60)
         return said("Hi")
 
     async def run(openai: OpenAIClient) -> None:
@@ -382,11 +382,11 @@ def test_a_cancelled_request_closes_its_connection() -> None:
         openai = client(f"http://127.0.0.1:{port}", "toy")
         openai._connect()
         asking = asyncio.create_task(ask(openai))
-        await asyncio.wait_for(asked.wait(), 10)
+        await asyncio.wait_for(asked.wait(), 60)
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
-        await asyncio.wait_for(gone.wait(), 10)
+        await asyncio.wait_for(gone.wait(), 60)
         await openai.close()
         server.close()
         await server.wait_closed()

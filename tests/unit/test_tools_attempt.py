@@ -214,7 +214,7 @@ def test_blocking_calls_that_hang_cost_the_others_no_place() -> None:
     @tool
     def sometimes(hang: bool) -> str:
         if hang:
-            release.wait(30)
+            release.wait(60)
         return "ok"
 
     async def work(manager: DefaultToolManager) -> tuple[ToolResult, ...]:

@@ -261,7 +261,7 @@ def test_a_disk_that_hangs_is_left_alone(
 
     def hang(path: Path) -> sqlite3.Connection:
         asked.append(path)
-        released.wait(30)
+        released.wait(60)
         raise OSError("gone")
 
     monkeypatch.setattr(cache, "_open", hang)

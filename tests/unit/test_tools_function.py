@@ -167,7 +167,7 @@ def test_blocking_functions_leave_the_event_loop_free() -> None:
 
     @tool
     def wait() -> str:
-        release.wait(10)
+        release.wait(60)
         return threading.current_thread().name
 
     async def run() -> str:
@@ -291,7 +291,7 @@ def test_a_result_that_takes_long_to_write_ends_at_the_deadline() -> None:
 
     class Slow:
         def __str__(self) -> str:
-            go_on.wait(30)
+            go_on.wait(60)
             return "slow"
 
     @tool

@@ -223,7 +223,7 @@ def test_checking_arguments_does_not_stop_the_event_loop(monkeypatch: pytest.Mon
 
     def problem(checker: ArgumentChecker, arguments: object) -> str:
         checking.set()
-        assert go_on.wait(30)
+        assert go_on.wait(60)
         return "no"
 
     async def work(manager: DefaultToolManager) -> ToolResult:

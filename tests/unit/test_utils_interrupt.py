@@ -65,7 +65,7 @@ def test_it_may_come_in_the_midst_of_a_line() -> None:
         with stop_on_interrupt(say) as button:
             button.armed = True
             say("train: 4 steps")
-            assert said.wait(10)
+            assert said.wait(60)
         assert raw.written == ["train: 4 steps", NOTICE]
 
 

@@ -135,7 +135,7 @@ def test_a_slow_answer_is_cut_by_the_deadline() -> None:
 
     def answer(body: Any) -> Reply:
         if body["messages"][0]["content"] != "Hello":
-            late.wait(30)
+            late.wait(60)
         return said("Short.")
 
     with serve(answer) as server:

@@ -130,11 +130,11 @@ def test_a_step_that_hangs_masks_and_the_game_is_closed_when_it_ends() -> None:
     assert "no answer within 0.2 s" in step.results[0].reason
     assert not game.closed.is_set(), "a game is not closed while it moves"
     release.set()
-    assert game.closed.wait(30)
+    assert game.closed.wait(60)
 
 
 def test_a_blocking_step_does_not_hold_the_event_loop() -> None:
-    both = threading.Barrier(2, timeout=30)
+    both = threading.Barrier(2, timeout=60)
 
     def meet(said: str) -> Seen:
         both.wait()
@@ -167,7 +167,7 @@ def test_a_game_that_hangs_does_not_hold_up_the_others_and_cannot_change_their_n
 
     with ThreadPoolExecutor(1) as thread:
         hung = thread.submit(generator.run, hang, None, 60.0)
-        assert hangs.wait(30)
+        assert hangs.wait(60)
         first, state = generator.run(random.random, seeded, 0.05)
         release.set()
         hung.result(30)

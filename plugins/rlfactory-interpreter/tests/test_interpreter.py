@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from process_tree import is_running
 from rlfactory_interpreter import CodeInterpreter, code_interpreter
-from tests.support.interpreters import lives, own_folder, play, run, soon, trajectory
+from tests.support.interpreters import own_folder, play, run, soon, trajectory
 from tests.support.tool_calls import manage, write
 
 from rlfactory_core import ToolContext, ToolError, UsageError
@@ -190,10 +191,10 @@ def test_at_the_end_of_a_trajectory_its_process_and_its_directory_are_gone(folde
         context, other = trajectory(), trajectory("other")
         await run(manager, "x = 1", other)
         pid = int((await run(manager, nested, context)).content)
-        assert lives(pid)
+        assert is_running(pid)
         assert len(_directories(folders)) == 2
         await context.end()
-        assert not lives(pid)
+        assert not is_running(pid)
         assert len(_directories(folders)) == 1
         assert (await run(manager, "x", other)).content == "1\n"
         await other.end()
@@ -235,7 +236,7 @@ def test_a_call_that_is_cancelled_is_killed_and_the_next_begins_anew(folders: Pa
             await call
         assert (await run(manager, "'x' in dir()", context)).content == "False\n"
         await context.end()
-        assert not lives(pid)
+        assert not is_running(pid)
 
     manage(work, code_interpreter())
 
@@ -274,7 +275,7 @@ def test_a_lost_forkserver_costs_the_calls_under_way_only(folders: Path) -> None
         assert await soon(lambda: any(folders.glob("*/*/begun")))
         os.kill(forkserver, signal.SIGKILL)
         assert (await call).fault is FaultKind.INFRA
-        assert await soon(lambda: not lives(pid))
+        assert await soon(lambda: not is_running(pid))
         assert (await run(manager, "1", context)).content == "1\n"
         await context.end()
 
@@ -309,10 +310,10 @@ def test_killing_our_process_leaves_neither_process_nor_directory(folders: Path,
     ) as client:
         assert client.stdout is not None
         pid, forkserver, folder = eval(client.stdout.readline())
-        assert lives(pid)
+        assert is_running(pid)
         assert Path(folder).exists()
         client.kill()
-    gone = asyncio.run(soon(lambda: not (lives(pid) or lives(forkserver) or any(folders.iterdir()))))
+    gone = asyncio.run(soon(lambda: not (is_running(pid) or is_running(forkserver) or any(folders.iterdir()))))
     if forks:
         os.killpg(client.pid, signal.SIGKILL)
     assert gone

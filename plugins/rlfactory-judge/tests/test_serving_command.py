@@ -80,7 +80,7 @@ def test_a_server_runs_until_it_is_stopped(tmp_path: Path, number: int) -> None:
         (log,) = re.findall(r", log (\S+)", command.text)
         assert "listening" in Path(log).read_text()
         command.process.send_signal(number)
-        assert command.process.wait(30) == 0
+        assert command.process.wait(60) == 0
         assert not living(command.folder)
         assert command.text.endswith("stopped\n")
 
@@ -99,7 +99,7 @@ def test_stopping_it_while_the_server_starts_is_a_stop_too(tmp_path: Path) -> No
         (command.folder / "ill").touch()
         until(lambda: pids(command.folder, "server"), "the server to start")
         command.process.send_signal(signal.SIGINT)
-        assert command.process.wait(30) == 130
+        assert command.process.wait(60) == 130
         assert "stopped before the server was ready" in command.text
 
 

@@ -14,7 +14,8 @@ from pathlib import Path
 import httpx
 import pytest
 from judge_services import judging, question
-from judge_serving import Program, is_alive, living, pids, save_tiny_model, stub_server, until
+from judge_serving import Program, living, pids, save_tiny_model, stub_server, until
+from process_tree import is_running
 from rlfactory_judge.contract import UnreadableError
 from rlfactory_judge.serving import servers
 from rlfactory_judge.serving.servers import ServerProcess, local_server
@@ -152,7 +153,7 @@ def test_transformers_serves_a_model_and_the_service_takes_its_noise_for_no_scor
             assert {row["id"] for row in listed} <= {server.model}  # before 5.24 it lists nothing
             await enforces_no_form(server)
         assert pid is not None
-        assert not is_alive(pid)
+        assert not is_running(pid)
 
     asyncio.run(scenario())
     assert not [*scratch.glob("rlfactory-judge-*")]
@@ -180,7 +181,7 @@ def test_transformers_server_ends_with_its_killed_owner(tmp_path: Path) -> None:
         server, url = owner.stdout.readline().split()
         assert httpx.get(f"{url.removesuffix('/v1')}/health", trust_env=False).is_success
         owner.send_signal(signal.SIGKILL)
-        until(lambda: not is_alive(int(server)), "the server to end")
+        until(lambda: not is_running(int(server)), "the server to end")
         with pytest.raises(httpx.ConnectError):
             httpx.get(url, trust_env=False)
     finally:

@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from judge_serving import is_alive, living, pids, program, stub_server, until
+from judge_serving import living, pids, program, stub_server, until
+from process_tree import is_running
 from rlfactory_judge.serving.servers import ServerProcess, free_port
 
 from rlfactory_core.errors import BackendError
@@ -152,4 +153,4 @@ def test_last_lines_are_those_since_its_start_without_colours(tmp_path: Path) ->
     asyncio.run(process.stop())
     assert process.last_lines() == "one\ntwo\nshards: 10%\nshards: 100%\\x07"
     assert process.last_lines(1) == "shards: 100%\\x07"
-    assert not is_alive(process.pid)
+    assert not is_running(process.pid)

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 from documents import ROOT
-from mcp_calls import OpenedServers, fake, is_alive, opened, servers, wait_until
-from process_tree import children, sockets_and_pipes
+from mcp_calls import OpenedServers, fake, opened, servers, wait_until
+from process_tree import children, is_running, sockets_and_pipes
 from rlfactory_mcp import stdio
 from rlfactory_mcp.source import McpSource
 
@@ -47,7 +47,7 @@ def test_closing_ends_the_server() -> None:
     async def work(it: OpenedServers) -> int:
         return await pid_of(it)
 
-    assert not is_alive(opened(servers(it=fake()), work))
+    assert not is_running(opened(servers(it=fake()), work))
 
 
 def test_no_pipe_is_left_to_a_child_that_outlives_the_server(tmp_path: Path, impatient: None) -> None:
@@ -77,7 +77,7 @@ def test_a_server_that_dies_is_started_again_and_calls_in_flight_are_infra_fault
         for outcome in await asyncio.gather(*sleeping, return_exceptions=True):
             assert isinstance(outcome, ToolUnavailableError)
         assert await pid_of(it) != before  # waits for the restart
-        assert not is_alive(before)
+        assert not is_running(before)
 
     opened(servers(it=fake()), work)
 
@@ -144,7 +144,7 @@ def test_a_frozen_server_is_killed_and_started_again_once_a_call_was_cut() -> No
                 return False
 
         await it.until(is_new)
-        assert not is_alive(before)
+        assert not is_running(before)
 
     opened(servers(it=fake(ping_timeout=0.2)), work)
 
@@ -179,7 +179,7 @@ def test_closing_is_bounded_and_leaves_nothing_also_of_a_frozen_group(
     group = opened(servers(it=fake(*flags)), work)
     assert time.monotonic() - began < 40
     for pid in group:
-        wait_until(lambda pid=pid: not is_alive(pid), 2)  # type: ignore[misc]
+        wait_until(lambda pid=pid: not is_running(pid))  # type: ignore[misc]
 
 
 def test_a_server_that_exits_at_start_fails_the_opening_with_its_words() -> None:
@@ -234,7 +234,7 @@ opened(servers(it=fake()), work)
         return written
 
     pid = int(asyncio.run(run()))
-    wait_until(lambda: not is_alive(pid), 5)
+    wait_until(lambda: not is_running(pid))
 
 
 @pytest.mark.usefixtures("impatient")

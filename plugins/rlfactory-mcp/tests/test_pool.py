@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from mcp_calls import OpenedServers, context, fake, is_alive, opened, servers, wait_until
-from process_tree import children
+from mcp_calls import OpenedServers, context, fake, opened, servers, wait_until
+from process_tree import children, is_running
 from rlfactory_mcp import stdio
 
 from rlfactory_core.errors import ToolUnavailableError
@@ -129,7 +129,7 @@ def test_each_trajectory_has_a_server_of_its_own() -> None:
         pid = int(await it.call("pid", first))
         assert {int(await it.call("pid", first)) for _ in range(3)} == {pid}
         await first.end()
-        assert not is_alive(pid)
+        assert not is_running(pid)
         assert await it.call("recall", second, key="who") == "b"
         third = context("c")
         assert await it.call("recall", third, key="who") == "unknown"
@@ -161,7 +161,7 @@ def test_a_trajectorys_server_that_dies_is_not_replaced_as_its_state_is_gone() -
     async def work(it: OpenedServers) -> None:
         pid = int(await it.call("pid"))
         os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: not is_alive(pid))
+        wait_until(lambda: not is_running(pid))
         for _ in range(2):
             with pytest.raises(ToolUnavailableError):
                 await it.call("echo", text="x")
@@ -202,4 +202,4 @@ def test_trajectories_that_were_never_ended_are_ended_with_the_source() -> None:
         return [int(await it.call("pid", context(name))) for name in "abc"]
 
     for pid in opened(servers(it=fake(session="trajectory")), work):
-        assert not is_alive(pid)
+        assert not is_running(pid)

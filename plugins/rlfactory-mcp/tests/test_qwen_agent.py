@@ -202,7 +202,7 @@ def test_blocking_tools_run_beside_each_other() -> None:
 
     class Blocks(Shows):
         def call(self, params: str, **kwargs: Any) -> str:
-            meet.wait(20)
+            meet.wait(60)
             return "met"
 
     async def work(manager: DefaultToolManager) -> list[str]:

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 from documents import ROOT
-from mcp_calls import OpenedServers, context, fake, is_alive, opened, servers, wait_until
+from mcp_calls import OpenedServers, context, fake, opened, servers, wait_until
+from process_tree import is_running
 from rlfactory_mcp.sharing import client
 from rlfactory_mcp.sharing.rendezvous import Rendezvous
 from rlfactory_mcp.source import McpSource
@@ -69,7 +70,7 @@ def worker(folder: Path) -> Iterator[Start]:
     yield start
     for process in started:
         process.kill()
-        process.communicate(timeout=30)
+        process.communicate(timeout=120)
 
 
 def line_of(process: subprocess.Popen[str]) -> str:
@@ -86,12 +87,12 @@ def test_processes_that_start_at_once_use_one_server_and_the_last_one_ends_it(gr
     (pid,) = {int(line_of(process)) for process in workers}
     host = parent_of(pid)
     for process in workers[1:]:
-        process.communicate("\n", timeout=20)
+        process.communicate("\n", timeout=120)
         assert process.returncode == 0
-    assert is_alive(pid)
+    assert is_running(pid)
     workers[0].kill()
-    workers[0].communicate(timeout=20)
-    wait_until(lambda: not is_alive(pid) and not is_alive(host))
+    workers[0].communicate(timeout=120)
+    wait_until(lambda: not is_running(pid) and not is_running(host))
 
 
 @pytest.mark.usefixtures("folder")
@@ -140,7 +141,7 @@ def test_a_host_that_is_killed_gives_infra_faults_and_the_next_call_starts_anoth
         fresh: list[str] = await asyncio.gather(*(it.call("pid") for _ in range(5)))
         assert len(set(fresh)) == 1
         assert int(fresh[0]) != pid
-        wait_until(lambda: not is_alive(pid))
+        wait_until(lambda: not is_running(pid))
 
     opened(servers(it=fake()), work, group=group)
 
@@ -164,7 +165,7 @@ def test_a_host_that_stops_is_killed_and_another_is_started(
                 await it.call("sleep", seconds=60)
             fresh = int(await it.call("pid"))
         assert fresh != pid
-        wait_until(lambda: not is_alive(host) and not is_alive(pid))
+        wait_until(lambda: not is_running(host) and not is_running(pid))
 
     monkeypatch.setattr(client, "_SILENT_S", 3.0)
     opened(servers(it=fake()), work, group=group)
@@ -174,7 +175,7 @@ def test_a_host_that_is_killed_at_the_end_leaves_no_folder(folder: Path, group: 
     async def work(it: OpenedServers) -> None:
         pid = int(await it.call("pid"))
         await kill_the_host_under_a_call(it, pid)
-        wait_until(lambda: not is_alive(pid))
+        wait_until(lambda: not is_running(pid))
 
     opened(servers(it=fake()), work, group=group)
     assert not list(folder.iterdir())
@@ -201,11 +202,11 @@ def test_trajectories_of_a_process_end_with_it(group: str) -> None:
         assert await it.call("recall", first, key="k") == "v"
         ended = int(await it.call("pid", first))
         await first.end()
-        assert not is_alive(ended)
+        assert not is_running(ended)
         other = McpSource(servers(it=fake(session="trajectory")))
         tools = {tool.spec.name: tool for tool in await other.open((), group)}
         pid = int(await tools["pid"].call({}, context("b")))
-        assert is_alive(pid)
+        assert is_running(pid)
         await other.close()
         await it.until(_gone(pid))
         assert await it.call("echo", context("c"), text="here") == "here"
@@ -215,7 +216,7 @@ def test_trajectories_of_a_process_end_with_it(group: str) -> None:
 
 def _gone(pid: int) -> Callable[[], Awaitable[bool]]:
     async def gone() -> bool:
-        return not is_alive(pid)
+        return not is_running(pid)
 
     return gone
 
@@ -223,7 +224,7 @@ def _gone(pid: int) -> Callable[[], Awaitable[bool]]:
 def test_every_process_gets_the_same_words_when_a_server_does_not_start(group: str, worker: Start) -> None:
     workers = [worker(group, "--exit-at-start", "3") for _ in range(2)]
     for process in workers:
-        _, words = process.communicate(timeout=30)
+        _, words = process.communicate(timeout=120)
         assert process.returncode == 1
         assert "BackendError: MCP server 'it' does not start: it ended with exit code 3." in words
         assert "cannot start: no licence" in words
@@ -233,7 +234,7 @@ def test_other_groups_and_other_servers_are_not_shared(worker: Start) -> None:
     first, second, third = worker("one"), worker("two"), worker("one", "--page", "2")
     assert len({line_of(process) for process in (first, second, third)}) == 3
     for process in (first, second, third):
-        process.communicate("\n", timeout=20)
+        process.communicate("\n", timeout=120)
 
 
 def test_a_folder_that_others_may_enter_is_not_used(folder: Path) -> None:

@@ -92,7 +92,7 @@ def test_a_digest_is_remembered_until_the_file_changes(tmp_path: Path, cache: Pa
 
 
 def test_two_builders_at_once_end_with_one_whole_folder(tmp_path: Path) -> None:
-    both_inside = threading.Barrier(2, timeout=10)
+    both_inside = threading.Barrier(2, timeout=60)
 
     def build(folder: Path) -> None:
         both_inside.wait()

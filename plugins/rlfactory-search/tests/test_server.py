@@ -57,7 +57,7 @@ def test_a_client_finds_what_the_server_has_and_ctrl_c_ends_it(served: tuple[str
     assert found == search("bm25", ["Mira Tolvan", "Oslune"], 2, corpus=memory(*FACTS))
     assert httpx.get(url.replace("/retrieve", "/health")).json() == {"status": "ok"}
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=120)
     assert process.returncode == 0
     assert out == "Stopped.\n"
     assert "Traceback" not in err
@@ -159,7 +159,7 @@ def test_a_client_that_goes_away_within_its_body_is_no_error(served: tuple[str, 
             while client.recv(1024):
                 pass
     process.send_signal(signal.SIGINT)
-    assert "Traceback" not in process.communicate(timeout=20)[1]
+    assert "Traceback" not in process.communicate(timeout=120)[1]
 
 
 @pytest.mark.parametrize("before", [b"", b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n"])
