@@ -20,16 +20,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from rlfactory_core.chat.parsers.json_calls import read_arguments
-from rlfactory_core.chat.parsers.turn import (
-    MAX_TAGS,
-    MalformedError,
-    Syntax,
-    Text,
-    Turn,
-    is_name,
-    read_or_refuse,
-    skip_space,
-)
+from rlfactory_core.chat.parsers.turn import MAX_TAGS, MalformedError, Syntax, Turn, is_name, read_or_refuse, skip_space
 from rlfactory_core.chat.rendering import Entry
 from rlfactory_core.chat.template import TemplateFormat
 from rlfactory_core.types import Message, ToolSpec
@@ -94,7 +85,7 @@ def parse_harmony(text: str, tools: Sequence[ToolSpec] = (), *, thinking_open: b
     Args:
         thinking_open: the generation prompt opened a message on the analysis channel.
     """
-    turn = Turn(Text(text), {tool.name: tool for tool in tools})
+    turn = Turn(text, {tool.name: tool for tool in tools})
     position = _read_message(turn, "<|channel|>analysis", 0) if thinking_open else 0
     for _ in range(MAX_TAGS):
         begin = _BEGIN.search(turn.text, position)

@@ -23,7 +23,7 @@ from rlfactory_core.chat.llama3 import read_function_json
 from rlfactory_core.chat.parsers.hermes import HERMES, read_tagged_json
 from rlfactory_core.chat.parsers.json_calls import read_arguments
 from rlfactory_core.chat.parsers.qwen3_coder import FUNCTION, RESUME_FUNCTION, read_function, read_tagged_function
-from rlfactory_core.chat.parsers.turn import MalformedError, Parser, Syntax, Turn, between, is_name, skip_space
+from rlfactory_core.chat.parsers.turn import Parser, Syntax, Turn, between, named, skip_space
 from rlfactory_core.chat.rendering import Entry
 from rlfactory_core.chat.template import TemplateFormat
 from rlfactory_core.errors import ChatFormatError
@@ -51,9 +51,7 @@ def _read_function(turn: Turn, start: int) -> int:
 
 
 def _read_bracket(turn: Turn, start: int) -> int:
-    head = _NAME.match(turn.text, start)
-    if head is None or not is_name(head[1]):
-        raise MalformedError(f"no NAME( follows {_CALLING}", start)
+    head = named(_NAME, turn.text, start, f"no NAME( follows {_CALLING}")
     return turn.add(read_arguments(turn.text, head.end(), head[1]), close=_END)
 
 

@@ -18,23 +18,21 @@ import re
 from collections.abc import Sequence
 
 from rlfactory_core.chat.parsers.json_calls import read_arguments
-from rlfactory_core.chat.parsers.turn import MalformedError, Parser, Turn, between, is_name
+from rlfactory_core.chat.parsers.turn import Parser, Turn, between, named
 from rlfactory_core.chat.template import TemplateFormat
 from rlfactory_core.types import Message, ToolCall
 
 _SECTION, _SECTION_END = "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"
 _OPEN, _ARGUMENTS, _CLOSE = "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"
-_HEAD = re.compile(rf"\s*+((?:functions\.)?([^\s:<|]*)(?::\d+)?)\s*+{re.escape(_ARGUMENTS)}")
+_HEAD = re.compile(rf"\s*+(?:functions\.)?([^\s:<|]*)(?::\d+)?\s*+{re.escape(_ARGUMENTS)}")
 _ID = re.compile(r"functions\.[^\s:<|]+:\d+")
 _WRITTEN = re.compile(rf"({_ID.pattern})\s*{re.escape(_ARGUMENTS)}\s*\Z")
 _LONGEST = 400  # characters of an id and what surrounds it
 
 
 def _read(turn: Turn, start: int) -> int:
-    head = _HEAD.match(turn.text, start)
-    if head is None or not is_name(head[2]):
-        raise MalformedError(f"{_ARGUMENTS} does not follow {_OPEN}functions.NAME:INDEX", start)
-    return turn.add(read_arguments(turn.text, head.end(), head[2]), close=_CLOSE)
+    head = named(_HEAD, turn.text, start, f"{_ARGUMENTS} does not follow {_OPEN}functions.NAME:INDEX")
+    return turn.add(read_arguments(turn.text, head.end(), head[1]), close=_CLOSE)
 
 
 _BODY = f"functions.NAME:INDEX{_ARGUMENTS}{{…}}"

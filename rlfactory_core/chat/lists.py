@@ -32,7 +32,7 @@ from rlfactory_core.chat.parsers.turn import (
     Syntax,
     Turn,
     between,
-    is_name,
+    named,
     read_bare,
     skip_space,
 )
@@ -71,9 +71,7 @@ def _read_tagged(close: str, turn: Turn, start: int) -> int:
 
 
 def _read_call(text: str, start: int) -> CallObject:
-    head = _HEAD.match(text, start)
-    if head is None or not is_name(head[1]):
-        raise MalformedError("no NAME( begins a call", start)
+    head = named(_HEAD, text, start, "no NAME( begins a call")
     name, position = head[1], head.end()
     arguments: dict[str, Any] = {}
     ends = text.startswith(")", position)

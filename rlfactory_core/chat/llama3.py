@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from rlfactory_core.chat.parsers.json_calls import read_arguments, read_call_object
-from rlfactory_core.chat.parsers.turn import MalformedError, Parser, Syntax, Turn, between, is_name, read_bare
+from rlfactory_core.chat.parsers.turn import Parser, Syntax, Turn, between, named, read_bare
 from rlfactory_core.chat.template import TemplateFormat
 from rlfactory_core.types import ToolCall
 
@@ -50,11 +50,8 @@ def _read_tagged(turn: Turn, start: int) -> int:
 
 def read_function_json(turn: Turn, start: int) -> int:
     """Read ``NAME>{…}</function>``, which follows ``<function=``."""
-    head = _NAME.match(turn.text, start)
-    name = head[1] if head else ""
-    if head is None or not is_name(name):
-        raise MalformedError(f"no name follows {_FUNCTION}", start)
-    return turn.add(read_arguments(turn.text, head.end(), name), close=_END)
+    head = named(_NAME, turn.text, start, f"no name follows {_FUNCTION}")
+    return turn.add(read_arguments(turn.text, head.end(), head[1]), close=_END)
 
 
 _BARE = Syntax("", _read_json, f"{{{_PARAMETERS}}}", _RESUME)

@@ -24,7 +24,7 @@ import re
 from collections.abc import Sequence
 
 from rlfactory_core.chat.parsers.json_calls import read_arguments, read_call_list
-from rlfactory_core.chat.parsers.turn import MalformedError, Parser, Syntax, Turn, is_name, skip_space
+from rlfactory_core.chat.parsers.turn import Parser, Syntax, Turn, named, skip_space
 from rlfactory_core.chat.template import TemplateFormat
 from rlfactory_core.types import Message, ToolSpec
 
@@ -40,11 +40,8 @@ def _read(turn: Turn, start: int) -> int:
     begin = skip_space(turn.text, start)
     if turn.text.startswith("[", begin) and not turn.text.startswith("[ARGS]", begin):
         return read_call_list(turn, begin)
-    head = _HEAD.match(turn.text, start)
-    name = head.group(1) if head else ""
-    if head is None or not is_name(name):
-        raise MalformedError(f"neither a list nor a function name follows {_OPEN}", start)
-    return turn.add(read_arguments(turn.text, head.end(), name))
+    head = named(_HEAD, turn.text, start, f"neither a list nor a function name follows {_OPEN}")
+    return turn.add(read_arguments(turn.text, head.end(), head[1]))
 
 
 _FORM = f'{_OPEN}[{{"name": "NAME", "arguments": {{…}}}}] or {_OPEN}NAME[ARGS]{{…}}'

@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rlfactory_core.chat.encoding import TextEncoder
@@ -37,14 +37,6 @@ __all__ = ["TemplateFormat"]
 
 _QUESTION = Message("user", "?")
 _SAMPLED = "@@rlfactory-sampled@@"  # marks the turn that stands in for the sampled one
-
-
-@dataclass(frozen=True, slots=True)
-class Rendered:
-    """A text, and the mark in it that keeps its contents plain (see `TextEncoder`)."""
-
-    text: str
-    mark: str
 
 
 class TemplateFormat:
@@ -184,8 +176,7 @@ class TemplateFormat:
         Raises:
             ChatFormatError: the template does not accept such a conversation.
         """
-        prompt = self._initial(messages, tools)
-        return self._encoder.ids(prompt.text, prompt.mark, start=True)
+        return self._encoder.ids(*self._initial(messages, tools), start=True)
 
     def observation_ids(self, messages: Sequence[Message]) -> tuple[int, ...]:
         """The ids after the sampled stop token, up to the end of the next generation prompt.
@@ -194,8 +185,7 @@ class TemplateFormat:
             ValueError: there is no message, or one of the assistant: the environment breaks its contract.
             ChatFormatError: the template does not accept such messages.
         """
-        observation = self._observation(messages)
-        return self._encoder.ids(observation.text, observation.mark, start=False)
+        return self._encoder.ids(*self._observation(messages), start=False)
 
     def parse(self, sampled_ids: Sequence[int], tools: Sequence[ToolSpec] = ()) -> Message:
         """The sampled turn as an assistant message."""
@@ -220,13 +210,11 @@ class TemplateFormat:
 
     def initial_text(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> str:
         """The text of `initial_ids`."""
-        prompt = self._initial(messages, tools)
-        return self._encoder.unmark(prompt.text, prompt.mark)
+        return self._encoder.unmark(*self._initial(messages, tools))
 
     def observation_text(self, messages: Sequence[Message]) -> str:
         """The text of `observation_ids`."""
-        observation = self._observation(messages)
-        return self._encoder.unmark(observation.text, observation.mark)
+        return self._encoder.unmark(*self._observation(messages))
 
     def render(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, generation_prompt: bool = True
@@ -269,14 +257,16 @@ class TemplateFormat:
 
     # --- rendering --------------------------------------------------------------------------------------------------
 
-    def _initial(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Rendered:
+    def _initial(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> tuple[str, str]:
+        """A prompt's text, and the mark in it that keeps its contents plain (see `TextEncoder`)."""
         offered = [tool.function_schema for tool in tools]
         mark = self._encoder.mark([self._entries(messages), offered])
         entries = self._entries(self._guarded(messages, mark))
         entries, offered = self._with_tools(entries, self._encoder.guard(offered, mark))
-        return Rendered(self._template.render(entries, offered, generation_prompt=True), mark)
+        return self._template.render(entries, offered, generation_prompt=True), mark
 
-    def _observation(self, messages: Sequence[Message]) -> Rendered:
+    def _observation(self, messages: Sequence[Message]) -> tuple[str, str]:
+        """The text that follows a sampled turn, and its mark."""
         roles = tuple(message.role for message in messages)
         if not roles or "assistant" in roles:
             raise ValueError(f"An observation is one or more messages of the user or of tools; got roles {roles}.")
@@ -291,7 +281,7 @@ class TemplateFormat:
                 f"messages of the roles {', '.join(roles)}. A turn has to end with {self._stop}: give the "
                 "tokenizer a template that writes it, or name another format with chat.format=NAME."
             )
-        return Rendered(text[end.end() :], mark)
+        return text[end.end() :], mark
 
     def _guarded(self, messages: Sequence[Message], mark: str) -> list[Message]:
         """The messages, guarded except for the assistant's; a tool's name is guarded, because a model may invent it."""

@@ -24,21 +24,10 @@ import re
 from functools import partial
 from typing import Any
 
-from rlfactory_core.chat.parsers.json_calls import read_value, typed
+from rlfactory_core.chat.parsers.json_calls import read_whole, typed
 from rlfactory_core.chat.parsers.qwen3_coder import BODY, VERBATIM, read_tagged_function
 from rlfactory_core.chat.parsers.tagged import Arguments
-from rlfactory_core.chat.parsers.turn import (
-    CallObject,
-    MalformedError,
-    Parser,
-    Syntax,
-    Text,
-    Turn,
-    between,
-    is_name,
-    read_block,
-    skip_space,
-)
+from rlfactory_core.chat.parsers.turn import CallObject, Parser, Syntax, Turn, between, named, read_block
 from rlfactory_core.chat.template import TemplateFormat
 from rlfactory_core.types import ToolSpec
 
@@ -68,21 +57,14 @@ def _block(opener: str, close: str, head: re.Pattern[str], arguments: Arguments,
 
 
 def _read_call(head: re.Pattern[str], arguments: Arguments, turn: Turn, start: int) -> CallObject:
-    begin = head.match(turn.text, start)
-    if begin is None or not is_name(begin[1]):
-        raise MalformedError("no call with a name begins", start)
+    begin = named(head, turn.text, start, "no call with a name begins")
     return arguments.read(turn, begin.end(), begin[1])
 
 
 def _value(text: str, head: re.Match[str], tool: ToolSpec | None) -> Any:
     if head[2] is None:
         return typed(text, tool, head[1])
-    if head[2] == "true":
-        return text
-    found = read_value(Text(text), 0)
-    if skip_space(text, found.end) != len(text):
-        raise MalformedError("text follows the JSON", found.end)
-    return found.value
+    return text if head[2] == "true" else read_whole(text)
 
 
 _read_seed = partial(read_tagged_function, opener=_SEED_OPEN, close=_SEED_CLOSE, arguments=VERBATIM)

@@ -84,15 +84,14 @@ class CircuitBreaker:
 
     def admit(self, now: float) -> bool:
         """Whether a call may be made. If a probe is cancelled and never recorded, the next period admits another."""
-        if self._failures < self._limit:
-            return True
-        if now < self._refuse_until:
+        if self.is_open(now):
             return False
-        self._refuse_until = now + self._reset_s
+        if self.has_tripped:
+            self._refuse_until = now + self._reset_s
         return True
 
     def record(self, failed: bool, now: float) -> None:
         """Record how an admitted call ended; ``failed`` means an infra fault."""
         self._failures = self._failures + 1 if failed else 0
-        if self._failures >= self._limit:
+        if self.has_tripped:
             self._refuse_until = now + self._reset_s

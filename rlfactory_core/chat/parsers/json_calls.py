@@ -51,6 +51,18 @@ def read_value(text: str, start: int, name: str = "") -> Value:
     return Value(value, begin, end)
 
 
+def read_whole(text: str) -> Any:
+    """The JSON value that is the whole text, white space aside.
+
+    Raises:
+        MalformedError: as `read_value`, or more text follows.
+    """
+    found = read_value(Text(text), 0)
+    if skip_space(text, found.end) != len(text):
+        raise MalformedError("text follows the JSON", found.end)
+    return found.value
+
+
 def read_object(text: str, start: int, name: str = "") -> Value:
     """The arguments object at ``start``.
 
@@ -192,12 +204,9 @@ def typed(text: str, tool: ToolSpec | None, argument: str) -> Any:
         value = _PYTHON_WORDS[stripped]
     else:
         try:
-            found = read_value(Text(text), 0)
+            value = read_whole(text)
         except MalformedError:
             return text
-        if skip_space(text, found.end) != len(text):
-            return text
-        value = found.value
     return value if not types or kind(value) in types else text
 
 

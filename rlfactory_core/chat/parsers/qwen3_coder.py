@@ -15,20 +15,12 @@ from typing import Any
 
 from rlfactory_core.chat.parsers.json_calls import typed
 from rlfactory_core.chat.parsers.tagged import Arguments
-from rlfactory_core.chat.parsers.turn import (
-    CallObject,
-    MalformedError,
-    Parser,
-    Syntax,
-    Turn,
-    between,
-    is_name,
-    skip_space,
-)
+from rlfactory_core.chat.parsers.turn import CallObject, MalformedError, Parser, Syntax, Turn, between, named
 from rlfactory_core.tiny import CALL_CLOSE, CALL_OPEN
 from rlfactory_core.types import ToolSpec
 
 FUNCTION = "<function="
+_BEGIN = re.compile(rf"\s*{FUNCTION}")
 _END = "</function>"
 _NAME = re.compile(r"([^<>\n]*)>\s*")
 BODY = f"{FUNCTION}NAME><parameter=KEY>VALUE</parameter>…{_END}"
@@ -38,10 +30,10 @@ def read_tagged_function(
     turn: Turn, start: int, opener: str = CALL_OPEN, close: str = CALL_CLOSE, arguments: Arguments | None = None
 ) -> int:
     """Read the call between ``opener``, behind which ``start`` is, and ``close``."""
-    begin = skip_space(turn.text, start)
-    if not turn.text.startswith(FUNCTION, begin):
+    begin = _BEGIN.match(turn.text, start)
+    if begin is None:
         raise MalformedError(f"{FUNCTION}NAME> does not follow {opener}", start)
-    return turn.add(read_function(turn, begin + len(FUNCTION), arguments), close=close, what="function")
+    return turn.add(read_function(turn, begin.end(), arguments), close=close, what="function")
 
 
 def read_function(turn: Turn, start: int, arguments: Arguments | None = None) -> CallObject:
@@ -50,9 +42,7 @@ def read_function(turn: Turn, start: int, arguments: Arguments | None = None) ->
     Raises:
         MalformedError: it is not written as `BODY`.
     """
-    head = _NAME.match(turn.text, start)
-    if head is None or not is_name(head[1]):
-        raise MalformedError(f"no name follows {FUNCTION}", start)
+    head = named(_NAME, turn.text, start, f"no name follows {FUNCTION}")
     return (arguments or _ARGUMENTS).read(turn, head.end(), head[1])
 
 

@@ -71,6 +71,9 @@ class Turn:
     started: bool = False  # whether there is anything but white space and thinking
     num_read: int = 0  # calls, including those that turned out to be thinking
 
+    def __post_init__(self) -> None:
+        self.text = Text(self.text)
+
     def say(self, text: str) -> None:
         self.content.append(text)
         self.started = self.started or bool(text.strip())
@@ -162,7 +165,7 @@ class Parser:
     at_start: Callable[[Turn, int], int] = lambda turn, position: position
 
     def __call__(self, text: str, tools: Sequence[ToolSpec] = (), *, thinking_open: bool = False) -> Message:
-        turn = Turn(Text(text), {tool.name: tool for tool in tools})
+        turn = Turn(text, {tool.name: tool for tool in tools})
         by_opener = {syntax.opener: syntax for syntax in self.syntaxes}
         think, unthink = self.thinking
         tags = re.compile("|".join(re.escape(tag) for tag in (*self.thinking, *by_opener, *self.markup)))
@@ -284,6 +287,18 @@ def behind(turn: Turn, close: str, end: int, name: str, what: str = "JSON object
 def skip_space(text: str, start: int) -> int:
     match = _SPACE.match(text, start)
     return match.end() if match else start
+
+
+def named(begins: re.Pattern[str], text: str, start: int, problem: str) -> re.Match[str]:
+    """The match of a call's beginning, whose first group is the tool's name.
+
+    Raises:
+        MalformedError: there is none, or the group cannot be a name; ``problem`` says so.
+    """
+    found = begins.match(text, start)
+    if found is None or not is_name(found[1]):
+        raise MalformedError(problem, start)
+    return found
 
 
 def is_name(text: object) -> bool:
