@@ -18,6 +18,13 @@ from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.runner.resolving import written_config
 
 
+def save_run(config: RunConfig, registry: Registry, folder: RunFolder) -> None:
+    """Save what a run is: its configuration, its plugins, and the content hashes of the files that it names."""
+    save_config(config, registry, folder)
+    lock_plugins(registry, folder)
+    folder.write_data_lock(_data_digests(config, registry))
+
+
 def save_config(config: RunConfig, registry: Registry, folder: RunFolder) -> None:
     """Save it in the form that ``--config`` reads, without ``out``, so that it can start another run like this one."""
     folder.write_config({**written_config(config, registry), "out": None})
@@ -37,11 +44,6 @@ def removed_if_empty(folder: RunFolder) -> Iterator[None]:
 def lock_plugins(registry: Registry, folder: RunFolder) -> None:
     """Save which plugins are in use, file by file."""
     folder.write_plugins_lock({each.plugin: asdict(each) for each in registry.fingerprints()})
-
-
-def lock_data(config: RunConfig, registry: Registry, folder: RunFolder) -> None:
-    """Save the content hashes of the files that the configuration names."""
-    folder.write_data_lock(_data_digests(config, registry))
 
 
 def data_changes(config: RunConfig, registry: Registry, folder: RunFolder) -> Iterator[str]:

@@ -65,6 +65,11 @@ def prepare(
     registry = Registry()
     base = load_recipe(recipe, registry) if recipe else {}
     config, task = resolve_task(registry, file, overrides, base, judge)
+    return prepared_run(registry, config, task)
+
+
+def prepared_run(registry: Registry, config: RunConfig, task: Task | None = None) -> Prepared:
+    """The run of a resolved configuration; see `find_parts` for the task, and `prepare` for what is raised."""
     refuse_other_engines(config, registry)
     prepared = check(find_parts(registry, config, task))
     check_until(prepared.parts)

@@ -12,24 +12,8 @@ from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.progress import Progress, count_text
 from rlfactory_core.reporting.report import plugin_sections, write_report
-from rlfactory_core.runner.folders import (
-    data_changes,
-    lock_data,
-    lock_plugins,
-    plugin_changes,
-    plugin_label,
-    removed_if_empty,
-    save_config,
-)
-from rlfactory_core.runner.resolving import (
-    Prepared,
-    check,
-    check_until,
-    find_parts,
-    load_plugins,
-    refuse_other_engines,
-    run_config,
-)
+from rlfactory_core.runner.folders import data_changes, plugin_changes, plugin_label, removed_if_empty, save_run
+from rlfactory_core.runner.resolving import Prepared, load_plugins, prepared_run, run_config
 from rlfactory_core.runner.rollback import ROLLED_BACK, rolled_back
 from rlfactory_core.utils.interrupt import stop_on_interrupt
 
@@ -43,9 +27,7 @@ def run(prepared: Prepared, progress: Progress) -> RunFolder:
     """
     folder = RunFolder.create(plugin_label(prepared.config.plugin), prepared.config.out)
     with removed_if_empty(folder), folder.locked():
-        save_config(prepared.config, prepared.registry, folder)
-        lock_plugins(prepared.registry, folder)
-        lock_data(prepared.config, prepared.registry, folder)
+        save_run(prepared.config, prepared.registry, folder)
         return _train(prepared, folder, progress, resume=False)
 
 
@@ -73,9 +55,7 @@ def _resume(folder: RunFolder, overrides: Sequence[str], progress: Progress) -> 
     load_plugins(registry, data)
     config = run_config(data, registry)
     _refuse_finished(folder, config.train, validate_section(TrainConfig, saved.get("train") or {}, "train"))
-    refuse_other_engines(config, registry)
-    prepared = check(find_parts(registry, config))
-    check_until(prepared.parts)
+    prepared = prepared_run(registry, config)
     changes = [*plugin_changes(registry, folder), *data_changes(prepared.config, registry, folder)]
     if changes and prepared.traits.refuses_changed_plugins:
         raise UsageError(
@@ -84,9 +64,7 @@ def _resume(folder: RunFolder, overrides: Sequence[str], progress: Progress) -> 
         )
     for change in changes:
         progress.say(f"warning: {change} The steps from here on run with what is installed now.")
-    save_config(prepared.config, registry, folder)
-    lock_plugins(registry, folder)
-    lock_data(prepared.config, registry, folder)
+    save_run(prepared.config, registry, folder)
     try:
         return _train(prepared, folder, progress, resume=True)
     except UsageError:  # the engine cannot do it: the run stays as it was
