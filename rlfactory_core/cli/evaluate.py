@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 import click
 
-from rlfactory_core.cli.options import JSON, REST, SEED, SETTINGS, nested, run_options, task_options
+from rlfactory_core.cli.options import JSON, PLACES, REST, SEED, SETTINGS, nested, run_options, task_options
 from rlfactory_core.cli.output import echo, echo_json
 
-PLACES = {
-    "samples": ("eval", "limit"),
-    "attempts": ("eval", "attempts"),
-    "data": ("data", "eval"),
-    "mcp": ("tools", "mcp"),
-    "agent": ("agent", "command"),
-    "agent_workers": ("agent", "workers"),
-}
+_PLACES = PLACES | {"samples": ("eval", "limit"), "attempts": ("eval", "attempts"), "data": ("data", "eval")}
 
 
 @click.command("eval", context_settings=SETTINGS)
@@ -36,17 +29,7 @@ PLACES = {
 @click.option("--out", type=click.Path(path_type=Path), help="Where to save. Default: runs/<time>-<plugin>-eval.")
 @JSON
 @REST
-def evaluate(
-    plugin: str | None,
-    model: str | None,
-    api: str | None,
-    file: Path | None,
-    judge: str | None,
-    recipe: str | None,
-    as_json: bool,
-    rest: tuple[str, ...],
-    **options: Any,
-) -> None:
+def evaluate(as_json: bool, rest: tuple[str, ...], **options: Any) -> None:
     """Measure a model on a plugin's held-out samples: greedy, sampled (pass@k) and with the task's controls.
 
     A run brings its latest checkpoint, its plugin and its configuration. A server's key is read from
@@ -57,9 +40,10 @@ def evaluate(
     from rlfactory_core.runner.evaluating import evaluate_run
     from rlfactory_core.runner.subject import Named
 
-    overrides: list[str | Mapping[str, Any]] = [nested(options, PLACES), *task_options(rest)]
+    named = Named(**{field.name: options.pop(field.name) for field in fields(Named)})
+    overrides: list[str | Mapping[str, Any]] = [nested(options, _PLACES), *task_options(rest)]
     with make_progress(sys.stderr if as_json else sys.stdout) as progress:
-        done = evaluate_run(Named(plugin, model, api, file, judge, recipe), overrides, progress)
+        done = evaluate_run(named, overrides, progress)
     if as_json:
         echo_json({**asdict(done), "folder": str(done.folder.path)})
         return

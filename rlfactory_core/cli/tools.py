@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from rlfactory_core.cli.options import CONFIG, MCP, REST, SETTINGS, nested, task_options
+from rlfactory_core.cli.options import CONFIG, MCP, PLACES, REST, SETTINGS, nested, task_options
 from rlfactory_core.cli.output import echo, echo_json
 from rlfactory_core.errors import UsageError
 from rlfactory_core.types import Sample, ToolCall, ToolResult, ToolSpec
@@ -29,15 +28,18 @@ Found = TypeVar("Found")
 _PLUGIN = click.option("--plugin", metavar="NAME|FILE.py", help="The task: a plugin's name, or a one-file plugin.")
 
 
+def _where(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options that say whose tools are meant, which a command passes on to `_parts` as they are."""
+    return _PLUGIN(MCP(CONFIG(command)))
+
+
 @click.group()
 def tools() -> None:
     """See the tools of a task or of MCP servers as the model does, and call one by hand."""
 
 
 @tools.command("list", context_settings=SETTINGS)
-@_PLUGIN
-@MCP
-@CONFIG
+@_where
 @click.option("--json", "as_json", is_flag=True, help="The function schemas exactly as the model gets them.")
 @click.option(
     "--servers",
@@ -46,18 +48,10 @@ def tools() -> None:
 )
 @REST
 @click.pass_context
-def list_tools(
-    ctx: click.Context,
-    plugin: str | None,
-    mcp: Path | None,
-    file: Path | None,
-    as_json: bool,
-    servers: bool,
-    rest: tuple[str, ...],
-) -> None:
+def list_tools(ctx: click.Context, /, as_json: bool, servers: bool, rest: tuple[str, ...], **where: Any) -> None:
     """List the tools: name, origin, description, arguments."""
     if servers:
-        ctx.exit(_list_all(plugin, mcp, file, task_options(rest), as_json))
+        ctx.exit(_list_all(where, task_options(rest), as_json))
 
     async def look(runtime: TaskRuntime) -> list[tuple[ToolSpec, str]]:
         from rlfactory_core.tools.servers import ServerTool
@@ -66,7 +60,7 @@ def list_tools(
         origins = {name: f"MCP server {server}" for name, server in servers.items()}
         return [(spec, origins.get(spec.name, "task")) for spec in runtime.manager.specs]
 
-    found = _use_tools(_parts(plugin, mcp, file, task_options(rest))[1], look)
+    found = _use_tools(_parts(where, task_options(rest))[1], look)
     if as_json:
         echo_json([spec.function_schema for spec, _ in found])
     elif not found:
@@ -77,12 +71,12 @@ def list_tools(
         print_tools(found, sys.stdout)
 
 
-def _list_all(plugin: str | None, mcp: Path | None, file: Path | None, overrides: Sequence[str], as_json: bool) -> int:
+def _list_all(where: Mapping[str, Any], overrides: Sequence[str], as_json: bool) -> int:
     """Each tool, offered or not, and the state of each server; returns the exit code."""
     from rlfactory_core.tools.limits import limits_by_tool, only_about
     from rlfactory_core.tools.servers import ServerTool, try_servers
 
-    config, parts = _parts(plugin, mcp, file, overrides, without_servers=True)
+    config, parts = _parts(where, overrides, without_servers=True)
 
     async def look(runtime: TaskRuntime) -> tuple[Sequence[Tool], Sequence[ServerState]]:
         own = runtime.tools
@@ -117,23 +111,13 @@ def _list_all(plugin: str | None, mcp: Path | None, file: Path | None, overrides
 
 @tools.command(context_settings=SETTINGS)
 @click.argument("name")
-@_PLUGIN
-@MCP
-@CONFIG
+@_where
 @click.option("--json", "as_json", is_flag=True, help="The whole result as JSON.")
 @click.argument(
     "rest", nargs=-1, type=click.UNPROCESSED, metavar="[ARGUMENT=VALUE | JSON] [--TASK-OPTION VALUE] [KEY.KEY=VALUE]..."
 )
 @click.pass_context
-def call(
-    ctx: click.Context,
-    name: str,
-    plugin: str | None,
-    mcp: Path | None,
-    file: Path | None,
-    as_json: bool,
-    rest: tuple[str, ...],
-) -> None:
+def call(ctx: click.Context, /, name: str, as_json: bool, rest: tuple[str, ...], **where: Any) -> None:
     """Call the tool NAME as a model's call would be: checked, with its deadline, cut to size.
 
     Arguments as one JSON object, '{"query": "x", "k": 3}', or each as query=x k=3. A KEY with a dot in it, such as
@@ -165,7 +149,7 @@ def call(
                 await context.end()
         return result
 
-    result = _use_tools(_parts(plugin, mcp, file, overrides)[1], invoke)
+    result = _use_tools(_parts(where, overrides)[1], invoke)
     if as_json:
         echo_json(asdict(result))
     else:
@@ -175,15 +159,15 @@ def call(
 
 
 def _parts(
-    plugin: str | None, mcp: Path | None, file: Path | None, overrides: Sequence[str], *, without_servers: bool = False
+    where: Mapping[str, Any], overrides: Sequence[str], *, without_servers: bool = False
 ) -> tuple[ToolsConfig, TaskParts]:
     """The tools' section, and the task that it belongs to; with the task's own tools alone, if wanted."""
     from rlfactory_core.plugins.registry import Registry
     from rlfactory_core.runner.resolving import find_parts, resolve_task
 
-    registry = Registry()
-    given = nested({"plugin": plugin, "mcp": mcp}, {"mcp": ("tools", "mcp")})
-    config, task = resolve_task(registry, file, [given, *overrides])
+    registry, given = Registry(), dict(where)
+    file = given.pop("file")
+    config, task = resolve_task(registry, file, [nested(given, PLACES), *overrides])
     section = config.tools
     if without_servers:
         own = section.model_copy(update={"mcp": None, "overrides": {}, "disabled": ()})
