@@ -18,7 +18,7 @@ MAX_CHARACTERS = 16_384  # the longest gold query of the public sets has some th
 MAX_TOKENS = 4_000  # some of sqlglot's steps are quadratic; this many take 0.1 s
 MAX_NESTING = 32  # sqlglot needs some 20 Python frames a level, of 1,000; SQLite's own parser ends at 100 levels
 MAX_SQUARE_NESTING = 8  # sqlglot reads what is in INT[INT[... twice a level
-MAX_NODES = 10_000  # of sqlglot: MAX_TOKENS make 6,000, but those after n JOINs without ON are read 2**n times
+MAX_NODES = 10_000  # of sqlglot: MAX_TOKENS make 3,000, but those after n JOINs without ON are read 2**n times
 MAX_DEPTH = 200  # of the tree, where a chain such as 1+1+1+... grows without brackets; SQLite allows 1,000
 NAMES = {"sqlite": "SQLite", "postgres": "PostgreSQL", "mysql": "MySQL"}
 """The dialects: sqlglot's names, and those for people."""
