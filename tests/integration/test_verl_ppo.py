@@ -27,8 +27,8 @@ pytest_plugins = ("mcp_runs", "verl_runs")
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("nothing_of_verl_left")]
 
 STOPPED = 130
-TASK = {"head_dim": 32, "turn_reward": 0.5, "outage": True}
-LIMITS = {"max_turns": 3, "max_tool_calls": 2, "max_turn_tokens": 40, "max_tokens": 320}
+TASK = {"head_dim": 32, "turn_reward": 0.5, "loses": 6}
+LIMITS = {"max_turns": 3, "max_tool_calls": 2, "max_turn_tokens": 40, "max_tokens": 320, "retries": 0}
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def policy(cache: Path) -> Path:
 def test_ppo_with_a_judge_in_verls_pool_until_its_budget_is_spent(
     policy: Path, servers: Servers, data: Path, tmp_path: Path
 ) -> None:
-    """A critic; adapters; an environment that rewards turns; a tool that is down for one attempt of each group.
+    """A critic; adapters; an environment that rewards turns; a tool that loses each sixth call.
 
     Of the four rewards, the judge and one of the test's own share the model that verl serves in a pool; a rule and a
     verifier score beside them. What the model says is held to its form by vLLM, so that every attempt can be scored.
@@ -50,8 +50,9 @@ def test_ppo_with_a_judge_in_verls_pool_until_its_budget_is_spent(
     served = {"model": str(judge), "placement": "pool", "output": "json", "cache": "off", "max_tokens": 64}
     rewards = [
         # A question takes some 1,400 tokens, a step of 32 attempts 24 to 32 questions, since equal ones share theirs.
-        # The budget is spent in the third step.
-        {"name": "judge", **served, "token_budget": 95_000, "on_budget": "stop"},
+        # The budget is spent in the third step. It would be sooner if a step were played again, because it had lost a
+        # third of those that called the tool; so the tool loses fewer.
+        {"name": "judge", **served, "token_budget": 100_000, "on_budget": "stop"},
         {"name": "asked", "weight": 0.5, "model": str(judge)},
         *({"name": name, "weight": 0.1} for name in ("exact_match", "looked")),
     ]
@@ -88,10 +89,10 @@ def test_ppo_with_a_judge_in_verls_pool_until_its_budget_is_spent(
     assert proof["to_new"] < proof["moved"] / 3 < proof["to_old"]
     assert_the_adapter_is_what_was_merged(policy, run / "checkpoints" / "latest")
 
+    assert sum(row["faults/infra"] for row in rows) > 0
     rows = rows[:2]  # of the others, some may not have been judged
     assert all(row["verl/critic/vf_loss"] > 0 for row in rows)
     assert all(names <= set(row) for row in rows)
-    assert sum(row["masked"] for row in rows) > 0
     assert all(row["faults/infra"] == row["masked"] for row in rows)
     first, second = (trajectories(run, f"step-{step:06d}") for step in (1, 2))
     assert any(turn["reward"] == 0.5 for each in (*first, *second) for turn in each["turns"])

@@ -87,8 +87,8 @@ class Colours(Task):
         samples: int = 400
         breaks: Literal["", "raise", "die"] = ""  # what the second process does while it opens
         hangs: bool = False  # the tool never answers while training
-        outage: bool = False  # the tool is down for every group's first attempt while training
         lost: float = 0.0  # share of the calls in training that get no answer
+        loses: int = 0  # of so many calls of a process in training, the last gets no answer
         fails_after: int = 0  # so many calls in training get an answer, then each raises
         down_for: int = 0  # so many calls in training get no answer, then all do
         waits: float = 0.0  # seconds of each call, in which nothing is computed
@@ -125,8 +125,6 @@ class Colours(Task):
         await asyncio.sleep(self.config.waits)
         if self.config.hangs and context.sample.split == "train":
             await asyncio.Event().wait()
-        if self.config.outage and context.sample.split == "train" and context.trajectory_id.endswith("/0"):
-            raise ToolUnavailableError("the corpus is down")
         if context.sample.split == "train" and self._no_answer(context.trajectory_id):
             raise ToolUnavailableError("the corpus is away")
         if context.sample.split == "train" and 0 < self.config.fails_after < self._calls:
@@ -136,6 +134,8 @@ class Colours(Task):
 
     def _no_answer(self, trajectory_id: str) -> bool:
         self._calls += 1
+        if self.config.loses and self._calls % self.config.loses == 0:
+            return True
         drawn = random.Random(f"{self._calls} {trajectory_id}").random()
         return self._calls <= self.config.down_for or drawn < self.config.lost
 
