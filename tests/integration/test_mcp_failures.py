@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from process_tree import state
 from real_servers import (
     Server,
     answered,
@@ -67,7 +68,7 @@ def only(found: set[int]) -> int:
 
 
 def is_frozen(pid: int) -> bool:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    return state(pid) == "T"
 
 
 def has_ended(pid: int) -> bool:

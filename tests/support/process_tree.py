@@ -23,11 +23,16 @@ def descendants(pid: int) -> set[int]:
     return {pid}.union(*map(descendants, children(pid)))
 
 
+def state(pid: int) -> str:
+    """R runs, S sleeps, T stands still, Z is a zombie; see proc(5)."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
 def is_running(pid: int) -> bool:
     """Whether a process has not ended; a zombie has."""
     try:
         os.kill(pid, 0)
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return state(pid) != "Z"
     except ProcessLookupError:
         return False
     except FileNotFoundError:  # it ended just now, or this system has no /proc

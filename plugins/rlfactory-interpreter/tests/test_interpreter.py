@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from process_tree import is_running
+from process_tree import is_running, state
 from rlfactory_interpreter import CodeInterpreter, code_interpreter
 from tests.support.interpreters import own_folder, play, run, soon, trajectory
 from tests.support.tool_calls import manage, write
@@ -206,11 +206,6 @@ def _directories(folders: Path) -> list[Path]:
     return [item for item in folders.glob("*/*") if item.is_dir()]
 
 
-def _state(pid: int) -> str:
-    """R runs, S sleeps, T stands still."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_between_calls_the_process_stands_still() -> None:
     spin = "def spin():\n    while True: pass\nimport os, threading\nthreading.Thread(target=spin, daemon=True).start()"
@@ -218,7 +213,7 @@ def test_between_calls_the_process_stands_still() -> None:
     async def work(manager: DefaultToolManager) -> None:
         context = trajectory()
         pid = int((await run(manager, f"{spin}\nos.getpid()", context)).content)
-        assert await soon(lambda: _state(pid) == "T")
+        assert await soon(lambda: state(pid) == "T")
         assert (await run(manager, "threading.active_count()", context)).content == "2\n"
         await context.end()
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from documents import ROOT
 from mcp_calls import OpenedServers, context, fake, opened, servers, wait_until
-from process_tree import is_running
+from process_tree import is_running, parent
 from rlfactory_mcp.sharing import client
 from rlfactory_mcp.sharing.rendezvous import Rendezvous
 from rlfactory_mcp.source import McpSource
@@ -78,14 +78,10 @@ def line_of(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip()
 
 
-def parent_of(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-
-
 def test_processes_that_start_at_once_use_one_server_and_the_last_one_ends_it(group: str, worker: Start) -> None:
     workers = [worker(group) for _ in range(4)]
     (pid,) = {int(line_of(process)) for process in workers}
-    host = parent_of(pid)
+    host = parent(pid)
     for process in workers[1:]:
         process.communicate("\n", timeout=120)
         assert process.returncode == 0
@@ -128,7 +124,7 @@ async def kill_the_host_under_a_call(it: OpenedServers, pid: int) -> None:
     """The call is an infra fault. ``pid`` is the server's."""
     sleeping = asyncio.ensure_future(it.call("sleep", seconds=60))
     await asyncio.sleep(0)
-    os.kill(parent_of(pid), signal.SIGKILL)
+    os.kill(parent(pid), signal.SIGKILL)
     with pytest.raises(ToolUnavailableError):
         await sleeping
 
@@ -153,7 +149,7 @@ def test_a_host_that_stops_is_killed_and_another_is_started(
 ) -> None:
     async def work(it: OpenedServers) -> None:
         pid = int(await it.call("pid"))
-        host = parent_of(pid)
+        host = parent(pid)
         os.kill(host, signal.SIGSTOP)
         if at_open:
             other = McpSource(servers(it=fake()))
@@ -185,7 +181,7 @@ def test_a_host_that_is_killed_at_the_end_leaves_no_folder(folder: Path, group: 
 def test_a_call_that_is_cut_while_a_host_starts_leaves_one_host(group: str) -> None:
     async def work(it: OpenedServers) -> None:
         pid = int(await it.call("pid"))
-        os.kill(parent_of(pid), signal.SIGKILL)
+        os.kill(parent(pid), signal.SIGKILL)
         with pytest.raises(ToolUnavailableError):
             await it.call("sleep", seconds=60)
         await asyncio.gather(*(it.cut("echo", after=0.001 * n, text="x") for n in range(3)))
@@ -259,7 +255,7 @@ def test_secrets_are_not_in_the_hosts_arguments(group: str, monkeypatch: pytest.
 
     async def work(it: OpenedServers) -> None:
         assert await it.call("environment", name="KEY") == "a-secret-of-ours"
-        host = parent_of(int(await it.call("pid")))
+        host = parent(int(await it.call("pid")))
         assert b"secret" not in Path(f"/proc/{host}/cmdline").read_bytes()  # noqa: ASYNC240
 
     opened(servers(it=fake(env={"KEY": "${TOKEN}"})), work, group=group)
@@ -269,7 +265,7 @@ def test_secrets_are_not_in_the_hosts_arguments(group: str, monkeypatch: pytest.
 def test_a_host_that_is_told_to_end_does_so_in_order(group: str) -> None:
     async def work(it: OpenedServers) -> None:
         pid = int(await it.call("pid"))
-        os.kill(parent_of(pid), signal.SIGTERM)
+        os.kill(parent(pid), signal.SIGTERM)
         await it.until(_gone(pid))
         assert int(await it.call("pid")) != pid
 

@@ -114,6 +114,7 @@ def test_what_is_no_single_query_is_refused(sql: str, dialect: str, word: str) -
         ("SELECT (1 + 2", "Not understood as SQLite SQL: expecting ), at '2' (line 1, column 13)."),
         ("Here is the query", "Not understood as SQLite SQL"),
         ("SELECT 'abc", "Not understood as SQLite SQL: a quote or comment without its end"),
+        ("SELECT 1 FROM a " + "JOIN b " * 30, "there are too many ways to read it; write ON after each JOIN, at"),
     ],
 )
 def test_the_message_is_short_and_says_where(sql: str, message: str) -> None:
