@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import sqlite3
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,13 @@ def test_a_prediction_that_was_late_is_judged_again(shops: Path) -> None:
         assert pool.jobs == ["GoldJob", *["PredictionJob", "slow PredictionJob"] * 2]
 
     asyncio.run(twice())
+
+
+def test_waiting_counts_as_time_of_a_prediction_up_to_a_part_of_it(shops: Path) -> None:
+    ref, now = parse_reference(shops), time.monotonic()
+    assert PredictionJob(ref, HANGING, asked=now - 3.0).seconds(10.0) == pytest.approx(7.0, abs=0.5)
+    assert PredictionJob(ref, HANGING, asked=now - 300.0).seconds(10.0) == pytest.approx(4.0)
+    assert PredictionJob(ref, HANGING, asked=now - 300.0, ends_soon=True).seconds(10.0) == pytest.approx(0.5)
 
 
 def test_right_and_wrong_predictions(shops: Path) -> None:

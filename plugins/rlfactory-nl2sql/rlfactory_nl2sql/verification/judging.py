@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
@@ -23,6 +24,7 @@ from rlfactory_nl2sql.verification.gold import Answers, Clock, GoldJob, Instance
 _COLUMNS = 12  # shown of a row
 _LOOKED_AT = 1000  # rows of each side, for those to show
 _LONGEST = 5_000  # characters of a prediction whose constants are used
+_OWN = 0.4  # share of its seconds that a prediction has, however long it waits
 Cells = tuple[str, ...]
 
 
@@ -32,11 +34,13 @@ class PredictionJob:
 
     ref: DatabaseRef
     prediction: str
-    share: float = 1.0  # of the seconds that a prediction has; its beginning, `SLOW`, ends soon
+    ends_soon: bool = False  # it is only a beginning, which has `SLOW` of a prediction's seconds
+    asked: float = field(default_factory=time.monotonic)  # also of one that begins again
 
-    @property
-    def ends_soon(self) -> bool:
-        return self.share == SLOW
+    def seconds(self, limit: float) -> float:
+        """What it has of a prediction's seconds. Waiting counts, but on a busy machine `_OWN` of them are left."""
+        left = self.asked + limit - time.monotonic()
+        return SLOW * limit if self.ends_soon else max(left, _OWN * limit)
 
     def run(self, connections: Connections) -> Verdict:
         gold, instances = connections.shared()
@@ -56,7 +60,7 @@ class _Judging:
         self._job, self._gold, self._instances, self._options = job, gold, instances, gold.options
         self._database, self._connections, limits = database, connections, gold.options.limits
         self._limits = replace(limits, cpu_share=1.0) if job.ends_soon else limits  # as on a busy machine any is slow
-        self._clock = Clock(job.share * limits.seconds, limits.seconds)
+        self._clock = Clock(job.seconds(limits.seconds), limits.seconds)
         self._compared = 0
         self._firm = False  # equal to an answer that is evidence, and that does not hang on ties
         self._tied = False  # equal to one of the answers where several are right
@@ -120,7 +124,8 @@ class _Judging:
         """The verdict if the prediction fails, or differs from the answer, on a database with these pickled rows."""
         job, clock, database = self._job, self._clock, self._database
         connection = database.connection if varied is None else database.varied(self._gold.gold, varied)
-        self._connections.clock(clock.left / job.share)  # the client waits longer, if it does not notice its deadline
+        # If it does not notice its deadline, the client waits longer for a beginning.
+        self._connections.clock(clock.left / SLOW if job.ends_soon else clock.left)
         try:
             rows = clock.query(connection, job.prediction, self._limits, clock.left)
         except QueryError as error:

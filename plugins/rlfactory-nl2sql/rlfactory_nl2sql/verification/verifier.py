@@ -7,12 +7,14 @@ computed once and kept.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from rlfactory_core.errors import BackendError, VerifierError
 from rlfactory_core.types import Verdict
 from rlfactory_nl2sql.connection import Failure, QueryError
-from rlfactory_nl2sql.databases.limiting import SLOW, late
+from rlfactory_nl2sql.databases.limiting import late
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.verification.connections import PREPARE_S, Content, content
 from rlfactory_nl2sql.verification.gold import Gold, GoldJob, VerifyOptions
@@ -75,15 +77,13 @@ class SqlVerifier:
         return isinstance(answers, Gold) and answers.evidence
 
     async def _judge(self, key: Key, answers: Gold, prediction: str) -> Verdict:
-        (ref, _, gold), seconds, content = key, self._options.limits.seconds, answers.answers
+        (ref, _, gold), seconds = key, self._options.limits.seconds
+        run = partial(self._pool.run, deadline_s=seconds, affinity=gold, prepare_s=PREPARE_S, content=answers.answers)
+        job = PredictionJob(ref, prediction, ends_soon=ref.is_file)
         try:
-            for share in (SLOW, 1 - SLOW) if ref.is_file else (1.0,):
-                job, slow = PredictionJob(ref, prediction, share), share == 1 - SLOW
-                verdict: Verdict = await self._pool.run(
-                    job, seconds, gold, prepare_s=PREPARE_S, slow=slow, content=content
-                )
-                if verdict.data.get("failure") != Failure.DEADLINE.value:
-                    break
+            verdict: Verdict = await run(job)
+            if job.ends_soon and verdict.data.get("failure") == Failure.DEADLINE.value:
+                verdict = await run(replace(job, ends_soon=False), slow=True)
         except QueryError as error:  # it ended its process, or was killed with it
             return failed("", late(seconds) if error.failure is Failure.DEADLINE else error, seconds, 0)
         return verdict
