@@ -43,7 +43,7 @@ def task_options(args: Sequence[str], engine: Mapping[str, str] = {}) -> list[st
         option = _OPTION.fullmatch(word)
         if option:
             name, value = option[1].replace("-", "_"), option[2]
-            if value is None and words and _is_value(words[0]):
+            if value is None and words and (words[0][:1] != "-" or words[0] == "-" or _NUMBER.match(words[0])):
                 value = words.pop(0)
             if value is None and name in engine:
                 raise UsageError(f"{word} needs a value: it sets {engine[name]}.")
@@ -259,7 +259,3 @@ def needs_local() -> Iterator[None]:
 def found_text(problems: int) -> str:
     """The last line of a report on problems."""
     return f"{problems} problem{'' if problems == 1 else 's'} found." if problems else "No problems found."
-
-
-def _is_value(word: str) -> bool:
-    return not word.startswith("-") or word == "-" or bool(_NUMBER.match(word))

@@ -16,19 +16,18 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from rlfactory_core.algo.advantages import LARGEST_REWARD
 from rlfactory_core.errors import ConfigError, VerifierError
 from rlfactory_core.plugins.declared import declared
 from rlfactory_core.protocols import GroupScorer, RewardScorer, ScorerTraits, Verifier
 from rlfactory_core.types import Fault, FaultCode, FaultKind, Group, Sample, Score, Trajectory, Verdict
-from rlfactory_core.utils.aio import cancelled
+from rlfactory_core.utils.aio import in_time
 from rlfactory_core.utils.display import said
 
 AnyScorer = RewardScorer | GroupScorer | Verifier
 Method = Callable[[Any], Awaitable[Sequence[Any]]]
-Result = TypeVar("Result")
 _log = logging.getLogger(__name__)
 
 
@@ -210,7 +209,7 @@ async def _outcomes(
     counts: Mapping[str, float] = {}
     code: FaultCode
     try:
-        scores = list(await _in_time(name, method(subject), deadline_s))
+        scores = list(await in_time(method(subject), deadline_s, f"reward {name}"))
     except TimeoutError as error:
         text, code = said(error) or f"no score within {deadline_s} s", "late"
     except asyncio.CancelledError:
@@ -230,22 +229,6 @@ async def _outcomes(
     # The counts are of the whole group, so only one member gets them.
     given = [counts, *({} for _ in members[1:])]
     return [Outcome(name, start, time.perf_counter(), error=text, code=code, counts=each) for each in given]
-
-
-async def _in_time(name: str, scoring: Awaitable[Result], deadline_s: float | None) -> Result:
-    """What is awaited; as `asyncio.wait_for`, but without waiting for a scorer that ignores its cancellation."""
-    if deadline_s is None:
-        return await scoring
-    task = asyncio.ensure_future(scoring)
-    try:
-        await asyncio.wait((task,), timeout=deadline_s)
-    finally:
-        late = not task.done()
-        if late and not await cancelled(task):
-            _log.error("reward %s ignores its cancellation and keeps running", name)
-    if late:
-        raise TimeoutError
-    return task.result()
 
 
 def _outcome(name: str, start: float, end: float, score: Any, trajectory: Trajectory) -> Outcome:

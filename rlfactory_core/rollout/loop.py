@@ -6,7 +6,6 @@ tokens, which are never decoded and encoded again (`rollout`), or in messages (`
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import logging
 import time
@@ -14,22 +13,20 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any
 
 from rlfactory_core.algo.advantages import LARGEST_REWARD
 from rlfactory_core.clients.base import ChatClient
 from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import BackendError, PluginError
 from rlfactory_core.protocols import ChatFormat, Env, EnvStart, EnvStep, Sampler
+from rlfactory_core.rollout.env_calls import EnvCalls
 from rlfactory_core.rollout.episode import Episode, RolloutLimits
 from rlfactory_core.rollout.speakers import MessageSpeaker, Speaker, TokenSpeaker
-from rlfactory_core.rollout.tool_env import OwnDeadlines
 from rlfactory_core.types import Fault, FaultKind, Group, Message, StopReason, ToolResult, ToolSpec, Trajectory, Turn
 from rlfactory_core.utils.aio import gather_all
 from rlfactory_core.utils.seeds import derive_seed
 
-T = TypeVar("T")
-CLOSE_S = 30.0  # for an environment to close
 _log = logging.getLogger(__name__)
 
 
@@ -86,9 +83,8 @@ async def play_episode(episode: Episode, speaker: Speaker) -> Trajectory:
         closing.push_async_callback(context.end)
         closing.push_async_callback(speaker.close)
         try:
-            env = _object(episode.make_env(episode.sample, context))
-            closing.push_async_callback(_close, env)
-            stop = await _play(episode.limits, env, speaker, played)
+            env = EnvCalls(_object(episode.make_env(episode.sample, context)), episode.limits.env_s)
+            stop = await env.during(_play(episode.limits, env, speaker, played))
         except BackendError as error:
             played.faults.append(Fault(FaultKind.INFRA, "env", str(error), 0))
             stop = StopReason.FAULT
@@ -114,10 +110,10 @@ class _Played:
     info: dict[str, Any] = field(default_factory=dict)
 
 
-async def _play(limits: RolloutLimits, env: Env, speaker: Speaker, played: _Played) -> StopReason:
+async def _play(limits: RolloutLimits, env: EnvCalls, speaker: Speaker, played: _Played) -> StopReason:
     """Play until something ends the episode; returns what."""
     turns, calls_left = played.turns, limits.max_tool_calls
-    start = await _in_time(env, "start", EnvStart, limits.env_s)
+    start = await env.call("start", EnvStart)
     played.tools, state = start.tools, start.state
     played.info.update(start.info)
     speaker.start(start)
@@ -133,7 +129,7 @@ async def _play(limits: RolloutLimits, env: Env, speaker: Speaker, played: _Play
             return StopReason.LENGTH
         calls_left -= len(turn.message.tool_calls)
         before = time.perf_counter()
-        step = await _step(env, turn, calls_left, limits.env_s)
+        step = await _step(env, turn, calls_left)
         tools_s = time.perf_counter() - before
         turns.append(replace(turn, results=step.results, reward=step.reward, tools_s=tools_s, state=state))
         state = step.state
@@ -147,19 +143,19 @@ async def _play(limits: RolloutLimits, env: Env, speaker: Speaker, played: _Play
     raise AssertionError  # the count never ends
 
 
-async def _step(env: Env, turn: Turn, calls_left: int, seconds: float) -> EnvStep:
+async def _step(env: EnvCalls, turn: Turn, calls_left: int) -> EnvStep:
     """The environment's step, or the end if a budget has run out."""
     if turn.finish == "length":
         return EnvStep(stop=StopReason.LENGTH)
     if calls_left < 0:
         return EnvStep(stop=StopReason.TOOL_BUDGET)
     try:
-        step = await _in_time(env, "step", EnvStep, seconds, turn.message)
+        step = await env.call("step", EnvStep, turn.message)
     except BackendError as error:
         failed = ToolResult("", "env", "", FaultKind.INFRA, reason=str(error))
         return EnvStep(stop=StopReason.FAULT, results=(failed,))
     if wrong := _wrong(step):
-        raise PluginError(f"{type(env).__name__}.step returned an EnvStep with {wrong}.")
+        raise PluginError(f"{env.name}.step returned an EnvStep with {wrong}.")
     return step
 
 
@@ -196,46 +192,6 @@ def _object(env: Any) -> Env:
         raise PluginError(f"make_env gave the class {env.__name__}; expected an object, such as {env.__name__}(…).")
     made: Env = env
     return made
-
-
-async def _close(env: Env) -> None:
-    """A server that is gone, or does not answer, takes nothing from the episode, which is over."""
-    try:
-        async with asyncio.timeout(CLOSE_S):
-            await ask_env(env, "close", object)
-    except (BackendError, TimeoutError) as error:
-        _log.warning("an environment did not close: %s", str(error) or f"it has not ended after {CLOSE_S:g} s")
-
-
-async def _in_time(env: Env, name: str, expected: type[T], seconds: float, *arguments: Any) -> T:
-    """As `ask_env`, with a deadline, unless the environment has deadlines of its own."""
-    try:
-        async with asyncio.timeout(None if isinstance(env, OwnDeadlines) else seconds) as deadline:
-            return await ask_env(env, name, expected, *arguments)
-    except TimeoutError as error:
-        if not deadline.expired():  # the environment's own
-            raise
-        raise BackendError(f"{type(env).__name__}.{name} has not ended after {seconds:g} s") from error
-
-
-async def ask_env(env: Env, name: str, expected: type[T], *arguments: Any) -> T:
-    """Call a method of an environment, which an author may have written otherwise than the contract says.
-
-    Raises:
-        PluginError: the method is missing, is not async, or returns something else.
-    """
-    method = getattr(env, name, None)
-    if method is None:
-        raise PluginError(
-            f"The environment is {env!r:.80}, which has no method {name}; expected async methods start, step and close."
-        )
-    given = method(*arguments)
-    if not inspect.isawaitable(given):
-        raise PluginError(f"{type(env).__name__}.{name} is not async; write `async def {name}(…)`.")
-    value = await given
-    if not isinstance(value, expected):
-        raise PluginError(f"{type(env).__name__}.{name} returned {value!r:.80}; expected {expected.__name__}.")
-    return value
 
 
 def _faults(step: EnvStep, turn: int) -> list[Fault]:

@@ -22,10 +22,10 @@ from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import RlfactoryError, ToolArgumentsError, ToolError, ToolFailedError
 from rlfactory_core.images import content_text
 from rlfactory_core.protocols import Tool
-from rlfactory_core.tools.deadlines import Deadlines, end
+from rlfactory_core.tools.deadlines import Deadlines
 from rlfactory_core.tools.watchdog import TASK_NAME
 from rlfactory_core.types import FaultKind
-from rlfactory_core.utils.aio import cancelled, forget_abandoned
+from rlfactory_core.utils.aio import cancelled, end, forget_abandoned, in_time
 from rlfactory_core.utils.display import RUNNING_TOOL, printable, said, shortened, without_credentials
 
 _log = logging.getLogger(__name__)
@@ -78,8 +78,7 @@ async def attempt(
     try:
         await over
     finally:
-        timed_out = not task.done()
-        if timed_out and not await cancelled(task):
+        if (timed_out := not task.done()) and not await cancelled(task):
             _log.error("tool %s ignores its cancellation and keeps running", tool.spec.name)
     if timed_out:
         reason = f"no answer within {seconds:.3g} s"
@@ -176,16 +175,11 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 async def close_all(tools: Iterable[Tool]) -> None:
     """Close the tools, each for at most `_CLOSE_S`, also if one fails; raises nothing of theirs."""
-    closings = {asyncio.create_task(tool.close()): tool.spec.name for tool in tools}
-    try:
-        hanging = (await asyncio.wait(closings, timeout=_CLOSE_S))[1] if closings else set()
-    finally:
-        for task in closings:
-            task.cancel()
-    for task, name in closings.items():
-        if task in hanging:
-            _log.warning("tool %s did not close within %g s", name, _CLOSE_S)
-        elif not task.cancelled() and (error := task.exception()) is not None:
-            _log.warning("tool %s did not close", name, exc_info=error)
-    await asyncio.gather(*map(cancelled, hanging))
+    some = list(tools)
+    closings = (in_time(tool.close(), _CLOSE_S, f"tool {tool.spec.name}") for tool in some)
+    for tool, error in zip(some, await asyncio.gather(*closings, return_exceptions=True), strict=True):
+        if isinstance(error, TimeoutError):
+            _log.warning("tool %s did not close within %g s", tool.spec.name, _CLOSE_S)
+        elif isinstance(error, Exception):
+            _log.warning("tool %s did not close", tool.spec.name, exc_info=error)
     forget_abandoned()

@@ -6,6 +6,8 @@ import asyncio
 import heapq
 from itertools import count
 
+from rlfactory_core.utils.aio import end
+
 
 class Deadlines:
     """Ends futures whose time is over. It belongs to the running event loop."""
@@ -35,8 +37,3 @@ class Deadlines:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_at(self._pending[0][0], self._ring) if self._pending else None
-
-
-def end(over: asyncio.Future[None]) -> None:
-    if not over.done():
-        over.set_result(None)

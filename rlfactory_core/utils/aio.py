@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import weakref
 from collections.abc import Awaitable, Iterable
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
+_log = logging.getLogger(__name__)
 
 GRACE_S = 1.0  # for what is cancelled to clean up
 _abandoned: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()  # tasks that go on after their cancellation
@@ -24,13 +26,33 @@ async def gather_all(works: Iterable[Awaitable[Result]]) -> list[Result]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def cancelled(task: asyncio.Task[Any]) -> bool:
-    """Cancel a task; whether it has ended `GRACE_S` later. If not, it is abandoned."""
+def end(over: asyncio.Future[None]) -> None:
+    if not over.done():
+        over.set_result(None)
+
+
+async def cancelled(task: asyncio.Task[Any], grace_s: float = 0.0) -> bool:
+    """Cancel a task; whether it has ended ``grace_s`` later, 0: `GRACE_S`. If not, it is abandoned."""
     task.cancel()
-    await asyncio.wait((task,), timeout=GRACE_S)
+    await asyncio.wait((task,), timeout=grace_s or GRACE_S)
     if not task.done():
         _abandoned.add(task)
     return task.done()
+
+
+async def in_time(work: Awaitable[Result], seconds: float | None, name: str) -> Result:
+    """As `asyncio.wait_for`, but without waiting for work that ignores its cancellation, which the log says."""
+    if seconds is None:
+        return await work
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait((task,), timeout=seconds)
+    finally:
+        if (late := not task.done()) and not await cancelled(task):
+            _log.error("%s ignores its cancellation and keeps running", name)
+    if late:
+        raise TimeoutError
+    return task.result()
 
 
 def forget_abandoned() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +18,7 @@ from scripted_env import Gone, Steps
 from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import ToolUnavailableError
 from rlfactory_core.protocols import Env, EnvStart, EnvStep
-from rlfactory_core.rollout import Episode, RolloutLimits, ToolEnv, loop, rollout, rollout_group
+from rlfactory_core.rollout import Episode, RolloutLimits, ToolEnv, env_calls, rollout, rollout_group
 from rlfactory_core.tools import DefaultToolManager, tool
 from rlfactory_core.types import (
     FaultKind,
@@ -29,6 +30,7 @@ from rlfactory_core.types import (
     StopReason,
     Trajectory,
 )
+from rlfactory_core.utils import aio
 from rlfactory_core.utils.seeds import derive_seed
 
 SAMPLE = Sample("s", "Who?")
@@ -231,9 +233,54 @@ def test_waiting_for_a_tool_is_no_hanging_environment() -> None:
 def test_what_an_environment_does_not_close_takes_nothing_from_the_episode(
     hangs: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop, "CLOSE_S", 0.01)
+    monkeypatch.setattr(env_calls, "CLOSE_S", 0.01)
     trajectory, _ = play(["a"], lambda sample, context: Gone("close", hangs=hangs))
     assert (trajectory.stop, trajectory.reward, trajectory.faults) == (StopReason.ENV_DONE, 1.0, ())
+
+
+class Stubborn(Steps):
+    """One of its methods never ends, and ignores its cancellation."""
+
+    def __init__(self, method: str) -> None:
+        super().__init__(EnvStep(stop=StopReason.ENV_DONE, reward=1.0))
+        setattr(self, method, self.go_on)
+
+    async def go_on(self, *_arguments: Any) -> Any:
+        while True:
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize(
+    ("method", "stop"), [("start", StopReason.FAULT), ("step", StopReason.FAULT), ("close", StopReason.ENV_DONE)]
+)
+@pytest.mark.parametrize("cancels", [False, True])
+def test_an_environment_that_ignores_its_cancellation_is_left_behind(
+    method: str, stop: StopReason, cancels: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(env_calls, "CLOSE_S", 0.01)
+    monkeypatch.setattr(aio, "GRACE_S", 0.01)
+
+    async def run() -> Trajectory:
+        limits = replace(LIMITS, env_s=60.0 if cancels else 0.01)
+        episode = Episode(SAMPLE, lambda sample, context: Stubborn(method), limits, "x")
+        playing = asyncio.ensure_future(rollout(episode, CHAT, ScriptedSampler(["a"], CHAT)))
+        try:
+            if cancels:
+                await asyncio.sleep(0)
+                playing.cancel()
+            return await playing
+        finally:
+            aio.forget_abandoned()
+
+    if cancels:
+        with pytest.raises(asyncio.CancelledError):
+            asyncio.run(run())
+    else:
+        trajectory = asyncio.run(run())
+        assert trajectory.stop is stop
+        assert trajectory.masked == (stop is StopReason.FAULT)
+        assert "the environment Stubborn ignores its cancellation" in caplog.text
 
 
 class Broken(ScriptedSampler):

@@ -6,7 +6,8 @@ import asyncio
 import gc
 import weakref
 
-from rlfactory_core.tools.deadlines import Deadlines, end
+from rlfactory_core.tools.deadlines import Deadlines
+from rlfactory_core.utils.aio import end
 
 FAR = 3600.0
 

@@ -17,7 +17,7 @@ from rlfactory_core.clients.base import ChatClient, Completion
 from rlfactory_core.errors import UsageError
 from rlfactory_core.protocols import ChatFormat, Env, EnvStart, EnvStep, Sampler
 from rlfactory_core.rollout import Episode
-from rlfactory_core.rollout.loop import ask_env
+from rlfactory_core.rollout.env_calls import ask_env
 from rlfactory_core.tasks.runtime import TaskRuntime
 from rlfactory_core.tiny import calls_text
 from rlfactory_core.types import Message, Sample, SampledTokens, SamplingParams, ToolResult, ToolSpec, Trajectory
