@@ -24,9 +24,9 @@ from real_servers import (
     pypi,
     tagged,
     trajectory,
-    until,
     write,
 )
+from waiting import until
 
 from rlfactory_core.errors import BackendError, UsageError
 from rlfactory_core.types import FaultKind

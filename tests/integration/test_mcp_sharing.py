@@ -24,9 +24,9 @@ from real_servers import (
     pypi,
     remote,
     trajectory,
-    until,
     write,
 )
+from waiting import until
 
 from rlfactory_core.context import ToolContext
 from rlfactory_core.tools import DefaultToolManager

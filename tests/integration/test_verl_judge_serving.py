@@ -13,12 +13,12 @@ from pathlib import Path
 
 import psutil
 import pytest
+from waiting import until
 
 pytest.importorskip("vllm", reason="the server")
 pytest.importorskip("rlfactory_judge", reason="the plugin")
 
 from judge_services import judging, question
-from judge_serving import until
 from process_tree import descendants, is_running
 from rlfactory_judge.contract import RefusedError, Reply
 from tiny_judge import tiny_judge

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,6 @@ from tests.support.tool_calls import manage, write
 from rlfactory_core.context import ToolContext
 from rlfactory_core.tools import DefaultToolManager
 from rlfactory_core.types import Sample, ToolResult
-
-PATIENCE_S = 60.0
 
 
 def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
@@ -49,12 +46,3 @@ def play(*codes: str, **options: Any) -> list[ToolResult]:
 
     results: list[ToolResult] = manage(work, code_interpreter(**options))
     return results
-
-
-async def soon(holds: Callable[[], bool]) -> bool:
-    """Whether it comes to hold."""
-    clock = asyncio.get_running_loop().time
-    ends = clock() + PATIENCE_S
-    while not holds() and clock() < ends:  # noqa: ASYNC110 it is another process that makes it hold
-        await asyncio.sleep(0.005)
-    return holds()

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import judge_stub_server
 from process_tree import is_running
 from rlfactory_judge.serving.servers import LOOPBACK, Server, free_port
 
 MODEL = "stub"
-_PATIENCE_S = 120.0
 _PACKAGE = """
 import sys
 from pathlib import Path
@@ -92,11 +89,3 @@ def pids(folder: Path, name: str = "") -> set[int]:
 def living(folder: Path, name: str = "") -> set[int]:
     """Those of them that still run."""
     return {pid for pid in pids(folder, name) if is_running(pid)}
-
-
-def until(holds: Callable[[], Any], what: str, seconds: float = _PATIENCE_S) -> None:
-    """Wait for what another process does."""
-    ends = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < ends, f"waited {seconds:g} s for {what}"
-        time.sleep(0.02)

@@ -87,10 +87,3 @@ def answer(config: Any, name: str, /, **arguments: Any) -> str:
     """What one call gives."""
     text: str = opened(config, lambda tools: tools.call(name, **arguments))
     return text
-
-
-def wait_until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
-    ends = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < ends, "it did not happen"
-        time.sleep(0.02)

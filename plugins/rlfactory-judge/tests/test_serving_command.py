@@ -16,9 +16,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from judge_serving import living, pids, stub_transformers, until
+from judge_serving import living, pids, stub_transformers
 from rlfactory_judge.serving.command import serve
 from rlfactory_judge.serving.servers import free_port
+from waiting import until
 
 from rlfactory_core.errors import UsageError
 

@@ -14,11 +14,12 @@ from pathlib import Path
 import httpx
 import pytest
 from judge_services import judging, question
-from judge_serving import Program, living, pids, save_tiny_model, stub_server, until
+from judge_serving import Program, living, pids, save_tiny_model, stub_server
 from process_tree import is_running
 from rlfactory_judge.contract import UnreadableError
 from rlfactory_judge.serving import servers
 from rlfactory_judge.serving.servers import ServerProcess, local_server
+from waiting import until
 
 from rlfactory_core.errors import BackendError, UsageError
 

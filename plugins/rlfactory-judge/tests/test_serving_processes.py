@@ -13,9 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from judge_serving import living, pids, program, stub_server, until
+from judge_serving import living, pids, program, stub_server
 from process_tree import is_running
 from rlfactory_judge.serving.servers import ServerProcess, free_port
+from waiting import until
 
 from rlfactory_core.errors import BackendError
 

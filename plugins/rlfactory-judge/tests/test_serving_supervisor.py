@@ -4,33 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from judge_serving import living, pids, program, stub_server
 from rlfactory_judge.serving.command import keep_serving
 from rlfactory_judge.serving.servers import Server
 from said import Said
+from waiting import until
 
 from rlfactory_core.errors import BackendError
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")]
 
 PATIENCE_S = 120.0
-
-
-async def until(holds: Callable[[], Any], what: str) -> None:
-    async def wait() -> None:
-        while not holds():  # noqa: ASYNC110 - another process tells nobody
-            await asyncio.sleep(0.02)
-
-    try:
-        await asyncio.wait_for(wait(), PATIENCE_S)
-    except TimeoutError:
-        raise AssertionError(f"waited {PATIENCE_S:g} s for {what}") from None
 
 
 async def keep(server: Server, log: Path, ready_s: float = PATIENCE_S) -> None:
@@ -44,7 +33,7 @@ async def running(server: Server, folder: Path, said: Said) -> AsyncIterator[asy
     serving = keep_serving(server, folder / "server.log", ready.set, said.say, ready_s=PATIENCE_S, first_pause_s=0.01)
     work = asyncio.ensure_future(serving)
     try:
-        await until(lambda: ready.is_set() or work.done(), "the server")
+        await asyncio.to_thread(until, lambda: ready.is_set() or work.done(), "the server")
         if work.done():
             work.result()
         yield work
@@ -59,7 +48,7 @@ def test_it_answers_and_ends_with_its_supervisor(tmp_path: Path) -> None:
         async with running(server, tmp_path, said):
             assert len(living(tmp_path, "server")) == 1
             assert server.url in said.text
-        await until(lambda: not living(tmp_path), "all to end")
+        await asyncio.to_thread(until, lambda: not living(tmp_path), "all to end")
 
     asyncio.run(scenario())
 
@@ -70,7 +59,7 @@ def test_a_server_that_dies_is_started_again_with_its_last_words_shown(tmp_path:
         async with running(stub_server(tmp_path), tmp_path, said):
             before = living(tmp_path, "server")
             (tmp_path / "die").touch()
-            await until(lambda: said.text.count("answers at") == 2, "another server")
+            await asyncio.to_thread(until, lambda: said.text.count("answers at") == 2, "another server")
             assert len(living(tmp_path, "server") - before) == 1
             assert "exit code 3" in said.text
             assert "asked to die" in said.text
@@ -90,7 +79,7 @@ def test_a_server_that_dies_again_and_again_ends_everything(tmp_path: Path) -> N
         assert "has failed 3 times in a row" in message
         assert "--max-model-len" in message
         assert "CUDA out of memory" in message
-        await until(lambda: not living(tmp_path), "all to end")
+        await asyncio.to_thread(until, lambda: not living(tmp_path), "all to end")
 
     asyncio.run(scenario())
 
@@ -113,7 +102,7 @@ def test_a_server_that_never_answers_is_stuck(tmp_path: Path) -> None:
     async def scenario() -> None:
         with pytest.raises(BackendError, match=r"does not answer at http://.* after 1 s\. Its log is .*server\.log"):
             await keep(stub_server(tmp_path), tmp_path / "server.log", 1.0)
-        await until(lambda: not living(tmp_path), "it to end")
+        await asyncio.to_thread(until, lambda: not living(tmp_path), "it to end")
 
     asyncio.run(scenario())
 
@@ -137,10 +126,10 @@ def test_it_can_be_stopped_while_the_server_starts(tmp_path: Path) -> None:
 
     async def scenario() -> None:
         work = asyncio.ensure_future(keep(stub_server(tmp_path), tmp_path / "server.log"))
-        await until(lambda: pids(tmp_path, "server"), "the server")
+        await asyncio.to_thread(until, lambda: pids(tmp_path, "server"), "the server")
         work.cancel()
         with pytest.raises(asyncio.CancelledError):
             await work
-        await until(lambda: not living(tmp_path), "all to end")
+        await asyncio.to_thread(until, lambda: not living(tmp_path), "all to end")
 
     asyncio.run(scenario())

@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 from documents import ROOT
-from mcp_calls import OpenedServers, fake, opened, servers, wait_until
+from mcp_calls import OpenedServers, fake, opened, servers
 from process_tree import children, is_running, sockets_and_pipes
 from rlfactory_mcp import stdio
 from rlfactory_mcp.source import McpSource
+from waiting import until
 
 from rlfactory_core.errors import BackendError, ToolUnavailableError
 from rlfactory_core.tools import DefaultToolManager
@@ -179,7 +180,7 @@ def test_closing_is_bounded_and_leaves_nothing_also_of_a_frozen_group(
     group = opened(servers(it=fake(*flags)), work)
     assert time.monotonic() - began < 40
     for pid in group:
-        wait_until(lambda pid=pid: not is_running(pid))  # type: ignore[misc]
+        until(lambda pid=pid: not is_running(pid), "the process to end")  # type: ignore[misc]
 
 
 def test_a_server_that_exits_at_start_fails_the_opening_with_its_words() -> None:
@@ -234,7 +235,7 @@ opened(servers(it=fake()), work)
         return written
 
     pid = int(asyncio.run(run()))
-    wait_until(lambda: not is_running(pid))
+    until(lambda: not is_running(pid), "the server to end")
 
 
 @pytest.mark.usefixtures("impatient")

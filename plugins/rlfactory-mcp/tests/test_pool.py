@@ -9,9 +9,10 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from mcp_calls import OpenedServers, context, fake, opened, servers, wait_until
+from mcp_calls import OpenedServers, context, fake, opened, servers
 from process_tree import children, is_running
 from rlfactory_mcp import stdio
+from waiting import until
 
 from rlfactory_core.errors import ToolUnavailableError
 
@@ -161,7 +162,7 @@ def test_a_trajectorys_server_that_dies_is_not_replaced_as_its_state_is_gone() -
     async def work(it: OpenedServers) -> None:
         pid = int(await it.call("pid"))
         os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: not is_running(pid))
+        until(lambda: not is_running(pid), "the server to end")
         for _ in range(2):
             with pytest.raises(ToolUnavailableError):
                 await it.call("echo", text="x")

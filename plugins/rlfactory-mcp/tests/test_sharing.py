@@ -14,11 +14,12 @@ from pathlib import Path
 
 import pytest
 from documents import ROOT
-from mcp_calls import OpenedServers, context, fake, opened, servers, wait_until
+from mcp_calls import OpenedServers, context, fake, opened, servers
 from process_tree import is_running, parent
 from rlfactory_mcp.sharing import client
 from rlfactory_mcp.sharing.rendezvous import Rendezvous
 from rlfactory_mcp.source import McpSource
+from waiting import until
 
 from rlfactory_core.errors import BackendError, ToolArgumentsError, ToolError, ToolUnavailableError
 
@@ -45,7 +46,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("TMPDIR", str(folder))
     monkeypatch.setattr(tempfile, "tempdir", None)
     yield folder
-    wait_until(lambda: not any(folder.iterdir()))
+    until(lambda: not any(folder.iterdir()), "the files to go")
 
 
 @pytest.fixture
@@ -88,7 +89,7 @@ def test_processes_that_start_at_once_use_one_server_and_the_last_one_ends_it(gr
     assert is_running(pid)
     workers[0].kill()
     workers[0].communicate(timeout=120)
-    wait_until(lambda: not is_running(pid) and not is_running(host))
+    until(lambda: not is_running(pid) and not is_running(host), "the servers to end")
 
 
 @pytest.mark.usefixtures("folder")
@@ -137,7 +138,7 @@ def test_a_host_that_is_killed_gives_infra_faults_and_the_next_call_starts_anoth
         fresh: list[str] = await asyncio.gather(*(it.call("pid") for _ in range(5)))
         assert len(set(fresh)) == 1
         assert int(fresh[0]) != pid
-        wait_until(lambda: not is_running(pid))
+        until(lambda: not is_running(pid), "the server to end")
 
     opened(servers(it=fake()), work, group=group)
 
@@ -161,7 +162,7 @@ def test_a_host_that_stops_is_killed_and_another_is_started(
                 await it.call("sleep", seconds=60)
             fresh = int(await it.call("pid"))
         assert fresh != pid
-        wait_until(lambda: not is_running(host) and not is_running(pid))
+        until(lambda: not is_running(host) and not is_running(pid), "the servers to end")
 
     monkeypatch.setattr(client, "_SILENT_S", 3.0)
     opened(servers(it=fake()), work, group=group)
@@ -171,7 +172,7 @@ def test_a_host_that_is_killed_at_the_end_leaves_no_folder(folder: Path, group: 
     async def work(it: OpenedServers) -> None:
         pid = int(await it.call("pid"))
         await kill_the_host_under_a_call(it, pid)
-        wait_until(lambda: not is_running(pid))
+        until(lambda: not is_running(pid), "the server to end")
 
     opened(servers(it=fake()), work, group=group)
     assert not list(folder.iterdir())
