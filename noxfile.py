@@ -143,11 +143,13 @@ def slow(session: nox.Session) -> None:
     if not ([*Path("/usr/lib/postgresql").glob("*/bin/initdb")] and shutil.which("mariadbd")):
         install_packages(session, "postgresql", "mariadb-server-core", "mariadb-client-core")
     # The sessions training, mcp and browser run these.
-    others = (f"--ignore={TRAINING}", f"--ignore-glob=*/{MCP_TESTS}", f"--ignore={BROWSER_TESTS}")
+    others = {Path(TRAINING), *Path("tests").glob(MCP_TESTS), *Path(BROWSER_TESTS).glob("*.py")}
     # In the order of folders, the files with the longest tests come early. By default, files with few tests come last,
-    # and the longest of those would run alone.
-    chosen = ("--no-loadscope-reorder", "-m", "slow", *others, "--durations=20")
-    run_tests(session, make_everything(session), *chosen, at_once=4, env=TESTS_CACHE)
+    # and the longest of those would run alone. Files without slow tests take each process a while to import.
+    files = [*sorted(Path("tests").rglob("test_*.py")), *sorted(Path("plugins").glob("*/tests/test_*.py"))]
+    chosen = [str(path) for path in files if path not in others and "mark.slow" in path.read_text("utf-8")]
+    options = ("--no-loadscope-reorder", "-m", "slow", "--durations=20")
+    run_tests(session, make_everything(session), *options, *chosen, at_once=4, env=TESTS_CACHE)
 
 
 @nox.session
@@ -163,9 +165,9 @@ def minimums(session: nox.Session) -> None:
     oldest = [line.split(",")[0].replace(">=", "==") for line in PYPROJECT["project"]["dependencies"]]
     own = ("-e", ".[local]", *editable(INTERPRETER, GATEWAY, DEVKIT))
     place = made(session, ENVIRONMENTS / "oldest", TORCH, *own, *oldest, *group("test"))
-    # The engine's arithmetic needs torch, and no more of the base dependencies than the other tests do. Two files need
-    # rlfactory-mcp, whose SDK needs newer releases.
-    names = ("engine_*", "public_api", "cli_tools")
+    # The engine's arithmetic and the parsers need no more of the base dependencies than the other tests do. Two files
+    # need rlfactory-mcp, whose SDK needs newer releases.
+    names = ("engine_*", "chat_p*", "public_api", "cli_tools")
     left_out = [f"--ignore-glob=*/test_{name}.py" for name in names]
     tests = ("tests/unit", f"{GATEWAY}/tests", f"{DEVKIT}/tests")
     run_tests(session, place, "-m", "not slow", *left_out, *tests)
@@ -219,8 +221,9 @@ def make_published(session: nox.Session) -> Path:
 
 @nox.session
 def environments(session: nox.Session) -> None:
-    """Environments of others, as they are published."""
-    run_tests(session, make_published(session), f"{OTHERS}/tests", at_once=4)
+    """Environments of others, as they are published; the plugin's other tests need none of them."""
+    chosen = (f"{OTHERS}/tests/test_{name}.py" for name in ("openenv_published", "gymnasium", "verifiers"))
+    run_tests(session, make_published(session), "--no-loadscope-reorder", *chosen, at_once=3)
 
 
 @nox.session
@@ -345,7 +348,7 @@ def author(session: nox.Session, place: Path, beside: tuple[Path, Sequence[str]]
     # Each template's own tests check the plugin. All run in one pytest, which saves imports; files of the same name
     # need their folders' names then.
     pytest = ("python", "-m", "pytest", "-q", "--import-mode=importlib")
-    short = ("--steps", "3", "eval.limit=16", "eval.sampled=false")
+    short = ("--steps", "3", "eval.limit=16", "eval.sampled=false", "train.workers=1")
     runs = [(place, ["rlfactory", "run", "--plugin", name, *short]) for name in mine.values()]
     side_by_side(session, [beside, (place, [*pytest, *IN_TWO, *mine.values()]), *runs])
     made(session, place, "mcp==1.30.*")  # the other end of our range

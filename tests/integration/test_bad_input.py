@@ -334,7 +334,7 @@ def test_a_disk_that_is_full_from_the_start(cli: Cli, out: Path, tiny_model: Pat
 @pytest.mark.slow
 @pytest.mark.parametrize("reader", ["| head -1", "> /dev/full"])
 def test_a_run_goes_on_when_nobody_reads_its_output(out: Path, reader: str) -> None:
-    command = [sys.executable, "-m", "rlfactory_core", "run", "--plugin", TINY_TASK, "--steps", "2", "--out", str(out)]
+    command = [sys.executable, "-m", "rlfactory_core", "run", "--plugin", TINY_TASK, *QUICK, "--out", str(out)]
     script = f"set -o pipefail; {shlex.join(command)} {reader}"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
