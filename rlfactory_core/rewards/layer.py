@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 import math
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -28,7 +27,6 @@ from rlfactory_core.utils.display import said
 
 AnyScorer = RewardScorer | GroupScorer | Verifier
 Method = Callable[[Any], Awaitable[Sequence[Any]]]
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from rlfactory_core.errors import BackendError, PluginError
 from rlfactory_core.protocols import Env
-from rlfactory_core.rollout.tool_env import OwnDeadlines
+from rlfactory_core.rollout.tool_env import OwnDeadlines, ToolEnv
 from rlfactory_core.types import StopReason
 from rlfactory_core.utils.aio import cancelled, end
 
@@ -23,12 +23,14 @@ class EnvCalls:
     """The methods of one environment, each of which raises as `ask_env` does.
 
     Args:
-        seconds: that its start and each step may take, unless it has `OwnDeadlines`. Beyond, they raise `BackendError`.
+        seconds: that its start and each step may take before they raise `BackendError`. Not if it has `OwnDeadlines`,
+            or does no more than `ToolEnv`, whose calls have deadlines.
     """
 
     def __init__(self, env: Env, seconds: float) -> None:
         self._env, self.name = env, type(env).__name__
-        self._seconds = None if isinstance(env, OwnDeadlines) else seconds
+        own = [getattr(type(env), name, None) for name in ("start", "step")] != [ToolEnv.start, ToolEnv.step]
+        self._seconds = seconds if own and not isinstance(env, OwnDeadlines) else None
         self._overdue: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._stop: StopReason | None = None  # of the episode, once it is over
         self._left_behind = False
@@ -67,7 +69,6 @@ class EnvCalls:
         return self._stop
 
     async def call(self, name: str, expected: type[T], *arguments: Any) -> T:
-        """What a method of the environment returns."""
         seconds = CLOSE_S if name == "close" else self._seconds
         sure = asyncio.get_running_loop().call_later((seconds or 0.0) + CLOSE_S, end, self._overdue)
         try:

@@ -11,7 +11,7 @@ import errno
 import logging
 import socket
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -173,11 +173,10 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
             links += (source,) if source else ()
 
 
-async def close_all(tools: Iterable[Tool]) -> None:
+async def close_all(tools: Sequence[Tool]) -> None:
     """Close the tools, each for at most `_CLOSE_S`, also if one fails; raises nothing of theirs."""
-    some = list(tools)
-    closings = (in_time(tool.close(), _CLOSE_S, f"tool {tool.spec.name}") for tool in some)
-    for tool, error in zip(some, await asyncio.gather(*closings, return_exceptions=True), strict=True):
+    closings = (in_time(tool.close(), _CLOSE_S, f"tool {tool.spec.name}") for tool in tools)
+    for tool, error in zip(tools, await asyncio.gather(*closings, return_exceptions=True), strict=True):
         if isinstance(error, TimeoutError):
             _log.warning("tool %s did not close within %g s", tool.spec.name, _CLOSE_S)
         elif isinstance(error, Exception):

@@ -229,6 +229,22 @@ def test_waiting_for_a_tool_is_no_hanging_environment() -> None:
     assert asyncio.run(run()).faults == ()
 
 
+def test_a_step_of_ones_own_in_an_environment_of_tools_has_a_deadline() -> None:
+    class Hangs(ToolEnv):
+        async def step(self, message: Message) -> EnvStep:
+            await asyncio.Event().wait()
+            raise AssertionError("nothing wakes it")
+
+    async def run() -> Trajectory:
+        limits = replace(LIMITS, env_s=0.01)
+        episode = Episode(SAMPLE, lambda sample, context: Hangs(sample, DefaultToolManager([]), context), limits, "x")
+        return await rollout(episode, CHAT, ScriptedSampler([ANSWER], CHAT))
+
+    trajectory = asyncio.run(run())
+    assert trajectory.stop is StopReason.FAULT
+    assert "Hangs.step has not ended" in trajectory.faults[0].message
+
+
 @pytest.mark.parametrize("hangs", [False, True])
 def test_what_an_environment_does_not_close_takes_nothing_from_the_episode(
     hangs: bool, monkeypatch: pytest.MonkeyPatch
