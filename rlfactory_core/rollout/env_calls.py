@@ -23,14 +23,15 @@ class EnvCalls:
     """The methods of one environment, each of which raises as `ask_env` does.
 
     Args:
-        seconds: that its start and each step may take before they raise `BackendError`. Not if it has `OwnDeadlines`,
-            or does no more than `ToolEnv`, whose calls have deadlines.
+        seconds: that its start and each step may take before they raise `BackendError`. Not if it has `OwnDeadlines`;
+            a class made of `ToolEnv` with its own start or step has none, unless it names them.
     """
 
     def __init__(self, env: Env, seconds: float) -> None:
         self._env, self.name = env, type(env).__name__
         own = [getattr(type(env), name, None) for name in ("start", "step")] != [ToolEnv.start, ToolEnv.step]
-        self._seconds = seconds if own and not isinstance(env, OwnDeadlines) else None
+        told = OwnDeadlines in type(env).__bases__ if isinstance(env, ToolEnv) else isinstance(env, OwnDeadlines)
+        self._seconds = seconds if own and not told else None
         self._overdue: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._stop: StopReason | None = None  # of the episode, once it is over
         self._left_behind = False

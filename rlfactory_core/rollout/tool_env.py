@@ -19,7 +19,7 @@ class OwnDeadlines:
     """A base of environments whose start and steps end by themselves, so ``rollout.env_deadline_s`` is not theirs."""
 
 
-class ToolEnv:
+class ToolEnv(OwnDeadlines):
     """Makes the calls of each turn with the tool manager; a turn without calls ends the episode.
 
     An infra fault ends it, too, because it masks the trajectory. The rollout limits the number of calls.

@@ -19,6 +19,7 @@ from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import ToolUnavailableError
 from rlfactory_core.protocols import Env, EnvStart, EnvStep
 from rlfactory_core.rollout import Episode, RolloutLimits, ToolEnv, env_calls, rollout, rollout_group
+from rlfactory_core.rollout.tool_env import OwnDeadlines
 from rlfactory_core.tools import DefaultToolManager, tool
 from rlfactory_core.types import (
     FaultKind,
@@ -229,20 +230,23 @@ def test_waiting_for_a_tool_is_no_hanging_environment() -> None:
     assert asyncio.run(run()).faults == ()
 
 
-def test_a_step_of_ones_own_in_an_environment_of_tools_has_a_deadline() -> None:
-    class Hangs(ToolEnv):
+@pytest.mark.parametrize("told", [False, True])
+def test_a_step_of_ones_own_in_an_environment_of_tools_has_a_deadline(told: bool) -> None:
+    class Slow(ToolEnv):
         async def step(self, message: Message) -> EnvStep:
-            await asyncio.Event().wait()
-            raise AssertionError("nothing wakes it")
+            await asyncio.sleep(0.05)
+            return await super().step(message)
+
+    class Told(Slow, OwnDeadlines):
+        """It says that its steps end by themselves."""
 
     async def run() -> Trajectory:
-        limits = replace(LIMITS, env_s=0.01)
-        episode = Episode(SAMPLE, lambda sample, context: Hangs(sample, DefaultToolManager([]), context), limits, "x")
+        kind, limits = (Told if told else Slow), replace(LIMITS, env_s=0.01)
+        episode = Episode(SAMPLE, lambda sample, context: kind(sample, DefaultToolManager([]), context), limits, "x")
         return await rollout(episode, CHAT, ScriptedSampler([ANSWER], CHAT))
 
-    trajectory = asyncio.run(run())
-    assert trajectory.stop is StopReason.FAULT
-    assert "Hangs.step has not ended" in trajectory.faults[0].message
+    faults = [fault.message for fault in asyncio.run(run()).faults]
+    assert faults == ([] if told else ["Slow.step has not ended after 0.01 s"])
 
 
 @pytest.mark.parametrize("hangs", [False, True])
