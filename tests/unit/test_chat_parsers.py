@@ -144,7 +144,7 @@ def test_no_text_makes_parsing_raise(case: tuple[str, str], thinking_open: bool)
 
 @every_syntax
 def test_parsing_takes_linear_time(syntax: Syntax) -> None:
-    for _, text in hostile(syntax, 200_000):
+    for _, text in hostile(syntax, 400_000):
         with modest_effort():
             assert problems(syntax.parse(text)) == []
 

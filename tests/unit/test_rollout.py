@@ -264,8 +264,10 @@ class Stubborn(Steps):
     def __init__(self, method: str) -> None:
         super().__init__(EnvStep(stop=StopReason.ENV_DONE, reward=1.0))
         setattr(self, method, self.go_on)
+        self.reached = asyncio.Event()
 
     async def go_on(self, *_arguments: Any) -> Any:
+        self.reached.set()
         while True:
             with suppress(asyncio.CancelledError):
                 await asyncio.Event().wait()
@@ -282,12 +284,12 @@ def test_an_environment_that_ignores_its_cancellation_is_left_behind(
     monkeypatch.setattr(aio, "GRACE_S", 0.01)
 
     async def run() -> Trajectory:
-        limits = replace(LIMITS, env_s=60.0 if cancels else 0.01)
-        episode = Episode(SAMPLE, lambda sample, context: Stubborn(method), limits, "x")
+        env, limits = Stubborn(method), replace(LIMITS, env_s=60.0 if cancels else 0.01)
+        episode = Episode(SAMPLE, lambda sample, context: env, limits, "x")
         playing = asyncio.ensure_future(rollout(episode, CHAT, ScriptedSampler(["a"], CHAT)))
         try:
             if cancels:
-                await asyncio.sleep(0)
+                await env.reached.wait()
                 playing.cancel()
             return await playing
         finally:
