@@ -1,10 +1,14 @@
-"""The page of all configuration keys, read from the sections themselves: the core's, then those of the plugins."""
+"""docs/config_keys.md: all configuration keys, read from the sections themselves, the core's and those of the plugins.
+
+``python docs/generate/config_keys.py`` writes it; a test compares.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from html import escape
+from pathlib import Path
 
 from pydantic import BaseModel
 
@@ -15,6 +19,7 @@ from rlfactory_core.plugins.options import Option, section_options
 from rlfactory_core.plugins.registry import Registry
 
 CONFIGURED = ("task", "reward_scorer", "verifier", "config_section")
+DOCUMENT = Path(__file__).parent.parent / "config_keys.md"
 HEAD = """# Configuration keys
 
 Look up here each key, its type, default and meaning.
@@ -24,9 +29,9 @@ A key can be set in a file (`--config FILE.yaml`) or on the command line (`train
 """
 
 
-def config_page() -> dict[str, str]:
-    """Path -> text."""
-    return {"config_keys.md": "\n".join([HEAD, *_sections(), *_plugins()])}
+def document() -> str:
+    """The page as it should be."""
+    return "\n".join([HEAD, *_sections(), *_plugins()])
 
 
 def _sections() -> Iterator[str]:
@@ -71,8 +76,12 @@ def _table(options: Iterable[Option]) -> Iterator[str]:
 
 
 def _code(text: str) -> str:
-    return f"`{text}`" if text else ""
+    return _cell(f"`{text}`") if text else ""
 
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    DOCUMENT.write_text(document(), encoding="utf-8")

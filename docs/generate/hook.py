@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from commands import command_pages
-from config_keys import config_page
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
@@ -65,7 +64,7 @@ def _plain_bars(row: re.Match[str]) -> str:
 @cache
 def _generated() -> dict[str, str]:
     """Each page that is not in docs/, by its path there."""
-    return {**repository_pages(), **command_pages(), **config_page(), **reference_pages()}
+    return {**repository_pages(), **command_pages(), **reference_pages()}
 
 
 def _expanded(nav: list[Any], names: list[str]) -> Iterator[Any]:

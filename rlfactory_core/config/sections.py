@@ -7,38 +7,26 @@ these objects, and pass single values on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-Positive = Annotated[int, Field(gt=0)]
-Natural = Annotated[int, Field(ge=0)]
-Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
-
-
-def _absolute(path: Path) -> Path:
-    """A saved configuration is also read from other folders, by a resume and by other processes."""
-    return path.expanduser().absolute()
-
-
-File = Annotated[Path, AfterValidator(_absolute)]
-
-
-class Section(BaseModel):
-    """Base of all sections, also of a plugin's own ``Config``. A text below a field is the field's description."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, use_attribute_docstrings=True)
+from rlfactory_core.config.base import File, Natural, Positive, Section
+from rlfactory_core.config.training import CheckpointConfig, EvalConfig, TrainConfig
 
 
 class DataColumns(Section):
     """Column names of the data; the defaults are those of Search-R1 and RL-Factory. Dots reach into structs."""
 
     id: str = "extra_info.index"
+    """A text or number that names the row; where it is missing or not unique, the row's position names it."""
     prompt: str = "prompt"
+    """A text, or a list of messages in OpenAI's format."""
     answer: str = "reward_model.ground_truth.target"
+    """The right answer, or several in a list."""
     slice: str = "data_source"
+    """The name of a part of the data, whose results are also reported by themselves."""
     tools: str | None = "tools"
     """The tools that a row's episodes may use: a list of names, or of schemas in OpenAI's format. Null: all tools."""
 
@@ -47,7 +35,9 @@ class DataConfig(Section):
     """The user's own data, instead of the task's built-in samples."""
 
     train: File | None = None
+    """The data to train on: JSONL, a JSON array or parquet."""
     eval: File | None = None
+    """The held-out data."""
     columns: DataColumns = DataColumns()
 
 
@@ -62,6 +52,7 @@ class LimitsConfig(Section):
     """One attempt's limits, which may differ between the tasks of a run."""
 
     max_turns: Positive = 8
+    """Most turns of the model."""
     max_tool_calls: Positive = 16
     """Over the whole trajectory."""
     max_turn_tokens: Positive = 512
@@ -85,7 +76,9 @@ class RolloutConfig(LimitsConfig):
     """One attempt's limits, and how it samples while training."""
 
     temperature: Annotated[float, Field(ge=0.0)] = 1.0
+    """Sampling temperature."""
     top_p: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
+    """Share of the probability from which tokens are sampled."""
     deterministic: bool = False
     """Tool results are taken in the order of the calls, so that a seed gives the same run, bit for bit (CPU)."""
     slots: Positive = 128
@@ -121,6 +114,7 @@ class ToolLimits(Section):
     retries: Natural = 2
     """Attempts after the first, for idempotent tools and infrastructure faults only."""
     concurrency: Positive = 64
+    """Most calls of the tool at once."""
     max_result_tokens: Positive = 1024
     """A longer result is cut, and says so."""
     cache: CachePlace = "off"
@@ -128,6 +122,7 @@ class ToolLimits(Section):
     breaker_failures: Positive = 20
     """Infrastructure faults in a row after which the tool is not called for a while."""
     breaker_reset_s: Annotated[float, Field(gt=0.0)] = 10.0
+    """Seconds after which the tool is tried again."""
 
 
 class ToolsConfig(ToolLimits):
@@ -138,117 +133,11 @@ class ToolsConfig(ToolLimits):
     mcp: File | dict[str, Any] | None = None
     """MCP servers: a file with ``mcpServers`` (or RL-Factory's .pydata), or its content."""
     total_concurrency: Positive = 512
+    """Most calls of all tools at once."""
     overrides: dict[str, dict[str, Any]] = {}
     """Limits of single tools: tool name -> the keys that differ."""
     disabled: tuple[str, ...] = ()
     """Names of tools that the model is not offered."""
-
-
-class LoraConfig(Section):
-    rank: Positive = 16
-    alpha: Positive = 32
-    dropout: Fraction = 0.0
-    targets: str = "all-linear"
-
-
-def _goals(value: Any, at: str = "") -> Any:
-    """Nested keys, as a metric with dots becomes on the command line, are joined; nothing stands for no goals."""
-    if not isinstance(value, Mapping):
-        return value or {}
-    goals: dict[str, Any] = {}
-    for name, goal in value.items():
-        key = f"{at}{name}"
-        goals |= _goals(goal, f"{key}.") if isinstance(goal, Mapping) else {} if goal is None else {key: goal}
-    return goals
-
-
-Goals = Annotated[dict[str, Annotated[float, Field(allow_inf_nan=False)]], BeforeValidator(_goals)]
-
-
-class TrainConfig(Section):
-    """The update. The defaults suit a full fine-tune of a pretrained model; tasks with a tiny model bring their own."""
-
-    steps: Natural = 100
-    """At most; see ``until`` and ``patience``."""
-    until: Goals = {}
-    """Held-out metric -> value, such as exact_match: 0.95 or sampled/exact_match: 0.9. The training ends after the
-    first evaluation that reaches all of them."""
-    patience: Natural = 0
-    """The training ends after so many evaluations in a row without a better held-out result; 0: it goes on."""
-    prompts_per_step: Positive = 16
-    group_size: Annotated[int, Field(ge=2)] = 8
-    prompts: str = "uniform"
-    """How the samples of a step are chosen. uniform: each once an epoch. difficulty: by what can still be learnt from
-    them. Or a name that a plugin registers."""
-    refill: bool = False
-    """Whether a group whose attempts all got the same reward, which teaches nothing, is replaced within the step."""
-    refill_factor: Annotated[int, Field(ge=2)] = 2
-    """With ``refill``, the most groups that are played for one that is wanted."""
-    advantage: str = "grpo"
-    """Of whole attempts: grpo, dr_grpo or rloo. By turn: turn_grpo, turn_rloo or gigpo. Or a name that a plugin
-    registers, or gae (PPO with a critic); an engine may have more."""
-    gamma: Fraction = 1.0
-    """For gigpo, turn_grpo and turn_rloo: discount of a later turn's reward. For gae: of a later token's."""
-    lam: Fraction = 1.0
-    """For advantage=gae: between one-step (0) and whole returns (1)."""
-    critic_lr: Annotated[float, Field(gt=0.0)] = 1e-5
-    """For advantage=gae: learning rate of the critic (AdamW)."""
-    turn_weight: Annotated[float, Field(ge=0.0)] = 1.0
-    """For advantage=gigpo: weight of the comparison of turns, beside that of whole attempts."""
-    loss: str = "ppo"
-    """The policy loss: ppo, gspo, cispo or sapo, or a name that a plugin registers; an engine may have more. dapo and
-    dr_grpo are ppo with keys of their own; another value of one of these is refused."""
-    aggregation: Literal["token", "trajectory", "constant"] = "token"
-    """What weighs the same in the loss: each sampled token, or each trajectory, whatever its length."""
-    lr: Annotated[float, Field(gt=0.0)] = 1e-6
-    """Learning rate of AdamW."""
-    muon_lr: Annotated[float, Field(ge=0.0)] = 0.0
-    """Learning rate of Muon for the hidden matrices; 0: AdamW for everything."""
-    weight_decay: Annotated[float, Field(ge=0.0)] = 0.0
-    warmup_steps: Natural = 0
-    schedule: Literal["constant", "cosine", "linear"] = "constant"
-    updates_per_step: Positive = 1
-    """Optimizer steps that share one step's trajectories."""
-    clip_low: Fraction = 0.2
-    clip_high: Annotated[float, Field(ge=0.0)] = 0.28
-    kl: Annotated[float, Field(ge=0.0)] = 0.0
-    """Weight of the KL divergence from the start model."""
-    max_grad_norm: Annotated[float, Field(gt=0.0)] = 1.0
-    microbatch_tokens: Positive = 16384
-    staleness: Natural = 0
-    """How many updates the sampling weights may lag behind; 0: on-policy."""
-    truncate_weight: Annotated[float, Field(gt=0.0)] | None = None
-    """With staleness > 0. null: the loss compares each token with the policy that sampled it. A number: with the policy
-    at the start of the update (decoupled objective), whose importance weights are at most this."""
-    guard: Literal["warn", "stop", "rollback"] = "warn"
-    """What happens when entropy, length or the use of tools collapse, sampling and training differ, all is masked, or a
-    rewarded score rises while one of weight 0 falls. stop: the run stops after the step, which is saved. rollback: it
-    goes back to the last checkpoint before that, once, and on with half the learning rate; the next time it stops."""
-    max_skipped: Positive = 5
-    """Steps in a row without an update (NaN, exploding gradient, too many masked) after which the run stops."""
-    explode_norm: Annotated[float, Field(gt=0.0)] = 1e4
-    """A step with a larger gradient norm is skipped."""
-    workers: Natural = 0
-    """Data-parallel CPU processes; 0: chosen from the model's size and the cores."""
-    gradient_checkpointing: bool = False
-    lora: LoraConfig | None = None
-
-
-class EvalConfig(Section):
-    every: Natural = 10
-    """Steps between two evaluations; 0: only before and after the training."""
-    limit: Natural = 200
-    """Samples of an evaluation; 0: all."""
-    sampled: bool = True
-    """Whether the evaluations before and after are also made at temperature 1."""
-    attempts: Positive = 1
-    """Attempts a sample at temperature 1; pass@k needs at least k."""
-
-
-class CheckpointConfig(Section):
-    every: Natural = 20
-    """Steps between two checkpoints; 0: only at the end."""
-    keep: Positive = 2
 
 
 class RewardConfig(BaseModel):
@@ -322,9 +211,11 @@ class RunConfig(Section):
     model: str | None = None
     """A model folder or a hub id; none: the task's own tiny model."""
     seed: int = 0
+    """Of everything that is drawn: samples, sampled tokens, initial weights."""
     device: str = "auto"
     """One of auto, cpu, cuda, cuda:N."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Of the weights. auto: bfloat16 on a GPU, float32 on the CPU."""
     out: Path | None = None
     """The run's folder; none: runs/<time>-<plugin>."""
     loggers: tuple[str, ...] = ()

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rlfactory_core.config.sections import LoraConfig
+from rlfactory_core.config.training import LoraConfig
 
 FOLDER = "adapter"  # in a checkpoint
 PREFIX = "base_model.model."

@@ -81,6 +81,10 @@ class Overlong:
 
     Scores 0 up to ``limit - buffer`` sampled tokens, then falls evenly to -1 at ``limit``.
 
+    Args:
+        limit: the sampled tokens of a trajectory that score -1.
+        buffer: how many tokens before ``limit`` the score begins to fall.
+
     Raises:
         ConfigError: the buffer is not between 1 and the limit.
     """

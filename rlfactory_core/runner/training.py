@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlfactory_core.config.loading import merge, parse_override, validate_section
-from rlfactory_core.config.sections import TrainConfig
+from rlfactory_core.config.training import TrainConfig
 from rlfactory_core.engines.base import EngineRun
 from rlfactory_core.errors import RunStopped, UsageError
 from rlfactory_core.plugins.registry import Registry

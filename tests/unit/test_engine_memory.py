@@ -11,7 +11,7 @@ import pytest
 import transformers
 
 from rlfactory_core.config import RunConfig
-from rlfactory_core.config.sections import LoraConfig
+from rlfactory_core.config.training import LoraConfig
 from rlfactory_core.engines.local.memory import memory as local_memory
 from rlfactory_core.engines.local.model.size import model_size
 from rlfactory_core.engines.memory import MemoryPhase, ModelShape, ModelSize

@@ -41,6 +41,7 @@ class JudgeOptions(Section):
     low: float = 0.0
     """The lower end of the scale that the judge is given; scores are mapped onto [0, 1]."""
     high: float = 10.0
+    """The upper end of the scale."""
     threshold: Fraction = 0.5
     """A mapped score of at least this is a passed verdict."""
     votes: Positive = 1
@@ -52,6 +53,7 @@ class JudgeOptions(Section):
     output: Output = "auto"
     """Whether the server enforces the form of a reply: with auto where it can, with json always, with text never."""
     seed: int = 0
+    """Sent to the server with each question, where it takes one, and used for the order in which answers are shown."""
 
     # cost and speed
     concurrency: Positive = 64
@@ -65,6 +67,7 @@ class JudgeOptions(Section):
     breaker_reset_s: Seconds = 10.0
     """How long it gets no requests, before its health is checked."""
     cache: CachePlace = "disk"
+    """Where replies are kept, so that an equal question is asked once."""
     token_budget: Positive | None = None
     """Tokens of the whole run, prompts and replies; none: no limit."""
     on_budget: OnFailure = "mask"

@@ -33,6 +33,7 @@ class SearchTask(Task):
         corpus: File | None = None
         """Your own passages, as Search-R1's JSONL: {"id", "contents"}."""
         retriever: Literal["bm25", "dense", "http"] = "bm25"
+        """bm25: words. dense: embeddings (the extra ``dense``). http: a retrieval server."""
         retriever_model: str | None = None
         """For dense: a sentence-transformers folder or hub id."""
         query_prefix: str = ""
@@ -44,6 +45,7 @@ class SearchTask(Task):
         deadline_s: float = 10.0
         """For http: the deadline of one request."""
         top_k: int = 3
+        """Passages that a search returns."""
 
     config: Config
     rewards = {"exact_match": 1.0, "format": 0.1}

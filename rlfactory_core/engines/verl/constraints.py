@@ -8,7 +8,7 @@ from typing import Any
 from rlfactory_core.algo.prompts import UNIFORM
 from rlfactory_core.config import RunConfig
 from rlfactory_core.config.loading import merge
-from rlfactory_core.config.sections import TrainConfig
+from rlfactory_core.config.training import TrainConfig
 from rlfactory_core.engines.verl.config import VerlConfig
 from rlfactory_core.errors import ConfigError
 

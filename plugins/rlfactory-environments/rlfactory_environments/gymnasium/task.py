@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from rlfactory_core import Message, Sample, Section, Task, ToolContext
-from rlfactory_core.config.sections import Natural, Positive
+from rlfactory_core.config.base import Natural, Positive
 from rlfactory_core.errors import ConfigError
 from rlfactory_core.protocols import Env, ToolManager
 from rlfactory_core.utils.threads import BlockingPool
@@ -39,7 +39,9 @@ class GymnasiumTask(Task):
         action_names: str = ""
         """Names of a discrete environment's actions, in their order, with commas between them."""
         train_seeds: Positive = 512
+        """Training samples, one for each seed."""
         eval_seeds: Positive = 64
+        """Held-out samples, likewise."""
         deadline_s: float = Field(30.0, gt=0)
         """For each call of the environment."""
         illegal_actions: Natural = 2
@@ -50,8 +52,9 @@ class GymnasiumTask(Task):
         solver: str = ""
         """A function that knows how to win, as MODULE:NAME or FILE.py:NAME; see docs/environments.md."""
         reward_low: float | None = None
+        """The least reward of an episode, for `plugins check` and `plugins redteam`."""
         reward_high: float | None = None
-        """The bounds of an episode's reward, for `plugins check` and `plugins redteam`."""
+        """The largest one, for `plugins check` and `plugins redteam`."""
 
     config: Config
     rewards = ENV_REWARDS

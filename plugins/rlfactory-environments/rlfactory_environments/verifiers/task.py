@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from rlfactory_core import Message, Sample, Section, Task
-from rlfactory_core.config.sections import Natural, Positive
+from rlfactory_core.config.base import Natural, Positive
 from rlfactory_core.errors import ConfigError
 from rlfactory_core.gateway import Endpoint
 from rlfactory_environments.solver import Solver, load_solver
@@ -32,13 +32,15 @@ class VerifiersTask(Task):
         max_turns: Positive | None = None
         """Of a rollout in a verifiers.v1 environment; by default the environment's own limit alone holds."""
         train_samples: Positive = 512
+        """Training samples at most."""
         eval_samples: Natural = 64
-        """At most. An environment without data for evaluation gives up to a fifth of its data."""
+        """Held-out samples at most. An environment without data for evaluation gives up to a fifth of its data."""
         solver: str = ""
         """A function that knows the solution, as MODULE:NAME or FILE.py:NAME; see docs/environments.md."""
         reward_low: float | None = None
+        """The least reward of an episode, for `plugins check` and `plugins redteam`."""
         reward_high: float | None = None
-        """The bounds of the reward, for `plugins check` and `plugins redteam`."""
+        """The largest one, for `plugins check` and `plugins redteam`."""
 
     config: Config
     defaults: ClassVar[Mapping[str, Any]] = {"rollout": {"max_turns": 64, "max_tool_calls": 64}}

@@ -84,6 +84,9 @@ class QuerySteps(Databases):
     worth less than half a right answer. Components: ``errors`` and ``lookups``, the counts of both.
 
     Args:
+        error: what a refused query costs.
+        lookup: what the first description of a needed table earns.
+        bound: the most that all steps together cost or earn.
         database: see `Databases`.
 
     Raises:
