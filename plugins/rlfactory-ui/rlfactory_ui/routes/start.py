@@ -9,18 +9,9 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from rlfactory_core.config.sections import (
-    AgentConfig,
-    ChatConfig,
-    CheckpointConfig,
-    DataColumns,
-    EvalConfig,
-    LoraConfig,
-    RolloutConfig,
-    Section,
-    ToolLimits,
-    TrainConfig,
-)
+from rlfactory_core.config.base import Section
+from rlfactory_core.config.sections import AgentConfig, ChatConfig, DataColumns, RolloutConfig, ToolLimits
+from rlfactory_core.config.training import CheckpointConfig, EvalConfig, LoraConfig, TrainConfig
 from rlfactory_core.errors import UsageError
 from rlfactory_ui import processes
 from rlfactory_ui.command_runner import Outcome
