@@ -302,6 +302,12 @@ class SolveLoops(Good):
         return super().solve(sample, messages[:1])
 
 
+class SolveNeedsResults(Good):
+    def solve(self, sample: Sample, messages: Sequence[Message]) -> Message:
+        assert "rror" not in messages[-1].content
+        return super().solve(sample, messages)
+
+
 # --- opening, closing, cancelling -----------------------------------------------------------------------------------
 
 
@@ -321,12 +327,12 @@ class CloseBlocks(Good):
 
 
 class SecondCloseRaises(Good):
-    closed = False
+    closed = 0
 
     async def close(self) -> None:
-        if self.closed:
+        self.closed += 1
+        if self.closed > 1:
             raise RuntimeError("closed already")
-        self.closed = True
 
 
 class CloseNeedsOpen(Good):
@@ -368,25 +374,21 @@ class SwallowsCancellation(Good):
             await asyncio.sleep(60.0)
 
 
-TASKS = tuple(
-    kind for kind in vars().values() if isinstance(kind, type) and issubclass(kind, Good) and kind is not OwnEnv
-)
-
-
 def called(kind: type) -> str:
     """``PromptLeak`` is ``prompt_leak``."""
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in kind.__name__)[1:]
 
 
+KINDS = [kind for kind in vars().values() if isinstance(kind, type) and issubclass(kind, Good)]
+TASKS = {called(kind): kind for kind in KINDS if kind is not OwnEnv}
+
+
 @hookimpl
 def rlfactory_tasks(register: Any) -> None:
-    kinds = {called(kind): kind for kind in TASKS}
-
     def make(config: dict[str, Any], seed: int) -> Task:
         name = config.get("bad", "good")
-        task = kinds.get(name, Good)(config, seed)
-        if name not in kinds:
-            task.rewards = {name: 1.0}
+        task = TASKS.get(name, Good)(config, seed)
+        task.rewards = task.rewards if name in TASKS else {name: 1.0}
         return task
 
     register("bad_tasks", make)

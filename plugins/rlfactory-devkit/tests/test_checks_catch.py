@@ -30,6 +30,7 @@ def test_a_good_task_passes_all() -> None:
     results = check("good", *SLOW)
     assert list(results) == list(CHECKS)
     assert {name: result.evidence for name, result in results.items() if not result.passed} == {}
+    assert "6 words of eval never occur in train, such as 'kemu'" in results["splits"].evidence[-1]
 
 
 @pytest.mark.slow
@@ -59,6 +60,7 @@ def test_a_good_task_passes_all() -> None:
         ("second_close_raises", "close", "closed already"),
         ("close_needs_open", "close", "without an open: AttributeError"),
         ("env_raises", "faults", "tool look raises: the episode ends with an exception"),
+        ("solve_needs_results", "faults", "SolveNeedsResults.solve ends with an exception after"),
         ("env_hides_faults", "faults", "tool look is down: the episode counts"),
         ("env_speaks", "tokens", "qwen3: "),
         ("not_picklable", "pickling", "the samples do not pickle"),

@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from rlfactory_core.protocols import Tool
+from rlfactory_core.tasks.solving import is_demonstrated
 from rlfactory_core.tiny import answer_text
 from rlfactory_core.types import FaultKind, ToolCall, Trajectory
 from rlfactory_devkit.checks.context import CheckContext
 from rlfactory_devkit.checks.result import DoesNotApply, Evidence, describe_error, judged, seen, wrong
 from rlfactory_devkit.examples import example_calls
 from rlfactory_devkit.faults import FaultInjector, InjectedFaults
-from rlfactory_devkit.policies import script
+from rlfactory_devkit.policies import oracle, script
 
 _HUGE = 10_000_000  # characters
 _CHARS_PER_TOKEN = 64  # as long as any in use
@@ -23,7 +24,8 @@ def check(context: CheckContext) -> Iterator[Evidence]:
     """Makes each tool fail in four ways, in an episode that calls the tool and then goes on.
 
     An outage and a hang have to mask the episode. An exception and a long answer have to become observations that the
-    model sees; the long answer is truncated. No exception may leave the environment.
+    model sees; the long answer is truncated. No exception may leave the environment. `Task.solve` has to answer after a
+    tool's error, too, because demonstrations are played with the real tools.
     """
     tools = context.bench.tools
     if not tools:
@@ -32,6 +34,8 @@ def check(context: CheckContext) -> Iterator[Evidence]:
     for tool in tools:
         for failure in _FAILURES:
             yield _with_failure(context, calls[tool.spec.name], failure)
+    if is_demonstrated(context.bench.task):
+        yield _solved_on(context)
 
 
 def _with_failure(context: CheckContext, call: ToolCall, failure: _Failure) -> Evidence:
@@ -53,6 +57,21 @@ def _with_failure(context: CheckContext, call: ToolCall, failure: _Failure) -> E
         return seen(f"{what}: not tried, because it refuses the example {call.arguments_text}")
     problem = failure.problem(context, played)
     return judged(problem and f"{what}: {problem}", f"{what}: as it should be")
+
+
+def _solved_on(context: CheckContext) -> Evidence:
+    """What the task's solution does when each call of a tool raises."""
+    task = context.bench.task
+    manager = context.bench.manager(lambda tool: FaultInjector(tool, 0, _RAISES), **_UNLIMITED)
+    try:
+        context.play(oracle(task), context.some()[:1], manager=manager)
+    except Exception as error:  # noqa: BLE001 - the boundary to the task's solution
+        context.renew()
+        return wrong(
+            f"{type(task).__name__}.solve ends with an exception after a tool's error, which would end a warm start: "
+            f"{describe_error(error)}. Let it make the call again, or give an answer that says what is missing."
+        )
+    return seen("after a tool's error the task's solution goes on or ends by itself")
 
 
 def _masked(context: CheckContext, played: Trajectory) -> str:
@@ -88,9 +107,10 @@ class _Failure:
     problem: Callable[[CheckContext, Trajectory], str]  # what is wrong with the episode; empty if nothing is
 
 
+_RAISES = InjectedFaults(error_rate=1.0, error=lambda: RuntimeError("injected"))
 _FAILURES = (
     _Failure("is down", InjectedFaults(error_rate=1.0), _masked),
-    _Failure("raises", InjectedFaults(error_rate=1.0, error=lambda: RuntimeError("injected")), _observed),
+    _Failure("raises", _RAISES, _observed),
     _Failure("hangs", InjectedFaults(hang_rate=1.0), _masked),
     _Failure("answers 10 MB", InjectedFaults(flood_rate=1.0, flood_bytes=_HUGE), _truncated),
 )

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
+from rlfactory_core.tasks.solving import is_demonstrated
 from rlfactory_core.types import Sample
 from rlfactory_devkit.checks.context import CheckContext
 from rlfactory_devkit.checks.result import Evidence, seen, wrong
 from rlfactory_devkit.rewards import of
 
 _DECIDES = 0.5  # if this share of the common questions also have a common answer, a question determines its answer
+_WORD = re.compile(r"[^\W\d_]{2,}")
+_SHOWN = 5
 
 
 def check(context: CheckContext) -> Iterator[Evidence]:
@@ -34,6 +38,12 @@ def check(context: CheckContext) -> Iterator[Evidence]:
         yield seen("eval: the split is empty, so a run evaluates only on what it trains on")
         return
     yield from disjoint(train, held_out)
+    new = sorted(_words(held_out) - _words(train))
+    if new and is_demonstrated(context.closed_bench().task):
+        yield seen(
+            f"{len(new)} words of eval never occur in train, such as {', '.join(map(repr, new[:_SHOWN]))}. The task's "
+            "tiny model has not learnt to write them, and a held-out result stays low where an answer needs one"
+        )
 
 
 def disjoint(train: Sequence[Sample], held_out: Sequence[Sample]) -> Iterator[Evidence]:
@@ -67,6 +77,11 @@ def disjoint(train: Sequence[Sample], held_out: Sequence[Sample]) -> Iterator[Ev
         )
     else:
         yield seen(f"none of {len(held_out)} eval samples is in train")
+
+
+def _words(samples: Sequence[Sample]) -> set[str]:
+    """The words of the questions and answers, without numbers."""
+    return {word for sample in samples for word in _WORD.findall(f"{_question(sample)} {_answer(sample)}".lower())}
 
 
 def _question(sample: Sample) -> str:
