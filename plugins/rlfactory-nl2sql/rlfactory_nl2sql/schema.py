@@ -35,6 +35,7 @@ class Table:
     unique: tuple[tuple[str, ...], ...] = ()  # declared unique besides the primary key
     view: bool = False
     checks: tuple[str, ...] = ()  # the conditions of declared CHECKs, as SQL of SQLite
+    sql: str = ""  # of SQLite, its definition as it was written
     collated: bool = False  # of SQLite, whether a column may have a collation other than the default
 
 

@@ -106,6 +106,36 @@ def test_declared_constraints_hold(shop: Path, odd: Path, number: int) -> None:
                 assert number % len(CHARACTERS) == 3 or all(rows[name] for name in data if data[name])
 
 
+@pytest.mark.parametrize(
+    ("definition", "places"),
+    [
+        ("(id INTEGER PRIMARY KEY, k TEXT CHECK (k IN ('x', 'y)')), n INT CHECK (n BETWEEN 1 AND 5)) STRICT", "kn"),
+        ("(id INT, k TEXT, n INT CHECK (n < 6 -- (\n), PRIMARY KEY (id DESC, k)) WITHOUT ROWID", "n"),
+        (
+            "(id UNSIGNED BIG INT UNIQUE ON CONFLICT IGNORE, k TEXT COLLATE nocase CHECK (k IN ('X', 'Y)')), n)",
+            "k",
+        ),
+        ('(id INT, k TEXT, n INT, g INT AS (n * 2) CHECK ([g] < 12), CONSTRAINT "check (" CHECK (t.n > 0))', "n"),
+    ],
+)
+def test_checks_hold_however_a_table_is_declared(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, definition: str, places: str
+) -> None:
+    path = tmp_path / "declared.sqlite"
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(f"CREATE TABLE t {definition}")
+        rows = [(at, ("x", "y)")[at % 2], at % 5 + 1) for at in range(20)]
+        connection.executemany("INSERT INTO t (id, k, n) VALUES (?, ?, ?)", rows)
+    schema, data = given(path)
+    asked = [Constant("t", "n", ">", 5), Constant("t", "n", "<", 1), Constant("t", "k", "=", "z")]
+    for number in NUMBERS:
+        made = vary(schema, data, asked, 0, number)["t"]
+        assert made
+        assert "k" not in places or {str(row[1]).lower() for row in made} <= {"x", "y)"}
+        assert "n" not in places or {row[2] for row in made} <= {0, 1, 2, 3, 4, 5}
+    assert not caplog.records
+
+
 def test_rows_whose_references_are_missing_are_mended_or_dropped(shop: Path) -> None:
     schema, data = given(shop, rows=7)  # most sales refer to stock that is not among these
     with closing(filled(shop, vary(schema, data, (), 0, 1))) as connection:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import resource
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from urllib.parse import quote
-
-import sqlglot
-from sqlglot import exp
 
 from rlfactory_core.errors import BackendError
 from rlfactory_nl2sql.connection import Row, quoted
@@ -21,6 +20,9 @@ from rlfactory_nl2sql.schema import Column, ForeignKey, Schema, Table
 _LOCK_SECONDS = 1.0  # time to wait for a program that writes to the file
 _SPILL = 64 << 20  # bytes: if files are limited below this, sorting stays in memory
 _GENERATED = (2, 3)  # table_xinfo's "hidden" for VIRTUAL and STORED
+_TOKENS = re.compile(
+    r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|\[[^]]*\]|--[^\n]*|/\*.*?(?:\*/|$)|\w+|[^\w\s]""", re.DOTALL
+)
 _HIDDEN = 1  # of a virtual table, such as the column for a full-text query
 
 
@@ -105,7 +107,8 @@ def read_schema(connection: sqlite3.Connection) -> Schema:
             continue
         key = tuple(row[1] for row in sorted((row for row in found if row[5]), key=lambda row: int(row[5])))
         unique, collated = _unique(connection, name, key), "collate" in sql.lower()
-        tables[name.lower()] = Table(name, columns, key, (), unique, checks=_checks(sql), collated=collated)
+        checks = tuple(_checks(sql))
+        tables[name.lower()] = Table(name, columns, key, (), unique, checks=checks, sql=sql, collated=collated)
     return Schema(
         tuple(replace(table, foreign_keys=tuple(_foreign_keys(connection, table, tables))) for table in tables.values())
     )
@@ -116,15 +119,17 @@ def _shadow_tables(connection: sqlite3.Connection) -> set[str]:
     return {name for _, name, kind, *_ in connection.execute("PRAGMA table_list") if kind == "shadow"}
 
 
-def _checks(sql: str) -> tuple[str, ...]:
-    """The conditions of CHECKs; none of a table whose definition sqlglot cannot read."""
-    if "check" not in sql.lower():
-        return ()
-    try:
-        tree = sqlglot.parse_one(sql, "sqlite")
-    except sqlglot.errors.SqlglotError:
-        return ()
-    return tuple(found.this.sql("sqlite") for found in tree.find_all(exp.CheckColumnConstraint))
+def _checks(sql: str) -> Iterator[str]:
+    """The conditions of CHECKs, as they are written in the definition of a table."""
+    tokens = [found for found in _TOKENS.finditer(sql) if not found[0].startswith(("--", "/*"))]
+    for word, opening in pairwise(tokens):
+        if word[0].lower() == "check" and opening[0] == "(":
+            depth = 0
+            for token in tokens[tokens.index(opening) :]:
+                depth += (token[0] == "(") - (token[0] == ")")
+                if not depth:
+                    yield sql[opening.end() : token.start()]
+                    break
 
 
 def _foreign_keys(connection: sqlite3.Connection, table: Table, tables: Mapping[str, Table]) -> Iterator[ForeignKey]:

@@ -51,7 +51,7 @@ _READS = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE)
 
 # All built-in functions are allowed, except these. They access the process, its files or its log, or write an index.
 # json_patch takes time proportional to the product of its arguments' lengths.
-_REFUSED_FUNCTIONS = frozenset(
+REFUSED_FUNCTIONS = frozenset(
     {
         "load_extension", "fts3_tokenizer", "sqlite_log", "optimize", "rtreecheck", "json_patch", "jsonb_patch",
         "readfile", "writefile", "edit", "fsdir", "lsdir", "lsmode", "zipfile",
@@ -91,7 +91,7 @@ class Guard:
         """The meaning of ``first`` and ``second`` depends on the action: https://www.sqlite.org/c3ref/c_alter_table.html"""
         if action in _READS:
             return sqlite3.SQLITE_OK
-        if action == sqlite3.SQLITE_FUNCTION and (second or "").lower() not in _REFUSED_FUNCTIONS:
+        if action == sqlite3.SQLITE_FUNCTION and (second or "").lower() not in REFUSED_FUNCTIONS:
             return sqlite3.SQLITE_OK
         if action == sqlite3.SQLITE_PRAGMA and (first or "").lower() in _ALLOWED_PRAGMAS:
             return sqlite3.SQLITE_OK

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import sqlite3
-import uuid
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
 from typing import Any
 
-import sqlglot
-from sqlglot import exp
-
+from rlfactory_nl2sql.connection import Row
+from rlfactory_nl2sql.instances.scratch import Scratch
 from rlfactory_nl2sql.schema import Table
 
 Values = Sequence[Any] | Mapping[int, Any]
 
 
 class Checks:
-    """The CHECKs of one table that SQLite can evaluate; others are not known to hold."""
+    """The CHECKs of one table that SQLite can evaluate; others are not known to hold.
 
-    def __init__(self, table: Table) -> None:
-        self._connection = sqlite3.connect(":memory:") if table.checks else None
-        self._names = tuple(column.name.lower() for column in table.columns)
+    Args:
+        given: rows of the table.
+    """
+
+    def __init__(self, table: Table, given: Sequence[Row] = ()) -> None:
+        self._scratch = Scratch(table, given[0] if given else None) if table.checks else None
         self._all = [(sql, places) for sql in table.checks if (places := self._read(sql)) is not None]
         self.places = frozenset(place for _, places in self._all for place in places)  # of the columns that they read
 
@@ -36,34 +35,24 @@ class Checks:
         return all(self._holds(sql, places, row) for sql, places in self._all if places == (place,))
 
     def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
+        if self._scratch is not None:
+            self._scratch.close()
 
     def _read(self, sql: str) -> tuple[int, ...] | None:
         """The places of the columns that a CHECK reads; None if SQLite cannot evaluate it."""
+        assert self._scratch is not None  # there are CHECKs
         try:
-            named = {column.name.lower() for column in sqlglot.parse_one(sql, "sqlite").find_all(exp.Column)}
-            places = tuple(place for place, name in enumerate(self._names) if name in named)
-            self._ask(sql, places, dict.fromkeys(places))
-        except (sqlglot.errors.SqlglotError, sqlite3.Error):  # for example a function of another database
+            return self._scratch.places(sql)
+        except sqlite3.Error:  # for example a function of another database
             return None
-        return places
 
     def _holds(self, sql: str, places: Sequence[int], row: Values) -> bool:
+        assert self._scratch is not None  # there are CHECKs
+        values = {place: row[place] for place in places}
         try:
-            return bool(self._ask(sql, places, row) != 0)  # NULL is no violation
+            (violated,) = self._scratch.ask(values, f"NOT ({sql}\n)")
+        except sqlite3.IntegrityError:  # another type in a STRICT table; a reference that NOT NULL wants is set later
+            return None in values.values()
         except (sqlite3.Error, OverflowError, UnicodeError):
             return False
-
-    def _ask(self, sql: str, places: Sequence[int], row: Values) -> Any:
-        assert self._connection is not None  # there are CHECKs to ask for
-        columns = ", ".join(f'? AS "{self._names[place]}"' for place in places) or "0"
-        values = [_plain(row[place]) for place in places]
-        return self._connection.execute(f"SELECT ({sql}) FROM (SELECT {columns})", values).fetchone()[0]  # noqa: S608 - the schema's own
-
-
-def _plain(value: Any) -> Any:
-    """A value as SQLite takes it."""
-    if isinstance(value, Decimal):
-        return float(value)
-    return str(value) if isinstance(value, dt.date | dt.time | dt.timedelta | uuid.UUID) else value
+        return not violated  # NULL is no violation

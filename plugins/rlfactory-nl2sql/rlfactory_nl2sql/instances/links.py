@@ -122,7 +122,7 @@ class Part:
     ) -> None:
         """NULLs matter in the ``tested`` columns, and in those ``open_to_nulls`` unless they refer to others."""
         self.table, self.given, self.links = table, given, links
-        self.keys, self.checks = Keys(table), Checks(table)
+        self.keys, self.checks = Keys(table), Checks(table, given)
         references, sample = {place for link in links for place in link.places}, Sample(given)
         self.free = [at for at in range(len(table.columns)) if at not in references | self.keys.places]
         self.nulls_matter = {*places_in(table, tested)} | {*places_in(table, open_to_nulls)} - references
